@@ -1,0 +1,48 @@
+# `make app` opens the workbench; `make test` is every check. Both start from a bare machine with Python 3.11 or later.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: app test lint fmt bench screenshots browser clean
+
+app: .venv/app
+	$(BIN)/python app.py $(ARGS)
+
+test: lint browser
+	$(BIN)/python -m pytest
+
+lint: .venv/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: .venv/test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/app
+	$(BIN)/python -m workbench bench $(ARGS)
+
+screenshots: .venv/test browser
+	$(BIN)/python -m tests.screenshots $(ARGS)
+
+.venv/app: requirements.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) -r requirements.txt
+	touch $@
+
+.venv/test: requirements.txt tests/requirements.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) -r tests/requirements.txt
+	touch $@
+
+# The browser tests drive a real Chromium. On Debian and Ubuntu it is installed when it is missing; elsewhere install
+# Chromium or Chrome yourself.
+browser:
+	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 || \
+	{ SUDO=$$(test "$$(id -u)" = 0 || echo sudo); \
+	$$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
+
+clean:
+	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache .hypothesis

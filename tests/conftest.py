@@ -1,0 +1,44 @@
+"""Fixtures shared by the tests: small models and tokenizers made here, nothing downloaded."""
+
+from __future__ import annotations
+
+import os
+
+# Before torch is imported anywhere: tests run side by side, and the models are too small to gain from threads.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """The embedded policy."""
+    from workbench.policies import load_policy
+
+    return load_policy("tiny", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def random_policy(tiny):
+    """A random-weight Llama of two layers with the embedded tokenizer: samples nonsense of every length, quickly."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from workbench.policies.load import Policy
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tiny.tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        eos_token_id=tiny.tokenizer.eos_token_id,
+        pad_token_id=tiny.tokenizer.pad_token_id,
+        initializer_range=0.3,
+    )
+    return Policy("random", LlamaForCausalLM(config).eval(), tiny.tokenizer)

@@ -1,0 +1,179 @@
+"""The framed-JSON child: replies, events, prints, deadlines, deaths of every kind and the respawn after them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from workbench.child import KEPT_OUTPUT, Child
+from workbench.errors import ChildDied, ChildFailed, ChildTimeout, RewardValueError
+
+MODULE = "tests.echo_child"
+LONG = 60.0
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[Child]:
+    with Child(MODULE, args=["--flag"], name="worker") as child:
+        yield child
+
+
+def test_it_replies_from_another_process_with_its_arguments(child: Child) -> None:
+    reply = child.call({"text": "中文 🙂 \ud800"}, deadline=LONG)
+    assert reply["echo"] == {"text": "中文 🙂 \ud800"}
+    assert reply["pid"] == child.pid != os.getpid()
+    assert reply["args"] == ["--flag"]
+
+
+def test_a_request_and_reply_larger_than_the_pipes(child: Child) -> None:
+    text = "é" * 3_000_000
+    assert child.call({"text": text}, deadline=LONG)["echo"]["text"] == text
+
+
+def test_events_arrive_in_order_before_the_reply(child: Child) -> None:
+    seen: list[int] = []
+    child.call({"do": "count", "to": 500}, deadline=LONG, on_event=lambda event: seen.append(event["n"]))
+    assert seen == list(range(500))
+
+
+def test_prints_of_every_kind_are_kept_apart_from_the_frames(child: Child) -> None:
+    child.call({"do": "print", "times": 3}, deadline=LONG)
+    assert child.output == "xxx\nlow level\nto stderr\n"
+    child.call({}, deadline=LONG)
+    assert child.output == ""
+
+
+def test_a_flood_of_prints_is_bounded_and_says_what_is_missing(child: Child) -> None:
+    child.call({"do": "print", "times": 5_000_000}, deadline=LONG)
+    # 5,000,000 x's and "\nlow level\nto stderr\n" (21 bytes) less the 65,536 that are kept.
+    assert "… 4934485 bytes left out …" in child.output
+    assert len(child.output) < KEPT_OUTPUT + 100
+    assert child.output.endswith("low level\nto stderr\n")
+
+
+def test_standard_input_is_empty_and_not_the_request_pipe(child: Child) -> None:
+    assert child.call({"do": "read"}, deadline=LONG) == {"stdin": ""}
+
+
+def test_our_errors_cross_the_pipe_as_themselves(child: Child) -> None:
+    with pytest.raises(RewardValueError, match="bad value") as caught:
+        child.call({"do": "raise-ours"}, deadline=LONG)
+    assert (caught.value.reward, caught.value.rollout, caught.value.step) == ("mine", 1, 2)
+
+
+def test_other_errors_carry_the_traceback_and_the_child_serves_on(child: Child) -> None:
+    pid = child.pid
+    with pytest.raises(ChildFailed, match=r"worker failed: KeyError: 'surprise'[\s\S]*echo_child.py"):
+        child.call({"do": "raise"}, deadline=LONG)
+    with pytest.raises(ChildFailed, match="not JSON serializable"):
+        child.call({"do": "not-json"}, deadline=LONG)
+    assert child.call({}, deadline=LONG)["pid"] == pid
+
+
+def test_an_exit_is_named_and_the_next_call_gets_a_new_child(child: Child) -> None:
+    with pytest.raises(ChildDied, match=r"^worker exited 3$"):
+        child.call({"do": "exit", "code": 3}, deadline=LONG)
+    assert not child.alive
+    assert child.call({}, deadline=LONG)["pid"] == child.pid
+    assert child.alive
+
+
+def test_a_segfault_is_named_and_says_where(child: Child) -> None:
+    with pytest.raises(ChildDied, match=r"^worker died of signal 11 \(SIGSEGV\)$"):
+        child.call({"do": "segfault"}, deadline=LONG)
+    assert "Segmentation fault" in child.output
+    assert "echo_child.py" in child.output
+
+
+def test_a_hang_is_killed_at_the_deadline(child: Child) -> None:
+    pid = child.call({}, deadline=LONG)["pid"]
+    with pytest.raises(ChildTimeout, match=r"^worker gave no answer in 0.1 s and was ended$") as caught:
+        child.call({"do": "hang"}, deadline=0.1)
+    assert caught.value.seconds == 0.1
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_copy_that_keeps_the_pipes_open_does_not_hide_the_exit(child: Child) -> None:
+    with pytest.raises(ChildDied, match="exited 7"):
+        child.call({"do": "leave-a-copy"}, deadline=LONG)
+
+
+@pytest.mark.parametrize("what", ["nonsense", "huge"])
+def test_frames_that_make_no_sense_end_the_child(child: Child, what: str) -> None:
+    with pytest.raises(ChildDied, match=r"worker sent a frame of"):
+        child.call({"do": what}, deadline=LONG)
+
+
+def test_a_cancelled_call_is_told_and_still_replies(child: Child) -> None:
+    started = threading.Event()
+    reply = child.call(
+        {"do": "until-cancelled"}, deadline=LONG, on_event=lambda _: started.set(), cancelled=started.is_set
+    )
+    assert reply == {"stopped": True}
+    # The next call starts uncancelled.
+    again = threading.Event()
+    child.call({"do": "until-cancelled"}, deadline=LONG, on_event=lambda _: again.set(), cancelled=again.is_set)
+
+
+def test_an_interrupted_call_leaves_nothing_for_the_next_one(child: Child) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        child.call({"do": "count", "to": 3}, deadline=LONG, on_event=interrupt)
+    assert child.call({"n": 1}, deadline=LONG)["echo"] == {"n": 1}
+
+
+def test_a_child_that_cannot_start_says_why() -> None:
+    with Child(MODULE, args=["--fail-to-start"], name="policy worker") as child:
+        with pytest.raises(ChildDied, match=r"policy worker exited 1 before it was ready: RuntimeError: no such luck"):
+            child.call({}, deadline=LONG)
+
+
+def test_close_ends_a_call_of_another_thread() -> None:
+    child = Child(MODULE, name="worker")
+    failures: list[Exception] = []
+    started = threading.Event()
+
+    def call() -> None:
+        try:
+            child.call({"do": "until-cancelled"}, deadline=LONG, on_event=lambda _: started.set())
+        except ChildDied as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert started.wait(LONG)
+    child.close()
+    thread.join(LONG)
+    assert "SIGKILL" in str(failures[0])
+
+
+def test_a_dropped_child_leaves_no_process() -> None:
+    child = Child(MODULE)
+    pid = child.call({}, deadline=LONG)["pid"]
+    del child
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_child_ends_when_its_parent_is_killed() -> None:
+    program = f"""
+import os, signal
+from workbench.child import Child
+child = Child({MODULE!r})
+print(child.call({{}}, deadline=60)["pid"], flush=True)
+child.call({{"do": "hang"}}, deadline=60, cancelled=lambda: os.kill(os.getpid(), signal.SIGKILL))
+"""
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == -9, done.stderr
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(int(done.stdout)).wait(timeout=LONG)

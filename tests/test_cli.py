@@ -1,0 +1,472 @@
+"""The command line: flags made from the configuration, plain messages for errors, and --json that programs can read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import types
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from workbench import runs
+from workbench.bench import BENCHES, Measure
+from workbench.cli import main, make_parser, show
+from workbench.cli.flags import add_flags, flags, read_config
+from workbench.cli.text import table, visible
+from workbench.config import RunConfig
+from workbench.errors import ConfigError
+from workbench.rundir import RunDir
+from workbench.runs import Run
+from workbench.schema import Group, Rollout
+
+COMMANDS = ("app", "sample", "score", "train", "runs", "compare", "build-tiny", "bench")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace whose runs are tests.fake_run's."""
+    monkeypatch.setattr(runs, "start", partial(runs.start, module="tests.fake_run"))
+    monkeypatch.setattr(runs, "compare", partial(runs.compare, module="tests.fake_run"))
+    return tmp_path
+
+
+@pytest.fixture
+def fake_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets ``--task`` name what tests.fake_run shall do."""
+    monkeypatch.setattr("workbench.cli.flags._fill_from_task", lambda data: None)
+
+
+def answer(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+def config_of(*argv: str) -> RunConfig:
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+    return read_config(parser.parse_args(argv))
+
+
+# -- flags ----------------------------------------------------------------------------------------------------------
+
+
+def leaves(data: dict[str, Any], prefix: str = "") -> set[str]:
+    names: set[str] = set()
+    for name, value in data.items():
+        names |= leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name}
+    return names
+
+
+def test_every_field_is_a_flag_with_its_help() -> None:
+    config = RunConfig(training={"lora": {}})
+    assert {flag.name for flag in flags()} == leaves(config.model_dump()) - {"rewards"}
+    assert [flag.name for flag in flags() if not flag.help] == []
+
+
+def test_flags_set_what_they_name_and_nothing_else() -> None:
+    assert config_of() == RunConfig()
+    config = config_of(
+        *("--training.steps", "30", "--sampling.temperature", "0.7", "--credit.scale", "false"),
+        *("--training.gradient_checkpointing", "--credit.clip", "2.5", "--training.lora.r", "8"),
+        *("--training.report_to", "wandb, tensorboard", "--pattern.regex", r"\n+", "--pattern.kind", "ends"),
+    )
+    assert config == RunConfig(
+        training={
+            "steps": 30,
+            "gradient_checkpointing": True,
+            "lora": {"r": 8},
+            "report_to": ["wandb", "tensorboard"],
+        },
+        sampling={"temperature": 0.7},
+        credit={"scale": False, "clip": 2.5},
+        pattern={"regex": r"\n+", "kind": "ends"},
+    )
+
+
+def test_a_file_is_changed_by_flags(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(RunConfig(seed=4, credit={"clip": 2.0}, training={"steps": 9, "lora": {"alpha": 3}}).to_yaml())
+    config = config_of("--config", str(file), "--training.lora.r", "2", "--credit.clip", "none")
+    assert (config.seed, config.training.steps, config.credit.clip) == (4, 9, None)
+    assert (config.training.lora.r, config.training.lora.alpha) == (2, 3)
+    file.write_text("")
+    assert config_of("--config", str(file)) == RunConfig()
+
+
+def test_rewards_by_name_and_by_file(tmp_path: Path) -> None:
+    file = tmp_path / "short.py"
+    file.write_text("def short(prompt, step, **columns):\n    return 1.0\n")
+    config = config_of(
+        "--reward", "answer_correctness", "--reward", "step_correctness:step:0.5", "--reward-file", str(file)
+    )
+    assert [(reward.name, reward.kind, reward.weight) for reward in config.rewards] == [
+        ("answer_correctness", "outcome", 1.0),
+        ("step_correctness", "step", 0.5),
+        ("short", "step", 1.0),
+    ]
+    assert config.rewards[2].code == file.read_text()
+
+
+def test_another_task_brings_its_own_defaults() -> None:
+    config = config_of("--task", "chain-arithmetic-tags")
+    assert "<answer>" in config.pattern.regex
+    assert "tag_format" in [reward.name for reward in config.rewards]
+    mine = config_of("--task", "chain-arithmetic-tags", "--pattern.regex", "x", "--reward", "tag_format")
+    assert mine.pattern.regex == "x"
+    assert [reward.name for reward in mine.rewards] == ["tag_format"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--training.steps", "many"), r"training\.steps: .*integer.* \(got 'many'\)"),
+        (("--training.learning_rate", "nan"), r"training\.learning_rate: "),
+        (("--training.learning_rate", "-1"), r"training\.learning_rate: .*greater than 0"),
+        (("--name", "../../x"), "name: use 1 to 80 letters"),
+        (("--training.ranks", "3"), r"training\.ranks: a batch of 64 completions .* does not divide over 3 ranks"),
+        (("--reward", "magic"), "no built-in reward 'magic'; choose one of"),
+        (("--reward", "tag_format:both"), r"rewards\.0\.kind"),
+        (("--reward-file", "/no/such.py"), r"--reward-file /no/such\.py"),
+        (("--config", "/no/such.yaml"), r"--config /no/such\.yaml"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named(argv: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config_of(*argv)
+
+
+@pytest.mark.parametrize(("text", "message"), [("a: [", "is not YAML"), ("- 1", "is a list"), ("stepz: 3", "stepz")])
+def test_a_file_that_is_no_configuration_is_named(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        config_of("--config", str(file))
+
+
+# -- the program ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    assert "--json" in text
+    if command == "train":
+        assert "Optimiser steps. (default: 60)" in " ".join(text.split())
+
+
+def test_errors_are_one_message_and_exit_code_2(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", "--workspace", str(workspace), "show", "nothing"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: there is no run 'nothing'")
+    assert main(["train", "--task", "/no/such.jsonl"]) == 2
+    assert "error: no task or file called" in capsys.readouterr().err
+    for wrong in (["magic"], [], ["compare", "--seeds", "0"], ["train", "--train.steps", "3"]):
+        with pytest.raises(SystemExit) as end:
+            main(wrong)
+        assert end.value.code == 2
+
+
+def test_it_runs_as_a_module_and_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from workbench.cli import main; main(['bench', '--json'])\n"
+        "assert not {'torch', 'gradio', 'pandas', 'transformers'} & sys.modules.keys(), sys.modules.keys()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(json.loads(done.stdout)["benches"]) == set(BENCHES)
+    helped = subprocess.run([sys.executable, "-m", "workbench", "--help"], capture_output=True, text=True, check=True)
+    assert all(command in helped.stdout for command in COMMANDS)
+
+
+# -- runs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("fake_task")
+def test_train_follows_the_run_to_its_end(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["train", "--workspace", str(workspace), "--task", "finish", "--name", "a", "--training.steps", "3"]
+    assert main([*argv, "--json"]) == 0
+    out, err = capsys.readouterr()
+    result = json.loads(out)
+    assert (result["name"], result["state"], result["metrics"]["accuracy"]) == ("a", "finished", 0.8)
+    assert result["config"]["training"]["steps"] == 3
+    assert "a  step 3/3  reward 0.500  accuracy 0.800" in err.splitlines()[-1]
+    assert main(argv) == 0
+    assert capsys.readouterr().out == "a-2: finished\n"
+
+
+@pytest.mark.usefixtures("fake_task")
+def test_train_tells_a_failure(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--workspace", str(workspace), "--task", "fail", "--name", "a"]) == 1
+    assert capsys.readouterr().out == "a: failed, loss became NaN at step 1\n"
+
+
+@pytest.mark.usefixtures("fake_task")
+def test_an_interrupt_stops_the_run(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(show, "progress", interrupt)
+    assert main(["train", "--workspace", str(workspace), "--task", "obey", "--name", "a"]) == 130
+    assert runs.open_run(workspace, "a").status().state == "stopped"
+    assert capsys.readouterr().err.endswith("interrupted\n")
+
+
+@pytest.mark.usefixtures("fake_task")
+def test_a_detached_run_is_listed_shown_and_stopped(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ["--workspace", str(workspace)]
+    assert main(["runs", *at]) == 0
+    assert "no runs yet" in capsys.readouterr().out
+    assert main(["train", *at, "--task", "obey", "--name", "a", "--detach", "--json"]) == 0
+    assert answer(capsys)["name"] == "a"
+    next(iter(runs.open_run(workspace, "a").follow()))
+
+    assert main(["runs", "--json", *at]) == 0
+    (listed,) = answer(capsys)["runs"]
+    assert (listed["name"], listed["state"], listed["scheme"]) == ("a", "running", "process")
+    assert main(["runs", *at, "show", "a"]) == 0
+    assert "running" in capsys.readouterr().out
+
+    for argv in (["runs", "stop", "a", *at, "--json"], ["runs", *at, "--json", "show", "a"]):
+        assert main(argv) == 0
+        assert answer(capsys)["reason"] == "stopped at step 1 of 60"
+    assert main(["runs", *at, "stop", "a"]) == 2
+    assert "already stopped" in capsys.readouterr().err
+
+
+def test_a_run_that_cannot_be_read_hides_no_other(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        path = RunDir.create(workspace, RunConfig(name=name)).path
+    (path / "status.json").write_text("{")
+    assert main(["runs", "--workspace", str(workspace), "--json"]) == 0
+    assert {row["name"]: row["state"] for row in answer(capsys)["runs"]} == {"a": "queued", "b": "unreadable"}
+    assert main(["runs", "--workspace", str(workspace)]) == 0
+    assert "unreadable" in capsys.readouterr().out
+
+
+def test_a_finished_run_is_shown_whole(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = RunDir.create(workspace, RunConfig(name="a"))
+    run.append_metrics({"step": 7, "reward": 0.5, "kl": None})
+    run.log.write_text("loading\n\x1b[31mdone\n")
+    run.set_status("finished")
+    with open(run.path / "metrics.jsonl", "ab") as file:
+        file.write(b"{torn\n")
+    assert main(["runs", "--workspace", str(workspace), "show", "a"]) == 0
+    text = capsys.readouterr().out
+    for part in (
+        "finished",
+        "scheme: process",
+        "at step 7",
+        "reward",
+        "skipped metrics.jsonl",
+        "<U+001B>[31mdone",
+    ):
+        assert part in text
+
+
+@pytest.mark.usefixtures("fake_task")
+def test_compare_prints_a_row_a_run(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = [
+        "compare",
+        "--workspace",
+        str(workspace),
+        "--task",
+        "finish",
+        "--schemes",
+        "outcome, process",
+        "--seeds",
+        "1",
+    ]
+    assert main([*argv, "--json"]) == 0
+    assert answer(capsys) == {
+        "rows": [
+            {
+                "scheme": "outcome",
+                "seed": 0,
+                "base_accuracy": 0.3,
+                "final_accuracy": 0.6,
+                "seconds": 4.5,
+                "rollouts": 192,
+                "rollouts_to_65": None,
+            },
+            {
+                "scheme": "process",
+                "seed": 0,
+                "base_accuracy": 0.3,
+                "final_accuracy": 0.8,
+                "seconds": 4.5,
+                "rollouts": 192,
+                "rollouts_to_65": 128,
+            },
+        ]
+    }
+    assert main(argv) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [
+        ["outcome", "0"],
+        ["process", "0"],
+        ["outcome", "mean"],
+        ["process", "mean"],
+    ]
+    assert "mean (1 of 1 reached 65 %)" in lines[4]
+
+
+@pytest.mark.usefixtures("fake_task")
+def test_compare_with_a_failed_run_says_so(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = [
+        "compare",
+        "--workspace",
+        str(workspace),
+        "--task",
+        "fail",
+        "--schemes",
+        "process",
+        "--seeds",
+        "1",
+        "--json",
+    ]
+    assert main(argv) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out)["rows"][0]["final_accuracy"] == 0.3
+    assert "compare-process-0: failed, loss became NaN" in err
+
+
+# -- groups ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def group_file(tmp_path: Path) -> Path:
+    """Two answers to 7 + 5, one token a character, the second one wrong."""
+
+    def rollout(text: str) -> Rollout:
+        return Rollout((*map(ord, text), 0), (*text, "<end>"), finished=True)
+
+    group = Group(
+        "Start with 7, add 5.",
+        (rollout("Step 1: 7 + 5 = 12\nAnswer: 12"), rollout("Step 1: 7 + 5 = 13\nAnswer: 13")),
+        {"start": 7, "operations": [["+", 5]], "answer": "12"},
+        "tiny",
+    )
+    file = tmp_path / "group.json"
+    file.write_text(json.dumps(group.to_json()))
+    return file
+
+
+def test_score_a_stored_group(group_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["score", "--group", str(group_file), "--html", str(tmp_path / "map.html")]
+    assert main([*argv, "--json"]) == 0
+    result = answer(capsys)
+    right, wrong = result["rollouts"]
+    assert [step["text"] for step in right["steps"]] == ["Step 1: 7 + 5 = 12\n", "Answer: 12"]
+    assert [step["scores"]["step_correctness"] for step in wrong["steps"]] == [0.0, 1.0]  # blamed once
+    # Rewards 1, 1, 0, 1: mean 3/4, std 1/2, so r̃ = 0.5 and -1.5 (but for the 1e-4). A is the sum over steps to come.
+    assert [step["advantage"] for step in right["steps"]] == pytest.approx([1.0, 0.5], abs=1e-3)
+    assert [step["advantage"] for step in wrong["steps"]] == pytest.approx([-1.0, 0.5], abs=1e-3)
+    assert len(right["advantages"]) == len(right["token_ids"])
+    assert (right["outcome"], wrong["outcome"]) == (1.0, 0.0)
+    assert "<html" in (tmp_path / "map.html").read_text().lower()
+
+    assert main(argv) == 0
+    text = capsys.readouterr().out
+    assert "rollout 2: 30 tokens, outcome 0.000" in text
+    assert "Step 1: 7 + 5 = 13↵" in text
+
+
+def test_score_refuses_what_is_no_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "group.json"
+    for text in ("", "[]", "{}", '{"prompt": "a", "rollouts": [{}]}', "[" * 100_000):
+        file.write_text(text)
+        assert main(["score", "--group", str(file)]) == 2
+        assert "not a group as 'sample --json' prints it" in capsys.readouterr().err
+
+
+def test_sample_and_score_the_embedded_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--sampling.num_generations", "2", "--sampling.max_completion_length", "6", "--seed", "3"]
+    assert main(["sample", *small, "--index", "5", "--json"]) == 0
+    text = capsys.readouterr().out
+    group = Group.from_json(json.loads(text))
+    assert len(group) == 2
+    assert group.sampling["seed"] == 3
+    (tmp_path / "group.json").write_text(text)
+    assert main(["score", "--group", str(tmp_path / "group.json"), "--json"]) == 0
+    again = answer(capsys)
+    assert main(["score", *small, "--index", "5", "--json"]) == 0
+    assert answer(capsys) == again  # the same seed samples the same group
+    assert main(["sample", *small, "--prompt", "Start with 7."]) == 0
+    assert capsys.readouterr().out.startswith("Start with 7.\n\n— rollout 1: ")
+    assert main(["sample", "--index", "-1"]) == 2
+    assert "has examples 0 to 99999" in capsys.readouterr().err
+
+
+# -- the rest -------------------------------------------------------------------------------------------------------
+
+
+def test_a_bench_prints_its_rows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "credit", "--repeat", "1", "--json"]) == 0
+    result = answer(capsys)
+    assert result["bench"] == "credit"
+    (outcome,) = [row for row in result["rows"] if row["what"] == "outcome"]
+    assert (outcome["unit"], outcome["ratio"], outcome["against"]) == ("ms", 1.0, "outcome")
+    assert main(["bench", "magic"]) == 2
+    assert "no bench 'magic'; choose one of credit, sampler, import" in capsys.readouterr().err
+    monkeypatch.setattr("workbench.bench.credit.measure", lambda repeat: [Measure("a", 1.5, "s", None)])
+    assert main(["bench", "credit"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["a", "1.500", "s", "–"]
+
+
+def test_build_tiny_takes_a_folder_and_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built: list[tuple[Path, int]] = []
+
+    def build(folder: Path, recipe: Any, report: Any) -> None:
+        report(50, 1.25, 3.0)
+        built.append((folder, recipe.steps))
+
+    monkeypatch.setattr("workbench.policies.build_tiny.build_tiny", build)
+    assert main(["build-tiny", "--out", str(tmp_path), "--steps", "50", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["folder"] == str(tmp_path)
+    assert err == "step 50/50  loss 1.2500\n"
+    assert built == [(tmp_path, 50)]
+
+
+def test_app_is_launched_as_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    launched: list[dict[str, Any]] = []
+    page = types.SimpleNamespace(launch=lambda **how: launched.append(how))
+    monkeypatch.setitem(sys.modules, "workbench.ui.app", page)  # the real one takes seconds to import
+    assert main(["app", "--port", "7999", "--no-browser", "--workspace", "w", "--json"]) == 0
+    assert launched == [{"host": "127.0.0.1", "port": 7999, "workspace": Path("w"), "open_browser": False}]
+    assert answer(capsys) == {"url": "http://127.0.0.1:7999"}
+
+
+def test_text_cannot_steer_the_terminal() -> None:
+    assert visible("a\x1b[2J\x00\u202e\u2028\ud800é\n") == "a<U+001B>[2J<U+0000><U+202E><U+2028><U+D800>é\n"
+    assert visible("a\n\tb", one_line=True) == "a↵→b"
+
+
+def test_tables_align_numbers_to_the_right() -> None:
+    assert table(("name", "n", "x"), [("a", 1, 0.5), ("long", 12, None)]).splitlines() == [
+        "name   n      x",
+        "a      1  0.500",
+        "long  12      –",
+    ]
+
+
+def test_the_parser_lists_every_command() -> None:
+    assert all(command in make_parser().format_help() for command in COMMANDS)
+
+
+def test_yaml_that_train_writes_is_what_config_reads(workspace: Path, tmp_path: Path) -> None:
+    run = Run(RunDir.create(workspace, RunConfig(name="a", seed=9)).path)
+    assert yaml.safe_load((run.path / "run.yaml").read_text())["seed"] == 9
+    assert config_of("--config", str(run.path / "run.yaml")) == run.config()

@@ -1,0 +1,88 @@
+"""Loading policies, and the recipe of the embedded one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from workbench.errors import PolicyError
+from workbench.policies import load_policy, sample_group
+from workbench.policies.build_tiny import Recipe, build_tiny
+from workbench.policies.embedded import EMBEDDED
+from workbench.schema import Example
+from workbench.tasks import load_task
+
+
+def test_the_embedded_policy_is_small_and_answers_greedily_right(tiny):
+    size = sum(file.stat().st_size for file in EMBEDDED["tiny"].iterdir())
+    assert size <= 5 * 2**20
+    assert 0.5e6 < sum(p.numel() for p in tiny.model.parameters()) < 1.5e6
+    task = load_task("chain-arithmetic")
+    right = [
+        task.answer_is_right(sample_group(tiny, example, num_generations=2, top_k=1).rollouts[0].text, example.columns)
+        for example in task.held_out[:20]
+    ]
+    assert sum(right) >= 18
+
+
+def test_digits_are_single_tokens_and_borders_fall_inside_tokens(tiny):
+    tokens = tiny.tokenizer.convert_ids_to_tokens(tiny.tokenizer("Step 1: 7 + 15 = 22\nStep 2: 22")["input_ids"])
+    assert [t for t in tokens if any(c.isdigit() for c in t)] == list("171522222")
+    assert any(t.startswith("Ċ") and len(t) > 1 for t in tokens)
+
+
+def test_a_local_folder_and_an_adapter_load(tiny, tmp_path):
+    from peft import LoraConfig, get_peft_model
+
+    tiny.model.save_pretrained(tmp_path / "model")
+    tiny.tokenizer.save_pretrained(tmp_path / "model")
+    policy = load_policy(str(tmp_path / "model"), device="cpu")
+    assert policy.model.dtype == torch.float32
+    adapted = get_peft_model(policy.model, LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM"))
+    adapted.save_pretrained(tmp_path / "adapter")
+    loaded = load_policy(str(tmp_path / "model"), adapter=str(tmp_path / "adapter"), device="cpu")
+    group = sample_group(loaded, Example("Start with 7, add 5.\n"), num_generations=2, max_completion_length=8)
+    assert len(group) == 2
+    assert not any(p.requires_grad for n, p in loaded.model.named_parameters() if "lora" in n)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("./nowhere", "there is no folder './nowhere'"),
+        ("/nowhere/at/all", "there is no folder"),
+        ("nobody/nothing", "policy 'nobody/nothing' cannot be loaded"),
+    ],
+)
+def test_a_missing_policy_is_named(name, message):
+    with pytest.raises(PolicyError, match=message):
+        load_policy(name)
+
+
+def test_a_folder_without_a_model_and_bin_weights_are_refused(tiny, tmp_path):
+    with pytest.raises(PolicyError, match=r"holds no config\.json"):
+        load_policy(str(tmp_path))
+    tiny.model.config.save_pretrained(tmp_path)
+    tiny.tokenizer.save_pretrained(tmp_path)
+    torch.save(tiny.model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(PolicyError, match="safetensors"):
+        load_policy(str(tmp_path))
+
+
+def test_unknown_dtype_and_missing_gpu_are_named(monkeypatch):
+    with pytest.raises(PolicyError, match="unknown dtype 'float7'"):
+        load_policy("tiny", dtype="float7")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(PolicyError, match="torch sees no GPU"):
+        load_policy("tiny", device="cuda")
+
+
+def test_build_tiny_teaches_and_saves_a_loadable_policy_twice_the_same(tmp_path):
+    recipe = Recipe(steps=3, batch_size=4, layers=1, hidden_size=32, intermediate_size=32, heads=2)
+    losses = []
+    for folder in ("one", "two"):
+        build_tiny(tmp_path / folder, recipe, lambda step, loss, seconds: losses.append(loss))
+    assert losses[0] == losses[1]
+    assert load_policy(str(tmp_path / "one"), device="cpu").tokenizer.eos_token == "<|end|>"
+    one, two = ((tmp_path / folder / "model.safetensors").read_bytes() for folder in ("one", "two"))
+    assert one == two

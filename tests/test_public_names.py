@@ -1,0 +1,71 @@
+"""The public surface, pinned: a name that goes or comes is a decision, not an accident."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import workbench as wb
+
+NAMES = [
+    "Credit",
+    "Example",
+    "Group",
+    "Reward",
+    "Rollout",
+    "RunConfig",
+    "ScoredGroup",
+    "Step",
+    "StepPattern",
+    "StepScores",
+    "align_steps",
+    "assign_credit",
+    "credit_group",
+    "heatmap",
+    "list_runs",
+    "load_policy",
+    "load_task",
+    "open_run",
+    "sample_group",
+    "score_group",
+    "split_steps",
+    "token_texts",
+    "train",
+]
+
+
+def test_the_public_names() -> None:
+    assert wb.__all__ == NAMES
+    assert set(NAMES) <= set(dir(wb))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_is_its_modules_own(name: str) -> None:
+    assert getattr(wb, name) is getattr(importlib.import_module(wb._HOMES[name]), name)
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(AttributeError, match="module 'workbench' has no attribute 'no_such_name'"):
+        _ = wb.no_such_name
+
+
+def in_a_fresh_interpreter(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    heavy = "torch", "gradio", "pandas", "transformers", "trl", "pyarrow", "numpy", "pydantic"
+    loaded = in_a_fresh_interpreter(f"import sys, workbench; print({set(heavy)!r} & sys.modules.keys())")
+    assert loaded.strip() == "set()"
+
+
+def test_the_names_that_need_no_model_load_no_torch() -> None:
+    code = (
+        "import sys, workbench as wb\n"
+        "[getattr(wb, name) for name in wb.__all__ if name not in ('load_policy', 'sample_group')]\n"
+        "print({'torch', 'gradio', 'transformers', 'trl'} & sys.modules.keys())"
+    )
+    assert in_a_fresh_interpreter(code).strip() == "set()"

@@ -1,0 +1,446 @@
+"""A run's directory: what is written comes back, whatever the bytes, and nothing torn is ever believed."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.config import RewardConfig, RunConfig
+from workbench.errors import RunError
+from workbench.rundir import RunDir, RunStatus
+from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    return RunDir.create(tmp_path, RunConfig(name="a"))
+
+
+def make_credit(texts: tuple[str, ...] = ("St", "ep", "\n"), prompt: object = "Start with 7.") -> Credit:
+    """Two rollouts of 3 and 2 tokens: scored, unscored and unmatched steps, a -0.0, and numbers float32 rounds."""
+    first = Rollout((5, 6, 7), texts, finished=True, logprobs=(-0.1, -1.5, 0.0), entropies=(0.3, 1.25, 0.7))
+    second = Rollout((8, 9), ("x", "y"), finished=False)
+    group = Group(prompt, (first, second), {"answer": "12", "operations": [["+", 5]]}, "tiny", {"temperature": 1.0})
+    scored = (
+        StepScores(
+            steps=(Step(0, 2), Step(2, 4)),
+            spans=((0, 0), (1, 2)),
+            scores={"right": (1.0, None), "short": (0.1, None)},
+            rewards=(1.1, None),
+            outcome_scores={"answer": 1.0},
+            outcome=1.0,
+        ),
+        StepScores(
+            steps=(Step(0, 2, matched=False),),
+            spans=((0, 1),),
+            scores={"right": (None,), "short": (1 / 3,)},
+            rewards=(1 / 3,),
+            outcome_scores={"answer": None},
+            outcome=None,
+        ),
+    )
+    summaries = (RewardSummary("right", "step", 1.0, 0.25), RewardSummary("answer", "outcome", 0.5))
+    return Credit(
+        scored=ScoredGroup(group, scored, summaries),
+        scheme="process",
+        options={"scale": True, "clip": None},
+        advantages=np.array([[0.1, -0.0, -1 / 3], [1e-45, 3.4e38, 0.0]], dtype=np.float32),
+        normalised=[[0.7071, None], [-0.7071]],
+        mean=0.7166666666666667,
+        std=0.5421151989096864,
+        spread=True,
+        warnings=("rollout 1 was truncated",),
+    )
+
+
+def assert_same(a: Credit, b: Credit) -> None:
+    assert a.advantages.dtype == b.advantages.dtype == np.float32
+    assert np.array_equal(a.advantages.view(np.uint32), b.advantages.view(np.uint32))
+    nothing = np.zeros(0)
+    same = dataclasses.replace(b, normalised=a.normalised, advantages=nothing)
+    assert dataclasses.replace(a, advantages=nothing).__dict__ | {"advantages": 0} == same.__dict__ | {"advantages": 0}
+    assert [list(row) for row in a.normalised] == [list(row) for row in b.normalised]
+
+
+# -- making one -----------------------------------------------------------------------------------------------------
+
+
+def test_a_new_run_is_queued_and_holds_its_config(tmp_path: Path) -> None:
+    config = RunConfig(name="first", seed=3, training={"steps": 7, "ranks": 2})
+    run = RunDir.create(tmp_path, config)
+    assert run.path == tmp_path / "runs" / "first"
+    assert run.config() == config
+    status = run.status()
+    assert (status.state, status.step, status.total_steps, status.ranks) == ("queued", 0, 7, 2)
+    assert not status.final
+    assert run.read_metrics() == ([], 0)
+    assert run.rollout_steps() == []
+    assert run.log_tail() == []
+
+
+def test_a_taken_name_gets_a_number_that_still_fits(tmp_path: Path) -> None:
+    names = [RunDir.create(tmp_path, RunConfig(name="a")).name for _ in range(3)]
+    assert names == ["a", "a-2", "a-3"]
+    long = "x" * 80
+    assert [RunDir.create(tmp_path, RunConfig(name=long)).name for _ in range(2)] == [long, "x" * 78 + "-2"]
+
+
+def test_runs_without_a_name_are_named_by_date_and_differ(tmp_path: Path) -> None:
+    names = {RunDir.create(tmp_path, RunConfig()).name for _ in range(4)}
+    assert len(names) == 4
+
+
+def test_names_stay_apart_when_many_are_made_at_once(tmp_path: Path) -> None:
+    made: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: made.append(RunDir.create(tmp_path, RunConfig(name="a")).name))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(made) == sorted(["a"] + [f"a-{n}" for n in range(2, 9)])
+    assert sorted(os.listdir(tmp_path / "runs")) == sorted(made)  # no draft is left behind
+
+
+def test_reward_code_is_kept_as_it_ran_with_its_hash(tmp_path: Path) -> None:
+    config = RunConfig(
+        name="a",
+        rewards=[
+            RewardConfig(name="mine", code="def mine(prompt, step, **columns):\n    return 1.0  # é\n"),
+            RewardConfig(name="built_in"),
+            RewardConfig(name="../../x", code="bad = 1\n"),
+            RewardConfig(name="unknown"),
+        ],
+    )
+    run = RunDir.create(tmp_path, config, {"built_in": "def built_in(): ...\n"})
+    manifest = json.loads((run.path / "rewards" / "manifest.json").read_text())
+    assert [(entry["name"], entry["file"]) for entry in manifest] == [
+        ("mine", "mine.py"),
+        ("built_in", "built_in.py"),
+        ("../../x", "reward-2.py"),
+    ]
+    for entry in manifest:
+        data = (run.path / "rewards" / entry["file"]).read_bytes()
+        assert hashlib.sha256(data).hexdigest() == entry["sha256"]
+    assert (run.path / "rewards" / "mine.py").read_text() == config.rewards[0].code
+    assert sorted(os.listdir(tmp_path)) == ["runs"]
+
+
+def test_a_run_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunError, match="No space left"):
+        RunDir.create(tmp_path, RunConfig(name="a"))
+    assert os.listdir(tmp_path / "runs") == []
+
+
+def test_configs_with_odd_text_survive(tmp_path: Path) -> None:
+    config = RunConfig(task="data\u2028\ud800\x00é.jsonl")
+    assert RunDir.create(tmp_path, config).config() == config
+
+
+# -- status ---------------------------------------------------------------------------------------------------------
+
+
+def test_status_changes_keep_what_they_do_not_name(run: RunDir) -> None:
+    run.note(pid=7, pid_created=1.5)
+    run.set_status("running", step=3, device="cpu")
+    status = RunDir(run.path).status()
+    assert (status.state, status.pid, status.pid_created, status.step, status.device) == ("running", 7, 1.5, 3, "cpu")
+    run.set_status("failed", "loss is NaN at step 3")
+    status = run.status()
+    assert (status.state, status.reason, status.step, status.final) == ("failed", "loss is NaN at step 3", 3, True)
+
+
+def test_settling_keeps_a_final_state_but_a_certain_cause_beats_a_guess(run: RunDir) -> None:
+    assert run.settle("crashed", "its process is gone", certain=False).reason == "its process is gone"
+    assert run.settle("crashed", "another guess", certain=False).reason == "its process is gone"
+    assert run.settle("crashed", "killed by signal 9", certain=True).reason == "killed by signal 9"
+    run.set_status("finished")
+    assert run.settle("crashed", "killed by signal 9", certain=True).state == "finished"
+
+
+def test_writers_of_status_do_not_lose_each_others_fields(run: RunDir) -> None:
+    def count(field: str) -> None:
+        for number in range(1, 31):
+            run.note(**{field: number})
+
+    threads = [threading.Thread(target=count, args=(field,)) for field in ("step", "pid", "ranks")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    status = run.status()
+    assert (status.step, status.pid, status.ranks) == (30, 30, 30)
+
+
+def test_status_of_a_later_version_is_still_read(run: RunDir) -> None:
+    path = run.path / "status.json"
+    path.write_text(json.dumps({"state": "running", "invented_later": 1}))
+    assert run.status() == RunStatus("running")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"state": "dancing"}', "\x00"])
+def test_an_unreadable_status_is_named(run: RunDir, content: str) -> None:
+    (run.path / "status.json").write_text(content)
+    with pytest.raises(RunError, match=r"status of run 'a' cannot be read.*status\.json"):
+        run.status()
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="there is no run at"):
+        RunDir(tmp_path / "nothing").status()
+    with pytest.raises(RunError, match=r"run\.yaml"):
+        RunDir(tmp_path / "nothing").config()
+    with pytest.raises(RunError, match="cannot be read"):
+        RunDir(tmp_path / "nothing").read_metrics()
+
+
+# -- metrics --------------------------------------------------------------------------------------------------------
+
+
+def test_rows_come_back_with_null_for_what_is_not_finite(run: RunDir) -> None:
+    run.append_metrics({"step": 1, "loss": math.nan, "kl": -math.inf, "reward": np.float32(0.5), "n": np.int64(3)})
+    run.append_metrics({"step": 2, "nested": {"x": [math.inf, 1.5]}, "text": "a\u2028b\nc\x00\ud800"})
+    rows, cursor = run.read_metrics()
+    assert rows == [
+        {"step": 1, "loss": None, "kl": None, "reward": 0.5, "n": 3},
+        {"step": 2, "nested": {"x": [None, 1.5]}, "text": "a\u2028b\nc\x00\ud800"},
+    ]
+    content = (run.path / "metrics.jsonl").read_bytes()
+    assert content.count(b"\n") == 2
+    assert cursor == len(content)
+
+
+def test_a_row_is_one_write(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: (written.append(bytes(data)), write(fd, data))[1])
+    run.append_metrics({"step": 1})
+    assert written == [b'{"step": 1}\n']
+
+
+def test_a_cursor_gives_only_what_is_new(run: RunDir) -> None:
+    run.append_metrics({"step": 1})
+    rows, cursor = run.read_metrics()
+    assert run.read_metrics(cursor) == ([], cursor)
+    run.append_metrics({"step": 2})
+    rows, end = run.read_metrics(cursor)
+    assert rows == [{"step": 2}]
+    assert end > cursor
+    for wrong in (cursor - 1, end + 1, -1):
+        with pytest.raises(RunError, match=f"begins at byte {wrong}; read again from 0"):
+            run.read_metrics(wrong)
+
+
+def test_an_unterminated_tail_is_left_for_later(run: RunDir) -> None:
+    run.append_metrics({"step": 1})
+    with open(run.path / "metrics.jsonl", "ab") as file:
+        file.write(b'{"step": 2')
+    rows, cursor = run.read_metrics()
+    assert rows == [{"step": 1}]
+    with open(run.path / "metrics.jsonl", "ab") as file:
+        file.write(b"}\n")
+    assert run.read_metrics(cursor)[0] == [{"step": 2}]
+    assert run.corrupt == {}
+
+
+def test_corrupt_rows_are_skipped_and_named_by_their_byte(run: RunDir) -> None:
+    bad = [b'{"step": 1, "lo\n', b"[1]\n", b"\x00\xff\n", b"[" * 100_000 + b"\n", b"\n"]
+    path = run.path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + b"".join(bad) + b'{"step": 2}\n')
+    for _ in range(2):  # reading again names them once
+        assert [row["step"] for row in run.read_metrics()[0]] == [1, 2]
+        offsets = [12 + sum(len(line) for line in bad[:n]) for n in range(len(bad))]
+        assert list(run.corrupt) == offsets
+    assert run.corrupt[offsets[1]] == f"metrics.jsonl, byte {offsets[1]}: not a JSON object but list"
+    assert "nested too deeply" in run.corrupt[offsets[3]]
+
+
+def test_a_torn_row_does_not_take_the_next_one_along(run: RunDir) -> None:
+    (run.path / "metrics.jsonl").write_bytes(b'{"step": 1}\n{"st')
+    run.append_metrics({"step": 3})
+    assert [row["step"] for row in run.read_metrics()[0]] == [1, 3]
+    assert list(run.corrupt) == [12]
+
+
+def test_a_full_disk_is_named_and_the_rows_before_are_kept(run: RunDir) -> None:
+    """A file size limit cuts the write short, as a full disk does: 100 bytes hold 4 rows of 24 and 4 bytes more."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        for step in range(1, 5):
+            run.append_metrics({"step": step, "x": 12345})
+        with pytest.raises(RunError, match=r"4 of 24 bytes written at step 5; is the disk full\?"):
+            run.append_metrics({"step": 5, "x": 12345})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    run.append_metrics({"step": 6, "x": 12345})
+    assert [row["step"] for row in run.read_metrics()[0]] == [1, 2, 3, 4, 6]
+
+
+def test_a_writer_killed_at_any_moment_loses_no_row_it_had_written(run: RunDir) -> None:
+    """The writer reports each row after its append; SIGKILL comes while it writes on."""
+    writing = (
+        "import itertools, os, sys\n"
+        "from workbench.rundir import RunDir\n"
+        "run = RunDir(sys.argv[1])\n"
+        "for step in itertools.count(1):\n"
+        "    run.append_metrics({'step': step})\n"
+        "    os.write(1, b'.')\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", writing, run.path], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        acknowledged = len(writer.stdout.read(200))
+        writer.kill()
+        acknowledged += len(writer.stdout.read())
+    rows = run.read_metrics()[0]
+    assert len(rows) >= acknowledged
+    assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
+
+
+def test_metrics_as_a_table(run: RunDir) -> None:
+    run.append_metrics({"step": 1, "reward": 0.5, "accuracy": 0.3})
+    run.append_metrics({"step": 2, "reward": 0.75})
+    table = run.metrics()
+    assert list(table["reward"]) == [0.5, 0.75]
+    assert math.isnan(table["accuracy"][1])
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    rows=st.lists(
+        st.dictionaries(st.text(), st.none() | st.booleans() | st.integers() | st.floats() | st.text(), max_size=4),
+        max_size=6,
+    ),
+    cuts=st.lists(st.integers(0, 400), max_size=4),
+)
+def test_any_rows_read_in_any_pieces_come_back_in_order(
+    rows: list[dict[str, object]], cuts: list[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("rows")
+    run = RunDir(folder)
+    for row in rows:
+        run.append_metrics(row)
+    run.close()
+    whole = (folder / "metrics.jsonl").read_bytes() if rows else b""
+    read: list[dict[str, object]] = []
+    cursor = 0
+    for end in [*sorted(cuts), len(whole)]:
+        (folder / "metrics.jsonl").write_bytes(whole[:end])
+        more, cursor = run.read_metrics(cursor)
+        read += more
+    finite = [{k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()} for row in rows]
+    assert read == finite
+    assert run.corrupt == {}
+
+
+# -- rollouts -------------------------------------------------------------------------------------------------------
+
+
+def test_rollouts_come_back_equal_bit_for_bit(run: RunDir) -> None:
+    chat = make_credit(prompt=[{"role": "user", "content": "7 + 5?\u2028\ud800"}])
+    zero = dataclasses.replace(make_credit(), mean=None, std=None, spread=False, warnings=())
+    written = [make_credit(), chat, zero]
+    run.write_rollouts(12, written)
+    read = RunDir(run.path).read_rollouts(12)
+    assert len(read) == 3
+    for a, b in zip(written, read, strict=True):
+        assert_same(a, b)
+    assert np.signbit(read[0].advantages[0, 1])
+
+
+@settings(max_examples=40, deadline=None)
+@given(bits=st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=40))
+def test_every_float32_keeps_its_bits(bits: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
+    credit = make_credit()
+    values = np.array(bits, dtype=np.uint32).view(np.float32)
+    values[np.isnan(values)] = np.float32(0.0)
+    credit = dataclasses.replace(credit, advantages=np.stack([values, -values]))
+    run = RunDir(tmp_path_factory.mktemp("run"))
+    run.write_rollouts(1, [credit])
+    assert run.read_rollouts(1)[0].advantages.tobytes() == credit.advantages.tobytes()
+
+
+def test_odd_text_keeps_its_offsets(run: RunDir) -> None:
+    texts = ("\x00\u2028\r\n", "é字🙂\u202e", "a\ud800b")
+    run.write_rollouts(1, [make_credit(texts)])
+    read = run.read_rollouts(1)[0].scored.group.rollouts[0].texts
+    assert read == ("\x00\u2028\r\n", "é字🙂\u202e", "a\ufffdb")  # one character for one
+    assert len("".join(read)) == len("".join(texts))
+
+
+def test_tokens_without_text_and_steps_without_scores(run: RunDir) -> None:
+    scored = StepScores((), (), {}, (), {}, None)
+    group = Group("p", (Rollout((), (), finished=False), Rollout((1, 2), ("", "é"), finished=False)))
+    credit = Credit(
+        ScoredGroup(group, (scored, scored), ()), "step", {}, np.zeros((2, 2), np.float32), [[], []], None, None, False
+    )
+    run.write_rollouts(1, [credit])
+    assert_same(credit, run.read_rollouts(1)[0])
+    run.write_rollouts(2, [])
+    assert run.read_rollouts(2) == []
+
+
+def test_stored_steps_are_listed_in_order(run: RunDir) -> None:
+    for step in (10, 2, 1_000_000):
+        run.write_rollouts(step, [make_credit()])
+    (run.path / "rollouts" / ".step-000003.parquet.tmp").write_bytes(b"half")
+    assert run.rollout_steps() == [2, 10, 1_000_000]
+    with pytest.raises(RunError, match="no rollouts of step 3; stored are 3 steps from 2 to 1000000"):
+        run.read_rollouts(3)
+
+
+def test_rollouts_that_are_missing_or_broken_are_named(run: RunDir, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no rollouts of step 1; none are stored yet"):
+        run.read_rollouts(1)
+    run.write_rollouts(1, [make_credit()])
+    path = run.path / "rollouts" / "step-000001.parquet"
+    for content in (b"", b"PAR1", path.read_bytes()[:-20]):
+        path.write_bytes(content)
+        with pytest.raises(RunError, match=r"step 1 cannot be read .*step-000001\.parquet"):
+            run.read_rollouts(1)
+
+
+def test_the_file_reads_as_a_table_of_rollouts(run: RunDir) -> None:
+    run.write_rollouts(1, [make_credit(), make_credit()])
+    table = pq.read_table(run.path / "rollouts" / "step-000001.parquet")
+    assert table.column("group").to_pylist() == [0, 0, 1, 1]
+    assert table.column("rollout").to_pylist() == [0, 1, 0, 1]
+    assert table.column("token_ids").to_pylist()[1] == [8, 9]
+    assert table.column("rewards").to_pylist()[0] == [1.1, None]
+
+
+# -- log ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_tail_of_the_log(run: RunDir) -> None:
+    run.log.write_bytes(b"one\n 10%\r 50%\r100%\r\n\xff three\nfour")
+    assert run.log_tail() == ["one", "100%", "\ufffd three", "four"]
+    assert run.log_tail(2) == ["\ufffd three", "four"]
+    run.log.write_text("".join(f"line {n}\n" for n in range(20_000)))
+    assert run.log_tail(1) == ["line 19999"]
+    assert run.log_tail(10**6)[0].startswith("line ")
+    run.log.unlink()
+    assert run.log_tail() == []

@@ -1,0 +1,428 @@
+"""Runs as processes: started, followed, stopped to the last grandchild, and never silently dead."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+import pytest
+
+from workbench import runs
+from workbench.config import RunConfig
+from workbench.errors import CreditError, RunError
+from workbench.rundir import RunDir, RunStatus
+from workbench.runs import Run, compare, launch, list_runs, open_run, processes
+from workbench.runs.compare import summarise
+from workbench.runs.watch import verdict
+
+FAKE = "tests.fake_run"
+Start = Callable[..., Run]
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Start]:
+    """Start fake runs, and end whatever a failed test leaves of them."""
+    started: list[Run] = []
+
+    def begin(task: str, **config: object) -> Run:
+        started.append(runs.start(RunConfig(name=task.replace("_", "-"), task=task, **config), tmp_path, module=FAKE))
+        return started[-1]
+
+    yield begin
+    for run in started:
+        processes.kill_all(run.path)
+
+
+def first_row(run: Run) -> dict[str, int]:
+    return next(iter(run.follow()))
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def elsewhere(run: Run, expression: str) -> str:
+    """What ``expression`` about ``run`` prints in another process."""
+    code = (
+        "import sys; from workbench.runs import open_run\n"
+        f"run = open_run(sys.argv[1], sys.argv[2]); print({expression})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, run.path.parents[1], run.name], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+# -- a run that ends by itself --------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_from_start_to_finished(begin: Start, tmp_path: Path) -> None:
+    run = begin("finish", seed=3)
+    assert run.path == tmp_path / "runs" / "finish"
+    rows = list(run.follow())
+    assert [row["step"] for row in rows] == [0, 1, 2, 3]
+    status = run.wait()
+    assert (status.state, status.step, status.device) == ("finished", 3, "cpu")
+    assert status.started is not None
+    assert status.pid is not None
+    assert gone(status.pid)
+    assert list(run.metrics()["accuracy"]) == [0.3, 0.5, 0.7, 0.8]
+    assert run.metrics_rows(run.metrics_rows()[1])[0] == []
+    assert run.config().seed == 3
+
+
+def test_the_process_is_tagged_detached_and_has_no_input(begin: Start) -> None:
+    run = begin("obey")
+    first_row(run)
+    process = psutil.Process(run.status().pid)
+    assert process.environ()[processes.TAG] == str(run.path)
+    assert os.getsid(process.pid) == process.pid
+    assert os.readlink(f"/proc/{process.pid}/fd/0") == os.devnull
+    assert process.cmdline()[1:] == ["-m", FAKE, str(run.path)]
+    run.stop()
+
+
+def test_waiting_no_longer_than_asked(begin: Start) -> None:
+    run = begin("obey")
+    first_row(run)
+    assert run.wait(timeout=0).state == "running"
+    run.stop()
+
+
+def test_ranks_are_started_by_torchrun() -> None:
+    path = Path("/w/runs/a")
+    assert launch.command(path, 1) == [sys.executable, "-m", "workbench.training.child", "/w/runs/a"]
+    assert launch.command(path, 4)[1:] == [
+        *("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "4"),
+        *("-m", "workbench.training.child", "/w/runs/a"),
+    ]
+
+
+def test_built_in_rewards_are_kept_as_source(begin: Start) -> None:
+    run = begin("finish")
+    run.wait()
+    manifest = json.loads((run.path / "rewards" / "manifest.json").read_text())
+    assert {entry["name"] for entry in manifest} == {"step_correctness", "answer_correctness"}
+    assert "def step_correctness(" in (run.path / "rewards" / "step_correctness.py").read_text()
+
+
+# -- a run that dies ------------------------------------------------------------------------------------------------
+
+
+def test_a_run_killed_by_a_signal_has_crashed_and_leaves_no_orphan(begin: Start) -> None:
+    run = begin("orphan")
+    child = first_row(run)["child"]
+    status = run.wait()
+    assert status.state == "crashed"
+    assert status.reason == "killed by signal 9 (SIGKILL), as the system does when memory runs out"
+    assert gone(child)
+
+
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [
+        ("exit_3", "its process exited with code 3 and no word; the last line of its log: MemoryError: no room"),
+        ("exit_0", "its process exited with code 0 and no word"),
+    ],
+)
+def test_a_run_that_ends_without_a_word_has_crashed(begin: Start, task: str, reason: str) -> None:
+    status = begin(task).wait()
+    assert (status.state, status.reason) == ("crashed", reason)
+
+
+def test_what_the_run_said_itself_stands(begin: Start) -> None:
+    status = begin("fail").wait()
+    assert (status.state, status.reason) == ("failed", "loss became NaN at step 1")
+
+
+def test_every_opener_sees_the_same_crash(begin: Start) -> None:
+    run = begin("orphan")
+    here = run.wait()
+    assert open_run(run.path.parents[1], run.name).status() == here
+    assert elsewhere(run, "repr(run.status())") == repr(here)
+
+
+def test_a_crash_nobody_watched_is_found_by_the_first_reader_and_written_once(tmp_path: Path) -> None:
+    """The starter was another process that is gone too: the exit code is lost, the log is not."""
+    folder = RunDir.create(tmp_path, RunConfig(name="a"))
+    folder.log.write_text("loading\nRuntimeError: no such device\n")
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    created = psutil.Process(ended.pid).create_time()
+    ended.wait()
+    folder.set_status("running", pid=ended.pid, pid_created=created, step=4)
+    status = open_run(tmp_path, "a").status()
+    assert (status.state, status.step) == ("crashed", 4)
+    assert status.reason == "its process is gone; the last line of its log: RuntimeError: no such device"
+    assert RunDir(folder.path).status() == status
+    assert open_run(tmp_path, "a").status() == status
+
+
+def test_a_process_id_used_again_is_not_taken_for_the_run(tmp_path: Path) -> None:
+    """The recorded id now belongs to this test's process, which began at another time and carries no tag."""
+    folder = RunDir.create(tmp_path, RunConfig(name="a"))
+    folder.set_status("running", pid=os.getpid(), pid_created=psutil.Process().create_time() - 1000)
+    assert Run(folder.path).status().state == "crashed"
+    assert psutil.pid_exists(os.getpid())
+
+
+def test_a_run_being_started_is_not_dead(tmp_path: Path) -> None:
+    assert Run(RunDir.create(tmp_path, RunConfig(name="a")).path).status().state == "queued"
+
+
+def test_the_starter_killed_leaves_the_run_going_and_findable(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys; from workbench import runs; from workbench.config import RunConfig\n"
+        f"run = runs.start(RunConfig(name='a', task='obey'), sys.argv[1], module={FAKE!r})\n"
+        "next(iter(run.follow())); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    starter = subprocess.run([sys.executable, "-c", code, tmp_path], check=False)
+    assert starter.returncode == -signal.SIGKILL
+    run = open_run(tmp_path, "a")
+    assert run.status().state == "running"
+    assert [row["step"] for row in run.metrics_rows()[0]] == [1]
+    assert run.stop().reason == "stopped at step 1 of 60"
+    assert processes.members(run.path) == set()
+
+
+# -- stopping -------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_listens_stops_in_its_own_words(begin: Start) -> None:
+    run = begin("obey")
+    first_row(run)
+    status = run.stop()
+    assert (status.state, status.reason) == ("stopped", "stopped at step 1 of 60")
+    assert processes.members(run.path) == set()
+    with pytest.raises(RunError, match=r"run 'obey' is already stopped \(stopped at step 1 of 60\)"):
+        run.stop()
+
+
+def test_a_run_that_does_not_listen_is_ended_with_all_it_started(begin: Start) -> None:
+    """Its child has neither the run's tag nor its session: only its parent gives it away."""
+    run = begin("stubborn")
+    child = first_row(run)["child"]
+    status = run.stop(timeout=1.0)
+    assert (status.state, status.reason) == ("stopped", "stopped on request at step 0 of 60, by force")
+    assert gone(child)
+    assert status.pid is not None
+    assert gone(status.pid)
+
+
+def test_a_run_that_ends_at_the_signal_without_a_word_was_stopped(begin: Start) -> None:
+    run = begin("mute")
+    first_row(run)
+    assert run.stop().reason == "stopped on request at step 0 of 60"
+
+
+def test_a_run_is_stopped_from_another_process(begin: Start) -> None:
+    run = begin("stubborn")
+    child = first_row(run)["child"]
+    assert elsewhere(run, "run.stop(timeout=1.0).state") == "stopped"
+    assert run.wait().state == "stopped"
+    assert gone(child)
+
+
+def test_a_run_is_stopped_while_it_starts(begin: Start) -> None:
+    run = begin("obey")
+    assert run.stop().state == "stopped"
+    assert processes.members(run.path) == set()
+
+
+def test_only_the_first_process_is_asked_and_a_lost_launchers_ranks_too(begin: Start) -> None:
+    run = begin("stubborn")
+    first_row(run)
+    everyone = processes.members(run.path)
+    assert len(everyone) == 2
+    assert [process.pid for process in processes.heads(everyone)] == [run.status().pid]
+    processes.kill_all(run.path)
+    assert processes.heads(processes.members(run.path)) == set()
+
+
+def test_a_launchers_ranks_end_with_it(begin: Start) -> None:
+    """Killed outright, the launcher can pass nothing on; its two ranks are found by their tag."""
+    run = begin("obey", training={"ranks": 2})
+    first_row(run)
+    ranks = {process for process in processes.members(run.path) if process.pid != run.status().pid}
+    assert len(ranks) == 2
+    psutil.Process(run.status().pid).kill()
+    status = run.wait()
+    assert (status.state, status.reason[:18]) == ("crashed", "killed by signal 9")
+    assert all(gone(rank.pid) for rank in ranks)
+
+
+def test_a_rank_killed_is_a_crash_though_the_first_rank_says_it_was_stopped(begin: Start) -> None:
+    run = begin("obey", training={"ranks": 2})
+    first_row(run)
+    ranks = [process for process in processes.members(run.path) if process.pid != run.status().pid]
+    next(rank for rank in ranks if rank.environ()["RANK"] == "1").kill()
+    status = run.wait()
+    assert status.state == "crashed"
+    assert "Signal 9 (SIGKILL) received by PID" in status.reason
+    assert processes.members(run.path) == set()
+
+
+def test_a_launcher_passes_a_stop_on(begin: Start) -> None:
+    run = begin("obey", training={"ranks": 2})
+    first_row(run)
+    assert run.stop().reason == "stopped at step 1 of 60"
+    assert processes.members(run.path) == set()
+
+
+def test_a_held_run_is_stopped_by_an_interrupt(begin: Start) -> None:
+    run = begin("obey")
+    first_row(run)
+    with pytest.raises(KeyboardInterrupt), run.held():
+        raise KeyboardInterrupt
+    assert run.status().state == "stopped"
+    with pytest.raises(KeyboardInterrupt), run.held():
+        raise KeyboardInterrupt
+
+
+def test_a_process_in_the_middle_of_its_exec_is_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its starter may be gone already, and the system shows its environment, with the tag, only a moment later."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import signal; signal.pause()"],
+        env={processes.TAG: str(tmp_path)},
+        start_new_session=True,
+    )
+    environ, reads = processes._environ, iter(range(3))
+
+    def late(process: psutil.Process) -> dict[str, str] | None:
+        return {} if process.pid == child.pid and next(reads, None) is not None else environ(process)
+
+    monkeypatch.setattr(processes, "_environ", late)
+    processes.kill_all(tmp_path)
+    assert child.wait(timeout=10) == -signal.SIGKILL
+
+
+def test_the_verdict_on_a_silent_end() -> None:
+    running = RunStatus("running", step=7, total_steps=60)
+    assert verdict(running, -11, [])[1] == "killed by signal 11 (SIGSEGV)"
+    assert verdict(running, -40, [])[1] == "killed by signal 40"
+    assert verdict(running, None, ["a", " ", "====="]) == (
+        "crashed",
+        "its process is gone; the last line of its log: a",
+    )
+    asked = RunStatus("running", step=7, total_steps=60, stop_requested=1.0)
+    assert verdict(asked, -15, ["a"]) == ("stopped", "stopped on request at step 7 of 60")
+
+
+# -- finding runs ---------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_listed_newest_first_and_only_runs(tmp_path: Path) -> None:
+    assert list_runs(tmp_path) == []
+    for number, name in enumerate(("b", "a", "c")):
+        path = RunDir.create(tmp_path, RunConfig(name=name)).path
+        os.utime(path / "run.yaml", (number, number))
+    (tmp_path / "runs" / "no-run").mkdir()
+    (tmp_path / "runs" / "file").touch()
+    (tmp_path / "runs" / "link").symlink_to(tmp_path / "runs" / "a")
+    assert [run.name for run in list_runs(tmp_path)] == ["c", "a", "b"]
+
+
+def test_the_default_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WORKBENCH_WORKSPACE", raising=False)
+    RunDir.create(tmp_path / "workspace", RunConfig(name="a"))
+    assert open_run(None, "a").path == tmp_path / "workspace" / "runs" / "a"
+    monkeypatch.setenv("WORKBENCH_WORKSPACE", str(tmp_path / "other"))
+    assert list_runs() == []
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "", ".", "a\x00", "x" * 300, "-a"])
+def test_a_name_that_no_run_can_have_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RunError, match="cannot be a run's name"):
+        open_run(tmp_path, name)
+
+
+def test_a_run_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"no run 'b' in the workspace .*; it has no runs yet"):
+        open_run(tmp_path, "b")
+    RunDir.create(tmp_path, RunConfig(name="a"))
+    with pytest.raises(RunError, match="the newest there are a"):
+        open_run(tmp_path, "b")
+
+
+def test_a_link_is_not_followed_out_of_the_workspace(tmp_path: Path) -> None:
+    outside = RunDir.create(tmp_path / "outside", RunConfig(name="a")).path
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "a").symlink_to(outside)
+    with pytest.raises(RunError, match="outside the workspace"):
+        open_run(tmp_path, "a")
+
+
+def test_what_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CreditError, match="unknown credit scheme 'magic'"):
+        runs.start(RunConfig(credit={"scheme": "magic"}), tmp_path)
+    assert list_runs(tmp_path) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="choose another workspace"):
+        runs.start(RunConfig(), tmp_path / "file")
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(RunError, match="its process could not be started"):
+        runs.start(RunConfig(name="a"), tmp_path)
+    assert open_run(tmp_path, "a").status().state == "failed"
+
+
+# -- comparing ------------------------------------------------------------------------------------------------------
+
+
+def test_schemes_are_compared_over_seeds(tmp_path: Path) -> None:
+    seen: list[tuple[str, int]] = []
+    compared = list(
+        compare(
+            RunConfig(task="finish", seed=5),
+            ["outcome", "process"],
+            2,
+            tmp_path,
+            report=lambda run, row: seen.append((run.name, row["step"])),
+            module=FAKE,
+        )
+    )
+    assert [(row.scheme, row.seed) for _, row in compared] == [
+        ("outcome", 5),
+        ("outcome", 6),
+        ("process", 5),
+        ("process", 6),
+    ]
+    assert seen[:5] == [*(("compare-outcome-5", step) for step in range(4)), ("compare-outcome-6", 0)]
+    assert asdict(compared[0][1]) == {
+        "scheme": "outcome",
+        "seed": 5,
+        "base_accuracy": 0.3,
+        "final_accuracy": 0.6,
+        "seconds": 4.5,
+        "rollouts": 192,
+        "rollouts_to_65": None,
+    }
+    assert compared[2][1].rollouts_to_65 == 128  # 0.7 at step 2, of 64 rollouts each
+    assert [run.config().credit.scheme for run, _ in compared] == ["outcome", "outcome", "process", "process"]
+
+
+def test_a_failed_run_does_not_end_the_comparison(tmp_path: Path) -> None:
+    compared = list(compare(RunConfig(task="fail"), ["process"], 2, tmp_path, module=FAKE))
+    assert [run.status().state for run, _ in compared] == ["failed", "failed"]
+    assert compared[0][1].base_accuracy == 0.3
+    assert compared[0][1].rollouts is None
+
+
+def test_an_unknown_scheme_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(CreditError, match="magic"):
+        list(compare(RunConfig(task="finish"), ["process", "magic"], 1, tmp_path, module=FAKE))
+    assert list_runs(tmp_path) == []
+
+
+def test_nothing_measured_comes_to_nothing() -> None:
+    assert asdict(summarise("process", 0, [{"step": 1, "accuracy": None}])) == {
+        "scheme": "process",
+        "seed": 0,
+        **dict.fromkeys(("base_accuracy", "final_accuracy", "seconds", "rollouts", "rollouts_to_65")),
+    }

@@ -1,0 +1,132 @@
+"""Patterns that cannot be used: each is refused with a message that says why, before it can do harm."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.errors import PatternError, PatternSyntaxError, PatternTooSlow
+from workbench.schema import Step
+from workbench.steps import StepPattern, split_all, split_steps
+from workbench.steps.pattern import MAX_BYTES, _measured
+
+
+@pytest.mark.parametrize("source", ["(a|aa)+$", r"(x+x+)+y"])
+def test_a_slow_pattern_is_stopped(source: str) -> None:
+    with pytest.raises(PatternTooSlow, match=r"^the step pattern is too slow \(0.25 s\)$"):
+        split_steps("a" * 50 + "x" * 20_000 + "b", StepPattern(source))
+
+
+def test_blanks_before_an_end_that_never_comes_are_stopped() -> None:
+    with pytest.raises(PatternTooSlow, match=r"too slow \(0.25 s\)"):
+        split_steps(" " * 100_000 + "x", StepPattern(r"\s+$"))
+
+
+def test_a_slow_pattern_names_the_sample() -> None:
+    with pytest.raises(PatternTooSlow, match=r"too slow \(0.25 s\) on sample 3$") as caught:
+        split_all(["b", "aab", "a" * 50 + "b"], StepPattern("(a|aa)+$"))
+    assert caught.value.sample == 2
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "((a{1000}){1000}){1000}",
+        "(?:a{65536}){65536}",
+        "(?:ab){1000000}",
+        "(?:ab){1000000,}",
+        "(?:ab){1000000,1000001}?",
+        "(" * 24 + "a" + "){2}" * 24,
+        "(" * 24 + "a" + ")+" * 24,
+        r"(?x)( [(] a {1000} # [ "
+        "\n){1000}",
+        r"(?V1)([[a]{9}] b{1000}){1000}",
+    ],
+)
+def test_a_pattern_that_would_fill_memory_is_not_compiled(bomb: str) -> None:
+    with pytest.raises(PatternError, match="too large to compile"):
+        split_steps("a", StepPattern(bomb))
+
+
+@pytest.mark.parametrize("deep", ["(" * 3000, "(?:" * 150 + "a" + ")" * 150, "(?V1)" + "[" * 3000])
+def test_a_pattern_nested_too_deeply_is_refused(deep: str) -> None:
+    with pytest.raises(PatternError, match="nested too deeply"):
+        split_steps("a", StepPattern(deep))
+
+
+@pytest.mark.parametrize(
+    ("source", "position", "reason"),
+    [
+        ("[", 1, "unterminated character set"),
+        ("Step (", 6, r"missing \)"),
+        ("a**", 2, "multiple repeat"),
+        ("*", 0, "nothing to repeat"),
+        ("\\", 1, "bad escape"),
+    ],
+)
+def test_a_pattern_that_does_not_compile_says_where(source: str, position: int, reason: str) -> None:
+    with pytest.raises(PatternSyntaxError, match=f"{reason}.* at character {position}$") as caught:
+        split_steps("a", StepPattern(source))
+    assert caught.value.position == position
+
+
+def test_errors_the_compiler_does_not_call_its_own_are_syntax_errors_too() -> None:
+    with pytest.raises(PatternSyntaxError, match="mutually incompatible"):
+        split_steps("a", StepPattern("(?V0V1)a"))
+
+
+@pytest.mark.parametrize("source", ["", "x*", "^", "(?m)$", "a?|b"])
+def test_a_pattern_that_matches_empty_text_is_refused(source: str) -> None:
+    with pytest.raises(PatternError, match="matches empty text"):
+        split_steps("abc", StepPattern(source))
+
+
+@pytest.mark.parametrize("kind", ["starts", "ends", "is"])
+def test_over_a_thousand_steps_are_refused(kind: str) -> None:
+    with pytest.raises(PatternError, match="over 1,000 steps"):
+        split_steps("a" * 100_000, StepPattern("a", kind))  # type: ignore[arg-type]
+    assert len(split_steps("a" * 1000, StepPattern("a", kind))) == 1000  # type: ignore[arg-type]
+
+
+def test_a_pattern_over_ten_kilobytes_is_refused() -> None:
+    with pytest.raises(PatternError, match="10,001 bytes; the limit is 10,000"):
+        split_steps("a", StepPattern("a" * (MAX_BYTES + 1)))
+    with pytest.raises(PatternError, match="10,002 bytes"):
+        split_steps("a", StepPattern("é" * 5001))
+    assert split_steps("a" * MAX_BYTES, StepPattern("a" * MAX_BYTES)) == [Step(0, MAX_BYTES)]
+
+
+def test_an_unknown_kind_is_refused_with_the_choices() -> None:
+    with pytest.raises(PatternError, match="'begins'; choose one of starts, ends, is"):
+        StepPattern("a", "begins")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("source", "depth", "parts"),
+    [
+        # 3 parts in the group, written out 5 times, and the group itself.
+        ("(abc){5}", 1, 1 + 4 * 4 + 3),
+        ("a+", 0, 2),
+        ("a*b?", 0, 2),
+        ("a{2,}", 0, 3),
+        ("a{3}?", 0, 3),
+        (r"\(a{3}", 0, 4),
+        ("[(){9}]{4}", 0, 4),
+        ("(?#(((){2}", 0, 0),
+        ("((a))", 2, 3),
+        (r"[\]]{4}", 0, 4),
+        ("[]]{4}", 0, 4),
+    ],
+)
+def test_a_pattern_is_measured_as_the_compiler_writes_it_out(source: str, depth: int, parts: int) -> None:
+    assert _measured(source) == (depth, parts)
+
+
+@given(st.text(alphabet=r"abAB01(){}[]*+?|\\.^$,-#: \n?<>P=!sdwmix&~" + "é中", max_size=40), st.text(max_size=30))
+def test_any_pattern_at_all_either_splits_or_says_why_not(source: str, text: str) -> None:
+    try:
+        steps = split_steps(text, StepPattern(source))
+    except PatternError:
+        return
+    assert steps[0].start >= 0

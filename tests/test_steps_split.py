@@ -1,0 +1,168 @@
+"""Text → steps: what each kind of pattern cuts, the presets on texts they are made for, and what always holds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.schema import Step
+from workbench.steps import PRESETS, StepPattern, split_steps
+
+CHAIN = "Step 1: 7 + 5 = 12\nStep 2: 12 * 2 = 24\nStep 3: 24 - 4 = 20\nAnswer: 20"
+
+
+def cut(text: str, regex: str, kind: str = "starts") -> list[str]:
+    return [text[step.start : step.end] for step in split_steps(text, StepPattern(regex, kind))]  # type: ignore[arg-type]
+
+
+def test_offsets_are_characters_with_an_exclusive_end() -> None:
+    assert split_steps("Step 1: a\nStep 2: b", StepPattern(r"(?m)^Step \d+:")) == [Step(0, 10), Step(10, 19)]
+    assert split_steps("🙂STEP:中STEP:b", StepPattern("STEP:")) == [Step(1, 7), Step(7, 13)]
+
+
+def test_starts_leaves_the_text_before_the_first_match_out() -> None:
+    assert split_steps("Well.\nStep 1: a", StepPattern(r"(?m)^Step \d+:")) == [Step(6, 15)]
+
+
+def test_starts_counts_the_answer_line_in_or_apart_as_the_pattern_says() -> None:
+    lines = CHAIN.splitlines(keepends=True)
+    assert cut(CHAIN, r"(?m)^(?:Step \d+|Answer):") == lines
+    assert cut(CHAIN, r"(?m)^Step \d+:") == [lines[0], lines[1], lines[2] + lines[3]]
+
+
+def test_ends_gives_the_separator_to_the_step_before() -> None:
+    assert cut("a\n\nb\nc", r"\n+", "ends") == ["a\n\n", "b\n", "c"]
+    assert cut("a||b||", r"\|\|", "ends") == ["a||", "b||"]
+
+
+def test_ends_makes_no_step_of_blank_pieces() -> None:
+    # Before the first step and after the last they are in none; between two they go to the step before.
+    assert split_steps("\n\nfoo\n \nbar\n  ", StepPattern(r"\n", "ends")) == [Step(2, 8), Step(8, 12)]
+    assert split_steps("\nfoo", StepPattern(r"\n", "ends")) == [Step(1, 4)]
+
+
+def test_is_takes_the_matches_and_nothing_else() -> None:
+    text = "so <a>1</a> and <a>2</a>."
+    assert cut(text, "<a>.*?</a>", "is") == ["<a>1</a>", "<a>2</a>"]
+
+
+def test_the_group_named_step_counts_instead_of_the_match() -> None:
+    assert cut("- a\n- b", r"(?m)^- (?P<step>\w)") == ["a\n- ", "b"]
+    assert cut("a. b. c", r"(?P<step>\.)\s", "ends") == ["a.", " b.", " c"]
+    assert cut("<a>1</a><a>2</a>", "<a>(?P<step>.*?)</a>", "is") == ["1", "2"]
+
+
+def test_a_match_without_its_step_group_counts_itself() -> None:
+    assert cut("<a>1</a> ## 2", r"<a>(?P<step>.)</a>|## .", "is") == ["1", "## 2"]
+
+
+def test_steps_that_would_overlap_are_cut_where_the_earlier_one_ends() -> None:
+    # Lookahead groups "abc" at 0, "bcd" at 1, …: each keeps what no earlier one took.
+    assert cut("abcde", r"(?=(?P<step>\w{3}))\w", "is") == ["abc", "d", "e"]
+
+
+def test_a_pattern_of_no_width_marks_a_place() -> None:
+    assert cut("Step 1 Step 2", r"(?=Step)") == ["Step 1 ", "Step 2"]
+    assert cut("One. Two.", r"(?<=\.\s)", "ends") == ["One. ", "Two."]
+    assert split_steps("ab", StepPattern("(?=a)", "is")) == [Step(0, 2, matched=False)]
+
+
+def test_no_match_is_one_step_that_says_so() -> None:
+    assert split_steps("abc", StepPattern("zzz")) == [Step(0, 3, matched=False)]
+    assert split_steps("", StepPattern("zzz")) == [Step(0, 0, matched=False)]
+    assert split_steps(" \n ", StepPattern("\n", "ends")) == [Step(0, 3, matched=False)]
+
+
+def test_odd_characters_are_text_like_any_other() -> None:
+    text = "\x00STEP: \ud800\u202e\u2028STEP: \u200d</textarea>"
+    assert cut(text, "STEP:") == ["STEP: \ud800\u202e\u2028", "STEP: \u200d</textarea>"]
+
+
+PIECES = {
+    "step-n": ["Step 1: 7 + 5 = 12\n", "Step 2: 12 * 2 = 24\nThe answer is: 24"],
+    "step-n-answer": ["Step 1: 7 + 5 = 12\n", "Step 2: 12 * 2 = 24\n", "Answer: 24"],
+    "step-tag": ["STEP: add the apples. ", "STEP: double them.\n", "STEP: say 24."],
+    "heading-step": ["## Step 1: Read the problem\nThere are 12.\n\n", "## Step 2: Double\nThat makes 24."],
+    "numbered": ["1. Add 5 to 7.\n", "2) Double the 12.\n", "  3. It is 24."],
+    "line": ["7 + 5 = 12\n", "12 * 2 = 24\n\n", "So it is 24."],
+    "paragraph": ["First add:\n7 + 5 = 12.\n\n", "Then double:\n12 * 2 = 24."],
+    "sentence": [
+        "We know $x = 1. 5$ holds, e.g. here. ",
+        "Then \\[ y = 2. \\] follows! ",
+        "所以答案是二。",
+        "对吗？",
+        "Yes.",
+    ],
+    "think-answer": ["<think>\n7 + 5 = 12, doubled 24.\n</think>\n\n", "The answer is 24."],
+    "reasoning-answer": ["<reasoning>\n7 + 5 = 12\n</reasoning>", "<answer>\n12\n</answer>"],
+    "working-out": ["<start_working_out>7 + 5 = 12<end_working_out>", "<SOLUTION>12</SOLUTION>"],
+    "paragraph-tag": ["<paragraph_0>\n7 + 5 = 12\n</paragraph_0>", "<paragraph_1>\n12 * 2 = 24\n</paragraph_1>"],
+    "ki": ["Step 1: 7 + 5 = 12 ки", "\nStep 2: 12 * 2 = 24 ки"],
+    "extra-0": ["7 + 5 = 12<extra_0>", "12 * 2 = 24<extra_0>"],
+    "action": ["Up ||", " Right ||", " Up"],
+    "mixed-list": ["# Plan\n", "1. Add.\n", "- seven\n", "* five\n", "Finally, double."],
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_cuts_its_sample(name: str) -> None:
+    preset = PRESETS[name]
+    steps = split_steps(preset.sample, preset.pattern)
+    assert [preset.sample[step.start : step.end] for step in steps] == PIECES[name]
+    assert all(step.matched for step in steps)
+
+
+def test_openers_that_a_chat_template_wrote_into_the_prompt_may_be_missing() -> None:
+    think, working = PRESETS["think-answer"].pattern, PRESETS["working-out"].pattern
+    assert cut("so 24.</think>24", think.regex, think.kind) == ["so 24.</think>", "24"]
+    assert cut("so 24.<end_working_out>\n<SOLUTION>24</SOLUTION>", working.regex, working.kind) == [
+        "so 24.<end_working_out>",
+        "<SOLUTION>24</SOLUTION>",
+    ]
+    assert cut("Well. <start_working_out>24<end_working_out>", working.regex, working.kind) == [
+        "<start_working_out>24<end_working_out>"
+    ]
+
+
+def test_sentences_end_neither_in_mathematics_nor_after_a_number_or_a_short_form() -> None:
+    pattern = PRESETS["sentence"].pattern
+    text = "1. See Eq. 2 and 3.5 of \\begin{align} a. b \\end{align} ok. Next $$x. y$$ too?\n 2. Done."
+    assert cut(text, pattern.regex, pattern.kind) == [
+        "1. See Eq. 2 and 3.5 of \\begin{align} a. b \\end{align} ok. ",
+        "Next $$x. y$$ too?\n ",
+        "2. Done.",
+    ]
+
+
+def test_mixed_lists_match_on_every_line() -> None:
+    pattern = PRESETS["mixed-list"].pattern
+    assert len(split_steps("1. a\n2. b\nStep 3: c\nFirst, d\n### e\n• f", pattern)) == 6
+
+
+TEXTS = st.text(alphabet="ab.\n |S中🙂", max_size=60)
+PATTERNS = st.sampled_from(
+    [r"\n+", r"\|\|", r"(?m)^a", "S", r"(?=b)", r"(?<=a)", r"(?P<step>a)b|\.", r"(?=(?P<step>..))a", "中|🙂", r"a.*?b"]
+)
+
+
+@given(TEXTS, PATTERNS, st.sampled_from(["starts", "ends", "is"]))
+def test_steps_are_ordered_disjoint_and_inside_the_text(text: str, regex: str, kind: str) -> None:
+    steps = split_steps(text, StepPattern(regex, kind))  # type: ignore[arg-type]
+    assert steps
+    if not steps[0].matched:
+        assert steps == [Step(0, len(text), matched=False)]
+        return
+    at = 0
+    for step in steps:
+        assert at <= step.start < step.end <= len(text)
+        at = step.end
+
+
+@given(TEXTS, PATTERNS)
+def test_starts_and_ends_leave_out_only_the_beginning_or_blanks(text: str, regex: str) -> None:
+    starts, ends = split_steps(text, StepPattern(regex)), split_steps(text, StepPattern(regex, "ends"))
+    assert starts[-1].end == len(text)
+    assert all(one.end == other.start for one, other in zip(starts, starts[1:], strict=False))
+    assert not (text[: ends[0].start] + text[ends[-1].end :]).strip()
+    assert all(one.end == other.start for one, other in zip(ends, ends[1:], strict=False))

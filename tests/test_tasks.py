@@ -1,0 +1,121 @@
+"""The embedded task, its teacher, and tasks read from files."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from workbench.errors import TaskError
+from workbench.tasks import TASKS, chain_arithmetic, load_task
+
+
+def test_a_chain_is_worked_as_its_prompt_says():
+    chain = chain_arithmetic.Chain(7, (("add", 5), ("multiply by", 2), ("subtract", 4)))
+    assert chain.prompt() == "Start with 7, add 5, multiply by 2, subtract 4.\n"
+    assert chain.prompt("tags").endswith("subtract 4. Use tags.\n")
+    assert chain.values == [12, 24, 20]
+    answer = "Step 1: 7 + 5 = 12\nStep 2: 12 * 2 = 24\nStep 3: 24 - 4 = 20"
+    assert chain_arithmetic.render(chain, chain.values) == f"{answer}\nAnswer: 20"
+    tags = chain_arithmetic.render(chain, chain.values, "tags")
+    assert tags == f"<reasoning>\n{answer}\n</reasoning>\n<answer>20</answer>"
+
+
+def test_later_steps_go_on_from_a_wrong_value():
+    chain = chain_arithmetic.Chain(7, (("add", 5), ("multiply by", 2)))
+    assert chain_arithmetic.render(chain, [13, 26]).splitlines() == [
+        "Step 1: 7 + 5 = 13",
+        "Step 2: 13 * 2 = 26",
+        "Answer: 26",
+    ]
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_problems_stay_in_range_and_on_their_side_of_the_split(held_out):
+    for index in range(200):
+        rng_example = chain_arithmetic.example(index, held_out=held_out)
+        assert rng_example == chain_arithmetic.example(index, held_out=held_out)
+        operations = rng_example.columns["operations"]
+        assert 4 <= len(operations) <= 8
+        value = rng_example.columns["start"]
+        for symbol, operand in operations:
+            value = {"+": value + int(operand), "-": value - int(operand), "*": value * int(operand)}[symbol]
+            assert 0 <= value <= 99
+            assert 2 <= int(operand) <= 9
+        assert rng_example.columns["answer"] == str(value)
+
+
+def test_training_and_held_out_prompts_are_disjoint():
+    train = {chain_arithmetic.example(i).prompt for i in range(1000)}
+    held_out = {chain_arithmetic.example(i, held_out=True).prompt for i in range(1000)}
+    assert not train & held_out
+
+
+def test_the_teacher_is_wrong_as_often_as_it_says():
+    rng = random.Random(0)
+    steps = wrong = slips = 0
+    for _ in range(2000):
+        chain = chain_arithmetic.draw_chain(rng)
+        answer = chain_arithmetic.noisy_answer(chain, rng, wrong=0.2, slip=0.04)
+        equations = re.findall(r"Step \d+: (\d+) ([-+*]) (\d+) = (\d+)", answer)
+        slips += (
+            len(equations) < len(chain.operations)
+            or "Answer: " not in answer
+            or f"Step {len(equations)}:" not in answer
+        )
+        for left, symbol, right, claimed in equations:
+            steps += 1
+            truth = {"+": int(left) + int(right), "-": int(left) - int(right), "*": int(left) * int(right)}[symbol]
+            wrong += truth != int(claimed)
+    assert 0.15 < wrong / steps <= 0.21  # a little less than 0.2: some wrong values would leave 0 to 99
+    assert 0.02 < slips / 2000 < 0.06
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_an_embedded_task_checks_its_own_answers(name):
+    task = load_task(name)
+    row = task[3]
+    style = "<answer>{}</answer>" if name.endswith("tags") else "Answer: {}"
+    assert task.answer_is_right(style.format(row.columns["answer"]), row.columns)
+    assert not task.answer_is_right(style.format("100"), row.columns)
+    assert re.compile(task.pattern.regex)
+    assert len(task) == 100_000
+    assert len(task.held_out) == 1_000
+    assert task[-1] == task[len(task) - 1]
+    with pytest.raises(IndexError, match="example 100000 of 100000"):
+        task[100_000]
+
+
+def test_a_jsonl_file_is_a_task(tmp_path):
+    file = tmp_path / "mine.jsonl"
+    file.write_text(
+        '{"prompt": "1 + 1 =", "answer": 2}\n\n{"prompt": [{"role": "user", "content": "2?"}], "answer": 4}\n'
+    )
+    task = load_task(str(file))
+    assert task[0].prompt == "1 + 1 ="
+    assert task[0].columns == {"answer": "2"}
+    assert task.held_out[0].prompt == [{"role": "user", "content": "2?"}]
+    assert [reward.name for reward in task.rewards] == ["answer_correctness"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "has no rows"),
+        (b'{"prompt": "x"}\n{"pro', "line 2: not JSON"),
+        (b'{"prompt": "x"}\n{"question": "y"}', "line 2: every line must be an object with a 'prompt'"),
+        (b'{"prompt": 3}', "line 1: 'prompt' must be text or a list of messages"),
+        (b'{"prompt": "caf\xe9"}', "line 1: byte 15 is not UTF-8"),
+    ],
+)
+def test_a_bad_file_is_named_by_line(tmp_path, content, message):
+    file = tmp_path / "bad.jsonl"
+    file.write_bytes(content)
+    with pytest.raises(TaskError, match=message):
+        load_task(str(file))
+
+
+def test_an_unknown_task_lists_the_known_ones():
+    with pytest.raises(TaskError, match="no task or file called 'nothing'; tasks are chain-arithmetic"):
+        load_task("nothing")

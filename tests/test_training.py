@@ -1,0 +1,304 @@
+"""The trainer: what the loss used is what is stored and drawn; TRL's own numbers where ours must equal them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from workbench.config import RunConfig
+from workbench.credit import assign_credit
+from workbench.errors import ConfigError
+from workbench.rundir import RunDir
+from workbench.training.build import build_trainer
+from workbench.training.config import ProcessGRPOConfig
+from workbench.training.metrics import kl_estimators
+from workbench.training.trainer import ProcessGRPOTrainer
+
+pytestmark = pytest.mark.training
+
+
+def config(**sections) -> RunConfig:
+    """A run of a few seconds: 2 prompts, G = 4, two steps."""
+    training = {"steps": 2, "prompts_per_step": 2, "eval_every": 0, "warmup_steps": 0, "device": "cpu"} | sections.pop(
+        "training", {}
+    )
+    sampling = {"num_generations": 4, "max_completion_length": 112} | sections.pop("sampling", {})
+    return RunConfig.parse({"training": training, "sampling": sampling, **sections})
+
+
+class Watch:
+    """Stands between the trainer and TRL's loss, and keeps every ``inputs["advantages"]`` by the ids it was for."""
+
+    def __init__(self, trainer: ProcessGRPOTrainer) -> None:
+        self.rows: dict[tuple[int, ...], bytes] = {}
+        self.losses = 0
+        original = trainer._compute_loss
+
+        def watched(model, inputs):
+            self.losses += 1
+            for ids, mask, row in zip(
+                inputs["completion_ids"], inputs["completion_mask"], inputs["advantages"], strict=True
+            ):
+                assert row.dtype == torch.float32
+                assert not row[mask == 0].any()  # padding has advantage 0
+                length = int(mask.sum())
+                self.rows[(trainer.state.global_step, *ids[:length].tolist())] = row[:length].numpy().tobytes()
+            return original(model, inputs)
+
+        trainer._compute_loss = watched
+
+
+def test_invariant_parity(tmp_path):
+    """What is stored for a rollout, and what the heatmap draws of it, is bit for bit what the loss used."""
+    from workbench.figures import heatmap
+
+    run = RunDir.create(tmp_path, config(training={"micro_batch_size": 4}))
+    trainer = build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts)
+    watch = Watch(trainer)
+    trainer.train()
+    assert watch.losses == 4  # two optimiser steps of two micro-batches
+    seen = 0
+    for step in (1, 2):
+        for credit in run.read_rollouts(step):
+            drawn = heatmap(credit).payload()
+            for i, rollout in enumerate(credit.scored.group.rollouts):
+                used = watch.rows[(step - 1, *rollout.token_ids)]
+                assert credit.of(i).tobytes() == used
+                assert np.array(drawn["rollouts"][i]["advantages"], dtype=np.float32).tobytes() == used
+                seen += 1
+    assert seen == 16
+
+
+def test_invariant_ranks_agree(tmp_path):
+    """A group spread over two ranks is normalised as one group: two ranks use one rank's advantages, bit for bit."""
+    script = Path(__file__).parent / "train_on_ranks.py"
+    for ranks in (1, 2):
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"),
+                *(script, str(tmp_path / str(ranks)), str(ranks)),
+            ],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(script.parents[1])},
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    one = json.loads((tmp_path / "1" / "0.json").read_text())
+    two = [json.loads((tmp_path / "2" / f"{rank}.json").read_text()) for rank in (0, 1)]
+    for scheme in ("process", "outcome"):
+        halves = [rank[scheme]["rows"] for rank in two]
+        assert [len(half) for half in halves] == [4, 4]
+        assert sorted(halves[0] + halves[1]) == sorted(one[scheme]["rows"])
+        assert two[0][scheme]["groups"] == two[1][scheme]["groups"] == one[scheme]["groups"]
+        assert any(set(row) != {0.0} for row in one[scheme]["groups"])
+
+
+def test_outcome_scheme_is_trls_own_advantage(tmp_path):
+    """Two implementations: ours under 'outcome' and the (B,) tensor stock TRL computed in the same call."""
+    trainer = build_trainer(config(credit={"scheme": "outcome"}, sampling={"num_generations": 8}), tmp_path)
+    inputs = [trainer.train_dataset[i // 8] for i in range(16)]
+    captured = {}
+    stock = super(ProcessGRPOTrainer, trainer)._generate_and_score_completions
+
+    def keep(inputs):
+        captured.update(stock(inputs))
+        return dict(captured)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            ProcessGRPOTrainer.__mro__[1], "_generate_and_score_completions", lambda self, inputs: keep(inputs)
+        )
+        ours = trainer._generate_and_score_completions(inputs)["advantages"]
+    mask = captured["completion_mask"].bool()
+    expected = captured["advantages"][:, None].expand_as(ours)
+    assert captured["advantages"].any()
+    assert ours[mask].tolist() == pytest.approx(expected[mask].tolist(), abs=1e-5)
+
+
+def test_stored_rollouts_are_credited_by_assign_credit(tmp_path):
+    run = RunDir.create(tmp_path, config(credit={"outcome_weight": 0.5, "clip": 1.5}))
+    build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts).train()
+    for credit in run.read_rollouts(1):
+        s = credit.scored
+        again = assign_credit(
+            s.step_rewards,
+            s.step_ends,
+            s.lengths,
+            "process",
+            step_starts=s.step_starts,
+            outcome_rewards=s.outcomes,
+            outcome_weight=0.5,
+            clip=1.5,
+        )
+        assert again.tobytes() == credit.advantages.tobytes()
+        assert all(rollout.logprobs is not None for rollout in s.group.rollouts)
+
+
+def test_invariant_end_of_sequence_belongs_to_the_last_step_and_truncation_is_marked(tmp_path):
+    run = RunDir.create(tmp_path, config(sampling={"max_completion_length": 60}, training={"steps": 1}))
+    build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts).train()
+    rollouts = [
+        (rollout, scores)
+        for credit in run.read_rollouts(1)
+        for rollout, scores in zip(credit.scored.group.rollouts, credit.scored.scored, strict=True)
+    ]
+    assert {rollout.finished for rollout, _ in rollouts} == {True, False}
+    for rollout, scores in rollouts:
+        if rollout.finished:
+            assert scores.step_ends[-1] == len(rollout) - 1
+        else:
+            assert rollout.truncated
+            assert len(rollout) == 60
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"loss_type": "grpo", "beta": 0.04},
+        {"loss_type": "bnpo", "num_iterations": 2, "steps": 2},
+        {"loss_type": "dr_grpo", "mask_truncated_completions": True},
+        {"loss_type": "cispo", "epsilon_high": 5.0},
+        {"loss_type": "sapo"},
+        {"loss_type": "luspo"},
+        {"loss_type": "dapo", "beta": 0.04, "sync_ref_model": True, "ref_model_sync_steps": 1, "steps": 2},
+        {"loss_type": "dapo", "beta": 0.04, "lora": {"r": 4, "alpha": 8}, "gradient_checkpointing": True},
+    ],
+    ids=lambda t: "-".join(str(v) for v in t.values()),
+)
+def test_each_loss_trains(tmp_path, training):
+    """Every loss TRL has but the refused one; reference and old policies, syncing, masking, LoRA: a step each."""
+    trainer = build_trainer(
+        config(training={"steps": 1, **training}, sampling={"num_generations": 2, "max_completion_length": 90}),
+        tmp_path,
+    )
+    before = {n: p.detach().clone() for n, p in trainer.model.named_parameters() if p.requires_grad}
+    trainer.train()
+    assert any(not torch.equal(p, before[n]) for n, p in trainer.model.named_parameters() if p.requires_grad)
+    logs = [row for row in trainer.state.log_history if "loss" in row]
+    assert all(np.isfinite(row["loss"]) for row in logs)
+    if training.get("beta"):
+        assert {"kl", "kl/k1", "kl/k2", "kl/k3"} <= set(logs[-1])
+        assert logs[-1]["kl/k3"] == pytest.approx(logs[-1]["kl"], abs=1e-6)
+    if training.get("lora"):
+        assert all("lora" in name for name in before)
+
+
+def test_kl_estimators_by_hand():
+    # d = log(1/2), 0; the third token is masked. k1 = 0.6931, 0; k2 = 0.2402, 0; k3 = 0.5 + 0.6931 - 1 = 0.1931, 0.
+    reference = torch.tensor([[0.5, 1.0, 9.0]]).log()
+    policy = torch.tensor([[1.0, 1.0, 1.0]]).log()
+    sums = {n: v.tolist() for n, v in kl_estimators(reference, policy, torch.tensor([[1, 1, 0]])).items()}
+    assert sums["kl/k1"] == pytest.approx([0.6931, 2], abs=1e-4)
+    assert sums["kl/k2"] == pytest.approx([0.2402, 2], abs=1e-4)
+    assert sums["kl/k3"] == pytest.approx([0.1931, 2], abs=1e-4)
+
+
+def test_invariant_the_same_run_twice_gives_the_same_curve(tmp_path):
+    curves = []
+    for folder in ("one", "two"):
+        trainer = build_trainer(config(training={"eval_every": 1, "eval_prompts": 10}), tmp_path / folder)
+        trainer.train()
+        timed = ("time", "runtime", "per_second")
+        curves.append(
+            [{k: v for k, v in row.items() if not any(t in k for t in timed)} for row in trainer.state.log_history]
+        )
+    assert curves[0] == curves[1]
+    assert [row["accuracy"] for row in curves[0] if "accuracy" in row][:1] != []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"loss_type": "vespo"}, "reshapes one weight a sequence"),
+        ({"off_policy_mask_threshold": 0.5}, "masks whole sequences"),
+        ({"importance_sampling_level": "sequence"}, "mixes the steps' credit"),
+        ({"scale_rewards": "batch"}, "use 'group' or 'none'"),
+        ({"credit_scheme": "magic"}, "unknown scheme 'magic'"),
+    ],
+)
+def test_modes_that_assume_one_advantage_a_sequence_are_refused(tmp_path, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        ProcessGRPOConfig(output_dir=str(tmp_path), use_cpu=True, per_device_train_batch_size=8, **arguments)
+
+
+def test_the_seam_in_trl_is_as_this_project_expects():
+    """Fails loudly when a new TRL changes what ``training/trainer.py`` builds on."""
+    from trl import GRPOTrainer
+
+    def parameters(method):
+        return list(inspect.signature(method).parameters)
+
+    assert parameters(GRPOTrainer._generate_single_turn) == [
+        "self",
+        "prompt_ids",
+        "images",
+        "multimodal_fields",
+        "num_generations",
+        "has_tool_images",
+    ]
+    assert parameters(GRPOTrainer._calculate_rewards) == [
+        "self",
+        "inputs",
+        "prompts",
+        "completions",
+        "completion_ids_list",
+    ]
+    assert parameters(GRPOTrainer._generate_and_score_completions) == ["self", "inputs"]
+    assert parameters(GRPOTrainer._compute_loss) == ["self", "model", "inputs"]
+    loss = inspect.getsource(GRPOTrainer._compute_loss)
+    assert "if advantages.dim() == 1:" in loss  # (B, T) advantages are taken as they are
+    assert 'inputs["advantages"]' in loss
+    scoring = inspect.getsource(GRPOTrainer._generate_and_score_completions)
+    assert "rewards_per_func = self._calculate_rewards(inputs, prompts, completions, completion_ids_list)" in scoring
+    assert '"advantages": advantages' in scoring
+    assert '"ref_per_token_logps"' in scoring
+    logps = inspect.getsource(GRPOTrainer._get_per_token_logps_and_entropies)
+    assert "return logps, entropies, aux_loss" in logps
+
+
+def test_plain_functions_and_a_plain_dataset_work_as_in_trl(tiny, tmp_path):
+    """The trainer used directly, as one would use TRL's."""
+    from datasets import Dataset
+
+    def has_digit(prompt, step, **columns):
+        return float(any(c.isdigit() for c in step))
+
+    def short(prompts, completions, completion_ids, **columns):
+        return [-float(len(ids)) for ids in completion_ids]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer = ProcessGRPOTrainer(
+            model=str(tiny.model.config._name_or_path),
+            step_rewards=[has_digit],
+            reward_funcs=[short],
+            args=ProcessGRPOConfig(
+                output_dir=str(tmp_path),
+                use_cpu=True,
+                bf16=False,
+                report_to="none",
+                max_steps=1,
+                per_device_train_batch_size=4,
+                num_generations=4,
+                max_completion_length=20,
+                outcome_weight=1.0,
+            ),
+            train_dataset=Dataset.from_list([{"prompt": "Start with 7, add 5.\n"}] * 4),
+            processing_class=tiny.tokenizer,
+        )
+        trainer.train()
+    row = trainer.state.log_history[0]
+    assert row["rewards/short/mean"] < 0
+    assert 0 <= row["rewards/has_digit/mean"] <= 1
+    assert "accuracy/train" not in row

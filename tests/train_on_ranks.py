@@ -1,0 +1,56 @@
+"""Started by torchrun: an optimiser step a scheme on each rank, the loss's advantages left in ``<folder>/<rank>.json``."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+
+from workbench.config import RunConfig
+from workbench.training.build import build_trainer
+
+
+def main(folder: Path, ranks: int) -> None:
+    torch.set_num_threads(1)
+    folder.mkdir(parents=True, exist_ok=True)
+    used = {scheme: train(folder / "out", scheme, ranks) for scheme in ("process", "outcome")}
+    (folder / f"{os.environ['RANK']}.json").write_text(json.dumps(used))
+
+
+def train(folder: Path, scheme: str, ranks: int) -> dict[str, list]:
+    """``rows``: for each row this rank's loss saw, its ids and its advantages in hexadecimal; ``groups``: all groups'."""
+    config = RunConfig.parse(
+        {
+            "credit": {"scheme": scheme},
+            # One prompt of G = 8: over two ranks the one group is split in the middle.
+            "sampling": {"num_generations": 8, "max_completion_length": 112},
+            "training": {"steps": 1, "prompts_per_step": 1, "eval_every": 0, "ranks": ranks, "device": "cpu"},
+        }
+    )
+    groups: list[list[float]] = []
+
+    def keep(step: int, credits: list) -> None:
+        groups.extend(row.tolist() for credit in credits for row in credit.advantages)
+
+    trainer = build_trainer(config, folder, on_rollouts=keep)
+    rows: list[list] = []
+    original = trainer._compute_loss
+
+    def watched(model, inputs):
+        for i, (ids, mask) in enumerate(zip(inputs["completion_ids"], inputs["completion_mask"], strict=True)):
+            length = int(mask.sum())
+            rows.append([ids[:length].tolist(), inputs["advantages"][i, :length].numpy().tobytes().hex()])
+        return original(model, inputs)
+
+    trainer._compute_loss = watched
+    trainer.train()
+    return {"rows": rows, "groups": groups}
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,72 @@
+"""A workbench for process-supervised GRPO: split answers into steps, score each, see and train on the token advantages.
+
+``import workbench as wb`` costs nothing: every name below is loaded when it is first used, so that neither torch nor
+gradio nor pandas is imported before something needs it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workbench.config import RunConfig
+    from workbench.credit import assign_credit, credit_group
+    from workbench.figures import heatmap
+    from workbench.policies import load_policy, sample_group
+    from workbench.rewards import Reward, score_group
+    from workbench.runs import list_runs, open_run, train
+    from workbench.schema import Credit, Example, Group, Rollout, ScoredGroup, Step, StepScores
+    from workbench.steps import StepPattern, align_steps, split_steps, token_texts
+    from workbench.tasks import load_task
+
+__all__ = [
+    "Credit",
+    "Example",
+    "Group",
+    "Reward",
+    "Rollout",
+    "RunConfig",
+    "ScoredGroup",
+    "Step",
+    "StepPattern",
+    "StepScores",
+    "align_steps",
+    "assign_credit",
+    "credit_group",
+    "heatmap",
+    "list_runs",
+    "load_policy",
+    "load_task",
+    "open_run",
+    "sample_group",
+    "score_group",
+    "split_steps",
+    "token_texts",
+    "train",
+]
+
+_MODULES = {
+    "workbench.config": ("RunConfig",),
+    "workbench.credit": ("assign_credit", "credit_group"),
+    "workbench.figures": ("heatmap",),
+    "workbench.policies": ("load_policy", "sample_group"),
+    "workbench.rewards": ("Reward", "score_group"),
+    "workbench.runs": ("list_runs", "open_run", "train"),
+    "workbench.schema": ("Credit", "Example", "Group", "Rollout", "ScoredGroup", "Step", "StepScores"),
+    "workbench.steps": ("StepPattern", "align_steps", "split_steps", "token_texts"),
+    "workbench.tasks": ("load_task",),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,54 @@
+"""Measurements that one command repeats anywhere: ``python -m workbench bench <name>``.
+
+A machine's speed is no property of the code, so what is a speed is given beside what it is measured against, both timed
+in turns within one run, and the ratio is what to quote. Adding a bench is adding a module and one line to ``BENCHES``.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number; ``ratio`` is it divided by the same number of ``against``."""
+
+    what: str
+    value: float
+    unit: str
+    ratio: float | None = None
+    against: str = ""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """``module`` defines ``measure(repeat) -> list[Measure]``; it is imported when it is run."""
+
+    summary: str
+    module: str
+
+    def measure(self, repeat: int) -> list[Measure]:
+        rows: list[Measure] = import_module(self.module).measure(repeat)
+        return rows
+
+
+BENCHES = {
+    "credit": Bench("assign_credit under every scheme, on 16 completions of 1,024 tokens", "workbench.bench.credit"),
+    "sampler": Bench("sample_group against transformers' generate, on the embedded policy", "workbench.bench.sampler"),
+    "import": Bench("imports and the page's first answer against import gradio", "workbench.bench.imports"),
+}
+
+
+def median_seconds(cases: Mapping[str, Callable[[], object]], repeat: int) -> dict[str, float]:
+    """Each case's median time over ``repeat`` rounds in which all take their turn, after one that is not counted."""
+    seconds: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(repeat + 1):
+        for name, case in cases.items():
+            began = time.perf_counter()
+            case()
+            seconds[name].append(time.perf_counter() - began)
+    return {name: statistics.median(times[1:]) for name, times in seconds.items()}

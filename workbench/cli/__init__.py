@@ -1,0 +1,137 @@
+"""The command line: ``python -m workbench …``, the same functions as the page and the notebooks.
+
+Nothing is decided here: commands are parsed, handed to ``cli.commands`` and their errors printed as one message.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.cli import commands
+from workbench.cli.flags import add_flags
+from workbench.errors import WorkbenchError
+
+__all__ = ["main"]
+
+Command = Callable[[argparse.Namespace], int]
+if TYPE_CHECKING:
+    Adder = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    0 is success, 1 a run that failed, 2 bad usage or any error of ``workbench.errors``, 130 an interrupt.
+    """
+    args = make_parser().parse_args(argv)
+    try:
+        code: int = args.command(args)
+        sys.stdout.flush()
+    except WorkbenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m workbench", description="Process-supervised GRPO: see the token advantages, then train on them."
+    )
+    adder: Adder = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Command, help: str, to: Adder = adder) -> argparse.ArgumentParser:
+        one = to.add_parser(name, help=help, description=help, allow_abbrev=False)
+        # A command of a command leaves what it is not given as it was given before it.
+        unset = argparse.SUPPRESS if to is not adder else False
+        one.add_argument("--json", action="store_true", default=unset, help="print the result as one JSON document")
+        one.set_defaults(command=run)
+        return one
+
+    one = command("app", commands.app, "Open the workbench's page.")
+    one.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    one.add_argument("--port", type=int, default=7860, help="port to listen on (default: %(default)s)")
+    one.add_argument("--no-browser", action="store_true", help="do not open a browser")
+    _add_workspace(one)
+
+    one = command("sample", commands.sample, "Sample a group of answers to one prompt.")
+    _add_example(one)
+    add_flags(one, ("task", "policy", "adapter", "seed", "sampling"))
+
+    one = command("score", commands.score, "Split a group into steps, score them and assign credit.")
+    one.add_argument(
+        "--group", type=Path, metavar="FILE", help="a group that 'sample --json' printed, - for standard input"
+    )
+    one.add_argument("--html", type=Path, metavar="FILE", help="write the heatmap there as a page of its own")
+    _add_example(one)
+    add_flags(one, ("task", "policy", "adapter", "seed", "sampling", "pattern", "rewards", "credit"))
+
+    one = command("train", commands.train, "Start a training run and follow it; Ctrl+C stops it.")
+    one.add_argument("--detach", action="store_true", help="start the run and return at once")
+    _add_workspace(one)
+    add_flags(one)
+
+    listing = command("runs", commands.list_runs, "List the runs of a workspace, show one or stop one.")
+    _add_workspace(listing)
+    on_runs = listing.add_subparsers(metavar="[show NAME | stop NAME]")
+    one = command("show", commands.show_run, "Show a run's status, configuration, last metrics and log.", on_runs)
+    one.add_argument("name")
+    one.add_argument("--lines", type=_count, default=20, help="lines of the log (default: %(default)s)")
+    _add_workspace(one, default=argparse.SUPPRESS)
+    one = command("stop", commands.stop_run, "Stop a run and everything it started.", on_runs)
+    one.add_argument("name")
+    _add_workspace(one, default=argparse.SUPPRESS)
+
+    one = command("compare", commands.compare, "Train under several credit schemes and seeds, one run after the other.")
+    one.add_argument(
+        "--schemes", default="outcome,process", metavar="A,B,…", help="credit schemes (default: %(default)s)"
+    )
+    one.add_argument("--seeds", type=_count, default=5, metavar="N", help="seeds --seed, +1, … (default: %(default)s)")
+    _add_workspace(one)
+    add_flags(one)
+
+    one = command("build-tiny", commands.build_tiny, "Teach the embedded policy again from nothing.")
+    one.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="where to save it (default: the embedded policy's place)"
+    )
+    one.add_argument("--steps", type=_count, metavar="N", help="teaching steps (default: the recipe's)")
+
+    one = command("bench", commands.bench, "Measure something in one run; without a name, list what there is.")
+    one.add_argument("name", nargs="?")
+    one.add_argument(
+        "--repeat", type=_count, default=5, metavar="N", help="measurements of each (default: %(default)s)"
+    )
+    return parser
+
+
+def _count(text: str) -> int:
+    """At least 1."""
+    if (count := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{count} is less than 1")
+    return count
+
+
+def _add_workspace(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    parser.add_argument(
+        "--workspace",
+        type=Path,
+        default=default,
+        metavar="FOLDER",
+        help="folder that holds the runs (default: $WORKBENCH_WORKSPACE, else ./workspace)",
+    )
+
+
+def _add_example(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--index", type=int, default=0, metavar="I", help="which example of the task (default: 0)")
+    parser.add_argument("--held-out", action="store_true", help="take it from the held-out examples")
+    parser.add_argument("--prompt", metavar="TEXT", help="a prompt of your own instead of an example")

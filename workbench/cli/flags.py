@@ -1,0 +1,185 @@
+"""A RunConfig's fields as command-line flags: ``--training.steps 30``, with each field's own help, type and range.
+
+The flags are read off the model, so a field added there is a flag here. Values go through as text and the model parses
+and refuses them, so that the shell, a file and the page's form speak of a wrong value in the same words.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from workbench.config import RunConfig
+from workbench.errors import ConfigError
+
+EVERYTHING: tuple[str, ...] = tuple(RunConfig.model_fields)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One field of the tree, by its dotted name."""
+
+    name: str
+    kind: Any
+    optional: bool
+    help: str
+    default: Any
+
+    @property
+    def section(self) -> str:
+        return self.name.rpartition(".")[0]
+
+    @property
+    def metavar(self) -> str:
+        if get_origin(self.kind) is Literal:
+            return "{" + ",".join(str(choice) for choice in get_args(self.kind)) + "}"
+        if get_origin(self.kind) is list:
+            return "A,B,…"
+        return {int: "N", float: "X", bool: "true|false"}.get(self.kind, "TEXT")
+
+    def parse(self, text: str) -> Any:
+        """Only what text cannot say of itself: None, and where one item of a list ends."""
+        if self.optional and text.lower() in ("none", "null"):
+            return None
+        if get_origin(self.kind) is list:
+            return [part.strip() for part in text.split(",") if part.strip()]
+        return text
+
+
+def flags(model: type[BaseModel] = RunConfig, prefix: str = "") -> Iterator[Flag]:
+    """All fields that one value can set; ``rewards`` has flags of its own (``--reward``, ``--reward-file``)."""
+    for name, field in model.model_fields.items():
+        kind, optional = _kind(field)
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from flags(kind, f"{prefix}{name}.")
+        elif f"{prefix}{name}" != "rewards":
+            default = None if field.default is PydanticUndefined else field.default
+            yield Flag(f"{prefix}{name}", kind, optional, field.description or "", default)
+
+
+def add_flags(parser: argparse.ArgumentParser, fields: Sequence[str] = EVERYTHING) -> None:
+    """Give ``parser`` the flags of these top-level fields, and ``--config`` for a file to start from."""
+    parser.usage = f"{parser.prog} [--FLAG VALUE ...]"  # the full list is what the help is for
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file to start from; flags change it")
+    groups: dict[str, Any] = {"": parser.add_argument_group("run")}
+    for flag in flags():
+        if flag.name.partition(".")[0] not in fields:
+            continue
+        if flag.section not in groups:
+            groups[flag.section] = parser.add_argument_group(flag.section)
+        default = "none" if flag.default is None else str(flag.default).lower() if flag.kind is bool else flag.default
+        groups[flag.section].add_argument(
+            f"--{flag.name}",
+            metavar=flag.metavar,
+            default=argparse.SUPPRESS,
+            help=f"{flag.help} (default: {default})".replace("%", "%%"),
+            **({"nargs": "?", "const": "true"} if flag.kind is bool else {}),
+        )
+    if "rewards" in fields:
+        rewards = parser.add_argument_group("rewards")
+        how = "NAME[:KIND[:WEIGHT]]"
+        rewards.add_argument("--reward", action="append", default=[], metavar=how, help="a built-in reward; repeatable")
+        rewards.add_argument(
+            "--reward-file",
+            action="append",
+            default=[],
+            metavar="FILE.py[:KIND[:WEIGHT]]",
+            help="a file that defines a reward function, named like the file or `reward`; repeatable. Rewards given "
+            "replace the task's own",
+        )
+
+
+def read_config(args: argparse.Namespace) -> RunConfig:
+    """The configuration that ``--config``, the task's own defaults and the flags come to, the last the strongest.
+
+    Raises ConfigError for a value that does not fit, TaskError for a task that is not there.
+    """
+    data = _read_file(args.config) if args.config is not None else {}
+    given = vars(args)
+    for flag in flags():
+        if flag.name in given:
+            _put(data, flag.name.split("."), flag.parse(given[flag.name]))
+    rewards = [_built_in(text) for text in given.get("reward", [])]
+    rewards += [_from_file(text) for text in given.get("reward_file", [])]
+    if rewards:
+        data["rewards"] = rewards
+    _fill_from_task(data)
+    return RunConfig.parse(data)
+
+
+def _kind(field: FieldInfo) -> tuple[Any, bool]:
+    """The field's type without ``| None``, and whether it had that."""
+    kind = field.annotation
+    if get_origin(kind) not in (Union, UnionType):
+        return kind, False
+    rest = [part for part in get_args(kind) if part is not NoneType]
+    return (rest[0] if len(rest) == 1 else str), True
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {path}: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--config {path} is not YAML: {error}") from error
+    if data is not None and not isinstance(data, dict):
+        raise ConfigError(f"--config {path}: a mapping of fields is wanted, and this is a {type(data).__name__}")
+    return data or {}
+
+
+def _put(data: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    for part in path[:-1]:
+        inner = data.get(part)
+        data[part] = inner = dict(inner) if isinstance(inner, Mapping) else {}
+        data = inner
+    data[path[-1]] = value
+
+
+def _fill_from_task(data: dict[str, Any]) -> None:
+    """A task other than the default one brings its own pattern, rewards and length where none are given."""
+    name = data.get("task")
+    if not isinstance(name, str) or name == RunConfig.model_fields["task"].default:
+        return
+    from workbench.tasks import load_task
+
+    task = load_task(name)
+    data.setdefault("pattern", task.pattern.model_dump())
+    if task.rewards:
+        data.setdefault("rewards", [reward.model_dump() for reward in task.rewards])
+    sampling = data.setdefault("sampling", {})
+    if isinstance(sampling, dict):
+        sampling.setdefault("max_completion_length", task.max_completion_length)
+
+
+def _built_in(text: str) -> dict[str, Any]:
+    from workbench.rewards import BUILTINS
+
+    name, kind, weight = _reward_parts(text)
+    if name not in BUILTINS:
+        raise ConfigError(f"--reward {text}: there is no built-in reward {name!r}; choose one of {', '.join(BUILTINS)}")
+    return {"name": name, "kind": kind or BUILTINS[name].kind, "weight": weight}
+
+
+def _from_file(text: str) -> dict[str, Any]:
+    name, kind, weight = _reward_parts(text)
+    try:
+        code = Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--reward-file {name}: {error}") from error
+    return {"name": Path(name).stem, "kind": kind or "step", "weight": weight, "code": code}
+
+
+def _reward_parts(text: str) -> tuple[str, str, str]:
+    name, _, rest = text.partition(":")
+    kind, _, weight = rest.partition(":")
+    return name, kind, weight or "1.0"

@@ -1,0 +1,192 @@
+"""Runs, groups and comparisons as text for people and as plain data for ``--json``."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench.cli.text import number, table, visible
+from workbench.errors import WorkbenchError
+from workbench.rundir import RunStatus
+from workbench.runs import Run
+from workbench.schema import Credit, Group
+
+_WATCHED = {"reward": "reward", "accuracy": "accuracy", "accuracy/train": "in training", "loss": "loss"}
+_COMPARED = ("scheme", "seed", "base_accuracy", "final_accuracy", "seconds", "rollouts", "rollouts_to_65")
+_TIMES = ("created", "started", "updated", "stop_requested")
+_LISTED = ("name", "state", "step", "total_steps", "task", "scheme", "accuracy", "seconds", "reason")
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------
+
+
+def group_text(group: Group) -> str:
+    parts = [_prompt_text(group)]
+    for i, rollout in enumerate(group.rollouts, start=1):
+        end = "" if rollout.finished else ", truncated"
+        parts.append(f"— rollout {i}: {len(rollout)} tokens{end}\n{visible(rollout.text)}")
+    return "\n\n".join(parts)
+
+
+def credit_text(credit: Credit) -> str:
+    """Each rollout's steps with reward, normalised reward, and the advantage of the step's last token."""
+    pool = f"mean {number(credit.mean)}, std {number(credit.std)}"
+    parts = [_prompt_text(credit.scored.group), f"scheme {credit.scheme}: {pool}"]
+    if not credit.spread:
+        parts.append("no spread: every advantage is 0, there is nothing to learn from this group")
+    parts += [f"note: {visible(warning)}" for warning in credit.warnings]
+    for i, rollout in enumerate(credit.scored.group.rollouts):
+        scored = credit.scored.scored[i]
+        end = "" if rollout.finished else ", truncated"
+        missed = "" if scored.matched else ", no match"
+        outcome = "" if scored.outcome is None else f", outcome {scored.outcome:.3f}"
+        steps = [
+            (
+                str(k),
+                *(step[name] for name in ("reward", "normalised", "advantage")),
+                visible(step["text"], one_line=True),
+            )
+            for k, step in enumerate(_steps(credit, i), start=1)
+        ]
+        parts.append(
+            f"— rollout {i + 1}: {len(rollout)} tokens{outcome}{missed}{end}\n"
+            + table(("k", "reward", "normalised", "advantage", "step"), steps)
+        )
+    return "\n\n".join(parts)
+
+
+def credit_data(credit: Credit) -> dict[str, Any]:
+    group = credit.scored.group
+    return {
+        "prompt": group.prompt,
+        "columns": dict(group.columns),
+        "scheme": credit.scheme,
+        "options": dict(credit.options),
+        "mean": credit.mean,
+        "std": credit.std,
+        "spread": credit.spread,
+        "warnings": list(credit.warnings),
+        "rollouts": [
+            {
+                **rollout.to_json(),
+                "text": rollout.text,
+                "steps": _steps(credit, i),
+                "outcome_scores": dict(credit.scored.scored[i].outcome_scores),
+                "outcome": credit.scored.scored[i].outcome,
+                "advantages": credit.of(i).tolist(),
+            }
+            for i, rollout in enumerate(group.rollouts)
+        ],
+    }
+
+
+def _steps(credit: Credit, i: int) -> list[dict[str, Any]]:
+    text, scored, advantages = credit.scored.group.rollouts[i].text, credit.scored.scored[i], credit.of(i)
+    return [
+        {
+            **dataclasses.asdict(step),
+            "text": text[step.start : step.end],
+            "first_token": first,
+            "last_token": last,
+            "scores": {name: values[k] for name, values in scored.scores.items()},
+            "reward": scored.rewards[k],
+            "normalised": credit.normalised[i][k],
+            "advantage": float(advantages[last]) if len(advantages) else None,
+        }
+        for k, (step, (first, last)) in enumerate(zip(scored.steps, scored.spans, strict=True))
+    ]
+
+
+def _prompt_text(group: Group) -> str:
+    if isinstance(group.prompt, str):
+        return visible(group.prompt)
+    return "\n".join(f"{message['role']}: {visible(message['content'])}" for message in group.prompt)
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+def progress(run: Run, row: Mapping[str, Any]) -> str:
+    """One metrics row on one line: the step and the few numbers one watches."""
+    numbers = [f"{label} {number(row[name])}" for name, label in _WATCHED.items() if row.get(name) is not None]
+    seconds = [f"{row['seconds']:.0f} s"] if row.get("seconds") is not None else []
+    return "  ".join([f"{run.name}  step {row.get('step')}/{run.status().total_steps}", *numbers, *seconds])
+
+
+def run_data(run: Run, status: RunStatus) -> dict[str, Any]:
+    """A run's status, configuration and last metrics row."""
+    rows, _ = run.metrics_rows()
+    return {
+        "name": run.name,
+        "path": str(run.path),
+        **dataclasses.asdict(status),
+        "config": run.config().model_dump(mode="json"),
+        "metrics": rows[-1] if rows else None,
+    }
+
+
+def run_text(run: Run, status: RunStatus, lines: int) -> str:
+    shown = [(name, value) for name, value in dataclasses.asdict(status).items() if value not in (None, "")]
+    parts = [table((run.name, ""), [(name, _fact(name, value)) for name, value in shown if name != "pid_created"])]
+    parts.append(visible(run.config().to_yaml()).rstrip())
+    rows, _ = run.metrics_rows()
+    if rows:
+        last = [
+            (name, f"{v:.4g}" if isinstance(v, float) else str(v)) for name, v in rows[-1].items() if name != "step"
+        ]
+        parts.append(table(("metric", f"at step {rows[-1].get('step')}"), last))
+    parts += [f"skipped {what}" for what in run.dir.corrupt.values()]
+    parts.append("\n".join(["log", *(visible(line) for line in run.log_tail(lines))]))
+    return "\n\n".join(parts)
+
+
+def _fact(name: str, value: Any) -> str:
+    if name in _TIMES:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value))
+    return visible(str(value), one_line=True)
+
+
+def listing_data(run: Run) -> dict[str, Any]:
+    """What a list tells of a run; one that cannot be read is listed with the reason, and hides no other."""
+    try:
+        status, config = run.status(), run.config()
+        rows, _ = run.metrics_rows()
+    except WorkbenchError as error:
+        return {**dict.fromkeys(_LISTED), "name": run.name, "state": "unreadable", "reason": str(error)}
+    accuracies = [row["accuracy"] for row in rows if row.get("accuracy") is not None]
+    return {
+        "name": run.name,
+        "state": status.state,
+        "step": status.step,
+        "total_steps": status.total_steps,
+        "task": config.task,
+        "scheme": config.credit.scheme,
+        "accuracy": accuracies[-1] if accuracies else None,
+        "seconds": None if status.started is None else round(status.updated - status.started, 1),
+        "reason": status.reason,
+    }
+
+
+def listing_text(found: Sequence[Mapping[str, Any]]) -> str:
+    if not found:
+        return "no runs yet; start one with: python -m workbench train"
+    rows = [[visible(v, one_line=True) if isinstance(v := row[name], str) else v for name in _LISTED] for row in found]
+    return table([name.replace("_", " ") for name in _LISTED], rows)
+
+
+def comparison_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Every run, then every scheme's mean; that of ``rollouts_to_65`` is over the runs that got there."""
+    lines = [[row["scheme"], str(row["seed"]), *(row[name] for name in _COMPARED[2:])] for row in rows]
+    for scheme in dict.fromkeys(row["scheme"] for row in rows):
+        mine = [row for row in rows if row["scheme"] == scheme]
+        reached = sum(row["rollouts_to_65"] is not None for row in mine)
+        means = [_mean([row[name] for row in mine]) for name in _COMPARED[2:]]
+        lines.append([scheme, f"mean ({reached} of {len(mine)} reached 65 %)", *means])
+    return table([name.replace("_", " ") for name in _COMPARED], lines)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    measured = [value for value in values if value is not None]
+    return sum(measured) / len(measured) if measured else None

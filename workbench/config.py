@@ -1,0 +1,241 @@
+"""The configuration of one run: a tree of typed fields that is YAML, command line and form at once.
+
+Every field carries its help text and its range; a value out of range is refused with the field's name, the value and
+what would fit. A field's default is what a laptop's CPU runs well on the embedded policy. This module knows nothing
+of torch, gradio or TRL: ``training`` turns a ``RunConfig`` into a trainer's arguments.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from workbench.errors import ConfigError
+from workbench.schema import RewardKind
+
+LossType = Literal["grpo", "bnpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo"]
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", validate_assignment=True, use_attribute_docstrings=True)
+
+
+class PatternConfig(Section):
+    regex: str = Field(default=r"(?m)^(?:Step \d+|Answer):", max_length=10_000)
+    """Regular expression (the `regex` package's syntax) that finds the steps of an answer."""
+    kind: Literal["starts", "ends", "is"] = "starts"
+    """What a match is: it starts a step, ends one, or is one."""
+
+
+class RewardConfig(Section):
+    name: str
+    """A built-in reward's name, or the name of your own function in `code`."""
+    kind: RewardKind = "step"
+    """Whether it scores single steps or whole completions."""
+    weight: float = Field(default=1.0, ge=-1000, le=1000, allow_inf_nan=False)
+    """Weight of this function in the weighted sum."""
+    code: str | None = None
+    """Python source that defines the function; None for a built-in."""
+
+
+class CreditConfig(Section):
+    scheme: str = "process"
+    """How step rewards become token advantages: outcome, process, step, sum or rescaled."""
+    scale: bool = True
+    """Divide by the group's standard deviation (off is Dr. GRPO's choice)."""
+    outcome_weight: float = Field(default=0.0, ge=-100, le=100, allow_inf_nan=False)
+    """Weight of the normalised outcome reward added to every token."""
+    clip: float | None = Field(default=None, gt=0)
+    """Bound on the size of an advantage; None for no bound."""
+
+
+class SamplingConfig(Section):
+    num_generations: int = Field(default=8, ge=2, le=64)
+    """G, the rollouts of one prompt."""
+    max_completion_length: int = Field(default=128, ge=1, le=32_768)
+    """Tokens after which a completion is truncated."""
+    temperature: float = Field(default=1.0, gt=0, le=10)
+    """Divides the logits before sampling."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Sample from the smallest set of tokens with this much probability."""
+    top_k: int = Field(default=0, ge=0)
+    """Sample from the k likeliest tokens; 0 for all."""
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    """Drop tokens less likely than this share of the likeliest."""
+    repetition_penalty: float = Field(default=1.0, gt=0, le=10)
+    """Above 1 makes tokens already used less likely."""
+
+
+class LoraConfig(Section):
+    r: int = Field(default=16, ge=1, le=1024)
+    """Rank of the adapter."""
+    alpha: int = Field(default=32, ge=1, le=4096)
+    """Scale of the adapter."""
+
+
+class TrainingConfig(Section):
+    steps: int = Field(default=60, ge=1, le=1_000_000)
+    """Optimiser steps."""
+    prompts_per_step: int = Field(default=8, ge=1, le=4096)
+    """Distinct prompts in one generation; the batch is this times G."""
+    micro_batch_size: int | None = Field(default=None, ge=1)
+    """Completions in one forward and backward pass; None for the whole batch."""
+    learning_rate: float = Field(default=2e-4, gt=0, le=1)
+    """Peak learning rate."""
+    warmup_steps: int = Field(default=5, ge=0)
+    """Steps over which the rate rises from 0."""
+    lr_scheduler: Literal["linear", "cosine", "constant_with_warmup"] = "linear"
+    """How the rate falls after warm-up."""
+    adam_beta1: float = Field(default=0.9, ge=0, lt=1)
+    """Adam's first decay."""
+    adam_beta2: float = Field(default=0.99, ge=0, lt=1)
+    """Adam's second decay."""
+    adam_epsilon: float = Field(default=1e-6, gt=0)
+    """Added to Adam's denominator."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """AdamW's weight decay."""
+    max_grad_norm: float = Field(default=0.5, ge=0)
+    """Gradient norm above which gradients are scaled down."""
+    loss_type: LossType = "dapo"
+    """How token losses are averaged (TRL's names)."""
+    beta: float = Field(default=0.0, ge=0)
+    """Weight of the KL to the reference policy in the loss; 0 needs no reference."""
+    epsilon: float = Field(default=0.2, ge=0, lt=1)
+    """Lower (and, unless set apart, upper) clip range of the ratio."""
+    epsilon_high: float | None = Field(default=None, ge=0)
+    """Upper clip range of the ratio."""
+    num_iterations: int = Field(default=1, ge=1, le=64)
+    """mu, the optimiser passes over one generation."""
+    mask_truncated_completions: bool = False
+    """Leave truncated completions out of the loss."""
+    sync_ref_model: bool = False
+    """Move the reference policy towards the policy as training goes."""
+    ref_model_mixup_alpha: float = Field(default=0.6, ge=0, le=1)
+    """alpha in pi_ref <- alpha pi + (1 - alpha) pi_ref."""
+    ref_model_sync_steps: int = Field(default=512, ge=1)
+    """Steps between two such moves."""
+    gradient_checkpointing: bool = False
+    """Trade time for memory in the backward pass."""
+    lora: LoraConfig | None = None
+    """Train an adapter instead of all weights."""
+    eval_every: int = Field(default=5, ge=0)
+    """Steps between two measures of held-out accuracy; 0 for none."""
+    eval_prompts: int = Field(default=200, ge=1)
+    """Held-out prompts in one measure."""
+    save_every: int = Field(default=0, ge=0)
+    """Steps between two checkpoints; 0 for one at the end."""
+    rollouts_every: int = Field(default=1, ge=1)
+    """Steps between two stored generations' rollouts."""
+    ranks: int = Field(default=1, ge=1, le=64)
+    """Processes that share the batch."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train; auto takes a GPU where there is one."""
+    report_to: list[Literal["trackio", "wandb", "tensorboard"]] = Field(default_factory=list)
+    """Trackers that get the metrics too, beside the run's own directory."""
+
+
+class RunConfig(Section):
+    """Everything a run is made of; a run's ``run.yaml`` is this, whole."""
+
+    name: str | None = None
+    """Name of the run; None for one made from the date."""
+    task: str = "chain-arithmetic"
+    """A task's name, or a JSONL file of prompts and columns."""
+    policy: str = "tiny"
+    """The embedded policy's name, a Hub id, or a local folder."""
+    adapter: str | None = None
+    """A PEFT adapter to put on the policy: a Hub id or a local folder."""
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Seed of prompts order, sampling and new weights."""
+    pattern: PatternConfig = Field(default_factory=PatternConfig)
+    rewards: list[RewardConfig] = Field(
+        default_factory=lambda: [
+            RewardConfig(name="step_correctness", kind="step"),
+            RewardConfig(name="answer_correctness", kind="outcome"),
+        ]
+    )
+    credit: CreditConfig = Field(default_factory=CreditConfig)
+    sampling: SamplingConfig = Field(default_factory=SamplingConfig)
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+
+    @field_validator("name")
+    @classmethod
+    def _name_fits_a_folder(cls, name: str | None) -> str | None:
+        if name is not None and not RUN_NAME.fullmatch(name):
+            raise ValueError("use 1 to 80 letters, digits, dots, dashes and underscores, a letter or digit first")
+        return name
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        training, generations = self.training, self.sampling.num_generations
+        if not self.rewards:
+            raise ValueError("rewards: give at least one reward function")
+        names = [reward.name for reward in self.rewards]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"rewards: {sorted(twice)[0]!r} is given twice; give each function its own name")
+        batch = training.prompts_per_step * generations
+        if batch % training.ranks:
+            raise ValueError(
+                f"training.ranks: a batch of {batch} completions ({training.prompts_per_step} prompts x {generations}) "
+                f"does not divide over {training.ranks} ranks; make training.prompts_per_step a multiple of it"
+            )
+        micro = training.micro_batch_size
+        if micro is not None and (batch // training.ranks) % micro:
+            raise ValueError(
+                f"training.micro_batch_size: {micro} does not divide the {batch // training.ranks} completions of a "
+                f"rank's batch; try {_nearest_divisor(batch // training.ranks, micro)}"
+            )
+        if training.sync_ref_model and training.beta == 0:
+            raise ValueError("training.sync_ref_model: there is no reference policy to move while beta is 0; set beta")
+        if training.sync_ref_model and training.lora is not None:
+            raise ValueError("training.sync_ref_model: an adapter's reference is the policy without it; turn one off")
+        every = training.num_iterations
+        if training.save_every and training.save_every % every:
+            raise ValueError(
+                f"training.save_every: {training.save_every} falls inside a generation of {every} iterations; "
+                f"the nearest that does not is {max(1, round(training.save_every / every)) * every}"
+            )
+        return self
+
+    def to_yaml(self) -> str:
+        text: str = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        return text
+
+    @classmethod
+    def from_yaml(cls, text: str) -> RunConfig:
+        """Raises ConfigError, with a line for every field that does not fit."""
+        try:
+            data = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"the configuration is not YAML: {error}") from error
+        return cls.parse(data if data is not None else {})
+
+    @classmethod
+    def parse(cls, data: Any) -> RunConfig:
+        """``model_validate`` whose refusal is a ConfigError a person can read."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise ConfigError("\n".join(_readable(one) for one in error.errors())) from error
+
+    @classmethod
+    def load(cls, path: Path) -> RunConfig:
+        return cls.from_yaml(path.read_text(encoding="utf-8"))
+
+
+def _nearest_divisor(batch: int, wanted: int) -> int:
+    return min((n for n in range(1, batch + 1) if batch % n == 0), key=lambda n: abs(n - wanted))
+
+
+def _readable(error: Any) -> str:
+    where = ".".join(str(part) for part in error["loc"])
+    message = error["msg"].removeprefix("Value error, ")
+    if not where:
+        return message
+    value = "" if isinstance(error["input"], dict) else f" (got {error['input']!r})"
+    return f"{where}: {message}{value}"

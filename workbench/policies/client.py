@@ -1,0 +1,155 @@
+"""The page's side of the policy worker. Imports no torch: the policy lives in a child process of its own.
+
+``PolicyWorker`` starts the child when it is first needed, tells how far loading has got, samples groups one at a time
+and survives the child's death: the next call starts a new one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from workbench.child import Child
+from workbench.config import SamplingConfig
+from workbench.errors import WorkbenchError
+from workbench.schema import Example, Group
+
+SILENCE_SECONDS = 300.0
+"""Most seconds the worker may stay silent. It speaks every second while loading and at every few tokens after."""
+
+OnEvent = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class PolicyStatus:
+    """What the worker is doing: ``seconds`` since it began to, ``message`` the error where it failed."""
+
+    state: Literal["off", "loading", "ready", "sampling", "failed"]
+    policy: str = ""
+    seconds: float = 0.0
+    message: str = ""
+    device: str = ""
+    parameters: int = 0
+
+
+class PolicyWorker:
+    """Client of ``python -m workbench.policies.worker``; safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._child: Child | None = None
+        self._turn = threading.Lock()
+        self._status = PolicyStatus("off")
+        self._since = time.monotonic()
+
+    def warm(self, policy: str = "tiny", adapter: str | None = None) -> PolicyStatus:
+        """Load a policy now, so that the first sampling need not wait for it. A failure is in the status returned."""
+        with self._turn:
+            self._set(PolicyStatus("loading", policy))
+            try:
+                reply = self._call({"load": policy, "adapter": adapter})
+            except WorkbenchError as error:
+                self._set(PolicyStatus("failed", policy, message=str(error)))
+            else:
+                self._set(PolicyStatus("ready", policy, device=reply["device"], parameters=reply["parameters"]))
+        return self.status()
+
+    def sample(
+        self,
+        policy: str,
+        example: Example,
+        sampling: SamplingConfig,
+        *,
+        seed: int = 0,
+        adapter: str | None = None,
+        on_event: OnEvent | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> Group | None:
+        """Sample one group; None when cancelled.
+
+        ``on_event`` gets ``{"waiting": True}`` while another call has its turn, ``{"loading": name}`` while the policy
+        loads, and ``{"texts", "finished", "tokens", "seconds"}`` as the rollouts grow.
+
+        Raises:
+            PolicyError: if the policy cannot be loaded or the prompt cannot be sampled from.
+            ChildError: if the worker died or fell silent.
+        """
+        while not self._turn.acquire(timeout=0.2):
+            if cancelled is not None and cancelled():
+                return None
+            if on_event is not None:
+                on_event({"waiting": True})
+        try:
+            return self._sample(policy, example, sampling, seed, adapter, on_event, cancelled)
+        finally:
+            self._turn.release()
+
+    def _sample(
+        self,
+        policy: str,
+        example: Example,
+        sampling: SamplingConfig,
+        seed: int,
+        adapter: str | None,
+        on_event: OnEvent | None,
+        cancelled: Callable[[], bool] | None,
+    ) -> Group | None:
+        before = self._status
+        self._set(PolicyStatus("loading" if before.policy != policy or before.state != "ready" else "sampling", policy))
+
+        def hear(event: dict[str, Any]) -> None:
+            if "texts" in event and self._status.state != "sampling":
+                self._set(PolicyStatus("sampling", policy))
+            if on_event is not None:
+                on_event(event)
+
+        wanted = {
+            "policy": policy,
+            "adapter": adapter,
+            "prompt": example.prompt,
+            "columns": dict(example.columns),
+            "sampling": sampling.model_dump(),
+            "seed": seed,
+        }
+        try:
+            reply = self._call({"sample": wanted}, hear, cancelled)
+        except WorkbenchError as error:
+            self._set(PolicyStatus("failed", policy, message=str(error)))
+            raise
+        known = before if before.policy == policy else PolicyStatus("ready")
+        self._set(PolicyStatus("ready", policy, device=known.device, parameters=known.parameters))
+        if cancelled is not None and cancelled():
+            return None
+        return Group.from_json(reply["group"])
+
+    def status(self) -> PolicyStatus:
+        status = self._status
+        return PolicyStatus(
+            status.state,
+            status.policy,
+            time.monotonic() - self._since,
+            status.message,
+            status.device,
+            status.parameters,
+        )
+
+    def close(self) -> None:
+        """End the worker. A later call starts another."""
+        if self._child is not None:
+            self._child.close()
+        self._set(PolicyStatus("off"))
+
+    def _set(self, status: PolicyStatus) -> None:
+        self._status, self._since = status, time.monotonic()
+
+    def _call(
+        self,
+        request: Mapping[str, Any],
+        on_event: OnEvent | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> dict[str, Any]:
+        if self._child is None:
+            self._child = Child("workbench.policies.worker", name="policy worker")
+        return self._child.call(request, deadline=SILENCE_SECONDS, on_event=on_event, cancelled=cancelled)

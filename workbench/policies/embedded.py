@@ -1,0 +1,10 @@
+"""Where the embedded policies and the group sampled from them lie. Knows paths only, no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+EMBEDDED = {"tiny": ASSETS / "tiny"}
+FIRST_GROUP = ASSETS / "first-group.json"
+"""A group that was sampled from ``tiny`` when it was built, shown before any policy is loaded."""

@@ -1,0 +1,122 @@
+"""Loading a policy: the embedded one by name, a Hub id, or a local folder, with or without an adapter.
+
+Everything goes through transformers' Auto classes and peft. Only safetensors weights are read, and a repository's own
+code runs only when ``trust_remote_code`` says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from workbench.errors import PolicyError
+from workbench.policies.embedded import EMBEDDED
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A causal language model with its tokenizer, on ``device``, in evaluation mode."""
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def eos_token_ids(self) -> list[int]:
+        return eos_token_ids(self.model, self.tokenizer)
+
+
+def eos_token_ids(model: Any, tokenizer: Any) -> list[int]:
+    """Every id that ends a completion: the model's own list (an end-of-turn token, say) and the tokenizer's."""
+    declared = model.generation_config.eos_token_id
+    ids = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)
+    if tokenizer.eos_token_id is not None and tokenizer.eos_token_id not in ids:
+        ids.append(tokenizer.eos_token_id)
+    return ids
+
+
+def pick_device(device: str = "auto") -> torch.device:
+    """``auto`` is the GPU where there is one. Raises PolicyError for a GPU that is not there."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise PolicyError("device 'cuda' was asked for and torch sees no GPU here; use 'auto' or 'cpu'")
+    return torch.device(device)
+
+
+def load_policy(
+    name: str,
+    adapter: str | None = None,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    trust_remote_code: bool = False,
+    trainable: bool = False,
+) -> Policy:
+    """Load a policy for sampling, or for training.
+
+    Args:
+        name: the embedded policy's name (``tiny``), a Hub id, or a local folder.
+        adapter: a PEFT adapter to put on it, a Hub id or a local folder.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:<n>``.
+        dtype: ``auto`` (float32 on CPU, as saved on a GPU), ``float32``, ``bfloat16`` or ``float16``.
+        trust_remote_code: run the repository's own modelling code.
+        trainable: let an adapter's weights be trained on.
+
+    Raises:
+        PolicyError: if it cannot be found or read; the message says where it was looked for.
+    """
+    where = policy_path(name)
+    target = pick_device(device)
+    if dtype == "auto":
+        wanted: Any = torch.float32 if target.type == "cpu" else "auto"
+    else:
+        wanted = getattr(torch, dtype, None)
+        if not isinstance(wanted, torch.dtype):
+            raise PolicyError(f"unknown dtype {dtype!r}; use auto, float32, bfloat16 or float16")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(where, padding_side="left", trust_remote_code=trust_remote_code)
+        model = AutoModelForCausalLM.from_pretrained(
+            where, dtype=wanted, use_safetensors=True, trust_remote_code=trust_remote_code
+        )
+        if adapter is not None:
+            from peft import PeftModel
+
+            model = PeftModel.from_pretrained(model, policy_path(adapter), is_trainable=trainable)
+    except (OSError, ValueError) as error:
+        raise PolicyError(f"policy {name!r} cannot be loaded: {_first_line(error)}") from error
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return Policy(name, model.to(target).eval(), tokenizer)
+
+
+def policy_path(name: str) -> str:
+    """Where the weights of ``name`` are: a folder for embedded and local ones, the Hub id itself otherwise.
+
+    Raises PolicyError for a folder that is not there or holds no model.
+    """
+    if name in EMBEDDED:
+        return str(EMBEDDED[name])
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
+            raise PolicyError(f"folder {name!r} holds no config.json; point at a folder saved by save_pretrained")
+        return str(folder)
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise PolicyError(
+            f"there is no folder {name!r}; give the folder of a saved model, a Hub id like "
+            f"'Qwen/Qwen2.5-0.5B-Instruct', or {' or '.join(repr(known) for known in EMBEDDED)}"
+        )
+    return name
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,129 @@
+"""The policy worker, a child process that holds a policy and samples from it: ``python -m workbench.policies.worker``.
+
+It exists so that the page's process never imports torch. ``client.PolicyWorker`` speaks to it. One policy is kept
+loaded; asking for another replaces it. While a policy loads the worker says so every second, and while it samples it
+sends the texts as they grow. It knows nothing of steps, rewards or pages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from workbench.child import Emitter, serve
+from workbench.errors import PolicyError
+from workbench.policies.load import Policy, load_policy
+from workbench.policies.sampler import sample_group
+from workbench.schema import Example
+
+EVENT_SECONDS = 0.1
+"""Least time between two looks at the growing texts. Decoding takes at most a fifth of the time on top of that."""
+
+
+class PolicyShelf:
+    """The one loaded policy; ``take`` loads another in its place when another is asked for."""
+
+    def __init__(self) -> None:
+        self._policy: Policy | None = None
+        self._key: tuple[str, str | None] | None = None
+
+    def take(self, name: str, adapter: str | None, emit: Emitter) -> Policy:
+        if self._policy is None or self._key != (name, adapter):
+            self._policy, self._key = None, None  # the old one's memory is free before the new one needs it
+            with _heartbeat(emit, name):
+                self._policy = load_policy(name, adapter)
+            self._key = (name, adapter)
+        return self._policy
+
+
+@contextlib.contextmanager
+def _heartbeat(emit: Emitter, name: str) -> Iterator[None]:
+    """Send ``{"loading": name}`` at once and then every second, so that a long download is not taken for a hang."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.is_set():
+            emit({"loading": name})
+            over.wait(1.0)
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+class GrowingTexts:
+    """Collects sampled ids row by row and sends the decoded texts now and then."""
+
+    def __init__(self, policy: Policy, rows: int, emit: Emitter) -> None:
+        self._policy, self._emit = policy, emit
+        self._ends = frozenset(policy.eos_token_ids)
+        self._ids: list[list[int]] = [[] for _ in range(rows)]
+        self._texts = [""] * rows
+        self._changed: set[int] = set()
+        self._finished = [False] * rows
+        self._tokens = 0
+        self._started = time.monotonic()
+        self._due = 0.0
+
+    def add(self, sampled: list[tuple[int, int]]) -> None:
+        for row, token in sampled:
+            if token in self._ends:
+                self._finished[row] = True
+            else:
+                self._ids[row].append(token)
+            self._changed.add(row)
+        self._tokens += len(sampled)
+        now = time.monotonic()
+        if now >= self._due:
+            self._send()
+            self._due = time.monotonic() + max(EVENT_SECONDS, 5 * (time.monotonic() - now))
+
+    def _send(self) -> None:
+        for row in self._changed:
+            # A character whose last bytes are still to come decodes to the replacement character.
+            self._texts[row] = str(self._policy.tokenizer.decode(self._ids[row])).rstrip("\ufffd")
+        self._changed.clear()
+        seconds = time.monotonic() - self._started
+        self._emit({"texts": self._texts, "finished": self._finished, "tokens": self._tokens, "seconds": seconds})
+
+
+def handle(request: dict[str, Any], emit: Emitter, shelf: PolicyShelf) -> dict[str, Any]:
+    """``{"load": name}`` or ``{"sample": {...}}``, both with ``adapter``; see ``client.PolicyWorker``."""
+    try:
+        if "load" in request:
+            policy = shelf.take(request["load"], request.get("adapter"), emit)
+            return {"policy": policy.name, "device": str(policy.device), "parameters": policy.model.num_parameters()}
+        wanted = request["sample"]
+        policy = shelf.take(wanted["policy"], wanted.get("adapter"), emit)
+        group = sample_group(
+            policy,
+            Example(wanted["prompt"], wanted["columns"]),
+            **wanted["sampling"],
+            seed=wanted["seed"],
+            on_tokens=GrowingTexts(policy, wanted["sampling"]["num_generations"], emit).add,
+            cancelled=emit.cancelled,
+        )
+    except torch.cuda.OutOfMemoryError as error:
+        torch.cuda.empty_cache()
+        raise PolicyError(
+            f"out of GPU memory ({str(error).splitlines()[0]}); use fewer generations or a shorter completion"
+        ) from error
+    return {"group": group.to_json()}
+
+
+def main() -> None:
+    shelf = PolicyShelf()
+    serve(lambda request, emit: handle(request, emit, shelf))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""The reward functions that come with the workbench.
+
+Each stands alone: its source, shown in the page's editor, runs when pasted anywhere. So imports and helpers live inside
+the functions, and annotations use only names that are always there. Their signatures are those of a user's own
+functions (see ``protocol``).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.schema import RewardKind
+
+
+def step_correctness(
+    prompts: list[object],
+    completions: list[str | list[dict[str, str]]],
+    steps: list[list[str]],
+    start: list[int | None] | None = None,
+    operations: list[list[list[object]] | None] | None = None,
+    **columns: object,
+) -> list[list[float | None]]:
+    """Chain arithmetic: 1 for a step that is right given the step before it, 0 for any other.
+
+    A step is right if each of its lines is. The line `Step k: a op b = c` is right if "op b" is the prompt's k-th
+    operation and the next one due, a is what the line before claimed (at first the start value), and c is a op b. A
+    wrong result is blamed once: the next line goes on from it. `Answer: c` is right if every operation was worked and c
+    is the last claim; any text after it is wrong. `<answer>c</answer>` is its like in a completion that has its
+    reasoning in tags, where `<reasoning>` and `</reasoning>` are right before the first operation and after the last;
+    a step of nothing but such a tag has no score.
+    """
+    import re
+
+    if start is None or operations is None:
+        raise ValueError(
+            "the columns 'start' and 'operations' are missing; this reward needs the chain-arithmetic task"
+        )
+
+    number = "(-?(?:0|[1-9][0-9]{0,8}))"
+    equation = re.compile(f"Step ([1-9][0-9]{{0,3}}): {number} ([+*-]) {number} = {number}")
+    # A badly written line is wrong, but what it claims is what the next line goes on from.
+    attempt = re.compile(r"Step\s*([0-9]{1,4})\b.*?(-?[0-9]{1,9})\s*([+*-])\s*(-?[0-9]{1,9})\s*=\s*(-?[0-9]{1,9})\b")
+    answer = re.compile(f"(?:Answer: {number}|<answer>{number}</answer>)")
+    work = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
+
+    class Reader:
+        def __init__(self, text: str, value: int, todo: list[tuple[str, int]]) -> None:
+            self.untagged = not re.search("</?reasoning>", text)
+            self.tagged = text.startswith("<reasoning>\n") and "\n</reasoning>\n<answer>" in text
+            self.value, self.todo = value, todo
+            self.done = 0  # operations worked so far
+            self.skipped = self.opened = self.closed = self.answered = False
+
+        def step(self, text: str) -> float | None:
+            lines = [self.line(line) for line in text.removesuffix("\n").split("\n")]
+            if False in lines:
+                return 0.0
+            return 1.0 if True in lines else None
+
+        def line(self, text: str) -> bool | None:
+            """Whether a line is right, or None where it only opens or closes the reasoning."""
+            worked = self.done == len(self.todo) and not self.skipped
+            if text == "<reasoning>":
+                first = not (self.done or self.opened or self.closed or self.answered)
+                self.opened = True
+                return None if first else False
+            if text == "</reasoning>":
+                in_place = worked and not self.closed and not self.answered
+                self.closed = True
+                return None if in_place else False
+            if found := answer.fullmatch(text):
+                in_place = worked and not self.answered and (self.untagged if found[1] else self.tagged)
+                self.answered = True
+                return in_place and int(found[1] or found[2]) == self.value
+            return not (self.closed or self.answered) and self.operation(text)
+
+        def operation(self, text: str) -> bool:
+            strict = equation.fullmatch(text)
+            found = strict or (attempt.match(text) if len(text) < 200 else None)
+            if not found:
+                return False
+            label, left, right, result = (int(found[group]) for group in (1, 2, 4, 5))
+            claimed = (found[3], right)
+            due = self.todo[self.done] if self.done < len(self.todo) else None
+            labelled = label == self.done + 1
+            right_start = left == self.value and claimed == due
+            if due and (labelled or right_start):
+                is_right = bool(strict) and labelled and right_start and result == work[found[3]](left, right)
+                self.done += 1
+            elif self.done < label <= len(self.todo) and claimed == self.todo[label - 1]:
+                is_right, self.done, self.skipped = False, label, True  # went ahead; goes on from there
+            else:
+                return False  # repeated or extra: works nothing
+            self.value = result
+            return is_right
+
+    scores: list[list[float | None]] = []
+    for completion, texts, value, todo in zip(completions, steps, start, operations, strict=True):
+        if value is None or todo is None:  # a row of another task
+            scores.append([None] * len(texts))
+            continue
+        text = completion if isinstance(completion, str) else completion[-1]["content"]
+        reader = Reader(text, int(value), [(str(symbol), int(str(operand))) for symbol, operand in todo])
+        scores.append([reader.step(text) for text in texts])
+    return scores
+
+
+def answer_correctness(
+    prompts: list[object],
+    completions: list[str | list[dict[str, str]]],
+    answer: list[object] | None = None,
+    **columns: object,
+) -> list[float | None]:
+    """1 if the completion's final answer equals the column `answer`, else 0.
+
+    The final answer is what follows the last `Answer:` or `####` on its line, or stands in the last `<answer>` tag.
+    Numbers are compared as numbers: 1,200 and $1200.0 are equal. A row without an answer has no score.
+    """
+    import re
+    from decimal import Decimal
+
+    if answer is None:
+        raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
+
+    def final_answer(text: str) -> str | None:
+        found = re.findall(r"<answer>((?:(?!<answer>).)*?)</answer>|(?:\bAnswer:|####)([^\n]*)", text, re.DOTALL)
+        return None if not found else found[-1][0] or found[-1][1]
+
+    def value(text: str) -> Decimal | str:
+        plain = text.strip().removesuffix(".")
+        number = re.fullmatch(r"\$?(-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)", plain)
+        return Decimal(number[1].replace(",", "")) if number else plain
+
+    scores: list[float | None] = []
+    for completion, right in zip(completions, answer, strict=True):
+        if right is None:
+            scores.append(None)
+            continue
+        found = final_answer(completion if isinstance(completion, str) else completion[-1]["content"])
+        scores.append(float(found is not None and value(found) == value(str(right))))
+    return scores
+
+
+def length_and_mistake(prompt: object, step: str, **columns: object) -> float | None:
+    """0.01 for each character of the step, less 0.3 if it says "mistake": a scorer to watch, not to train with."""
+    return 0.01 * len(step) - (0.3 if "mistake" in step.lower() else 0.0)
+
+
+def tag_format(
+    prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
+) -> list[float | None]:
+    """0.5 for exactly `<reasoning>…</reasoning><answer>…</answer>`, each tag once and none of them empty, else 0."""
+    import re
+
+    tags = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
+    whole = re.compile(r"<reasoning>(.*)</reasoning>\s*<answer>(.*)</answer>", re.DOTALL)
+    scores: list[float | None] = []
+    for completion in completions:
+        text = (completion if isinstance(completion, str) else completion[-1]["content"]).strip()
+        found = whole.fullmatch(text) if all(text.count(tag) == 1 for tag in tags) else None
+        scores.append(0.5 if found and found[1].strip() and found[2].strip() else 0.0)
+    return scores
+
+
+@dataclass(frozen=True)
+class Builtin:
+    """A reward function that comes with the workbench, with a line that says what it does."""
+
+    name: str
+    kind: RewardKind
+    function: Callable[..., Any]
+    description: str
+
+    @property
+    def source(self) -> str:
+        """Its code, which runs on its own."""
+        return inspect.getsource(self.function)
+
+
+BUILTINS: dict[str, Builtin] = {
+    builtin.name: builtin
+    for builtin in (
+        Builtin("step_correctness", "step", step_correctness, "Chain arithmetic: 1 for a right step, else 0"),
+        Builtin("answer_correctness", "outcome", answer_correctness, "1 if the final answer is right, else 0"),
+        Builtin("tag_format", "outcome", tag_format, "0.5 for one reasoning and one answer in their tags, else 0"),
+        Builtin("length_and_mistake", "step", length_and_mistake, "0.01 a character, less 0.3 for the word mistake"),
+    )
+}
+"""Name → built-in reward function."""

@@ -1,0 +1,287 @@
+"""What a reward function looks like, how it is called, and what it may return.
+
+========== ==================================================== =============================================
+form       signature                                            returns
+========== ==================================================== =============================================
+outcome    ``f(prompts, completions, **columns)``               a number or None for each completion (as in TRL)
+step       ``f(prompt, step, **columns)``                       a number or None
+steps      ``f(prompts, completions, steps, **columns)``        for each completion a list, one entry a step
+========== ==================================================== =============================================
+
+``steps[i]`` are the texts of completion i's steps. Columns are the data row's other fields by name: a list with one
+value a completion, or that completion's own value in the ``step`` form. Where a prompt is chat messages its completion
+is too, as in TRL. A function that names ``completion_ids`` gets the sampled ids.
+
+The reward worker calls users' functions with this module and its parent checks the worker's replies with it, so it
+knows nothing of processes. In messages rollouts and steps count from 1, as they are labelled; in an error's attributes
+from 0.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from workbench.errors import RewardCodeError, RewardError, RewardValueError
+from workbench.schema import RewardKind
+
+Form = Literal["outcome", "step", "steps"]
+Score = float | None
+LARGEST = 1e6
+"""Largest size of a score; one beyond it would drown its whole group."""
+EXPECTED: dict[Form, str] = {
+    "outcome": "{}(prompts, completions, **columns)",
+    "step": "{}(prompt, step, **columns)",
+    "steps": "{}(prompts, completions, steps, **columns)",
+}
+RESERVED = frozenset({"prompt", "prompts", "completion", "completions", "completion_ids", "step", "steps"})
+"""Column names that would hide an argument; such columns are not passed on, as in TRL."""
+_SHOWN = 80
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one call scores: B completions, of one prompt or of several.
+
+    ``columns`` maps a name to B values; ``steps`` are each completion's step texts, and needed by the two step forms.
+    """
+
+    prompts: Sequence[Any]
+    completions: Sequence[Any]
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    steps: Sequence[Sequence[str]] = ()
+    completion_ids: Sequence[Sequence[int]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.completions)
+
+
+def read_signature(function: Callable[..., Any], name: str) -> inspect.Signature:
+    """Raises RewardCodeError for a function that cannot be called as a reward, showing the signature it has."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise RewardCodeError(f"reward {name!r} is no function with a signature: {error}", reward=name) from error
+    shown, expected = f"{name}{signature}", EXPECTED[form_of(signature)].format(name)
+    called = function if inspect.isroutine(function) else type(function).__call__
+    if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
+        raise RewardCodeError(f"reward {name!r} is 'async def {shown}'; write 'def {expected}'", reward=name)
+    if inspect.isgeneratorfunction(called):
+        raise RewardCodeError(f"reward {name!r} yields; write 'def {expected}' that returns its scores", reward=name)
+    if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values()):
+        raise RewardCodeError(
+            f"reward {name!r} is '{shown}' and cannot take the data's columns; write '{expected}'", reward=name
+        )
+    return signature
+
+
+def form_of(signature: inspect.Signature) -> Form:
+    if "steps" in signature.parameters:
+        return "steps"
+    return "step" if "step" in signature.parameters else "outcome"
+
+
+def kind_of(form: Form) -> RewardKind:
+    return "outcome" if form == "outcome" else "step"
+
+
+def check_kind(name: str, signature: inspect.Signature, kind: RewardKind) -> None:
+    """Raises RewardCodeError where a function is used as the other kind than its signature says."""
+    form = form_of(signature)
+    if kind_of(form) == kind:
+        return
+    wanted = ["outcome"] if kind == "outcome" else ["step", "steps"]
+    choices = " or ".join(f"'{EXPECTED[one].format(name)}'" for one in EXPECTED if one in wanted)
+    raise RewardCodeError(
+        f"reward {name!r} is set as {_a(kind)} reward but its signature, {name}{signature}, is {_a(kind_of(form))} "
+        f"reward's; set it as {_a(kind_of(form))} reward or write {choices}",
+        reward=name,
+    )
+
+
+def _a(kind: RewardKind) -> str:
+    return "an outcome" if kind == "outcome" else "a step"
+
+
+# --- calling ------------------------------------------------------------------------------------------------------
+
+
+def call_outcome(
+    name: str, function: Callable[..., Any], batch: Batch, *, catch: type[BaseException] = Exception
+) -> list[Score]:
+    """One score a completion. Raises RewardError for what the function raises, RewardValueError for what it returns.
+
+    ``catch`` is the widest exception that counts as the function's own.
+    """
+    arguments = _arguments(function, batch)
+    returned = _guarded(name, function, arguments, catch, "")
+    return check_outcome(name, returned, len(batch))
+
+
+def call_steps(
+    name: str, function: Callable[..., Any], batch: Batch, *, catch: type[BaseException] = Exception
+) -> list[list[Score]]:
+    """One list a completion with a score a step, from either step form. Raises as ``call_outcome`` does."""
+    if form_of(inspect.signature(function)) == "steps":
+        arguments = _arguments(function, batch) | {"steps": [list(texts) for texts in batch.steps]}
+        return check_steps(name, _guarded(name, function, arguments, catch, ""), batch.steps)
+    scores = []
+    columns = _columns(batch)
+    for i, texts in enumerate(batch.steps):
+        row = {column: values[i] for column, values in columns.items()}
+        returned = [
+            _guarded(
+                name, function, {"prompt": batch.prompts[i], "step": text, **row}, catch, _place(i, k, text), (i, k)
+            )
+            for k, text in enumerate(texts)
+        ]
+        scores.append([_score(name, value, i, k, texts[k]) for k, value in enumerate(returned)])
+    return scores
+
+
+def _columns(batch: Batch) -> dict[str, Any]:
+    return {name: values for name, values in batch.columns.items() if name not in RESERVED}
+
+
+def _arguments(function: Callable[..., Any], batch: Batch) -> dict[str, Any]:
+    # Lists of its own, so that a function that sorts or pops does no harm to the next one.
+    arguments = {"prompts": list(batch.prompts), "completions": list(batch.completions), **_columns(batch)}
+    if batch.completion_ids is not None and "completion_ids" in inspect.signature(function).parameters:
+        arguments["completion_ids"] = [list(ids) for ids in batch.completion_ids]
+    return arguments
+
+
+def _guarded(
+    name: str,
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    catch: type[BaseException],
+    place: str,
+    at: tuple[int | None, int | None] = (None, None),
+) -> Any:
+    try:
+        return function(**arguments)
+    except catch as error:
+        line = line_of(error, _filename(function))
+        where = place + ("" if line is None else f" at line {line}")
+        raise RewardError(
+            f"reward {name!r} raised {type(error).__name__}{where}: {message_of(error)}",
+            reward=name,
+            line=line,
+            rollout=at[0],
+            step=at[1],
+        ) from error
+
+
+def _filename(function: Callable[..., Any]) -> str | None:
+    called = inspect.unwrap(function) if inspect.isroutine(function) else type(function).__call__
+    code = getattr(called, "__code__", None)
+    return None if code is None else str(code.co_filename)
+
+
+def line_of(error: BaseException, filename: str | None) -> int | None:
+    """The innermost line of ``filename`` that ``error`` came through."""
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == filename:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+def message_of(error: BaseException) -> str:
+    try:
+        return str(error)[:500] or "(no message)"
+    except Exception as broken:  # a user's exception class can fail to print itself
+        return f"(its message cannot be shown: {type(broken).__name__})"
+
+
+def _place(rollout: int, step: int | None = None, text: str = "") -> str:
+    if step is None:
+        return f" for rollout {rollout + 1}"
+    shown = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return f" for rollout {rollout + 1}, step {step + 1} ({shown!r})"
+
+
+# --- checking what came back --------------------------------------------------------------------------------------
+
+
+def check_outcome(name: str, returned: Any, count: int) -> list[Score]:
+    """Raises RewardValueError unless ``returned`` is ``count`` finite numbers or Nones."""
+    values = _as_list(returned)
+    if values is None:
+        raise RewardValueError(
+            f"reward {name!r} returned {_shown(returned)}; return a list with one score for each of the {count} "
+            "completions",
+            reward=name,
+        )
+    if len(values) != count:
+        raise RewardValueError(
+            f"reward {name!r} returned {len(values)} scores for {count} completions; return one for each", reward=name
+        )
+    return [_score(name, value, i) for i, value in enumerate(values)]
+
+
+def check_steps(name: str, returned: Any, steps: Sequence[Sequence[str]]) -> list[list[Score]]:
+    """Raises RewardValueError unless ``returned`` has a list for each completion, and it a score for each step."""
+    rows = _as_list(returned)
+    if rows is None or len(rows) != len(steps):
+        what = _shown(returned) if rows is None else f"{len(rows)} lists"
+        raise RewardValueError(
+            f"reward {name!r} returned {what} for {len(steps)} completions; return a list for each, with one score a "
+            "step",
+            reward=name,
+        )
+    scores = []
+    for i, (row, texts) in enumerate(zip(rows, steps, strict=True)):
+        values = _as_list(row)
+        if values is None or len(values) != len(texts):
+            what = _shown(row) if values is None else f"{len(values)} scores"
+            raise RewardValueError(
+                f"reward {name!r} gave {what}{_place(i)}, which has {len(texts)} steps; give a list with one score "
+                "for each step",
+                reward=name,
+                rollout=i,
+            )
+        scores.append([_score(name, value, i, k, texts[k]) for k, value in enumerate(values)])
+    return scores
+
+
+def _as_list(value: Any) -> list[Any] | None:
+    if isinstance(value, list | tuple):
+        return list(value)
+    if getattr(value, "ndim", 0) >= 1 and hasattr(value, "tolist"):  # numpy, torch, pandas
+        return list(value.tolist())
+    return None
+
+
+def _score(name: str, value: Any, rollout: int, step: int | None = None, text: str = "") -> Score:
+    if value is None:
+        return None
+    number: Any = value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
+    # Compared before it is converted: 10**400 does not fit a float.
+    if isinstance(number, int | float) and -LARGEST <= number <= LARGEST:
+        return float(number)
+    raise RewardValueError(
+        f"reward {name!r} gave {_shown(value)}{_place(rollout, step, text)}; give a finite number of at most "
+        f"{LARGEST:,.0f} in size, or None for no score",
+        reward=name,
+        rollout=rollout,
+        step=step,
+    )
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "None"
+    if isinstance(value, int) and value.bit_length() > 250:
+        return f"an integer of {value.bit_length():,} bits"
+    try:
+        text = repr(value)
+    except Exception as error:  # a user's class can fail to print itself
+        text = f"(cannot be shown: {type(error).__name__})"
+    if len(text) > _SHOWN:
+        text = text[: _SHOWN - 1] + "…"
+    return text if isinstance(value, int | float) else f"the {type(value).__name__} {text}"

@@ -1,0 +1,118 @@
+"""A reward: a function with a name, a kind and a weight, wherever it runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from workbench.config import RewardConfig
+from workbench.errors import RewardCodeError
+from workbench.rewards.builtin import BUILTINS
+from workbench.rewards.client import RewardWorker, WorkerFunction, shared_worker
+from workbench.rewards.protocol import (
+    Batch,
+    Score,
+    call_outcome,
+    call_steps,
+    check_kind,
+    form_of,
+    kind_of,
+    read_signature,
+)
+from workbench.schema import RewardKind
+
+
+@dataclass(frozen=True)
+class Reward:
+    """A reward function: ``function`` scores steps or whole completions, as ``kind`` says, and counts ``weight`` times.
+
+    ``code`` is the source of a function that runs in the reward worker; ``function`` then calls it there.
+    """
+
+    name: str
+    kind: RewardKind
+    function: Callable[..., Any]
+    weight: float = 1.0
+    code: str | None = None
+
+    def __post_init__(self) -> None:
+        check_kind(self.name, self.signature, self.kind)
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        if isinstance(self.function, WorkerFunction):
+            return self.function.signature
+        return read_signature(self.function, self.name)
+
+    @property
+    def batched(self) -> bool:
+        """Whether one call takes many completions; only ``f(prompt, step, **columns)`` does not."""
+        return form_of(self.signature) != "step"
+
+    def score_steps(self, batch: Batch) -> tuple[list[list[Score]], str]:
+        """A score a step of each completion, and what the function printed in the worker.
+
+        Raises RewardError and the errors under it.
+        """
+        if isinstance(self.function, WorkerFunction):
+            return self.function.worker.score_steps(self.function.code, self.name, batch)
+        return call_steps(self.name, self.function, batch), ""
+
+    def score_outcome(self, batch: Batch) -> tuple[list[Score], str]:
+        """A score a completion, and what the function printed in the worker. Raises as ``score_steps`` does."""
+        if isinstance(self.function, WorkerFunction):
+            return self.function.worker.score_outcome(self.function.code, self.name, batch)
+        return call_outcome(self.name, self.function, batch), ""
+
+    @property
+    def outcome_function(self) -> Callable[..., list[Score]]:
+        """This outcome reward as TRL takes it, under this reward's name and with what it returns checked."""
+        if self.kind != "outcome":
+            raise RewardCodeError(f"reward {self.name!r} scores steps; TRL takes outcome rewards", reward=self.name)
+
+        def outcome(
+            prompts: Sequence[Any],
+            completions: Sequence[Any],
+            completion_ids: Sequence[Sequence[int]] | None = None,
+            **columns: Any,
+        ) -> list[Score]:
+            return self.score_outcome(Batch(prompts, completions, columns, completion_ids=completion_ids))[0]
+
+        outcome.__name__ = outcome.__qualname__ = self.name
+        return outcome
+
+
+def load_reward(spec: str | Callable[..., Any] | RewardConfig | Reward, worker: RewardWorker | None = None) -> Reward:
+    """A built-in reward by name, a function of yours, or what a configuration describes.
+
+    A function's kind is read from its signature. Code in a configuration runs in ``worker``, by default one shared by
+    this process. Raises RewardCodeError for a name that is not built in, code that defines no usable function, or a
+    kind that its signature contradicts.
+    """
+    if isinstance(spec, Reward):
+        return spec
+    if isinstance(spec, str):
+        builtin = _builtin(spec)
+        return Reward(builtin.name, builtin.kind, builtin.function)
+    if isinstance(spec, RewardConfig):
+        if spec.code is None:
+            return Reward(spec.name, spec.kind, _builtin(spec.name).function, spec.weight)
+        worker = worker or shared_worker()
+        signature = worker.describe(spec.code, spec.name)
+        function = WorkerFunction(spec.name, spec.code, signature, worker)
+        return Reward(spec.name, spec.kind, function, spec.weight, spec.code)
+    if not callable(spec):
+        raise RewardCodeError(f"{spec!r} is no reward; give a built-in's name, a function or a RewardConfig")
+    name = getattr(spec, "__name__", type(spec).__name__)
+    return Reward(name, kind_of(form_of(read_signature(spec, name))), spec)
+
+
+def _builtin(name: str) -> Any:
+    if name not in BUILTINS:
+        raise RewardCodeError(
+            f"no built-in reward is named {name!r}; choose one of {', '.join(BUILTINS)}, or give its code", reward=name
+        )
+    return BUILTINS[name]

@@ -1,0 +1,140 @@
+"""Completions, a step pattern and rewards → a score for every step and every completion.
+
+It splits, aligns and calls the rewards; what the scores are worth to a token is not its business. One call of each
+reward function scores the whole batch, however many prompts it has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.config import PatternConfig, RewardConfig
+from workbench.errors import RewardCodeError
+from workbench.rewards.client import RewardWorker
+from workbench.rewards.protocol import Batch, Score
+from workbench.rewards.reward import Reward, load_reward
+from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, Step, StepScores
+from workbench.steps import StepPattern, align_steps, split_all
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """What each reward gave: per step of each completion, or per completion."""
+
+    steps: Mapping[str, list[list[Score]]]
+    outcomes: Mapping[str, list[Score]]
+    summaries: tuple[RewardSummary, ...]
+
+
+def score_group(
+    group: Group,
+    pattern: StepPattern | PatternConfig,
+    rewards: Sequence[str | Callable[..., Any] | RewardConfig | Reward],
+    *,
+    worker: RewardWorker | None = None,
+) -> ScoredGroup:
+    """Split and score one group.
+
+    ``rewards`` are built-ins' names, functions, configurations or ``Reward`` objects; code among them runs in
+    ``worker``. Raises PatternError and RewardError and the errors under them, which name the rollout and the step.
+    """
+    loaded = [load_reward(spec, worker) for spec in rewards]
+    count = len(group.rollouts)
+    scored, summaries = _score([group.prompt] * count, group.rollouts, [group.columns] * count, pattern, loaded)
+    return ScoredGroup(group, tuple(scored), summaries)
+
+
+def score_completions(
+    prompts: Sequence[Prompt],
+    rollouts: Sequence[Rollout],
+    columns: Sequence[Mapping[str, Any]],
+    pattern: StepPattern | PatternConfig,
+    rewards: Sequence[Reward],
+) -> list[StepScores]:
+    """Split and score B completions of any number of prompts: ``prompts``, ``rollouts`` and ``columns`` have B entries.
+
+    An error's ``rollout`` is the index into them. Raises as ``score_group`` does.
+    """
+    return _score(prompts, rollouts, columns, pattern, rewards)[0]
+
+
+def _score(
+    prompts: Sequence[Prompt],
+    rollouts: Sequence[Rollout],
+    rows: Sequence[Mapping[str, Any]],
+    pattern: StepPattern | PatternConfig,
+    rewards: Sequence[Reward],
+) -> tuple[list[StepScores], tuple[RewardSummary, ...]]:
+    if isinstance(pattern, PatternConfig):
+        pattern = StepPattern(pattern.regex, pattern.kind)
+    texts = [rollout.text for rollout in rollouts]
+    steps = split_all(texts, pattern)
+    batch = Batch(
+        prompts=prompts,
+        completions=[_completion(prompt, text) for prompt, text in zip(prompts, texts, strict=True)],
+        columns={name: [row.get(name) for row in rows] for name in _names(rows)},
+        steps=[[text[step.start : step.end] for step in found] for text, found in zip(texts, steps, strict=True)],
+        completion_ids=[rollout.token_ids for rollout in rollouts],
+    )
+    given = _call(rewards, batch)
+    weights = {reward.name: reward.weight for reward in rewards}
+    scored = []
+    for i, (rollout, found) in enumerate(zip(rollouts, steps, strict=True)):
+        scores = {name: tuple(values[i]) for name, values in given.steps.items()}
+        outcomes = {name: values[i] for name, values in given.outcomes.items()}
+        scored.append(
+            StepScores(
+                steps=tuple(found),
+                spans=tuple(_spans(rollout, found)),
+                scores=scores,
+                rewards=tuple(
+                    _weighted({name: values[k] for name, values in scores.items()}, weights) for k in range(len(found))
+                ),
+                outcome_scores=outcomes,
+                outcome=_weighted(outcomes, weights),
+            )
+        )
+    return scored, given.summaries
+
+
+def _call(rewards: Sequence[Reward], batch: Batch) -> _Scored:
+    if twice := [name for name, count in Counter(reward.name for reward in rewards).items() if count > 1]:
+        raise RewardCodeError(f"two rewards are named {twice[0]!r}; give each its own name", reward=twice[0])
+    steps: dict[str, list[list[Score]]] = {}
+    outcomes: dict[str, list[Score]] = {}
+    summaries = []
+    for reward in rewards:
+        began = time.perf_counter()
+        if reward.kind == "step":
+            steps[reward.name], printed = reward.score_steps(batch)
+        else:
+            outcomes[reward.name], printed = reward.score_outcome(batch)
+        seconds = time.perf_counter() - began
+        summaries.append(RewardSummary(reward.name, reward.kind, reward.weight, seconds, printed))
+    return _Scored(steps, outcomes, tuple(summaries))
+
+
+def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _completion(prompt: Prompt, text: str) -> str | list[dict[str, str]]:
+    return text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
+
+
+def _spans(rollout: Rollout, steps: Sequence[Step]) -> list[tuple[int, int]]:
+    """Token spans; the end-of-sequence token belongs to the last step."""
+    spans = align_steps(rollout.texts, steps)
+    if rollout.finished:
+        spans[-1] = (spans[-1][0], len(rollout) - 1)
+    return spans
+
+
+def _weighted(scores: Mapping[str, Score], weights: Mapping[str, float]) -> Score:
+    """The weighted sum of the scores there are; None where there is none."""
+    given = [weights[name] * score for name, score in scores.items() if score is not None]
+    return sum(given) if given else None

@@ -1,0 +1,63 @@
+"""Files written so that no crash tears them, and the JSON that rows and status are made of. Knows nothing of runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import RunError
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file so that a reader, or a crash, meets either the old one whole or the new one whole."""
+    draft = path.with_name(f".{path.name}.tmp")
+    try:
+        draft.write_bytes(data)
+        sync(draft)
+        os.replace(draft, path)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error}") from error
+
+
+def sync(path: Path) -> None:
+    """Have the file's content on the disk before going on."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def encode(data: Any) -> bytes:
+    """One line of ASCII JSON (so that no character in a text can end a row), with null for what is not finite."""
+    return json.dumps(_finite(data), allow_nan=False).encode("ascii")
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """Raises ValueError, saying what is wrong, for anything but one JSON object."""
+    try:
+        row = json.loads(line, parse_constant=lambda _: None)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"not a JSON object but {type(row).__name__}")
+    return row
+
+
+def plain(value: Any) -> Any:
+    """A scalar of numpy or torch as Python's own number; anything else that JSON does not have, as text."""
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if value is not None and not isinstance(value, (str, int, float)):
+        value = plain(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value

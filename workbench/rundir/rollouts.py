@@ -1,0 +1,151 @@
+"""Scored and credited groups as one Parquet file and back, every number bit for bit.
+
+One row a rollout, readable with any Parquet tool; what a whole group shares is JSON in the file's metadata, under
+``groups``. Two things do not come back as they went in: a lone surrogate in a token's text becomes U+FFFD (one for one,
+so that offsets hold), because Parquet's text is UTF-8; and columns, options and sampling come back as JSON has them (a
+tuple as a list). This module does not know where the file lies or which step it belongs to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from workbench.rundir.files import plain
+from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+_numbers = pa.list_(pa.float64())
+_integers = pa.list_(pa.int64())
+SCHEMA = pa.schema(
+    [
+        ("group", pa.int32()),
+        ("rollout", pa.int32()),
+        ("token_ids", _integers),
+        ("texts", pa.list_(pa.string())),
+        ("finished", pa.bool_()),
+        ("logprobs", _numbers),
+        ("entropies", _numbers),
+        ("step_starts", _integers),  # characters
+        ("step_ends", _integers),
+        ("step_matched", pa.list_(pa.bool_())),
+        ("first_tokens", _integers),
+        ("last_tokens", _integers),
+        ("scores", pa.map_(pa.string(), _numbers)),
+        ("rewards", _numbers),
+        ("outcome_scores", pa.map_(pa.string(), pa.float64())),
+        ("outcome", pa.float64()),
+        ("normalised", _numbers),
+        ("advantages", pa.list_(pa.float32())),  # padding included, as in the loss
+    ]
+)
+
+
+def write(path: Path, credits: Sequence[Credit]) -> None:
+    heads = [_head(credit) for credit in credits]
+    rows = [
+        {"group": number, "rollout": i, **_row(credit, i)}
+        for number, credit in enumerate(credits)
+        for i in range(len(credit.scored.group))
+    ]
+    schema = SCHEMA.with_metadata({b"groups": json.dumps(heads, default=plain).encode()})
+    # No dictionaries: they compare floats by value, and -0.0 == 0.0.
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, use_dictionary=False, compression="zstd")
+
+
+def read(path: Path) -> list[Credit]:
+    """Raises OSError or ValueError for a file that ``write`` did not make."""
+    table = pq.ParquetFile(path).read()
+    metadata = table.schema.metadata or {}
+    if b"groups" not in metadata:
+        raise ValueError("its metadata describe no groups")
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return [
+        _credit(head, [row for row in rows if row["group"] == number])
+        for number, head in enumerate(json.loads(metadata[b"groups"]))
+    ]
+
+
+def _head(credit: Credit) -> dict[str, Any]:
+    group = credit.scored.group
+    return {
+        "prompt": group.prompt,
+        "columns": dict(group.columns),
+        "policy": group.policy,
+        "sampling": dict(group.sampling),
+        "reward_functions": [dataclasses.asdict(reward) for reward in credit.scored.rewards],
+        "scheme": credit.scheme,
+        "options": dict(credit.options),
+        "mean": credit.mean,
+        "std": credit.std,
+        "spread": bool(credit.spread),
+        "warnings": list(credit.warnings),
+    }
+
+
+def _row(credit: Credit, i: int) -> dict[str, Any]:
+    rollout, scored = credit.scored.group.rollouts[i], credit.scored.scored[i]
+    return {
+        "token_ids": rollout.token_ids,
+        "texts": [_LONE_SURROGATE.sub("\ufffd", text) for text in rollout.texts],
+        "finished": rollout.finished,
+        "logprobs": rollout.logprobs,
+        "entropies": rollout.entropies,
+        "step_starts": [step.start for step in scored.steps],
+        "step_ends": [step.end for step in scored.steps],
+        "step_matched": [step.matched for step in scored.steps],
+        "first_tokens": scored.step_starts,
+        "last_tokens": scored.step_ends,
+        "scores": list(scored.scores.items()),
+        "rewards": scored.rewards,
+        "outcome_scores": list(scored.outcome_scores.items()),
+        "outcome": scored.outcome,
+        "normalised": credit.normalised[i],
+        "advantages": np.asarray(credit.advantages[i], dtype=np.float32),
+    }
+
+
+def _credit(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Credit:
+    group = Group(
+        prompt=head["prompt"],
+        rollouts=tuple(Rollout.from_json(row) for row in rows),
+        columns=head["columns"],
+        policy=head["policy"],
+        sampling=head["sampling"],
+    )
+    return Credit(
+        scored=ScoredGroup(
+            group=group,
+            scored=tuple(_step_scores(row) for row in rows),
+            rewards=tuple(RewardSummary(**reward) for reward in head["reward_functions"]),
+        ),
+        scheme=head["scheme"],
+        options=head["options"],
+        advantages=np.array([row["advantages"] for row in rows], dtype=np.float32),  # (G, T_max)
+        normalised=tuple(tuple(row["normalised"]) for row in rows),
+        mean=head["mean"],
+        std=head["std"],
+        spread=head["spread"],
+        warnings=tuple(head["warnings"]),
+    )
+
+
+def _step_scores(row: Mapping[str, Any]) -> StepScores:
+    steps = zip(row["step_starts"], row["step_ends"], row["step_matched"], strict=True)
+    return StepScores(
+        steps=tuple(Step(*step) for step in steps),
+        spans=tuple(zip(row["first_tokens"], row["last_tokens"], strict=True)),
+        scores={name: tuple(values) for name, values in row["scores"]},
+        rewards=tuple(row["rewards"]),
+        outcome_scores=dict(row["outcome_scores"]),
+        outcome=row["outcome"],
+    )

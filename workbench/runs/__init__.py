@@ -1,0 +1,15 @@
+"""Runs: start one as a process of its own, find it again from anywhere, follow it, stop it.
+
+A run's directory (``workbench.rundir``) is the only thing that a starter, a reader and the run itself share, so a run
+outlives whoever started it and looks the same to everybody. ``workbench.training`` is started by its module's name;
+neither it nor torch is ever imported here.
+"""
+
+from workbench.runs.compare import ComparedRun, compare
+from workbench.runs.launch import start
+from workbench.runs.run import Run, default_workspace, list_runs, open_run
+
+train = start
+"""The name ``start`` has among the public names."""
+
+__all__ = ["ComparedRun", "Run", "compare", "default_workspace", "list_runs", "open_run", "start", "train"]

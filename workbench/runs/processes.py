@@ -1,0 +1,149 @@
+"""The operating system's side of a run: which processes belong to it, and ending them all.
+
+Every process of a run inherits ``WORKBENCH_RUN=<run directory>`` in its environment. That tag finds a launcher's ranks
+where process groups do not (each rank leads a session of its own), and it tells a run's process from a stranger that
+was given the same process id later. Knows nothing of what the processes do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import psutil
+
+from workbench.errors import RunError
+
+TAG = "WORKBENCH_RUN"
+_SAME_START = 5.0  # seconds by which a process's start time may drift when the system's clock is set
+_POLL = 0.02
+_EXEC_SECONDS = 2.0  # age by which a process is through its exec; the system's start times are off by up to a second
+_KILL_SECONDS = 5.0
+
+
+def lives(pid: int | None, created: float | None, path: Path) -> bool:
+    """Whether the process recorded for the run at ``path`` is still that process, and not a zombie."""
+    if pid is None:
+        return False
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        if created is not None and abs(process.create_time() - created) < _SAME_START:
+            return True
+        return _tag(process) == str(path)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def members(path: Path, known: Iterable[psutil.Process] = ()) -> set[psutil.Process]:
+    """The living processes of the run at ``path``: the tagged ones, those ``known`` before, and all they started.
+
+    A child that scrubbed its environment is found through its parent, so ask while the parent lives.
+    """
+    everyone = [process for process in psutil.process_iter() if process.pid != os.getpid() and not _gone(process)]
+    found = {process for process in everyone if _tag(process) == str(path)}
+    found |= {process for process in known if not _gone(process)}
+    parents = {process: _parent(process) for process in everyone}
+    while more := {process for process in everyone if process not in found and parents[process] in found}:
+        found |= more
+    return found
+
+
+def heads(processes: set[psutil.Process]) -> set[psutil.Process]:
+    """Those whose parent is not among them: the run itself or its launcher, which passes a request to stop on."""
+    return {process for process in processes if _parent(process) not in processes}
+
+
+def ask_to_end(processes: Iterable[psutil.Process]) -> None:
+    """Send SIGTERM."""
+    for process in processes:
+        _signal(process.terminate)
+
+
+def kill_all(path: Path, known: Iterable[psutil.Process] = ()) -> None:
+    """SIGKILL every process of the run until none is left.
+
+    Raises RunError if some outlive it, as a process stuck in the kernel does.
+    """
+    deadline = time.monotonic() + _KILL_SECONDS
+    while True:
+        unclear = _any_in_exec()  # asked before the members, so that none slips through between the two
+        left = members(path, known)
+        if not left and not unclear:
+            return
+        if left and time.monotonic() > deadline:
+            pids = ", ".join(str(process.pid) for process in sorted(left, key=lambda process: process.pid))
+            raise RunError(f"run {path.name!r}: process {pids} did not end {_KILL_SECONDS:g} s after SIGKILL")
+        known = left
+        for process in left:
+            _signal(process.kill)
+        time.sleep(_POLL)
+
+
+def wait_gone(processes: Iterable[psutil.Process], seconds: float) -> bool:
+    """Wait until all have ended (which one may also be a zombie); False when ``seconds`` ran out first.
+
+    It never reaps: a process's exit code is left for whoever started it.
+    """
+    deadline = time.monotonic() + seconds
+    left = list(processes)
+    while left := [process for process in left if not _gone(process)]:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL)
+    return True
+
+
+def _tag(process: psutil.Process) -> str | None:
+    return (_environ(process) or {}).get(TAG)
+
+
+def _any_in_exec() -> bool:
+    """Whether some process may be in the middle of its exec, when the system shows none of its environment."""
+    now = time.time()
+    return any(
+        _environ(process) == {}
+        for process in psutil.process_iter()
+        if _born(process) > now - _EXEC_SECONDS and not _gone(process)
+    )
+
+
+def _environ(process: psutil.Process) -> dict[str, str] | None:
+    """None for another user's process, or one that has just ended."""
+    try:
+        environ: dict[str, str] = process.environ()
+    except psutil.Error:
+        return None
+    return environ
+
+
+def _born(process: psutil.Process) -> float:
+    try:
+        born: float = process.create_time()
+    except psutil.Error:
+        return 0.0
+    return born
+
+
+def _parent(process: psutil.Process) -> psutil.Process | None:
+    try:
+        parent: psutil.Process | None = process.parent()
+    except psutil.Error:
+        return None
+    return parent
+
+
+def _gone(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return True
+
+
+def _signal(send: Callable[[], None]) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):  # it ended on its own, which is what was wanted
+        send()

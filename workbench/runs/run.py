@@ -1,0 +1,191 @@
+"""A run as anybody sees it: opened by its name, followed through its directory, stopped through its processes.
+
+Nothing is remembered here that is not in the directory, so that every opener, in any process, sees the same thing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.config import RUN_NAME, RunConfig
+from workbench.errors import RunError
+from workbench.rundir import RunDir, RunStatus
+from workbench.runs import watch
+from workbench.runs.processes import ask_to_end, heads, kill_all, lives, members, wait_gone
+from workbench.schema import Credit
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_POLL = 0.1
+_FORCE_SECONDS = 2.0  # of a stop's time, kept for ending by force what did not end when asked
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, named by its directory."""
+
+    path: Path
+
+    @cached_property
+    def dir(self) -> RunDir:
+        return RunDir(self.path)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def config(self) -> RunConfig:
+        return self.dir.config()
+
+    def status(self) -> RunStatus:
+        """Where the run stands now.
+
+        A run whose process is gone without a final status has crashed: what it left behind is ended, and the status,
+        with the reason as far as it can be known, is written once for everybody.
+        """
+        status = self.dir.status()
+        if status.final or self._lives(status):
+            return status
+        if watch.join(self.path):
+            return self.dir.status()
+        kill_all(self.path)
+        return watch.settle(self.dir, None)
+
+    def wait(self, timeout: float | None = None) -> RunStatus:
+        """Block until the run is over and its process gone, at most ``timeout`` seconds; return the status by then."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            status = self.status()
+            if status.final and not self._lives(status):
+                watch.join(self.path)
+                return self.dir.status()
+            left = _POLL if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                return status
+            time.sleep(min(_POLL, left))
+
+    def follow(self) -> Iterator[dict[str, Any]]:
+        """The metrics rows from the first on, each as soon as it is written, until the run is over."""
+        cursor = 0
+        while True:
+            over = self.wait(_POLL).final  # asked first: no row follows a final status
+            rows, cursor = self.metrics_rows(cursor)
+            yield from rows
+            if over:
+                return
+
+    @contextmanager
+    def held(self) -> Iterator[Run]:
+        """Stop the run if the block is left by an exception, Ctrl+C included."""
+        try:
+            yield self
+        except BaseException:
+            if not self.status().final:
+                self.stop()
+            raise
+
+    def stop(self, timeout: float = 10.0) -> RunStatus:
+        """Ask the run to stop, end by force what has not ended in time, and return its final status.
+
+        When this returns no process of the run is left, its ranks and workers included, after at most about ``timeout``
+        seconds. SIGTERM goes to the run's first process alone, so that it can end the current step with its workers
+        alive; a launcher passes it on to its ranks. A final status that the run itself wrote stands.
+
+        Raises RunError if the run is over already.
+        """
+        status = self.status()
+        if status.final:
+            raise RunError(
+                f"run {self.name!r} is already {status.state}" + (f" ({status.reason})" * bool(status.reason))
+            )
+        self.dir.note(stop_requested=time.time())
+        deadline = time.monotonic() + max(timeout - _FORCE_SECONDS, timeout / 2)
+        processes = members(self.path)
+        asked = heads(processes)
+        ask_to_end(asked)
+        while not (ended := wait_gone(asked, _POLL)) and time.monotonic() < deadline:
+            processes = members(self.path, processes)
+        kill_all(self.path, processes)
+        watch.join(self.path)
+        return watch.settle(self.dir, None if ended else -signal.SIGKILL)
+
+    def metrics(self) -> pd.DataFrame:
+        """All metrics logged so far, one row a logged step."""
+        return self.dir.metrics()
+
+    def metrics_rows(self, cursor: int = 0) -> tuple[list[dict[str, Any]], int]:
+        """The rows from byte ``cursor`` on, and the cursor to ask from next time."""
+        return self.dir.read_metrics(cursor)
+
+    def rollouts(self, step: int) -> list[Credit]:
+        """The groups of one training step with the advantages the loss used."""
+        return self.dir.read_rollouts(step)
+
+    def rollout_steps(self) -> list[int]:
+        """The training steps whose rollouts are stored, ascending."""
+        return self.dir.rollout_steps()
+
+    def log_tail(self, lines: int = 50) -> list[str]:
+        return self.dir.log_tail(lines)
+
+    def _lives(self, status: RunStatus) -> bool:
+        return lives(status.pid, status.pid_created, self.path)
+
+
+def default_workspace() -> Path:
+    """The folder named by the environment's WORKBENCH_WORKSPACE, else ``workspace`` in the current folder."""
+    return Path(os.environ.get("WORKBENCH_WORKSPACE") or "workspace")
+
+
+def list_runs(workspace: Path | str | None = None) -> list[Run]:
+    """The runs of a workspace, the newest first; none if there is no such folder."""
+    folder = _runs_folder(workspace)
+    paths = [path for path in folder.iterdir() if _is_run(path)] if folder.is_dir() else []
+    return [Run(path) for path in sorted(paths, key=_made, reverse=True)]
+
+
+def open_run(workspace: Path | str | None, name: str) -> Run:
+    """The run called ``name``; ``None`` for the default workspace.
+
+    Raises RunError if the name could not be a run's, the workspace has no such run, or its folder is a link.
+    """
+    folder = _runs_folder(workspace)
+    if not RUN_NAME.fullmatch(name):
+        raise RunError(f"{name[:80]!r} cannot be a run's name: {RUN_NAME.pattern} is the pattern of one")
+    path = folder / name
+    if path.is_symlink():
+        raise RunError(f"run {name!r} is a link that may lead outside the workspace {folder.parent}; it is not opened")
+    if not _is_run(path):
+        names = [run.name for run in list_runs(workspace)]
+        there = f"the newest there are {', '.join(names[:5])}" if names else "it has no runs yet"
+        raise RunError(f"there is no run {name!r} in the workspace {folder.parent}; {there}")
+    return Run(path)
+
+
+def _runs_folder(workspace: Path | str | None) -> Path:
+    return (default_workspace() if workspace is None else Path(workspace)).resolve() / "runs"
+
+
+def _made(path: Path) -> int:
+    try:
+        return (path / "run.yaml").stat().st_mtime_ns  # written once
+    except OSError:
+        return 0  # deleted since it was listed
+
+
+def _is_run(path: Path) -> bool:
+    return (
+        RUN_NAME.fullmatch(path.name) is not None
+        and not path.is_symlink()
+        and (path / "status.json").is_file()
+        and (path / "run.yaml").is_file()
+    )

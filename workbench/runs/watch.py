@@ -1,0 +1,75 @@
+"""How a run ended when it did not say so itself: from its exit code where this process started it, else from its log.
+
+The starter keeps one thread a run that waits for the process, so that nothing is left a zombie and the exit code is not
+lost. A run's own last word, a final status written by its process, always stands.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+from workbench.rundir import RunDir, RunState, RunStatus
+from workbench.runs.processes import kill_all
+
+_watchers: dict[Path, threading.Thread] = {}
+_LETTER = re.compile(r"\w")
+
+
+def watch(process: subprocess.Popen[bytes], run: RunDir) -> None:
+    """Wait for the process in a thread; when it ends, end what it left behind and see to it that a status says so."""
+
+    def wait() -> None:
+        code = process.wait()
+        try:
+            kill_all(run.path)
+        finally:
+            settle(run, code)
+
+    thread = threading.Thread(target=wait, name=f"run {run.name}", daemon=True)
+    _watchers[run.path] = thread
+    thread.start()
+
+
+def join(path: Path) -> bool:
+    """Wait for this process's watcher of the run at ``path``; False if there is none, the run being another's."""
+    watcher = _watchers.get(path)
+    if watcher is None:
+        return False
+    watcher.join()
+    return True
+
+
+def settle(run: RunDir, code: int | None) -> RunStatus:
+    """Write how a run ended whose process is gone, unless the run itself has; ``code`` is its exit code if known.
+
+    One word of its own does not stand: ranks say they were stopped when their launcher ends them because one of them
+    died, and the launcher's exit code tells.
+    """
+    status = run.status()
+    state, reason = verdict(status, code, run.log_tail())
+    if status.state == "stopped" and status.stop_requested is None and code:
+        return run.set_status(state, reason)
+    return run.settle(state, reason, certain=code is not None)
+
+
+def verdict(status: RunStatus, code: int | None, log: list[str]) -> tuple[RunState, str]:
+    """State and reason of a run that ended without a word, from its exit code and the last lines of its log."""
+    if status.stop_requested is not None:
+        force = ", by force" if code == -signal.SIGKILL else ""
+        return "stopped", f"stopped on request at step {status.step} of {status.total_steps}{force}"
+    if code is not None and code < 0:
+        return "crashed", f"killed by {_signal_name(-code)}"
+    how = "its process is gone" if code is None else f"its process exited with code {code} and no word"
+    last = next((line.strip() for line in reversed(log) if _LETTER.search(line)), None)
+    return "crashed", f"{how}; the last line of its log: {last}" if last else how
+
+
+def _signal_name(number: int) -> str:
+    name = f"signal {number}"
+    if number in set(signal.Signals):
+        name += f" ({signal.Signals(number).name})"
+    return name + (", as the system does when memory runs out" if number == signal.SIGKILL else "")

@@ -1,0 +1,160 @@
+"""A step pattern: a regular expression and what a match of it means.
+
+Patterns are the ``regex`` package's, because its matching can be given a time limit and lets other threads run. Its
+compiler has neither: it writes a repeated part out as often as it must match, so ``(a{1000}){1000}`` alone takes
+270 MB. A pattern's size is therefore estimated before it is compiled. This module does not know what a step is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, get_args
+
+import regex as rx
+
+from workbench.errors import PatternError, PatternSyntaxError
+
+PatternKind = Literal["starts", "ends", "is"]
+MAX_BYTES = 10_000
+MAX_DEPTH = 100
+MAX_SIZE = 20_000
+"""Parts of a pattern with its repeats written out; each costs the compiler about 300 bytes."""
+
+
+@dataclass(frozen=True)
+class StepPattern:
+    """``regex`` and what its match is: it ``starts`` a step, ``ends`` one, or ``is`` one.
+
+    With a named group ``step`` that group's start, end or span counts instead of the match's. The pattern is compiled
+    on first use, which raises PatternSyntaxError where it is wrong and PatternError where it cannot be used.
+    """
+
+    regex: str
+    kind: PatternKind = "starts"
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(PatternKind):
+            raise PatternError(
+                f"a step pattern's kind is {self.kind!r}; choose one of {', '.join(get_args(PatternKind))}"
+            )
+
+    @property
+    def compiled(self) -> rx.Pattern[str]:
+        return _compiled(self.regex)
+
+
+@lru_cache(maxsize=256)
+def _compiled(source: str) -> rx.Pattern[str]:
+    size = len(source.encode("utf-8", "surrogatepass"))
+    if size > MAX_BYTES:
+        raise PatternError(f"the step pattern is {size:,} bytes; the limit is {MAX_BYTES:,}")
+    depth, parts = _measured(source)
+    if depth > MAX_DEPTH:
+        raise _too_deep()
+    if parts > MAX_SIZE:
+        raise PatternError(
+            f"the step pattern is too large to compile: with its repeats written out it has {_short(parts)} parts; "
+            f"the limit is {MAX_SIZE:,}. Use * or a smaller count in the inner repeat"
+        )
+    try:
+        pattern: rx.Pattern[str] = rx.compile(source)
+    except rx.error as error:
+        raise PatternSyntaxError(
+            f"the step pattern does not compile: {error.msg} at character {error.pos}", position=error.pos
+        ) from error
+    except RecursionError as error:
+        raise _too_deep() from error
+    except MemoryError as error:
+        raise PatternError("the step pattern is too large to compile: memory ran out") from error
+    except Exception as error:  # the package's compiler lets some of Python's own escape, ValueError for one
+        raise PatternSyntaxError(f"the step pattern does not compile: {error}") from error
+    if pattern.search("", timeout=1):
+        raise PatternError("the step pattern matches empty text; require at least one character, with + for * say")
+    return pattern
+
+
+def _too_deep() -> PatternError:
+    return PatternError(f"the step pattern is nested too deeply; the limit is {MAX_DEPTH} groups in one another")
+
+
+def _short(number: int) -> str:
+    return f"{number:,}" if number < 10**9 else "over a billion"
+
+
+def _measured(source: str) -> tuple[int, int]:
+    """How deep groups nest, and how many parts there are once repeats are written out.
+
+    What a bracket or a number sign is depends on flags that can change inside a pattern, so each reading is measured
+    and the largest result taken.
+    """
+    readings = [_measured_as(source, nested, comments) for nested in (False, True) for comments in (False, True)]
+    return max(depth for depth, _ in readings), max(parts for _, parts in readings)
+
+
+def _measured_as(source: str, nested_sets: bool, comments: bool) -> tuple[int, int]:
+    groups, last, deepest, at = [0], 0, 0, 0  # parts so far in each open group; parts of what a repeat would repeat
+    while at < len(source):
+        if (found := _REPEAT.match(source, at)) and found.end() > at:
+            # "last" is already counted once.
+            groups[-1] += last * (_copies(found) - 1)
+            last *= _copies(found)
+            at = found.end()
+            continue
+        match source[at]:
+            case "\\":
+                last, at = 1, at + 2
+            case "[":
+                last, at = 1, _end_of_set(source, at, nested_sets)
+            case "(" if source.startswith("(?#", at):
+                last, at = 0, _after(source, ")", at)
+            case "#" if comments:
+                last, at = 0, _after(source, "\n", at)
+            case "(":
+                groups.append(1)
+                deepest = max(deepest, len(groups) - 1)
+                last, at = 0, at + 1
+                continue
+            case ")" if len(groups) > 1:
+                last, at = groups.pop(), at + 1
+            case _:
+                last, at = 1, at + 1
+        groups[-1] += last
+    return deepest, sum(groups)
+
+
+_REPEAT = rx.compile(r"(?:[*?]|(?P<plus>\+)|\{(?P<low>\d*)(?:(?P<comma>,)\d*)?\})[?+]?")
+
+
+def _copies(repeat: rx.Match[str]) -> int:
+    """How often the compiler writes out what a quantifier repeats: its least count, and once more if that is open."""
+    if repeat["plus"]:
+        return 2
+    low = int(repeat["low"][:9] or 0) if repeat["low"] is not None else 0
+    return max(1, low + (1 if repeat["comma"] else 0))
+
+
+def _end_of_set(source: str, start: int, nested: bool) -> int:
+    at, depth = start, 0
+    while at < len(source):
+        opens = source[at] == "[" and (nested or at == start)
+        if source[at] == "\\":
+            at += 2
+            continue
+        if opens:
+            depth += 1
+            at += 2 if source.startswith("[^", at) else 1
+            # A bracket that closes nothing yet is one of the set's characters.
+            at += 1 if source.startswith("]", at) else 0
+            continue
+        at += 1
+        if source[at - 1] == "]":
+            depth -= 1
+            if depth == 0:
+                break
+    return at
+
+
+def _after(source: str, mark: str, start: int) -> int:
+    found = source.find(mark, start)
+    return len(source) if found < 0 else found + 1

@@ -1,0 +1,134 @@
+"""Step patterns met in the wild, each with a text it is made for.
+
+They are starting points: the page puts a preset's expression in the field, where it can be edited. SPO's windows of N
+tokens are no preset, because a text pattern knows nothing of tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.steps.pattern import StepPattern
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named pattern: ``used_by`` says where the format comes from, ``sample`` is a text in it."""
+
+    name: str
+    pattern: StepPattern
+    used_by: str
+    sample: str
+
+
+_SENTENCE = r"""(?xs)
+    # Mathematics and environments are passed over whole.
+    (?: \$\$ .*? \$\$ | \$ [^$\n]* \$ | \\\[ .*? \\\] | \\\( .*? \\\) | \\begin\{ (\w+\*?) \} .*? \\end\{ \1 \} )
+        (*SKIP) (*FAIL)
+    # A full stop that numbers a line or shortens a word ends no sentence.
+    | (?<= [.!?] ) (?<! (?: ^ | \n ) [ \t]* \d+ \. ) (?<! \b (?: e\.g | i\.e | cf | vs | Eq | Fig | Dr | Mrs? ) \. ) \s+
+    | (?<= [。！？] ) \s*
+"""
+
+_ALL = [
+    Preset(
+        "step-n",
+        StepPattern(r"(?m)^Step \d+:"),
+        "Math-Shepherd and GRPO tutorials",
+        "Step 1: 7 + 5 = 12\nStep 2: 12 * 2 = 24\nThe answer is: 24",
+    ),
+    Preset(
+        "step-n-answer",
+        StepPattern(r"(?m)^(?:Step \d+|Answer):"),
+        "the chain-arithmetic task: the answer is a step of its own",
+        "Step 1: 7 + 5 = 12\nStep 2: 12 * 2 = 24\nAnswer: 24",
+    ),
+    Preset(
+        "step-tag",
+        StepPattern(r"STEP:"),
+        "texts that mark each step with one word",
+        "STEP: add the apples. STEP: double them.\nSTEP: say 24.",
+    ),
+    Preset(
+        "heading-step",
+        StepPattern(r"(?m)^## Step \d+:"),
+        "search-and-learn",
+        "## Step 1: Read the problem\nThere are 12.\n\n## Step 2: Double\nThat makes 24.",
+    ),
+    Preset(
+        "numbered",
+        StepPattern(r"(?m)^[ \t]*\d+[.)]\s"),
+        "chat models",
+        "Let us see.\n1. Add 5 to 7.\n2) Double the 12.\n  3. It is 24.",
+    ),
+    Preset(
+        "line",
+        StepPattern(r"\n+", kind="ends"),
+        "TRL's stepwise data, Skywork's PRM, VinePPO",
+        "7 + 5 = 12\n12 * 2 = 24\n\nSo it is 24.",
+    ),
+    Preset(
+        "paragraph",
+        StepPattern(r"\n{2,}", kind="ends"),
+        "Qwen2.5-Math-PRM, PURE, PRM800K's solutions",
+        "First add:\n7 + 5 = 12.\n\nThen double:\n12 * 2 = 24.",
+    ),
+    Preset(
+        "sentence",
+        StepPattern(_SENTENCE, kind="ends"),
+        "VinePPO",
+        "We know $x = 1. 5$ holds, e.g. here. Then \\[ y = 2. \\] follows! 所以答案是二。对吗？Yes.",
+    ),
+    Preset(
+        "think-answer",
+        StepPattern(r"</think>\s*", kind="ends"),
+        "R1-style models; chat templates often write the opening tag into the prompt",
+        "<think>\n7 + 5 = 12, doubled 24.\n</think>\n\nThe answer is 24.",
+    ),
+    Preset(
+        "reasoning-answer",
+        StepPattern(r"(?s)<reasoning>.*?</reasoning>|<answer>.*?</answer>", kind="is"),
+        "GSM8K recipes for GRPO",
+        "<reasoning>\n7 + 5 = 12\n</reasoning>\n<answer>\n12\n</answer>",
+    ),
+    Preset(
+        "working-out",
+        StepPattern(
+            r"(?s)(?:<start_working_out>|\A(?!.*<start_working_out>)).*?<end_working_out>|<SOLUTION>.*?</SOLUTION>",
+            kind="is",
+        ),
+        "the Qwen3-4B recipe for GRPO, which writes the opening tag into the prompt",
+        "<start_working_out>7 + 5 = 12<end_working_out><SOLUTION>12</SOLUTION>",
+    ),
+    Preset(
+        "paragraph-tag",
+        StepPattern(r"(?s)<paragraph_(\d+)>.*?</paragraph_\1>", kind="is"),
+        "ProcessBench's prompts for critics",
+        "<paragraph_0>\n7 + 5 = 12\n</paragraph_0>\n\n<paragraph_1>\n12 * 2 = 24\n</paragraph_1>",
+    ),
+    Preset(
+        "ki",
+        StepPattern(r"\s*ки", kind="ends"),
+        "Math-Shepherd's scorer, which reads + or - after each",
+        "Step 1: 7 + 5 = 12 ки\nStep 2: 12 * 2 = 24 ки",
+    ),
+    Preset(
+        "extra-0",
+        StepPattern(r"<extra_0>", kind="ends"),
+        "Qwen2.5-Math-PRM's scorer",
+        "7 + 5 = 12<extra_0>12 * 2 = 24<extra_0>",
+    ),
+    Preset(
+        "action",
+        StepPattern(r"\|\|", kind="ends"),
+        "RAGEN",
+        "Up || Right || Up",
+    ),
+    Preset(
+        "mixed-list",
+        StepPattern(r"(?m)^[ \t]*(?:Step \d+:|\#{1,6}\s|\d+[.)]\s|[-*•]\s|(?:First|Second|Third|Next|Then|Finally),)"),
+        "open-r1: headings, numbers, bullets and words that order",
+        "# Plan\n1. Add.\n- seven\n* five\nFinally, double.",
+    ),
+]
+PRESETS: dict[str, Preset] = {preset.name: preset for preset in _ALL}

@@ -1,0 +1,108 @@
+"""Text and a step pattern → the character spans of its steps.
+
+Steps are ordered, do not overlap and are never empty; text outside them stays outside. The one exception is text in
+which the pattern finds nothing: it is a single step that spans it all and is marked ``matched=False``. This module
+does not know about tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from workbench.errors import PatternError, PatternTooSlow
+from workbench.schema import Step
+from workbench.steps.pattern import StepPattern
+
+TIMEOUT = 0.25
+"""Seconds one text may take."""
+MAX_STEPS = 1000
+
+
+def split_steps(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) -> list[Step]:
+    """Cut ``text`` into steps.
+
+    - ``starts``: a step runs from a match to the next one or the text's end; text before the first is in no step.
+    - ``ends``: a step runs to the end of a match, whose own text (the separator) it includes. Text after the last
+      separator is a last step unless it is blank. A blank piece is no step: it goes to the step before it, and is in
+      no step at the text's beginning and end.
+    - ``is``: a match is a step; all else is in no step. Of two that overlap the later one loses the common part.
+
+    Raises PatternTooSlow after ``timeout`` seconds, PatternSyntaxError and PatternError for a pattern that cannot be
+    used, or finds more than 1,000 steps. Other threads run while it matches.
+    """
+    marks = _marks(text, pattern, timeout)
+    match pattern.kind:
+        case "starts":
+            spans = _started(text, marks)
+        case "ends":
+            spans = _ended(text, marks)
+        case _:
+            spans = _disjoint(marks)
+    steps: list[Step] = []
+    for start, end in spans:
+        if len(steps) == MAX_STEPS:
+            raise _too_many()
+        steps.append(Step(start, end))
+    return steps or [Step(0, len(text), matched=False)]
+
+
+def split_all(texts: Sequence[str], pattern: StepPattern, *, timeout: float = TIMEOUT) -> list[list[Step]]:
+    """``split_steps`` of each text; an error names the text (``sample`` of PatternTooSlow is its index)."""
+    split = []
+    for sample, text in enumerate(texts):
+        try:
+            split.append(split_steps(text, pattern, timeout=timeout))
+        except PatternTooSlow as error:
+            raise PatternTooSlow(f"{error} on sample {sample + 1}", sample=sample) from error
+    return split
+
+
+def _marks(text: str, pattern: StepPattern, timeout: float) -> list[tuple[int, int]]:
+    """Where the pattern matches, by its group ``step`` if it has one that took part in the match."""
+    compiled = pattern.compiled
+    named = "step" in compiled.groupindex
+    limit = 20 * MAX_STEPS if pattern.kind == "ends" else MAX_STEPS  # blank pieces end in a mark and are no steps
+    marks = []
+    try:
+        for match in compiled.finditer(text, timeout=timeout, concurrent=True):
+            span = match.span("step") if named else match.span()
+            marks.append(match.span() if span == (-1, -1) else span)
+            if len(marks) > limit:
+                raise _too_many()
+    except TimeoutError as error:
+        raise PatternTooSlow(f"the step pattern is too slow ({timeout:g} s)") from error
+    return sorted(marks)
+
+
+def _too_many() -> PatternError:
+    return PatternError(f"the step pattern finds over {MAX_STEPS:,} steps in one text; make it more particular")
+
+
+def _started(text: str, marks: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    starts = sorted({start for start, _ in marks if start < len(text)})
+    yield from pairwise([*starts, len(text)])
+
+
+def _ended(text: str, marks: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    start, pending = 0, None
+    for end in sorted({end for _, end in marks if end > 0}):
+        if text[start:end].strip():
+            if pending:
+                yield pending
+            pending = start, end
+        elif pending:
+            pending = pending[0], end
+        start = end
+    if pending:
+        yield pending
+    if start and text[start:].strip():
+        yield start, len(text)
+
+
+def _disjoint(marks: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    taken = 0
+    for start, end in marks:
+        if max(start, taken) < end:
+            yield max(start, taken), end
+            taken = end

@@ -1,0 +1,133 @@
+"""Sampled token ids → one string a token, for any tokenizer with ``decode``, without tokenising anything again.
+
+A character belongs to the token that completes it; a token that completes none is "". The strings always join to
+``tokenizer.decode(token_ids)``. Byte-level tokenizers (GPT-2, Llama 3, Qwen) are read off their vocabulary in one
+pass. For all others (SentencePiece, byte fallback, WordPiece, cleaned-up spaces) what a token adds to the text is found
+by decoding ever longer prefixes, in windows checked against the whole text so that the cost stays linear.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import accumulate, islice, pairwise
+from typing import Any
+
+Decode = Callable[[int, int], str]
+"""Text of the tokens ``first`` to ``end`` (exclusive), decoded on their own."""
+WINDOW = 32
+CONTEXT = 8
+
+
+def token_texts(tokenizer: Any, token_ids: Sequence[int]) -> list[str]:
+    """One string a token; they join to ``tokenizer.decode(token_ids)``.
+
+    ``token_ids`` are the sampled ids, special tokens included: they are decoded like the rest. Bytes that are no
+    character are U+FFFD, which belongs to the token of the last such byte.
+    """
+    ids = [int(one) for one in token_ids]
+    if not ids:
+        return []
+    text: str = tokenizer.decode(ids)
+    cuts = _byte_level_cuts(tokenizer, ids, text)
+    if cuts is None:
+
+        def decode(first: int, end: int) -> str:
+            return tokenizer.decode(ids[first:end]) if first < end else ""
+
+        cuts = _window_cuts(decode, len(ids), text)
+    return [text[start:end] for start, end in pairwise([0, *cuts])]
+
+
+# --- byte-level vocabularies --------------------------------------------------------------------------------------
+
+
+@cache
+def _byte_of_character() -> dict[str, int]:
+    """The 256 characters that stand for bytes in a byte-level vocabulary (GPT-2's bytes_to_unicode, inverted)."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    table = {chr(byte): byte for byte in printable}
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    return table | {chr(256 + n): byte for n, byte in enumerate(others)}
+
+
+def _byte_level_cuts(tokenizer: Any, ids: Sequence[int], text: str) -> list[int] | None:
+    """Where each token's text ends, or None where the vocabulary does not spell ``text`` byte by byte."""
+    if not hasattr(tokenizer, "convert_ids_to_tokens"):
+        return None
+    pieces = [_bytes_of(token) for token in tokenizer.convert_ids_to_tokens(ids)]
+    characters: list[str] = []
+    lasts: list[int] = []  # index of the last byte of each character
+    _decode_utf8(b"".join(pieces), characters, lasts)
+    if "".join(characters) != text:
+        return None
+    return [bisect_left(lasts, end) for end in accumulate(len(piece) for piece in pieces)]
+
+
+def _bytes_of(token: str | None) -> bytes:
+    if token is None:  # an id outside the vocabulary decodes to nothing
+        return b""
+    table = _byte_of_character()
+    try:
+        return bytes([table[character] for character in token])
+    except KeyError:  # an added token is spelled as it is
+        return token.encode("utf-8", "replace")
+
+
+def _decode_utf8(data: bytes, characters: list[str], lasts: list[int]) -> None:
+    """Decode with U+FFFD for what is no UTF-8; append each character and the index of its last byte."""
+    view, at = memoryview(data), 0
+    while at < len(data):
+        try:
+            good, bad_end = str(view[at:], "utf-8"), None
+        except UnicodeDecodeError as error:
+            good, bad_end = str(view[at : at + error.start], "utf-8"), at + error.end
+        characters.extend(good)
+        ends = accumulate((len(character.encode()) for character in good), initial=at - 1)
+        lasts.extend(islice(ends, 1, None))
+        if bad_end is None:
+            return
+        characters.append("\ufffd")
+        lasts.append(bad_end - 1)
+        at = bad_end
+
+
+# --- everything else ----------------------------------------------------------------------------------------------
+
+
+def _window_cuts(decode: Decode, count: int, text: str) -> list[int]:
+    """Where each token's text ends in ``text``.
+
+    A window of tokens is decoded behind a few tokens of context, which settles what its first token looks like in the
+    middle of a text, and accepted if what it adds stands next in ``text``. One that ends inside a character, or whose
+    context is too short, is tried again longer; the longest try decodes all tokens and cannot fail.
+    """
+    cuts: list[int] = []
+    while len(cuts) < count:
+        start, at = len(cuts), cuts[-1] if cuts else 0
+        window, context = WINDOW, CONTEXT
+        while True:
+            first, end = max(0, start - context), min(count, start + window)
+            before, whole = decode(first, start), decode(first, end)
+            added = whole[len(before) :]
+            fits = whole.startswith(before) and text.startswith(added, at)
+            if fits and (end < count or at + len(added) == len(text)):
+                break
+            if first == 0 and end == count:
+                # What a prefix decodes to is not always how the text goes on; its common part with the text is.
+                before, at, added = "", 0, text
+                break
+            window, context = window + window // 4, context * 2
+        for last in range(start + 1, end):
+            piece = decode(first, last)[len(before) :]
+            cuts.append(max(cuts[-1] if cuts else 0, at + _common(piece, added)))
+        cuts.append(at + len(added))
+    return cuts
+
+
+def _common(one: str, other: str) -> int:
+    """Length of the longest common prefix."""
+    if other.startswith(one):
+        return len(one)
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

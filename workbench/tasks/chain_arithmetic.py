@@ -1,0 +1,160 @@
+"""The embedded task: a chain of small sums, "Start with 7, add 5, multiply by 2, subtract 4.".
+
+An answer works the chain one operation a step and closes with the result::
+
+    Step 1: 7 + 5 = 12
+    Step 2: 12 * 2 = 24
+    Step 3: 24 - 4 = 20
+    Answer: 20
+
+A prompt that ends in "Use tags." asks for the second style, ``<reasoning>…</reasoning><answer>20</answer>``. All
+values stay between 0 and 99 and operands between 2 and 9. Everything is drawn from a seed: the same index is the same
+problem for ever. One problem in ten, chosen by a hash of its text, is held out: neither the embedded policy's teacher
+nor a training run ever shows it.
+
+This module also holds the *noisy teacher* whose answers taught the embedded policy. It knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from workbench.schema import Example
+
+Style = Literal["steps", "tags"]
+SYMBOL = {"add": "+", "subtract": "-", "multiply by": "*"}
+LOW, HIGH = 0, 99
+OPERANDS = range(2, 10)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A start value and a list of (operation, operand), each result inside 0 to 99."""
+
+    start: int
+    operations: tuple[tuple[str, int], ...]
+
+    @property
+    def values(self) -> list[int]:
+        """The running value after each operation."""
+        values, value = [], self.start
+        for operation, operand in self.operations:
+            value = apply(operation, value, operand)
+            values.append(value)
+        return values
+
+    @property
+    def answer(self) -> int:
+        return self.values[-1]
+
+    def prompt(self, style: Style = "steps") -> str:
+        parts = [f"Start with {self.start}"] + [f"{operation} {operand}" for operation, operand in self.operations]
+        return ", ".join(parts) + (". Use tags.\n" if style == "tags" else ".\n")
+
+
+def apply(operation: str, value: int, operand: int) -> int:
+    match operation:
+        case "add":
+            return value + operand
+        case "subtract":
+            return value - operand
+        case "multiply by":
+            return value * operand
+    raise ValueError(f"unknown operation {operation!r}; choose one of {', '.join(SYMBOL)}")
+
+
+def draw_chain(rng: random.Random, operations: Sequence[int] = range(4, 9)) -> Chain:
+    """Draw a chain whose number of operations is one of ``operations``, uniformly, and whose values fit 0 to 99."""
+    start = value = rng.randint(2, 19)
+    steps: list[tuple[str, int]] = []
+    for _ in range(rng.choice(operations)):
+        # The operation first, so that multiplication is as common as range allows.
+        options = {
+            name: [n for n in OPERANDS if LOW <= apply(name, value, n) <= HIGH and not (name != "add" and value == 0)]
+            for name in SYMBOL
+        }
+        name = rng.choice([name for name, operands in options.items() if operands])
+        operand = rng.choice(options[name])
+        steps.append((name, operand))
+        value = apply(name, value, operand)
+    return Chain(start, tuple(steps))
+
+
+def is_held_out(chain: Chain) -> bool:
+    """One chain in ten, by a hash of its text, so that the split needs no list."""
+    return zlib.crc32(chain.prompt().encode()) % 10 == 0
+
+
+def example(index: int, *, seed: int = 0, held_out: bool = False, style: Style = "steps") -> Example:
+    """Problem number ``index`` of a split: the same arguments give the same problem on every machine."""
+    rng = random.Random(f"chain-arithmetic/{seed}/{'held-out' if held_out else 'train'}/{index}")
+    while is_held_out(chain := draw_chain(rng)) is not held_out:
+        pass
+    return Example(
+        prompt=chain.prompt(style),
+        columns={
+            "start": chain.start,
+            "operations": [[SYMBOL[operation], str(operand)] for operation, operand in chain.operations],
+            "answer": str(chain.answer),
+        },
+    )
+
+
+def render(chain: Chain, results: Sequence[int], style: Style = "steps") -> str:
+    """Write the answer that claims ``results`` after each operation (right or wrong), one step a line."""
+    lines, value = [], chain.start
+    for k, ((operation, operand), result) in enumerate(zip(chain.operations, results, strict=True), start=1):
+        lines.append(f"Step {k}: {value} {SYMBOL[operation]} {operand} = {result}")
+        value = result
+    body = "\n".join(lines)
+    if style == "tags":
+        return f"<reasoning>\n{body}\n</reasoning>\n<answer>{value}</answer>"
+    return f"{body}\nAnswer: {value}"
+
+
+def noisy_answer(
+    chain: Chain, rng: random.Random, style: Style = "steps", wrong: float = 0.2, slip: float = 0.04
+) -> str:
+    """An answer of the noisy teacher.
+
+    Each step is wrong with probability ``wrong``; later steps go on, correctly, from the wrong value. With probability
+    ``slip`` the answer has one slip of format: a label without its colon, a label numbered wrongly, or a missing
+    answer line.
+    """
+    results: list[int] = []
+    value = chain.start
+    for k, (operation, operand) in enumerate(chain.operations):
+        right = apply(operation, value, operand)
+        value = right
+        if rng.random() < wrong:
+            near = [right + d for d in (-10, -3, -2, -1, 1, 2, 3, 10)]
+            fitting = [n for n in near if _stays_inside(n, chain.operations[k + 1 :])]
+            value = rng.choice(fitting) if fitting else right
+        results.append(value)
+    text = render(chain, results, style)
+    return _slip(text, len(results), rng) if rng.random() < slip else text
+
+
+def _stays_inside(value: int, operations: Sequence[tuple[str, int]]) -> bool:
+    if not LOW <= value <= HIGH:
+        return False
+    for operation, operand in operations:
+        value = apply(operation, value, operand)
+        if not LOW <= value <= HIGH:
+            return False
+    return True
+
+
+def _slip(text: str, steps: int, rng: random.Random) -> str:
+    k = rng.randint(1, steps)
+    match rng.choice(("colon", "number", "answer")):
+        case "colon":
+            return text.replace(f"Step {k}:", f"Step {k}", 1)
+        case "number":
+            return text.replace(f"Step {k}:", f"Step {k + 1}:", 1)
+        case _:
+            return text.rsplit("\n", 1)[0]

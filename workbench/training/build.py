@@ -1,0 +1,134 @@
+"""From a ``RunConfig`` to a ready ``ProcessGRPOTrainer``.
+
+The one place that knows both vocabularies: the workbench's configuration and the arguments of TRL and transformers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+
+from workbench.config import RunConfig
+from workbench.policies.load import load_policy, pick_device
+from workbench.rewards import load_reward
+from workbench.tasks import Task, load_task
+from workbench.training.accuracy import HeldOutAccuracy
+from workbench.training.config import ProcessGRPOConfig
+from workbench.training.trainer import OnRollouts, ProcessGRPOTrainer
+
+
+def build_trainer(
+    config: RunConfig, output_dir: Path, *, on_rollouts: OnRollouts | None = None, callbacks: list[Any] | None = None
+) -> ProcessGRPOTrainer:
+    """Load task, policy and rewards, and put them into a trainer.
+
+    Raises:
+        WorkbenchError: for anything in the configuration that cannot be loaded or cannot work together.
+    """
+    task = load_task(config.task)
+    policy = load_policy(config.policy, config.adapter, device="cpu", dtype="float32", trainable=True)
+    rewards = [load_reward(reward) for reward in config.rewards]
+    steps = [reward for reward in rewards if reward.kind == "step"]
+    outcomes = [reward for reward in rewards if reward.kind == "outcome"]
+    trainer = ProcessGRPOTrainer(
+        model=policy.model,
+        step_rewards=steps,
+        reward_funcs=[reward.outcome_function for reward in outcomes],
+        args=trainer_arguments(config, output_dir, [reward.weight for reward in outcomes]),
+        train_dataset=training_rows(task, config),
+        processing_class=policy.tokenizer,
+        peft_config=lora_config(config),
+        is_right=task.answer_is_right if task.can_check else None,
+        on_rollouts=on_rollouts,
+        callbacks=list(callbacks or ()),
+    )
+    if config.training.eval_every and task.can_check:
+        # First in line, so that the step's row is complete when it is recorded.
+        trainer.callback_handler.callbacks.insert(0, HeldOutAccuracy(trainer, task, config.training))
+    return trainer
+
+
+def trainer_arguments(config: RunConfig, output_dir: Path, outcome_weights: list[float]) -> ProcessGRPOConfig:
+    training, sampling = config.training, config.sampling
+    rank_batch = training.prompts_per_step * sampling.num_generations // training.ranks
+    micro_batch = training.micro_batch_size or rank_batch
+    device = pick_device(training.device)
+    bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported() and config.policy != "tiny"
+    return ProcessGRPOConfig(
+        output_dir=str(output_dir),
+        seed=config.seed,
+        use_cpu=device.type == "cpu",
+        bf16=bf16,
+        # The batch
+        max_steps=training.steps,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=rank_batch // micro_batch,
+        num_iterations=training.num_iterations,
+        num_generations=sampling.num_generations,
+        # Sampling
+        max_completion_length=sampling.max_completion_length,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty,
+        # Credit
+        step_pattern=config.pattern.regex,
+        step_pattern_kind=config.pattern.kind,
+        credit_scheme=config.credit.scheme,
+        outcome_weight=config.credit.outcome_weight,
+        credit_clip=config.credit.clip,
+        scale_rewards="group" if config.credit.scale else "none",
+        reward_weights=outcome_weights or None,
+        # The loss
+        loss_type=training.loss_type,
+        beta=training.beta,
+        epsilon=training.epsilon,
+        epsilon_high=training.epsilon_high,
+        mask_truncated_completions=training.mask_truncated_completions,
+        sync_ref_model=training.sync_ref_model,
+        ref_model_mixup_alpha=training.ref_model_mixup_alpha,
+        ref_model_sync_steps=training.ref_model_sync_steps,
+        # The optimiser
+        learning_rate=training.learning_rate,
+        lr_scheduler_type=training.lr_scheduler,
+        warmup_steps=training.warmup_steps,
+        adam_beta1=training.adam_beta1,
+        adam_beta2=training.adam_beta2,
+        adam_epsilon=training.adam_epsilon,
+        weight_decay=training.weight_decay,
+        max_grad_norm=training.max_grad_norm,
+        activation_checkpointing=training.gradient_checkpointing,
+        # What is kept
+        logging_steps=1,
+        logging_first_step=True,
+        save_strategy="steps" if training.save_every else "no",
+        save_steps=training.save_every or 1,
+        report_to=list(training.report_to) or "none",
+        disable_tqdm=True,
+        dataloader_pin_memory=device.type == "cuda",
+        remove_unused_columns=False,
+    )
+
+
+def training_rows(task: Task, config: RunConfig) -> Dataset:
+    """As many of the task's rows as the run will ask for, at least a thousand where there are that many."""
+    wanted = config.training.steps * config.training.prompts_per_step
+    rows = [task[i] for i in range(min(len(task), max(wanted, 1000)))]
+    return Dataset.from_list([{"prompt": row.prompt, **row.columns} for row in rows])
+
+
+def lora_config(config: RunConfig) -> Any:
+    if config.training.lora is None:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=config.training.lora.r,
+        lora_alpha=config.training.lora.alpha,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )

@@ -1,0 +1,67 @@
+"""``ProcessGRPOConfig``: TRL's ``GRPOConfig`` and the few fields that process supervision adds.
+
+Refuses the modes of TRL's loss whose code assumes one advantage a sequence, each with its reason: they would run, and
+silently not train what the heatmap shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trl import GRPOConfig
+
+from workbench.credit import SCHEMES
+from workbench.errors import ConfigError
+from workbench.steps import PatternKind
+
+
+@dataclass
+class ProcessGRPOConfig(GRPOConfig):
+    """Arguments of ``ProcessGRPOTrainer``; everything of ``GRPOConfig`` keeps its meaning.
+
+    ``scale_rewards`` ("group" or "none") decides whether normalised rewards are divided by the standard deviation,
+    and ``reward_weights`` weighs the outcome rewards, as in TRL.
+    """
+
+    step_pattern: str = field(
+        default=r"(?m)^Step \d+:", metadata={"help": "Regular expression that finds the steps of a completion."}
+    )
+    step_pattern_kind: PatternKind = field(
+        default="starts", metadata={"help": "What a match is: it 'starts' a step, 'ends' one, or 'is' one."}
+    )
+    credit_scheme: str = field(
+        default="process", metadata={"help": "How step rewards become token advantages, a name in credit.SCHEMES."}
+    )
+    outcome_weight: float = field(
+        default=0.0, metadata={"help": "Weight of the normalised outcome reward added to every token."}
+    )
+    credit_clip: float | None = field(default=None, metadata={"help": "Bound on the size of an advantage."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.credit_scheme not in SCHEMES:
+            raise ConfigError(
+                f"credit_scheme: unknown scheme {self.credit_scheme!r}; choose one of {', '.join(SCHEMES)}"
+            )
+        if self.loss_type == "vespo":
+            raise ConfigError(
+                "loss_type: 'vespo' reshapes one weight a sequence from one advantage a sequence; token advantages "
+                "have no meaning in it. Choose grpo, bnpo, dapo, dr_grpo, cispo, sapo or luspo"
+            )
+        if self.off_policy_mask_threshold is not None:
+            raise ConfigError(
+                "off_policy_mask_threshold: TRL masks whole sequences by the sign of their one advantage; with token "
+                "advantages there is no such sign. Leave it unset"
+            )
+        if self.importance_sampling_level != "token":
+            raise ConfigError(
+                f"importance_sampling_level: {self.importance_sampling_level!r} gives all tokens of a completion one "
+                "ratio, which mixes the steps' credit again. Use 'token'"
+            )
+        if self.scale_rewards not in ("group", "none"):
+            raise ConfigError(f"scale_rewards: {self.scale_rewards!r} is not supported here; use 'group' or 'none'")
+        if self.multi_objective_aggregation != "sum_then_normalize":
+            raise ConfigError(
+                f"multi_objective_aggregation: {self.multi_objective_aggregation!r} is not supported here; outcome "
+                "rewards are summed, then normalised ('sum_then_normalize')"
+            )

@@ -1,0 +1,61 @@
+"""Numbers logged beside TRL's own, from the groups' credit and the log-probabilities of the loss.
+
+Each is defined in its function's docstring; the names are those of the rows in ``metrics.jsonl``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from workbench.schema import Credit
+
+
+def group_metrics(
+    credits: Sequence[Credit], is_right: Callable[[str, Mapping[str, Any]], bool] | None = None
+) -> dict[str, float]:
+    """What one generation's groups say about rewards and credit.
+
+    ``steps_per_answer`` mean number of steps; ``no_match_share`` answers in which the pattern found nothing;
+    ``unscored_share`` steps no function scored; ``zero_spread_share`` groups that teach nothing; ``step_reward`` mean
+    weighted reward of scored steps; ``rewards/<name>/mean`` of each step reward; ``advantage_abs_mean`` mean |A| over
+    tokens; ``accuracy/train`` share of rollouts whose answer is right.
+    """
+    scored = [one for credit in credits for one in credit.scored.scored]
+    rewards = [reward for one in scored for reward in one.rewards]
+    tokens = np.concatenate([np.abs(credit.of(i)) for credit in credits for i in range(len(credit.scored.group))])
+    metrics = {
+        "steps_per_answer": float(np.mean([len(one.steps) for one in scored])),
+        "no_match_share": float(np.mean([not one.matched for one in scored])),
+        "unscored_share": float(np.mean([reward is None for reward in rewards])),
+        "zero_spread_share": float(np.mean([not credit.spread for credit in credits])),
+        "advantage_abs_mean": float(tokens.mean()),
+        "step_reward": _mean([reward for reward in rewards if reward is not None]),
+    }
+    for name in scored[0].scores:
+        metrics[f"rewards/{name}/mean"] = _mean([s for one in scored for s in one.scores[name] if s is not None])
+    if is_right is not None:
+        metrics["accuracy/train"] = float(
+            np.mean([is_right(r.text, c.scored.group.columns) for c in credits for r in c.scored.group.rollouts])
+        )
+    return metrics
+
+
+def kl_estimators(reference: torch.Tensor, policy: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
+    """k1, k2 and k3 of KL(policy || reference) on the sampled tokens.
+
+    With d = log pi_ref - log pi_theta: k1 = -d, k2 = d^2 / 2, k3 = exp(d) - d - 1 (Schulman,
+    http://joschu.net/blog/kl-approx.html). Inputs are (B, T); each result is (2,): the sum over unmasked tokens, and
+    their number, so that ranks can be added before dividing.
+    """
+    d = (reference - policy).float()
+    estimators = {"kl/k1": -d, "kl/k2": d.square() / 2, "kl/k3": d.exp() - d - 1}
+    count = mask.sum().float()
+    return {name: torch.stack([(value * mask).sum(), count]) for name, value in estimators.items()}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else float("nan")

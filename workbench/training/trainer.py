@@ -1,0 +1,261 @@
+"""``ProcessGRPOTrainer``: TRL's ``GRPOTrainer`` with step rewards and token advantages.
+
+TRL's subclass seam is narrow and this module is the only one that touches it:
+
+* ``_generate_single_turn`` samples with the group sampler instead of ``model.generate`` (vLLM, continuous batching,
+  tools and images stay TRL's);
+* ``_calculate_rewards`` lets TRL call the outcome rewards, and remembers what it called them with;
+* ``_generate_and_score_completions`` lets TRL build its inputs, then replaces ``advantages`` (B,) by the (B, T) tensor
+  that ``workbench.credit`` makes of whole groups, gathered over ranks;
+* ``_compute_loss`` is TRL's, which takes (B, T) advantages; only KL estimators are logged beside it.
+
+The loss itself, reference and old policies, PEFT, optimisers and distribution are TRL's and accelerate's. What a step
+is worth is decided in ``rewards``, what a token is credited in ``credit``; this module knows neither.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from accelerate.utils import gather, gather_object
+from trl import GRPOTrainer
+from trl.models import unwrap_model_for_generation
+
+from workbench.config import SamplingConfig
+from workbench.credit import credit_group
+from workbench.policies.sampler import Sampled, sample_rows, to_rollout
+from workbench.rewards import Reward, load_reward, score_completions
+from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, StepScores
+from workbench.steps import StepPattern
+from workbench.training.config import ProcessGRPOConfig
+from workbench.training.metrics import group_metrics, kl_estimators
+
+OnRollouts = Callable[[int, list[Credit]], None]
+"""Called on every rank after each generation with the optimiser step it is for (1-based) and all groups' credit."""
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """What TRL scored in one generation: this rank's rows, and the outcome rewards of every rank's, (B_all, F)."""
+
+    inputs: Sequence[Mapping[str, Any]]
+    completion_ids: Sequence[Sequence[int]]
+    outcomes: torch.Tensor
+
+
+class ProcessGRPOTrainer(GRPOTrainer):
+    """GRPO in which every step of a completion is scored and every token has its own advantage.
+
+    Args:
+        model: as in ``GRPOTrainer``.
+        step_rewards: step reward functions, built-in names, or ``Reward`` objects (which carry a weight).
+        reward_funcs: outcome reward functions, TRL's argument unchanged; may be empty.
+        args: a ``ProcessGRPOConfig``.
+        is_right: tells whether a completion's text answers its row's columns; when given, ``accuracy/train`` is logged.
+        on_rollouts: called after each generation with its credit, whose ``advantages`` are the loss's own.
+        **kwargs: everything else ``GRPOTrainer`` takes.
+
+    Raises:
+        ConfigError: for modes that cannot work with token advantages.
+        RewardError: from a training step in which a reward function fails.
+    """
+
+    _tag_names = ["trl", "grpo", "process-supervision"]  # noqa: RUF012 (TRL's attribute)
+
+    def __init__(
+        self,
+        model: Any,
+        step_rewards: Sequence[Any] = (),
+        reward_funcs: Any = None,
+        args: ProcessGRPOConfig | None = None,
+        *,
+        is_right: Callable[[str, Mapping[str, Any]], bool] | None = None,
+        on_rollouts: OnRollouts | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.step_rewards: list[Reward] = [load_reward(spec) for spec in step_rewards]
+        self._is_right = is_right
+        self._on_rollouts = on_rollouts
+        self._sampled: list[Sampled] | None = None
+        self._scored: _Scored | None = None
+        self._generations = (-1, 0)  # (global step, generations so far in it)
+        self._policy_logps: torch.Tensor | None = None
+        args = args if args is not None else ProcessGRPOConfig()
+        super().__init__(model=model, reward_funcs=reward_funcs, args=args, **kwargs)
+        self.step_pattern = StepPattern(args.step_pattern, kind=args.step_pattern_kind)
+
+    # -- sampling ----------------------------------------------------------------------------------------------------
+
+    def _generate_single_turn(
+        self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, has_tool_images: bool = False
+    ) -> Any:
+        if self.use_vllm or self.use_transformers_continuous_batching or images or self.tools or self.is_fsdp_enabled:
+            self._sampled = None
+            return super()._generate_single_turn(
+                prompt_ids, images, multimodal_fields, num_generations, has_tool_images
+            )
+        rows = self.sample(prompt_ids, self._generation_seed())
+        self._sampled = rows
+        return [row.token_ids for row in rows], [row.logprobs for row in rows]
+
+    def sample(self, prompt_ids: Sequence[Sequence[int]], seed: int) -> list[Sampled]:
+        """Sample a completion for each of this rank's rows, as one process with all ranks' rows would."""
+        sampling = SamplingConfig(
+            num_generations=self.num_generations,
+            max_completion_length=self.max_completion_length,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k or 0,
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+        )
+        with (
+            unwrap_model_for_generation(
+                self.model_wrapped,
+                self.accelerator,
+                gather_deepspeed3_params=self.args.ds3_gather_for_generation,
+                gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
+            ) as model,
+            self.accelerator.autocast(),
+        ):
+            return sample_rows(
+                model,
+                prompt_ids,
+                sampling,
+                eos_token_ids=self.eos_token_ids,
+                pad_token_id=self._tokenizer.pad_token_id,
+                seed=seed,
+                first_row=self.accelerator.process_index * len(prompt_ids),
+                total_rows=self.accelerator.num_processes * len(prompt_ids),
+            )
+
+    def _generation_seed(self) -> int:
+        """A seed of this generation alone, the same on all ranks and after a resume."""
+        step, count = self._generations
+        self._generations = (self.state.global_step, count + 1 if step == self.state.global_step else 0)
+        mode = 0 if self.model.training else 1
+        return ((self.args.seed * 1_000_000 + self.state.global_step) * 64 + self._generations[1]) * 2 + mode
+
+    # -- scoring and credit ------------------------------------------------------------------------------------------
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
+        if self.reward_funcs:
+            outcomes = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        else:
+            outcomes = gather(torch.zeros(len(prompts), 0, device=self.accelerator.device))
+        self._scored = _Scored(inputs, completion_ids_list, outcomes)
+        return outcomes
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        assert self._scored is not None
+        credits = self._credit(self._scored)
+        output["advantages"] = self._local_advantages(credits, output["completion_ids"])
+        mode = "train" if self.model.training else "eval"
+        for name, value in group_metrics(credits, self._is_right).items():
+            self._metrics[mode][name].append(value)
+        # TRL has just filled this column with its own (B,) advantages; put each row's mean of ours in their place.
+        means = [float(credit.of(i).mean()) for credit in credits for i in range(len(credit.scored.group))]
+        logged = self._logs["advantages"]
+        for _ in range(min(len(means), len(logged))):
+            logged.pop()
+        logged.extend(means)
+        if mode == "train" and self._on_rollouts is not None:
+            self._on_rollouts(self.state.global_step + 1, credits)
+        self._scored = None
+        return output
+
+    def _credit(self, scored: _Scored) -> list[Credit]:
+        """Score this rank's rollouts, gather all ranks', and credit every whole group. The same list on every rank."""
+        rollouts = self._rollouts(scored.completion_ids)
+        columns = [{k: v for k, v in row.items() if k != "prompt"} for row in scored.inputs]
+        prompts = [row["prompt"] for row in scored.inputs]
+        steps = score_completions(prompts, rollouts, columns, self.step_pattern, self.step_rewards)
+        everyone = gather_object(list(zip(prompts, columns, rollouts, steps, strict=True)))
+        outcomes = scored.outcomes.tolist()
+        summaries = tuple(RewardSummary(r.name, "step", r.weight) for r in self.step_rewards) + tuple(
+            RewardSummary(name, "outcome", weight)
+            for name, weight in zip(self.reward_func_names, self.reward_weights.tolist(), strict=True)
+        )
+        size = self.num_generations if self.model.training else self.num_generations_eval
+        credits = []
+        for start in range(0, len(everyone), size):
+            members = everyone[start : start + size]
+            group = Group(
+                prompt=members[0][0],
+                rollouts=tuple(member[2] for member in members),
+                columns=members[0][1],
+                policy=str(self.model.config._name_or_path),
+                sampling={"temperature": self.temperature, "step": self.state.global_step + 1},
+            )
+            rows = tuple(self._with_outcome(member[3], outcomes[start + i]) for i, member in enumerate(members))
+            credits.append(
+                credit_group(
+                    ScoredGroup(group, rows, summaries),
+                    self.args.credit_scheme,
+                    scale=self.args.scale_rewards != "none",
+                    outcome_weight=self.args.outcome_weight,
+                    clip=self.args.credit_clip,
+                )
+            )
+        return credits
+
+    def _rollouts(self, completion_ids: Sequence[Sequence[int]]) -> list[Rollout]:
+        if self._sampled is not None:
+            return [to_rollout(self._tokenizer, row) for row in self._sampled]
+        eos = set(self.eos_token_ids)
+        return [
+            to_rollout(self._tokenizer, Sampled(token_ids=list(ids), finished=bool(ids) and ids[-1] in eos))
+            for ids in completion_ids
+        ]
+
+    def _with_outcome(self, scores: StepScores, outcomes: Sequence[float]) -> StepScores:
+        """Put one completion's outcome rewards beside its step scores: NaN is unscored, the rest a weighted sum."""
+        named = {
+            name: None if math.isnan(value) else value
+            for name, value in zip(self.reward_func_names, outcomes, strict=True)
+        }
+        weighted = [
+            weight * value
+            for weight, value in zip(self.reward_weights.tolist(), named.values(), strict=True)
+            if value is not None
+        ]
+        return StepScores(
+            steps=scores.steps,
+            spans=scores.spans,
+            scores=scores.scores,
+            rewards=scores.rewards,
+            outcome_scores=named,
+            outcome=sum(weighted) if weighted else None,
+        )
+
+    def _local_advantages(self, credits: Sequence[Credit], completion_ids: torch.Tensor) -> torch.Tensor:
+        """This rank's rows of all groups' advantages, padded to (B, T) float32 like ``completion_ids``."""
+        batch, length = completion_ids.shape
+        advantages = torch.zeros(batch, length)
+        rows = [credit.of(i) for credit in credits for i in range(len(credit.scored.group))]
+        first = self.accelerator.process_index * batch
+        for i, row in enumerate(rows[first : first + batch]):
+            advantages[i, : len(row)] = torch.from_numpy(row)
+        return advantages.to(completion_ids.device)
+
+    # -- what is logged beside TRL's loss ----------------------------------------------------------------------------
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        self._policy_logps = result[0].detach()
+        return result
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        loss = super()._compute_loss(model, inputs)
+        reference = inputs.get("ref_per_token_logps")
+        if reference is not None and self._policy_logps is not None:
+            mode = "train" if self.model.training else "eval"
+            for name, value in kl_estimators(reference, self._policy_logps, inputs["completion_mask"]).items():
+                summed = self.accelerator.reduce(value, reduction="sum")  # (2,): sum over tokens, tokens
+                self._metrics[mode][name].append((summed[0] / summed[1].clamp(min=1.0)).item())
+        return loss

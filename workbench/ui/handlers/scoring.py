@@ -1,0 +1,237 @@
+"""From the controls to a drawn credit: build the configuration, score the frozen group, say what went wrong where.
+
+Nothing is sampled here. Whatever fails, the last good drawing stays on the page and is marked as stale; the message
+goes beside the control it is about.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from workbench.config import CreditConfig, PatternConfig, RewardConfig
+from workbench.credit import SCHEMES, credit_group
+from workbench.errors import ConfigError, CreditError, PatternError, PatternSyntaxError, RewardError, WorkbenchError
+from workbench.figures.heatmap import credit_payload, group_payload, to_json
+from workbench.rewards import BUILTINS, RewardWorker, score_group
+from workbench.schema import Credit, Group
+from workbench.steps import PatternKind, StepPattern, split_steps
+from workbench.ui.handlers.session import RewardSlot, Session
+
+
+@dataclass(frozen=True)
+class SlotValues:
+    """What one row of the list of reward functions holds: the slot and its widgets' values."""
+
+    slot: RewardSlot | None
+    on: bool
+    weight: float | None
+    code: str
+
+
+@dataclass(frozen=True)
+class ScoringForm:
+    """The controls that scoring depends on, as they stand."""
+
+    regex: str
+    kind: PatternKind
+    slots: tuple[SlotValues, ...]
+    scheme: str
+    scale: bool = True
+    outcome_weight: float | None = 0.0
+
+
+@dataclass(frozen=True)
+class Note:
+    """A message beside a control. ``line`` (1-based) is a line of that control's text to point at."""
+
+    text: str
+    level: str = "error"
+    line: int | None = None
+    detail: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"text": self.text, "level": self.level, "line": self.line, "detail": self.detail}
+
+
+@dataclass(frozen=True)
+class ScoringView:
+    """What the page shows after a change: the drawing's message and a note for each control that has something wrong.
+
+    ``names`` are the reward functions' names as their code now defines them.
+    """
+
+    drawing: str
+    pattern: Note | None
+    slots: tuple[Note | None, ...]
+    credit: Note | None
+    names: tuple[str, ...]
+
+
+def rescore(session: Session, form: ScoringForm, worker: RewardWorker) -> ScoringView:
+    """Score the group on screen anew."""
+    names = tuple("" if values.slot is None else function_name(values) for values in form.slots)
+    notes: list[Note | None] = [None] * len(form.slots)
+    pattern_note = credit_note = None
+    if session.group is None:
+        return ScoringView(message(empty="Press Sample & score (Ctrl+Enter) to see a group."), None, tuple(notes), None, names)
+    drawing = ""
+    try:
+        credit = score(session.group, form, worker)
+        drawing = show(session, credit, find_matches(session.group, form))
+    except PatternError as error:
+        position = getattr(error, "position", None)
+        pattern_note = Note(str(error), detail=_pointer(form.regex, position) if position is not None else "")
+    except RewardError as error:
+        place = names.index(error.reward) if error.reward in names else None
+        note = Note(str(error), line=error.line, detail=_where(session.group, form, error))
+        if place is None:
+            credit_note = note
+        else:
+            notes[place] = note
+    except (ConfigError, CreditError, WorkbenchError) as error:
+        credit_note = Note(str(error))
+    problem = pattern_note or credit_note or next((note for note in notes if note), None)
+    if problem is not None:
+        drawing = message(stale=problem.text, group=to_fallback(session.group))
+    return ScoringView(drawing, pattern_note, tuple(notes), credit_note, names)
+
+
+def score(group: Group, form: ScoringForm, worker: RewardWorker) -> Credit:
+    """Raises WorkbenchError for a pattern, a reward function or a scheme that cannot be used."""
+    configs = reward_configs(form)
+    if not configs:
+        raise ConfigError("no reward function is on; switch one on or add one")
+    pattern, credit = pattern_config(form), credit_config(form)
+    scored = score_group(group, StepPattern(pattern.regex, pattern.kind), configs, worker=worker)
+    return credit_group(scored, credit.scheme, scale=credit.scale, outcome_weight=credit.outcome_weight)
+
+
+def pattern_config(form: ScoringForm) -> PatternConfig:
+    if not form.regex:
+        raise PatternError("the pattern is empty and would match empty text; write what a step begins with")
+    if len(form.regex) > 10_000:
+        raise PatternError(f"the pattern has {len(form.regex):,} characters; the limit is 10,000")
+    return PatternConfig(regex=form.regex, kind=form.kind)
+
+
+def credit_config(form: ScoringForm) -> CreditConfig:
+    weight = form.outcome_weight if form.outcome_weight is not None else 0.0
+    return CreditConfig(scheme=form.scheme, scale=form.scale, outcome_weight=weight)
+
+
+def reward_configs(form: ScoringForm, *, off_too: bool = False) -> list[RewardConfig]:
+    """The reward functions that are switched on, as a run's configuration has them."""
+    configs = []
+    for values in form.slots:
+        if values.slot is None or not (values.on or off_too):
+            continue
+        weight = values.weight if values.weight is not None else 1.0
+        name = function_name(values)
+        if any(config.name == name for config in configs):
+            raise RewardError(f"{name!r} is there twice; rename one of the two functions", reward=name)
+        code = None if is_builtin(values) else values.code
+        configs.append(RewardConfig(name=name, kind=values.slot.kind, weight=weight, code=code))
+    return configs
+
+
+def is_builtin(values: SlotValues) -> bool:
+    """Whether the editor still holds a built-in's own source."""
+    slot = values.slot
+    return slot is not None and slot.builtin is not None and values.code.strip() == builtin_source(slot.builtin).strip()
+
+
+def function_name(values: SlotValues) -> str:
+    """The name of the reward function in the editor: the slot's own while that is defined, else the last one defined."""
+    assert values.slot is not None
+    try:
+        tree = ast.parse(values.code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return values.slot.name
+    defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    if not defined or values.slot.name in defined:
+        return values.slot.name
+    return defined[-1]
+
+
+@cache
+def builtin_source(name: str) -> str:
+    return inspect.getsource(BUILTINS[name].function)
+
+
+def find_matches(group: Group, form: ScoringForm) -> list[list[tuple[int, int]]]:
+    """Where the pattern matches in each completion, to be underlined. The group has just been split with it."""
+    compiled = StepPattern(form.regex, form.kind).compiled
+    matches: list[list[tuple[int, int]]] = []
+    for rollout in group.rollouts:
+        try:
+            found = compiled.finditer(rollout.text, timeout=0.25, concurrent=True)
+            matches.append([match.span() for match in found])
+        except TimeoutError:
+            matches.append([])
+    return matches
+
+
+def show(session: Session, credit: Credit, matches: Sequence[Sequence[tuple[int, int]]]) -> str:
+    """The message that draws a credit, with what the page says above it."""
+    group = credit.scored.group
+    other = group.prompt != session.prompt
+    return message(
+        show=credit_payload(credit, matches),
+        about=_about(group),
+        other="This group answers another prompt; Sample & score samples the one on the left." if other else "",
+    )
+
+
+def message(**parts: Any) -> str:
+    """A message to the drawing's script: what to do, as JSON."""
+    return to_json(parts)
+
+
+def to_fallback(group: Group) -> dict[str, Any]:
+    """The group without colours, drawn only where there is no earlier drawing to keep."""
+    return group_payload(group)
+
+
+def scheme_note(scheme: str) -> str:
+    """The formula of a scheme and where it comes from, in one line."""
+    known = SCHEMES[scheme]
+    return f"{known.formula}  ({known.source})"
+
+
+def _about(group: Group) -> str:
+    sampling = dict(group.sampling)
+    parts = [f"sampled from {group.policy}" if group.policy else ""]
+    if "temperature" in sampling:
+        parts.append(f"temperature {sampling['temperature']:g}")
+    if "seed" in sampling:
+        parts.append(f"seed {sampling['seed']}")
+    return ", ".join(part for part in parts if part)
+
+
+def _pointer(regex: str, position: int) -> str:
+    """The line of the pattern that is wrong, with a caret under the place."""
+    start = regex.rfind("\n", 0, position) + 1
+    line = regex[start:].split("\n", 1)[0]
+    column = position - start
+    from_column = max(0, column - 40)
+    return f"{line[from_column : from_column + 80]}\n{' ' * (column - from_column)}^"
+
+
+def _where(group: Group, form: ScoringForm, error: RewardError) -> str:
+    """The rollout and the step's own text that a reward function failed on."""
+    if error.rollout is None or not 0 <= error.rollout < len(group):
+        return ""
+    text = group.rollouts[error.rollout].text
+    if error.step is None:
+        return f"rollout {error.rollout + 1}:\n{text}"
+    try:
+        steps = split_steps(text, StepPattern(form.regex, form.kind))
+    except PatternError:
+        return f"rollout {error.rollout + 1}, step {error.step + 1}"
+    step = steps[error.step] if error.step < len(steps) else None
+    return f"rollout {error.rollout + 1}, step {error.step + 1}" + (f":\n{text[step.start : step.end]}" if step else "")

@@ -1,0 +1,118 @@
+"""What one visitor's page holds, and what all of them share.
+
+A ``Session`` is frozen and belongs to one browser tab: two tabs never touch each other's. ``Services`` is the one
+object with state: the workspace, the policy worker that everybody samples from in turn, and a reward worker for each
+tab, because a worker runs the code of the tab's own editor.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workbench.policies.client import PolicyWorker
+from workbench.rewards import RewardWorker
+from workbench.runs import default_workspace
+from workbench.schema import Group, Prompt, RewardKind
+
+SLOTS = 6
+"""Reward functions that fit on the page."""
+KEPT_WORKERS = 8
+"""Reward workers kept alive; the one longest unused ends first and is started again when needed."""
+
+
+@dataclass(frozen=True)
+class RewardSlot:
+    """One row of the list of reward functions; its switch, weight and code are the widgets' own values.
+
+    ``builtin`` is the built-in reward whose source the editor was filled with, if it was.
+    """
+
+    name: str
+    kind: RewardKind
+    builtin: str | None = None
+
+
+@dataclass(frozen=True)
+class Session:
+    """One tab: the example chosen, the group on screen, and which reward functions are listed where."""
+
+    task: str = "chain-arithmetic"
+    index: int = 0
+    prompt: Prompt = ""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    group: Group | None = None
+    slots: tuple[RewardSlot | None, ...] = (None,) * SLOTS
+
+
+class Services:
+    """Workers and workspace of this process. Safe to use from any thread."""
+
+    def __init__(self, workspace: Path | None = None) -> None:
+        self.workspace = (workspace if workspace is not None else default_workspace()).resolve()
+        self.policy = PolicyWorker()
+        self._lock = threading.Lock()
+        self._warming: threading.Thread | None = None
+        self._rewards: OrderedDict[str, RewardWorker] = OrderedDict()
+        self._sampling: dict[str, threading.Event] = {}
+
+    def reward_worker(self, tab: str) -> RewardWorker:
+        """The reward worker of a tab."""
+        with self._lock:
+            worker = self._rewards.pop(tab, None) or RewardWorker()
+            self._rewards[tab] = worker
+            ended = [self._rewards.popitem(last=False)[1] for _ in range(len(self._rewards) - KEPT_WORKERS)]
+        for old in ended:
+            old.close()
+        return worker
+
+    def warm(self) -> None:
+        """Load the embedded policy in the background, once."""
+        with self._lock:
+            if self._warming is None:
+                self._warming = threading.Thread(target=self.policy.warm, name="warm policy", daemon=True)
+                self._warming.start()
+
+    def begin_sampling(self, tab: str) -> threading.Event:
+        """Note that a tab samples; the event it gets back is set when the tab cancels."""
+        cancel = threading.Event()
+        with self._lock:
+            self._sampling[tab] = cancel
+        return cancel
+
+    def end_sampling(self, tab: str) -> None:
+        with self._lock:
+            self._sampling.pop(tab, None)
+
+    def is_sampling(self, tab: str) -> bool:
+        with self._lock:
+            return tab in self._sampling
+
+    def cancel_sampling(self, tab: str) -> bool:
+        """Whether there was something to cancel."""
+        with self._lock:
+            cancel = self._sampling.get(tab)
+        if cancel is None:
+            return False
+        cancel.set()
+        return True
+
+    def leave(self, tab: str) -> None:
+        """A tab was closed: what it was sampling is cancelled and its worker ends."""
+        self.cancel_sampling(tab)
+        with self._lock:
+            worker = self._rewards.pop(tab, None)
+        if worker is not None:
+            worker.close()
+
+    def close(self) -> None:
+        with self._lock:
+            workers = list(self._rewards.values())
+            self._rewards.clear()
+        for worker in workers:
+            worker.close()
+        self.policy.close()
