@@ -217,7 +217,7 @@ def test_an_interrupt_stops_the_run(
 
     monkeypatch.setattr(show, "progress", interrupt)
     assert main(["train", "--workspace", str(workspace), "--task", "obey", "--name", "a"]) == 130
-    assert runs.open_run(workspace, "a").status().state == "stopped"
+    assert runs.open_run("a", workspace).status().state == "stopped"
     assert capsys.readouterr().err.endswith("interrupted\n")
 
 
@@ -228,7 +228,7 @@ def test_a_detached_run_is_listed_shown_and_stopped(workspace: Path, capsys: pyt
     assert "no runs yet" in capsys.readouterr().out
     assert main(["train", *at, "--task", "obey", "--name", "a", "--detach", "--json"]) == 0
     assert answer(capsys)["name"] == "a"
-    next(iter(runs.open_run(workspace, "a").follow()))
+    next(iter(runs.open_run("a", workspace).follow()))
 
     assert main(["runs", "--json", *at]) == 0
     (listed,) = answer(capsys)["runs"]

@@ -52,7 +52,7 @@ def elsewhere(run: Run, expression: str) -> str:
     """What ``expression`` about ``run`` prints in another process."""
     code = (
         "import sys; from workbench.runs import open_run\n"
-        f"run = open_run(sys.argv[1], sys.argv[2]); print({expression})"
+        f"run = open_run(sys.argv[2], sys.argv[1]); print({expression})"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, run.path.parents[1], run.name], capture_output=True, text=True, check=True
@@ -145,7 +145,7 @@ def test_what_the_run_said_itself_stands(begin: Start) -> None:
 def test_every_opener_sees_the_same_crash(begin: Start) -> None:
     run = begin("orphan")
     here = run.wait()
-    assert open_run(run.path.parents[1], run.name).status() == here
+    assert open_run(run.name, run.path.parents[1]).status() == here
     assert elsewhere(run, "repr(run.status())") == repr(here)
 
 
@@ -157,11 +157,11 @@ def test_a_crash_nobody_watched_is_found_by_the_first_reader_and_written_once(tm
     created = psutil.Process(ended.pid).create_time()
     ended.wait()
     folder.set_status("running", pid=ended.pid, pid_created=created, step=4)
-    status = open_run(tmp_path, "a").status()
+    status = open_run("a", tmp_path).status()
     assert (status.state, status.step) == ("crashed", 4)
     assert status.reason == "its process is gone; the last line of its log: RuntimeError: no such device"
     assert RunDir(folder.path).status() == status
-    assert open_run(tmp_path, "a").status() == status
+    assert open_run("a", tmp_path).status() == status
 
 
 def test_a_process_id_used_again_is_not_taken_for_the_run(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_the_starter_killed_leaves_the_run_going_and_findable(tmp_path: Path) ->
     )
     starter = subprocess.run([sys.executable, "-c", code, tmp_path], check=False)
     assert starter.returncode == -signal.SIGKILL
-    run = open_run(tmp_path, "a")
+    run = open_run("a", tmp_path)
     assert run.status().state == "running"
     assert [row["step"] for row in run.metrics_rows()[0]] == [1]
     assert run.stop().reason == "stopped at step 1 of 60"
@@ -332,7 +332,7 @@ def test_the_default_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORKBENCH_WORKSPACE", raising=False)
     RunDir.create(tmp_path / "workspace", RunConfig(name="a"))
-    assert open_run(None, "a").path == tmp_path / "workspace" / "runs" / "a"
+    assert open_run("a").path == tmp_path / "workspace" / "runs" / "a"
     monkeypatch.setenv("WORKBENCH_WORKSPACE", str(tmp_path / "other"))
     assert list_runs() == []
 
@@ -340,15 +340,15 @@ def test_the_default_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "", ".", "a\x00", "x" * 300, "-a"])
 def test_a_name_that_no_run_can_have_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(RunError, match="cannot be a run's name"):
-        open_run(tmp_path, name)
+        open_run(name, tmp_path)
 
 
 def test_a_run_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"no run 'b' in the workspace .*; it has no runs yet"):
-        open_run(tmp_path, "b")
+        open_run("b", tmp_path)
     RunDir.create(tmp_path, RunConfig(name="a"))
     with pytest.raises(RunError, match="the newest there are a"):
-        open_run(tmp_path, "b")
+        open_run("b", tmp_path)
 
 
 def test_a_link_is_not_followed_out_of_the_workspace(tmp_path: Path) -> None:
@@ -356,7 +356,7 @@ def test_a_link_is_not_followed_out_of_the_workspace(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "a").symlink_to(outside)
     with pytest.raises(RunError, match="outside the workspace"):
-        open_run(tmp_path, "a")
+        open_run("a", tmp_path)
 
 
 def test_what_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,7 +369,7 @@ def test_what_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(RunError, match="its process could not be started"):
         runs.start(RunConfig(name="a"), tmp_path)
-    assert open_run(tmp_path, "a").status().state == "failed"
+    assert open_run("a", tmp_path).status().state == "failed"
 
 
 # -- comparing ------------------------------------------------------------------------------------------------------

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.schema import Step
@@ -146,6 +148,7 @@ PATTERNS = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(TEXTS, PATTERNS, st.sampled_from(["starts", "ends", "is"]))
 def test_steps_are_ordered_disjoint_and_inside_the_text(text: str, regex: str, kind: str) -> None:
     steps = split_steps(text, StepPattern(regex, kind))  # type: ignore[arg-type]
@@ -159,10 +162,11 @@ def test_steps_are_ordered_disjoint_and_inside_the_text(text: str, regex: str, k
         at = step.end
 
 
+@settings(deadline=None)
 @given(TEXTS, PATTERNS)
 def test_starts_and_ends_leave_out_only_the_beginning_or_blanks(text: str, regex: str) -> None:
     starts, ends = split_steps(text, StepPattern(regex)), split_steps(text, StepPattern(regex, "ends"))
     assert starts[-1].end == len(text)
-    assert all(one.end == other.start for one, other in zip(starts, starts[1:], strict=False))
+    assert all(one.end == other.start for one, other in pairwise(starts))
     assert not (text[: ends[0].start] + text[ends[-1].end :]).strip()
-    assert all(one.end == other.start for one, other in zip(ends, ends[1:], strict=False))
+    assert all(one.end == other.start for one, other in pairwise(ends))

@@ -81,11 +81,11 @@ class LoraConfig(Section):
 class TrainingConfig(Section):
     steps: int = Field(default=60, ge=1, le=1_000_000)
     """Optimiser steps."""
-    prompts_per_step: int = Field(default=8, ge=1, le=4096)
+    prompts_per_step: int = Field(default=6, ge=1, le=4096)
     """Distinct prompts in one generation; the batch is this times G."""
     micro_batch_size: int | None = Field(default=None, ge=1)
     """Completions in one forward and backward pass; None for the whole batch."""
-    learning_rate: float = Field(default=2e-4, gt=0, le=1)
+    learning_rate: float = Field(default=5e-4, gt=0, le=1)
     """Peak learning rate."""
     warmup_steps: int = Field(default=5, ge=0)
     """Steps over which the rate rises from 0."""
@@ -123,7 +123,7 @@ class TrainingConfig(Section):
     """Trade time for memory in the backward pass."""
     lora: LoraConfig | None = None
     """Train an adapter instead of all weights."""
-    eval_every: int = Field(default=5, ge=0)
+    eval_every: int = Field(default=4, ge=0)
     """Steps between two measures of held-out accuracy; 0 for none."""
     eval_prompts: int = Field(default=200, ge=1)
     """Held-out prompts in one measure."""

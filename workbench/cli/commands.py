@@ -73,13 +73,13 @@ def list_runs(args: argparse.Namespace) -> int:
 
 
 def show_run(args: argparse.Namespace) -> int:
-    run = runs.open_run(args.workspace, args.name)
+    run = runs.open_run(args.name, args.workspace)
     status = run.status()
     return _result(args, show.run_data(run, status), lambda: show.run_text(run, status, args.lines))
 
 
 def stop_run(args: argparse.Namespace) -> int:
-    run = runs.open_run(args.workspace, args.name)
+    run = runs.open_run(args.name, args.workspace)
     status = run.stop()
     return _result(args, show.run_data(run, status), lambda: f"{run.name}: {status.state}, {status.reason}")
 
@@ -104,13 +104,14 @@ def compare(args: argparse.Namespace) -> int:
 
 
 def build_tiny(args: argparse.Namespace) -> int:
-    from workbench.policies.build_tiny import Recipe, build_tiny
-    from workbench.policies.embedded import EMBEDDED
+    from workbench.policies.build_tiny import Recipe, build_tiny, write_first_group
+    from workbench.policies.embedded import EMBEDDED, FIRST_GROUP
 
     folder = EMBEDDED["tiny"] if args.out is None else args.out
     recipe = Recipe() if args.steps is None else Recipe(steps=args.steps)
     began = time.monotonic()
     build_tiny(folder, recipe, lambda step, loss, _: _say(f"step {step}/{recipe.steps}  loss {loss:.4f}"))
+    write_first_group(folder, folder.parent / FIRST_GROUP.name)
     result = {"folder": str(folder), "steps": recipe.steps, "seconds": round(time.monotonic() - began, 1)}
     return _result(args, result, lambda: f"built {folder} in {result['seconds']} s")
 

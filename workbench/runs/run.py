@@ -153,8 +153,8 @@ def list_runs(workspace: Path | str | None = None) -> list[Run]:
     return [Run(path) for path in sorted(paths, key=_made, reverse=True)]
 
 
-def open_run(workspace: Path | str | None, name: str) -> Run:
-    """The run called ``name``; ``None`` for the default workspace.
+def open_run(name: str, workspace: Path | str | None = None) -> Run:
+    """The run called ``name``, in the default workspace unless told another.
 
     Raises RunError if the name could not be a run's, the workspace has no such run, or its folder is a link.
     """

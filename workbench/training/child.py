@@ -120,6 +120,7 @@ def save(trainer: ProcessGRPOTrainer, run: RunDir) -> None:
     """The final weights (or adapter) and tokenizer, loadable by ``load_policy``."""
     folder = run.checkpoints / "final"
     trainer.save_model(str(folder))
+    (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle; the arguments are in run.yaml
     trainer.processing_class.save_pretrained(str(folder))
 
 

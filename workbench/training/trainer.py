@@ -47,6 +47,11 @@ class _Scored:
     outcomes: torch.Tensor
 
 
+def no_outcome(prompts: Sequence[Any], **columns: Any) -> list[None]:
+    """Stands in for an outcome reward where a run has step rewards only, because TRL will not start without one."""
+    return [None] * len(prompts)
+
+
 class ProcessGRPOTrainer(GRPOTrainer):
     """GRPO in which every step of a completion is scored and every token has its own advantage.
 
@@ -85,7 +90,9 @@ class ProcessGRPOTrainer(GRPOTrainer):
         self._generations = (-1, 0)  # (global step, generations so far in it)
         self._policy_logps: torch.Tensor | None = None
         args = args if args is not None else ProcessGRPOConfig()
-        super().__init__(model=model, reward_funcs=reward_funcs, args=args, **kwargs)
+        outcome_rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs] if reward_funcs else []
+        self._has_outcome = bool(outcome_rewards)
+        super().__init__(model=model, reward_funcs=outcome_rewards or [no_outcome], args=args, **kwargs)
         self.step_pattern = StepPattern(args.step_pattern, kind=args.step_pattern_kind)
 
     # -- sampling ----------------------------------------------------------------------------------------------------
@@ -143,10 +150,10 @@ class ProcessGRPOTrainer(GRPOTrainer):
     # -- scoring and credit ------------------------------------------------------------------------------------------
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
-        if self.reward_funcs:
+        if self._has_outcome:
             outcomes = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        else:
-            outcomes = gather(torch.zeros(len(prompts), 0, device=self.accelerator.device))
+        else:  # TRL would warn at every call that nothing was scored
+            outcomes = gather(torch.full((len(prompts), 1), torch.nan, device=self.accelerator.device))
         self._scored = _Scored(inputs, completion_ids_list, outcomes)
         return outcomes
 
@@ -158,6 +165,9 @@ class ProcessGRPOTrainer(GRPOTrainer):
         mode = "train" if self.model.training else "eval"
         for name, value in group_metrics(credits, self._is_right).items():
             self._metrics[mode][name].append(value)
+        if not self._has_outcome:
+            for name in [name for name in self._metrics[mode] if name.startswith(f"rewards/{no_outcome.__name__}/")]:
+                del self._metrics[mode][name]
         # TRL has just filled this column with its own (B,) advantages; put each row's mean of ours in their place.
         means = [float(credit.of(i).mean()) for credit in credits for i in range(len(credit.scored.group))]
         logged = self._logs["advantages"]
@@ -177,10 +187,10 @@ class ProcessGRPOTrainer(GRPOTrainer):
         steps = score_completions(prompts, rollouts, columns, self.step_pattern, self.step_rewards)
         everyone = gather_object(list(zip(prompts, columns, rollouts, steps, strict=True)))
         outcomes = scored.outcomes.tolist()
-        summaries = tuple(RewardSummary(r.name, "step", r.weight) for r in self.step_rewards) + tuple(
-            RewardSummary(name, "outcome", weight)
-            for name, weight in zip(self.reward_func_names, self.reward_weights.tolist(), strict=True)
-        )
+        outcome_weights = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
+        summaries = tuple(RewardSummary(r.name, "step", r.weight) for r in self.step_rewards)
+        if self._has_outcome:
+            summaries += tuple(RewardSummary(name, "outcome", weight) for name, weight in outcome_weights.items())
         size = self.num_generations if self.model.training else self.num_generations_eval
         credits = []
         for start in range(0, len(everyone), size):
@@ -215,6 +225,8 @@ class ProcessGRPOTrainer(GRPOTrainer):
 
     def _with_outcome(self, scores: StepScores, outcomes: Sequence[float]) -> StepScores:
         """Put one completion's outcome rewards beside its step scores: NaN is unscored, the rest a weighted sum."""
+        if not self._has_outcome:
+            return scores
         named = {
             name: None if math.isnan(value) else value
             for name, value in zip(self.reward_func_names, outcomes, strict=True)

@@ -4,8 +4,27 @@ from __future__ import annotations
 
 import gradio as gr
 
-SANS = ["Inter", "Segoe UI", "-apple-system", "BlinkMacSystemFont", "Roboto", "Noto Sans", "Liberation Sans", "Arial", "sans-serif"]
-MONO = ["JetBrains Mono", "SF Mono", "Cascadia Mono", "Menlo", "Consolas", "DejaVu Sans Mono", "Liberation Mono", "monospace"]
+SANS = [
+    "Inter",
+    "Segoe UI",
+    "-apple-system",
+    "BlinkMacSystemFont",
+    "Roboto",
+    "Noto Sans",
+    "Liberation Sans",
+    "Arial",
+    "sans-serif",
+]
+MONO = [
+    "JetBrains Mono",
+    "SF Mono",
+    "Cascadia Mono",
+    "Menlo",
+    "Consolas",
+    "DejaVu Sans Mono",
+    "Liberation Mono",
+    "monospace",
+]
 
 INDIGO = gr.themes.Color(
     name="indigo",

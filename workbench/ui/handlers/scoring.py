@@ -7,7 +7,6 @@ goes beside the control it is about.
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -78,11 +77,13 @@ def rescore(session: Session, form: ScoringForm, worker: RewardWorker) -> Scorin
     notes: list[Note | None] = [None] * len(form.slots)
     pattern_note = credit_note = None
     if session.group is None:
-        return ScoringView(message(empty="Press Sample & score (Ctrl+Enter) to see a group."), None, tuple(notes), None, names)
+        return ScoringView(
+            message(empty="Press Sample & score (Ctrl+Enter) to see a group."), None, tuple(notes), None, names
+        )
     drawing = ""
     try:
         credit = score(session.group, form, worker)
-        drawing = show(session, credit, find_matches(session.group, form))
+        drawing = show(session, credit, rollout_matches(session.group, StepPattern(form.regex, form.kind)))
     except PatternError as error:
         position = getattr(error, "position", None)
         pattern_note = Note(str(error), detail=_pointer(form.regex, position) if position is not None else "")
@@ -106,8 +107,8 @@ def score(group: Group, form: ScoringForm, worker: RewardWorker) -> Credit:
     configs = reward_configs(form)
     if not configs:
         raise ConfigError("no reward function is on; switch one on or add one")
-    pattern, credit = pattern_config(form), credit_config(form)
-    scored = score_group(group, StepPattern(pattern.regex, pattern.kind), configs, worker=worker)
+    credit = credit_config(form)
+    scored = score_group(group, pattern_config(form), configs, worker=worker)
     return credit_group(scored, credit.scheme, scale=credit.scale, outcome_weight=credit.outcome_weight)
 
 
@@ -160,12 +161,12 @@ def function_name(values: SlotValues) -> str:
 
 @cache
 def builtin_source(name: str) -> str:
-    return inspect.getsource(BUILTINS[name].function)
+    return BUILTINS[name].source
 
 
-def find_matches(group: Group, form: ScoringForm) -> list[list[tuple[int, int]]]:
-    """Where the pattern matches in each completion, to be underlined. The group has just been split with it."""
-    compiled = StepPattern(form.regex, form.kind).compiled
+def rollout_matches(group: Group, pattern: StepPattern) -> list[list[tuple[int, int]]]:
+    """Where a pattern matches in each completion, to be underlined; a text it is too slow for gets none."""
+    compiled = pattern.compiled
     matches: list[list[tuple[int, int]]] = []
     for rollout in group.rollouts:
         try:

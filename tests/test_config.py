@@ -1,0 +1,82 @@
+"""A run's configuration: round trips, and refusals that name the field, the value and the fix."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.config import RunConfig
+from workbench.errors import ConfigError
+
+
+def test_defaults_round_trip_through_yaml():
+    config = RunConfig()
+    assert RunConfig.from_yaml(config.to_yaml()) == config
+
+
+def test_a_full_configuration_round_trips():
+    config = RunConfig.parse(
+        {
+            "name": "mine",
+            "policy": "Qwen/Qwen2.5-0.5B-Instruct",
+            "pattern": {"regex": r"\n{2,}", "kind": "ends"},
+            "rewards": [
+                {"name": "mine", "kind": "step", "weight": 2, "code": "def mine(prompt, step, **c):\n    return 1\n"}
+            ],
+            "credit": {"scheme": "step", "clip": 2.0},
+            "training": {"lora": {"r": 4, "alpha": 8}, "beta": 0.1, "loss_type": "dr_grpo"},
+        }
+    )
+    again = RunConfig.from_yaml(config.to_yaml())
+    assert again == config
+    assert again.rewards[0].code.endswith("return 1\n")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"training": {"learning_rate": -1}}, r"training.learning_rate: Input should be greater than 0 \(got -1\)"),
+        ({"training": {"learning_rate": float("nan")}}, "training.learning_rate: .*got nan"),
+        ({"training": {"lerning_rate": 1}}, "training.lerning_rate: Extra inputs are not permitted"),
+        ({"sampling": {"num_generations": 1}}, "sampling.num_generations: .*greater than or equal to 2"),
+        ({"training": {"ranks": 3}}, r"training.ranks: a batch of \d+ completions .* does not divide over 3 ranks"),
+        (
+            {"training": {"prompts_per_step": 8, "micro_batch_size": 7}},
+            "training.micro_batch_size: 7 does not divide the 64 completions of a rank's batch; try 8",
+        ),
+        (
+            {"training": {"num_iterations": 4, "save_every": 6}},
+            "training.save_every: 6 falls inside a generation of 4 iterations; the nearest that does not is 8",
+        ),
+        ({"training": {"sync_ref_model": True}}, "no reference policy to move while beta is 0; set beta"),
+        (
+            {"training": {"sync_ref_model": True, "beta": 0.1, "lora": {}}},
+            "an adapter's reference is the policy without it; turn one off",
+        ),
+        ({"rewards": []}, "give at least one reward function"),
+        ({"rewards": [{"name": "a"}, {"name": "a"}]}, "'a' is given twice"),
+        ({"name": "../../x"}, "name: use 1 to 80 letters"),
+        ({"name": "a\0b"}, "name: use 1 to 80 letters"),
+        ({"name": "x" * 300}, "name: use 1 to 80 letters"),
+        ({"training": {"loss_type": "vespo"}}, "training.loss_type: Input should be 'grpo', 'bnpo'"),
+        ({"pattern": {"kind": "middle"}}, "pattern.kind: Input should be 'starts', 'ends' or 'is'"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(data, message):
+    with pytest.raises(ConfigError, match=message):
+        RunConfig.parse(data)
+
+
+def test_text_that_is_not_yaml_is_said_to_be():
+    with pytest.raises(ConfigError, match="not YAML"):
+        RunConfig.from_yaml("a: [")
+
+
+def test_every_field_explains_itself():
+    def undocumented(model, path=""):
+        for name, field in model.model_fields.items():
+            if not field.description and name not in ("pattern", "rewards", "credit", "sampling", "training"):
+                yield f"{path}{name}"
+            if hasattr(field.annotation, "model_fields"):
+                yield from undocumented(field.annotation, f"{path}{name}.")
+
+    assert list(undocumented(RunConfig)) == []

@@ -1,0 +1,81 @@
+"""Runs through the real child process, on the embedded policy: from start to finish, stopped, and failed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import workbench as wb
+from workbench.rundir import RunDir
+from workbench.training.child import NotANumberError, Recorder
+
+pytestmark = pytest.mark.training
+
+
+def config(**changes):
+    training = {"steps": 2, "prompts_per_step": 2, "eval_every": 1, "eval_prompts": 8, "device": "cpu"}
+    training |= changes.pop("training", {})
+    return wb.RunConfig.parse({"sampling": {"num_generations": 4}, "training": training, **changes})
+
+
+def test_a_run_from_start_to_finish(tmp_path):
+    run = wb.train(config(training={"beta": 0.01}), tmp_path)
+    status = run.wait(timeout=240)
+    assert status.state == "finished", "\n".join(run.log_tail())
+    metrics = run.metrics()
+    assert metrics["step"].tolist() == [0, 1, 2]
+    assert metrics["rollouts"].tolist() == [0, 8, 16]
+    assert metrics["accuracy"].notna().all()
+    expected = ["loss", "reward", "step_reward", "steps_per_answer", "unscored_share", "zero_spread_share", "entropy"]
+    expected += ["advantage_abs_mean", "kl", "kl/k1", "kl/k2", "kl/k3", "clip_ratio/region_mean", "accuracy/train"]
+    expected += ["rewards/step_correctness/mean", "rewards/answer_correctness/mean", "completions/mean_length"]
+    assert metrics.loc[1:, expected].notna().all().all()
+    assert run.rollout_steps() == [1, 2]
+    credit = run.rollouts(1)[0]
+    assert credit.advantages.dtype == np.float32
+    assert credit.scored.group.sampling["step"] == 1
+    trained = wb.load_policy(str(run.path / "checkpoints" / "final"), device="cpu")
+    group = wb.sample_group(trained, wb.load_task("chain-arithmetic")[0], num_generations=2, max_completion_length=8)
+    assert len(group) == 2
+
+
+def test_a_run_is_stopped_and_keeps_what_it_did(tmp_path):
+    run = wb.train(config(training={"steps": 10_000, "eval_every": 0}), tmp_path)
+    for row in run.follow():
+        if row["step"] >= 2:
+            break
+    status = run.stop()
+    assert status.state == "stopped", "\n".join(run.log_tail())
+    assert "of 10000" in status.reason
+    assert len(run.metrics()) >= 2
+    assert (run.path / "checkpoints" / "final" / "model.safetensors").is_file()
+
+
+def test_a_reward_that_raises_ends_the_run_with_its_line(tmp_path):
+    lines = ["def picky(prompt, step, **columns):", "    if '3' in step:", "        raise ValueError('no threes')"]
+    code = "\n".join([*lines, "    return 1.0", ""])
+    run = wb.train(config(rewards=[{"name": "picky", "kind": "step", "code": code}]), tmp_path)
+    status = run.wait(timeout=240)
+    assert status.state == "failed"
+    assert "no threes" in status.reason
+    assert "line 3" in status.reason
+    assert (run.path / "rewards" / "picky.py").read_text() == code
+
+
+def test_a_missing_policy_ends_the_run_with_where_it_was_looked_for(tmp_path):
+    run = wb.train(config(policy="./no/such/folder"), tmp_path)
+    status = run.wait(timeout=240)
+    assert status.state == "failed"
+    assert "there is no folder './no/such/folder'" in status.reason
+
+
+def test_a_loss_that_is_not_a_number_names_the_step_and_the_way_out(tmp_path):
+    recorder = Recorder(RunDir.create(tmp_path, config()), config(), writes=True)
+    state = type("State", (), {"global_step": 3, "max_steps": 10})()
+    with pytest.raises(NotANumberError, match="loss became NaN at step 3; lower training"):
+        recorder.on_log(None, state, None, logs={"loss": math.nan})
+    rows, _ = recorder.run.read_metrics()
+    assert rows[0]["loss"] is None
+    recorder.run.close()

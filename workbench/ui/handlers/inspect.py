@@ -1,0 +1,187 @@
+"""What the Inspect tab's left side does: choose a task and an example, edit the prompt, list reward functions."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from workbench.config import PatternConfig, RewardConfig
+from workbench.errors import TaskError
+from workbench.policies.embedded import FIRST_GROUP
+from workbench.rewards import BUILTINS
+from workbench.schema import Example, Group, Prompt
+from workbench.steps import PRESETS
+from workbench.tasks import TASKS, Task, load_task
+from workbench.ui.handlers.scoring import SlotValues, builtin_source, is_builtin
+from workbench.ui.handlers.session import SLOTS, RewardSlot, Session
+
+STEP_TEMPLATE = '''def {name}(prompt, step, **columns):
+    """Score one step: a number, or None to leave it unscored."""
+    return 1.0 if "=" in step else 0.0
+'''
+OUTCOME_TEMPLATE = '''def {name}(prompts, completions, **columns):
+    """Score whole answers: a number or None for each."""
+    return [1.0 if len(text) < 200 else 0.0 for text in completions]
+'''
+OWN_STEP, OWN_OUTCOME = "own:step", "own:outcome"
+CUSTOM = "custom"
+
+
+@dataclass(frozen=True)
+class ExampleView:
+    """An example as the controls show it."""
+
+    session: Session
+    index: int
+    prompt: str
+    columns: str
+
+
+def first_session() -> Session:
+    """The page as it opens: the group that came with the embedded policy, and its task's defaults."""
+    group = Group.from_json(json.loads(FIRST_GROUP.read_text(encoding="utf-8")))
+    task = find_task("chain-arithmetic")
+    index = next((i for i in range(100) if task[i].prompt == group.prompt), 0)
+    slots = tuple(RewardSlot(reward.name, reward.kind, reward.name) for reward in task.rewards)
+    return Session(
+        task=task.name,
+        index=index,
+        prompt=group.prompt,
+        columns=group.columns,
+        group=group,
+        slots=slots + (None,) * (SLOTS - len(slots)),
+    )
+
+
+def find_task(name: str) -> Task:
+    """A task by name or path. Raises TaskError."""
+    name = name.strip()
+    if not name:
+        raise TaskError(f"no task is chosen; take one of {', '.join(TASKS)}, or give a JSONL file's path")
+    if name in TASKS:
+        return _embedded(name)
+    return load_task(name)
+
+
+@lru_cache(maxsize=8)
+def _embedded(name: str) -> Task:
+    return load_task(name)
+
+
+def choose_example(session: Session, index: float | None, *, by: int = 0, task: Task | None = None) -> ExampleView:
+    """Take example ``index + by`` of the session's task, going round at the ends. Raises TaskError."""
+    task = task or find_task(session.task)
+    wanted = (int(index or 0) + by) % len(task)
+    example = task[wanted]
+    session = replace(session, task=task.name, index=wanted, prompt=example.prompt, columns=example.columns)
+    return ExampleView(session, wanted, prompt_text(example.prompt), columns_text(example.columns))
+
+
+def random_example(session: Session) -> ExampleView:
+    task = find_task(session.task)
+    return choose_example(session, random.randrange(len(task)), task=task)
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """A prompt in the editor: plain text as it is, chat messages as JSON."""
+    return prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False, indent=1)
+
+
+def parse_prompt(text: str) -> Prompt:
+    """The editor's text back: a JSON list of messages is a conversation, all else is plain text."""
+    if text.lstrip().startswith("["):
+        try:
+            messages = json.loads(text)
+        except json.JSONDecodeError:
+            return text
+        fits = isinstance(messages, list) and messages and all(_is_message(message) for message in messages)
+        return messages if fits else text
+    return text
+
+
+def _is_message(message: Any) -> bool:
+    return isinstance(message, dict) and all(isinstance(message.get(key), str) for key in ("role", "content"))
+
+
+def edited_example(session: Session, text: str) -> tuple[Example, str]:
+    """The example to sample, and what to say where its prompt is no longer the one its columns belong to."""
+    prompt = parse_prompt(text)
+    if prompt == session.prompt or not session.columns:
+        return Example(prompt, session.columns), ""
+    names = ", ".join(session.columns)
+    return Example(
+        prompt, session.columns
+    ), f"The prompt was edited; {names} are still those of example {session.index}."
+
+
+def columns_text(columns: Any) -> str:
+    """The row's other columns in a line, shortened."""
+    parts = [f"{name} = {value if isinstance(value, str) else json.dumps(value)}" for name, value in columns.items()]
+    line = " · ".join(parts)
+    return line if len(line) <= 200 else f"{line[:199]}…"
+
+
+# ── the step pattern ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def preset_of(regex: str, kind: str) -> str:
+    """The preset that this is, or ``custom``."""
+    for name, preset in PRESETS.items():
+        if (preset.pattern.regex, preset.pattern.kind) == (regex, kind):
+            return name
+    return CUSTOM
+
+
+def preset_pattern(name: str) -> PatternConfig | None:
+    preset = PRESETS.get(name)
+    return None if preset is None else PatternConfig(regex=preset.pattern.regex, kind=preset.pattern.kind)
+
+
+# ── reward functions ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def reward_choices() -> list[tuple[str, str]]:
+    """What can be added, as (label, value)."""
+    own = [("Your own step function", OWN_STEP), ("Your own outcome function", OWN_OUTCOME)]
+    return own + [(f"{one.name}: {one.description}", one.name) for one in BUILTINS.values()]
+
+
+def add_reward(slots: Sequence[SlotValues], choice: str) -> tuple[int, SlotValues] | None:
+    """The place and the content of a reward function to add; None when the list is full or it is there already."""
+    free = next((i for i, values in enumerate(slots) if values.slot is None), None)
+    if free is None:
+        return None
+    taken = {values.slot.name for values in slots if values.slot is not None}
+    if choice in BUILTINS:
+        return None if choice in taken else (free, builtin_slot(choice))
+    kind, stem = ("step", "my_step_reward") if choice == OWN_STEP else ("outcome", "my_outcome_reward")
+    name = next(name for name in [stem, *(f"{stem}_{n}" for n in range(2, SLOTS + 2))] if name not in taken)
+    template = STEP_TEMPLATE if choice == OWN_STEP else OUTCOME_TEMPLATE
+    return free, SlotValues(
+        RewardSlot(name, "step" if kind == "step" else "outcome"), True, 1.0, template.format(name=name)
+    )
+
+
+def builtin_slot(name: str, weight: float = 1.0) -> SlotValues:
+    return SlotValues(RewardSlot(name, BUILTINS[name].kind, name), True, weight, builtin_source(name))
+
+
+def config_slot(config: RewardConfig) -> SlotValues:
+    if config.code is None:
+        return builtin_slot(config.name, config.weight)
+    return SlotValues(RewardSlot(config.name, config.kind), True, config.weight, config.code)
+
+
+EMPTY_SLOT = SlotValues(None, True, 1.0, "")
+
+
+def task_slots(slots: Sequence[SlotValues], task: Task) -> tuple[SlotValues, ...]:
+    """The task's own reward functions, followed by those of the old list that somebody wrote or changed."""
+    kept = [values for values in slots if values.slot is not None and not is_builtin(values)]
+    new = [config_slot(config) for config in task.rewards]
+    listed = [*new, *kept][:SLOTS]
+    return tuple(listed) + (EMPTY_SLOT,) * (SLOTS - len(listed))

@@ -1,0 +1,151 @@
+"""Sampling a group for one tab: messages for the drawing while the texts grow, and the group at the end.
+
+The worker is asked on a thread of its own, so that what it sends is passed on as fast as the page can take it and no
+faster: of several messages waiting, only the newest is shown.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from workbench.config import SamplingConfig
+from workbench.errors import ConfigError, WorkbenchError
+from workbench.schema import Example, Group
+from workbench.ui.handlers.inspect import edited_example
+from workbench.ui.handlers.scoring import Note, message
+from workbench.ui.handlers.session import Services, Session
+
+
+@dataclass(frozen=True)
+class SamplingForm:
+    """The controls that sampling depends on, as they stand."""
+
+    prompt: str
+    policy: str
+    num_generations: float | None
+    temperature: float | None
+    max_completion_length: float | None
+    seed: float | None
+
+
+@dataclass(frozen=True)
+class SamplingView:
+    """One thing to show while sampling: a message for the drawing, a note under the button, and at the end the session.
+
+    ``running`` says whether there is anything to cancel. ``seed`` is the next one, once a group was sampled.
+    """
+
+    drawing: str
+    running: bool
+    note: Note | None = None
+    session: Session | None = None
+    seed: int | None = None
+
+
+def sampling_config(form: SamplingForm) -> tuple[SamplingConfig, int]:
+    """The sampling options and the seed. Raises ConfigError with the field's name."""
+    given = {
+        "num_generations": form.num_generations,
+        "temperature": form.temperature,
+        "max_completion_length": form.max_completion_length,
+    }
+    if missing := [name for name, value in given.items() if value is None]:
+        raise ConfigError(f"{missing[0].replace('_', ' ')} is empty; give a number")
+    for name in ("num_generations", "max_completion_length"):
+        given[name] = int(given[name] or 0)
+    try:
+        sampling = SamplingConfig.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"{str(first['loc'][0]).replace('_', ' ')}: {first['msg']} (got {first['input']})") from error
+    return sampling, int(form.seed or 0)
+
+
+def sample(session: Session, form: SamplingForm, services: Services, tab: str) -> Iterator[SamplingView]:
+    """Sample a group, showing it grow. Whatever goes wrong, the group on screen is kept and the note says what."""
+    if services.is_sampling(tab):
+        yield SamplingView(message(), True, Note("This page is sampling already; cancel it first."))
+        return
+    try:
+        sampling, seed = sampling_config(form)
+    except ConfigError as error:
+        yield SamplingView(message(), False, Note(str(error)))
+        return
+    example, edited = edited_example(session, form.prompt)
+    cancel = services.begin_sampling(tab)
+    try:
+        yield SamplingView(message(busy="asking the policy"), True)
+        began = time.monotonic()
+        outcome: Group | WorkbenchError | None = None
+        policy = form.policy.strip() or "tiny"
+        with closing(_events(services, policy, example, sampling, seed, cancel)) as events:
+            for item in events:
+                if isinstance(item, dict):
+                    yield SamplingView(_progress(item, time.monotonic() - began), True)
+                else:
+                    outcome = item
+    finally:
+        services.end_sampling(tab)
+    if isinstance(outcome, WorkbenchError):
+        yield SamplingView(message(), False, Note(str(outcome)))
+    elif outcome is None:
+        yield SamplingView(message(), False, Note("Cancelled; the group from before is back.", level="info"))
+    else:
+        session = replace(session, group=outcome, prompt=example.prompt)
+        note = Note(edited, level="info") if edited else None
+        yield SamplingView(message(busy="scoring"), False, note, session, seed + 1)
+
+
+def _events(
+    services: Services, policy: str, example: Example, sampling: SamplingConfig, seed: int, cancel: threading.Event
+) -> Generator[dict[str, Any] | Group | WorkbenchError | None]:
+    """The worker's events, newest only, and last what came of it: the group, the error, or None when cancelled."""
+    heard: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    result: list[Group | WorkbenchError | None] = []
+
+    def work() -> None:
+        try:
+            group = services.policy.sample(
+                policy, example, sampling, seed=seed, on_event=heard.put, cancelled=cancel.is_set
+            )
+            result.append(group)
+        except WorkbenchError as error:
+            result.append(error)
+
+    thread = threading.Thread(target=work, name="sampling", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            newest = None
+            try:
+                newest = heard.get(timeout=0.05)
+                while True:
+                    newest = heard.get_nowait()
+            except queue.Empty:
+                pass
+            if newest is not None:
+                yield newest
+    finally:
+        if thread.is_alive():  # whoever was listening went away
+            cancel.set()
+    yield result[0] if result else WorkbenchError("sampling ended without a result; try again")
+
+
+def _progress(event: dict[str, Any], seconds: float) -> str:
+    if "texts" in event:
+        tokens, took = event["tokens"], event["seconds"]
+        rate = f", {tokens / took:.0f} a second" if took > 0.2 else ""
+        done = sum(event["finished"])
+        status = f"sampling: {tokens} tokens{rate}, {done} of {len(event['texts'])} finished"
+        return message(stream={"texts": event["texts"], "finished": event["finished"]}, busy=status)
+    if "waiting" in event:
+        return message(busy=f"waiting for another page's sampling, {seconds:.0f} s")
+    return message(busy=f"loading policy {event['loading']}, {seconds:.0f} s")

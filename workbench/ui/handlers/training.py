@@ -1,0 +1,235 @@
+"""The Train tab: a configuration made of what Inspect shows and the tab's own fields, and runs followed live.
+
+Everything about a run is read from its directory, so that every page shows the same; the reader holds its own cursor
+and asks for what it has not seen. Training itself is a process of its own that this one only starts and stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from workbench.config import RunConfig
+from workbench.errors import PatternError, RunError, WorkbenchError
+from workbench.figures.heatmap import credit_payload, to_json
+from workbench.runs import Run, list_runs, open_run, start
+from workbench.schema import Credit
+from workbench.steps import StepPattern
+from workbench.ui.handlers.sampling import SamplingForm, sampling_config
+from workbench.ui.handlers.scoring import Note, ScoringForm, is_builtin, pattern_config, reward_configs, rollout_matches
+from workbench.ui.handlers.session import Session
+
+LOG_LINES = 14
+LISTED_RUNS = 200
+AS_INSPECT = "as on Inspect"
+
+
+@dataclass(frozen=True)
+class TrainingForm:
+    """The Train tab's own fields. ``scheme`` is a credit scheme's name or AS_INSPECT."""
+
+    steps: float | None
+    prompts_per_step: float | None
+    learning_rate: float | None
+    beta: float | None
+    loss_type: str
+    scheme: str
+    seed: float | None
+    name: str = ""
+
+
+def run_config(session: Session, scoring: ScoringForm, sampling: SamplingForm, form: TrainingForm) -> RunConfig:
+    """The run that Start would start. Raises ConfigError, PatternError or RewardError naming the field."""
+    pattern = pattern_config(scoring)
+    _ = StepPattern(pattern.regex, pattern.kind).compiled
+    rewards = reward_configs(scoring)
+    options, _ = sampling_config(sampling)
+    training = {
+        "steps": _whole(form.steps),
+        "prompts_per_step": _whole(form.prompts_per_step),
+        "learning_rate": form.learning_rate,
+        "beta": form.beta,
+        "loss_type": form.loss_type,
+    }
+    return RunConfig.parse(
+        {
+            "name": form.name.strip() or None,
+            "task": session.task,
+            "policy": sampling.policy.strip() or "tiny",
+            "seed": _whole(form.seed),
+            "pattern": pattern.model_dump(),
+            "rewards": [reward.model_dump() for reward in rewards],
+            "credit": {
+                "scheme": scoring.scheme if form.scheme == AS_INSPECT else form.scheme,
+                "scale": scoring.scale,
+                "outcome_weight": scoring.outcome_weight or 0.0,
+            },
+            "sampling": options.model_dump(),
+            "training": training,
+        }
+    )
+
+
+def _whole(value: float | None) -> int | float | None:
+    """Number fields give floats; one that is whole is meant as an integer, any other is refused by its field."""
+    return int(value) if value is not None and value == int(value) else value
+
+
+def inherited(session: Session, scoring: ScoringForm, sampling: SamplingForm) -> list[tuple[str, str]]:
+    """What Train takes over from Inspect, as (label, value)."""
+    rewards = [
+        f"{values.slot.name}{'' if is_builtin(values) else ' (edited)'}"
+        + (f" × {values.weight:g}" if values.weight not in (None, 1.0) else "")
+        for values in scoring.slots
+        if values.slot is not None and values.on
+    ]
+    credit = scoring.scheme + ("" if scoring.scale else ", not scaled")
+    if scoring.outcome_weight:
+        credit += f", outcome × {scoring.outcome_weight:g}"
+    return [
+        ("task", session.task),
+        ("policy", sampling.policy.strip() or "tiny"),
+        ("pattern", f"{scoring.regex}  ({scoring.kind})"),
+        ("rewards", ", ".join(rewards) or "none is on"),
+        ("credit", credit),
+        (
+            "sampling",
+            f"G {sampling.num_generations:g}, {sampling.max_completion_length:g} tokens, T {sampling.temperature:g}",
+        )
+        if None not in (sampling.num_generations, sampling.max_completion_length, sampling.temperature)
+        else ("sampling", "incomplete"),
+    ]
+
+
+def start_run(
+    session: Session, scoring: ScoringForm, sampling: SamplingForm, form: TrainingForm, workspace: Path
+) -> tuple[str | None, Note | None]:
+    """Start a run; its name, or what to put right."""
+    try:
+        run = start(run_config(session, scoring, sampling, form), workspace)
+    except WorkbenchError as error:
+        return None, Note(str(error))
+    return run.name, None
+
+
+# ── following runs: what the page's script calls ─────────────────────────────────────────────────────────────────
+
+
+def runs_table(workspace: Path) -> list[dict[str, Any]]:
+    """The newest runs, with what a list shows of each."""
+    rows = []
+    for run in list_runs(workspace)[:LISTED_RUNS]:
+        try:
+            status, config = run.status(), run.config()
+        except WorkbenchError as error:
+            rows.append({"name": run.name, "state": "unreadable", "reason": str(error)})
+            continue
+        rows.append(
+            {
+                "name": run.name,
+                "state": status.state,
+                "reason": status.reason,
+                "step": status.step,
+                "total": status.total_steps,
+                "created": status.created,
+                "task": config.task,
+                "scheme": config.credit.scheme,
+            }
+        )
+    return rows
+
+
+def poll(workspace: Path, name: str, cursor: int, after: int) -> dict[str, Any]:
+    """What is new in a run since ``cursor`` (bytes of metrics) and ``after`` (the last step with rollouts known)."""
+    try:
+        run = open_run(workspace, name)
+        status = run.status()
+        try:
+            rows, cursor = run.metrics_rows(cursor)
+            restarted = False
+        except RunError:  # the file is not the one the cursor is from
+            rows, cursor = run.metrics_rows(0)
+            restarted = True
+        steps = [step for step in run.rollout_steps() if step > after]
+        return {
+            "run": run.name,
+            "state": status.state,
+            "final": status.final,
+            "reason": status.reason,
+            "step": status.step,
+            "total": status.total_steps,
+            "device": status.device,
+            "started": status.started,
+            "updated": status.updated,
+            "stopping": status.stop_requested is not None and not status.final,
+            "rows": rows,
+            "cursor": cursor,
+            "restarted": restarted,
+            "steps": steps,
+            "log": run.log_tail(LOG_LINES),
+        }
+    except WorkbenchError as error:
+        return {"run": name, "error": str(error)}
+
+
+def describe(workspace: Path, name: str) -> dict[str, Any]:
+    """The settings of a run in a few lines, and how it stands."""
+    try:
+        config = open_run(workspace, name).config()
+    except WorkbenchError as error:
+        return {"run": name, "error": str(error)}
+    training, sampling = config.training, config.sampling
+    return {
+        "run": name,
+        "settings": [
+            ["task", config.task],
+            ["policy", config.policy],
+            ["pattern", f"{config.pattern.regex}  ({config.pattern.kind})"],
+            ["rewards", ", ".join(f"{r.name}{f' × {r.weight:g}' if r.weight != 1 else ''}" for r in config.rewards)],
+            ["credit", config.credit.scheme],
+            ["batch", f"{training.prompts_per_step} prompts × {sampling.num_generations}"],
+            ["optimiser", f"lr {training.learning_rate:g}, β {training.beta:g}, {training.loss_type}"],
+            ["seed", str(config.seed)],
+        ],
+    }
+
+
+def rollouts(workspace: Path, name: str, step: int, group: int) -> dict[str, Any]:
+    """One stored group as the heatmap takes it, with how many groups the step has."""
+    try:
+        run = open_run(workspace, name)
+        credits = _credits(run, step)
+        group = min(max(group, 0), len(credits) - 1)
+        credit = credits[group]
+        return {"step": step, "group": group, "groups": len(credits), "drawing": to_json(_drawn(run, credit))}
+    except WorkbenchError as error:
+        return {"step": step, "group": group, "error": str(error)}
+
+
+@lru_cache(maxsize=32)
+def _credits(run: Run, step: int) -> list[Credit]:
+    return run.rollouts(step)
+
+
+def _drawn(run: Run, credit: Credit) -> Mapping[str, Any]:
+    """The credit as stored, with the run's own pattern underlined where it still works."""
+    pattern = run.config().pattern
+    try:
+        matches = rollout_matches(credit.scored.group, StepPattern(pattern.regex, pattern.kind))
+    except PatternError:
+        matches = None
+    return credit_payload(credit, matches)
+
+
+def stop(workspace: Path, name: str) -> dict[str, Any]:
+    """Stop a run; says so when it is over already."""
+    try:
+        status = open_run(workspace, name).stop()
+    except RunError as error:
+        return {"message": str(error), "level": "info"}
+    except WorkbenchError as error:
+        return {"message": str(error), "level": "error"}
+    return {"message": f"{status.state}" + (f": {status.reason}" if status.reason else ""), "level": "info"}
