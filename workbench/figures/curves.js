@@ -88,7 +88,7 @@
         let at = line.x.length - 1;
         if (step !== null) while (at > 0 && line.x[at] > step) at--;
         const value = at >= 0 && (step === null || line.x[at] <= step) ? line.y[at] : null;
-        this.values[i].value.textContent = this.panel.share && value !== null ? `${(100 * value).toFixed(1)} %` : format(value);
+        this.values[i].value.textContent = this.panel.share && value !== null ? `${(100 * value).toFixed(value && Math.abs(value) < 0.1 ? 1 : 0)} %` : format(value);
       });
       const axis = this.plot._fullLayout?.xaxis;
       this.cross.hidden = step === null || !axis;

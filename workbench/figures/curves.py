@@ -7,7 +7,7 @@ Plotly is imported only when a figure is asked for. Where metrics come from is n
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -54,9 +54,9 @@ PANELS: tuple[Panel, ...] = (
     Panel("loss", "Loss", (Series("loss", "loss"),), "The policy loss of the optimiser step."),
     Panel(
         "kl",
-        "KL to reference",
+        "KL",
         (Series("kl/k1", "k1"), Series("kl/k2", "k2"), Series("kl/k3", "k3")),
-        "With d = log π_ref − log π_θ on sampled tokens: k1 = −d, k2 = d²/2, k3 = e^d − d − 1.",
+        "To the reference, on sampled tokens. With d = log π_ref − log π_θ: k1 = −d, k2 = d²/2, k3 = e^d − d − 1.",
     ),
     Panel(
         "clip",
@@ -82,8 +82,8 @@ PANELS: tuple[Panel, ...] = (
         "shares",
         "No signal",
         (
-            Series("zero_spread_share", "groups without spread"),
-            Series("unscored_share", "unscored steps"),
+            Series("zero_spread_share", "no spread"),
+            Series("unscored_share", "unscored"),
             Series("no_match_share", "no match"),
         ),
         "Share of groups whose rewards are all equal, of steps no function scored, of answers without a step.",
@@ -115,7 +115,7 @@ def curves(metrics: pd.DataFrame | Iterable[Row], *, columns: int = 3) -> Figure
     from plotly.graph_objects import Scatter
     from plotly.subplots import make_subplots
 
-    rows: Sequence[Row] = metrics.to_dict("records") if hasattr(metrics, "to_dict") else list(metrics)
+    rows: list[Row] = list(metrics.to_dict("records") if hasattr(metrics, "to_dict") else metrics)  # type: ignore[arg-type]
     shown = [panel for panel in PANELS if any(points(rows, series.metric)[0] for series in panel.series)]
     if not shown:
         raise ValueError("there is nothing to draw: no row has a metric of any panel yet")

@@ -322,7 +322,7 @@
   // ── why this colour ──────────────────────────────────────────────────────────────────────────────────────────
 
   function whyTable(data, r, why) {
-    const terms = why.terms.flatMap(([first, last]) => r.terms.slice(first, last + 1));
+    const terms = why.list ?? why.terms.flatMap(([first, last]) => r.terms.slice(first, last + 1));
     const names = [...new Set(terms.flatMap((term) => Object.keys(term.scores)))];
     const weight = (name) => terms.find((term) => name in term.weights)?.weights[name] ?? 1;
     const scaled = data.options.scale !== false;
@@ -371,7 +371,8 @@
 
   // ── the whole ────────────────────────────────────────────────────────────────────────────────────────────────
 
-  function mount(root, { onPin = null, onDraw = null } = {}) {
+  // `explain(rollout, token)` promises the reason of a token where the payload has none; `onPin` hears what is pinned.
+  function mount(root, { onPin = null, explain = null } = {}) {
     let data = null;
     let measure = MEASURES[0];
     let order = "sampled";
@@ -431,7 +432,6 @@
       }
       if (pinned && !(data.rollouts[pinned.g]?.advantages && pinned.t < data.rollouts[pinned.g].texts.length)) unpin();
       else if (pinned) showPinned();
-      onDraw?.(data);
     }
 
     function noticesOf() {
@@ -503,6 +503,7 @@
 
     function pin(g, t) {
       pinned = { g, t };
+      tip.hidden = true;
       showPinned();
       onPin?.(pinned);
     }
@@ -525,7 +526,15 @@
       for (const node of cards.querySelectorAll(".pinned")) node.classList.remove("pinned");
       if (k >= 0) for (const node of cards.querySelectorAll(`.rollout[data-g="${g}"] [data-k="${k}"]`)) node.classList.add("pinned");
       cards.querySelector(`.rollout[data-g="${g}"] .text i[data-t="${t}"]`)?.classList.add("pinned");
-      const why = r.why?.find((one) => one.first <= t && t <= one.last);
+      let why = r.why?.find((one) => one.first <= t && t <= one.last);
+      if (!why && r.advantages && explain) {
+        const [asked, shown] = [pinned, data];
+        explain(g, t).then((answer) => {
+          if (!answer || asked !== pinned || shown !== data) return; // another token or another drawing by now
+          (r.why ??= []).push(answer);
+          showPinned();
+        }, () => {}); // the rest of the details stands without it
+      }
       const clipped = why && why.clip !== null && why.clip !== undefined && Math.abs(why.total) > why.clip;
       const where = `rollout ${g + 1} · ${k < 0 ? "outside every step" : `step ${k + 1}`} · token ${t} `;
       details.replaceChildren(

@@ -29,6 +29,8 @@ Payload = dict[str, Any]
 Spans = Sequence[tuple[int, int]]
 
 FOLDER = Path(__file__).resolve().parent
+EXPLAINED_AT_ONCE = 20_000
+"""Largest product of explanations and steps in a group that the page is sent unasked: about 30 ms of work."""
 
 
 class Heatmap:
@@ -63,9 +65,16 @@ def heatmap(credit: Credit, matches: Sequence[Spans] | None = None) -> Heatmap:
     return Heatmap(credit, matches)
 
 
-def credit_payload(credit: Credit, matches: Sequence[Spans] | None = None) -> Payload:
-    """Everything the drawing needs, as plain JSON values."""
+def credit_payload(
+    credit: Credit, matches: Sequence[Spans] | None = None, *, explain_at_most: int | None = None
+) -> Payload:
+    """Everything the drawing needs, as plain JSON values.
+
+    Every token is explained, unless that takes more than ``explain_at_most`` (explanations times steps): then none is,
+    and ``why_payload`` answers for a single token.
+    """
     group = credit.scored.group
+    explained = explain_at_most is None or _work(credit) <= explain_at_most
     scheme = SCHEMES.get(credit.scheme)
     return group_payload(group) | {
         "scheme": credit.scheme,
@@ -79,6 +88,7 @@ def credit_payload(credit: Credit, matches: Sequence[Spans] | None = None) -> Pa
         "rollouts": [
             _rollout_payload(rollout)
             | _credited_payload(credit, i, credit.scored.scored[i], matches[i] if matches else ())
+            | (_explanations(credit, i, credit.scored.scored[i]) if explained else {})
             for i, rollout in enumerate(group.rollouts)
         ],
     }
@@ -115,7 +125,6 @@ def _rollout_payload(rollout: Rollout) -> Payload:
 def _credited_payload(credit: Credit, i: int, scored: StepScores, matches: Spans) -> Payload:
     text = credit.scored.group.rollouts[i].text
     offset = _utf16_offsets(text)
-    terms, why = _explanations(credit, i, scored)
     return {
         "advantages": [_shortest(value) for value in credit.of(i)],
         "matched": scored.matched,
@@ -136,12 +145,28 @@ def _credited_payload(credit: Credit, i: int, scored: StepScores, matches: Spans
         "outcome": scored.outcome,
         "outcomes": dict(scored.outcome_scores),
         "matches": [[offset(start), offset(end)] for start, end in matches],
-        "terms": terms,
-        "why": why,
     }
 
 
-def _explanations(credit: Credit, i: int, scored: StepScores) -> tuple[list[Payload], list[Payload]]:
+def why_payload(credit: Credit, rollout: int, token: int) -> Payload:
+    """Why one token has its advantage. Raises IndexError when there is no such token."""
+    explanation = explain(credit, rollout, token)
+    return {
+        "first": token,
+        "last": token,
+        "list": [_term_payload(term) for term in explanation.terms],
+        "total": explanation.total,
+        "clip": explanation.clip,
+    }
+
+
+def _work(credit: Credit) -> int:
+    """What explaining every token costs: an explanation looks at all steps, and each step needs about two."""
+    steps = sum(len(one.steps) for one in credit.scored.scored)
+    return 2 * steps * steps
+
+
+def _explanations(credit: Credit, i: int, scored: StepScores) -> Payload:
     """The distinct terms of a rollout, and for each stretch of tokens which of them add up to its advantage.
 
     Terms change only where a step starts or ends, so one explanation a stretch explains every token of it.
@@ -167,7 +192,7 @@ def _explanations(credit: Credit, i: int, scored: StepScores) -> tuple[list[Payl
                 "clip": explanation.clip,
             }
         )
-    return terms, stretches
+    return {"terms": terms, "why": stretches}
 
 
 def _ranges(indices: Sequence[int]) -> list[list[int]]:

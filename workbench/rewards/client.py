@@ -22,6 +22,8 @@ DEADLINE = 5.0
 """Seconds one call may take, start-up of the worker apart."""
 FILENAME = "<reward>"
 """What a user's code is called in its tracebacks."""
+_HANG_REPORT = re.compile(r"Timeout \([\d:.]+\)!\n(?:(?:Thread|Current thread) .*\n(?: +.*\n)*\n?)*")
+"""What the worker writes when a call has nearly used up its time, also one that then ends well."""
 
 
 class RewardWorker:
@@ -105,7 +107,7 @@ class RewardWorker:
             except ChildFailed as error:
                 raise RewardError(f"reward {name!r}: {error}", reward=name) from error
             finally:
-                self.output = child.output
+                self.output = _HANG_REPORT.sub("", child.output)
             return reply, self.output
 
     def _started(self) -> Child:

@@ -71,6 +71,8 @@ def _score(
 ) -> tuple[list[StepScores], tuple[RewardSummary, ...]]:
     if isinstance(pattern, PatternConfig):
         pattern = StepPattern(pattern.regex, pattern.kind)
+    if not rollouts:
+        return [], ()
     texts = [rollout.text for rollout in rollouts]
     steps = split_all(texts, pattern)
     batch = Batch(

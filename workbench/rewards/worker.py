@@ -23,8 +23,9 @@ _MODULE = "reward_code"
 
 def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
     """``describe`` a function of the request's code, or ``score`` a batch with it."""
-    # Says which line a call hangs in, shortly before the parent kills this process. C code cannot hold it up.
-    faulthandler.dump_traceback_later(request["deadline"] * 0.9, file=2)
+    # Says which line a call hangs in before the parent kills this process. Nothing the code does can hold it up.
+    deadline = request["deadline"]
+    faulthandler.dump_traceback_later(max(deadline / 2, deadline - 0.5), file=2)
     try:
         name = request["name"]
         function = _function(request["code"], name)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from workbench.child import child_environment
 from workbench.config import RunConfig
 from workbench.credit.schemes import find_scheme
 from workbench.errors import RunError
@@ -65,10 +66,8 @@ def command(path: Path, ranks: int, module: str = TRAINING) -> list[str]:
 
 
 def _environment(path: Path) -> dict[str, str]:
-    """This process's, with the run's tag, and this very package importable from wherever the run starts."""
-    package = str(Path(__file__).resolve().parents[2])
-    search = os.pathsep.join(part for part in (package, os.environ.get("PYTHONPATH")) if part)
-    return {**os.environ, TAG: str(path), "PYTHONPATH": search, "PYTHONUNBUFFERED": "1"}
+    """A child's, with the run's tag."""
+    return {**child_environment(), TAG: str(path), "PYTHONUNBUFFERED": "1"}
 
 
 def _sources(config: RunConfig) -> dict[str, str]:

@@ -40,7 +40,7 @@ class HeldOutAccuracy(TrainerCallback):
         rows = self._trainer.sample(self._prompt_ids, SEED)
         texts = [self._trainer.processing_class.decode(row.token_ids, skip_special_tokens=True) for row in rows]
         right = sum(self._task.answer_is_right(text, row.columns) for text, row in zip(texts, self._rows, strict=True))
-        counts = torch.tensor([float(right), float(len(rows))], device=self._trainer.accelerator.device)
+        counts = torch.tensor([right, len(rows)], device=self._trainer.accelerator.device)
         total = self._trainer.accelerator.reduce(counts, reduction="sum")
         return float(total[0] / total[1])
 

@@ -1,1 +1,1 @@
-"""The page: ``handlers`` say what happens (plain state in, plain view out), ``tabs`` hold the widgets, ``app`` serves it."""
+"""The page: ``handlers`` say what happens (state in, view out), ``tabs`` hold the widgets, ``app`` serves it."""

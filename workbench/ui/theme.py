@@ -1,4 +1,4 @@
-"""How Gradio's own widgets look: small, flat, one accent, system fonts (nothing is fetched). The rest is ``page.css``."""
+"""How Gradio's own widgets look: small, flat, one accent, system fonts, nothing fetched. ``page.css`` does the rest."""
 
 from __future__ import annotations
 
@@ -96,9 +96,6 @@ def theme() -> gr.themes.Base:
         input_shadow_focus="none",
         input_text_size="13px",
         button_border_width="1px",
-        button_shadow="none",
-        button_shadow_hover="none",
-        button_shadow_active="none",
         button_transition="none",
         button_primary_background_fill="#1c2026",
         button_primary_background_fill_dark="#e3e6ea",

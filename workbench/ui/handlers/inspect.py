@@ -120,6 +120,7 @@ def edited_example(session: Session, text: str) -> tuple[Example, str]:
 
 def columns_text(columns: Any) -> str:
     """The row's other columns in a line, shortened."""
+    columns = dict(sorted(columns.items(), key=lambda item: isinstance(item[1], list | dict)))  # short ones first
     parts = [f"{name} = {value if isinstance(value, str) else json.dumps(value)}" for name, value in columns.items()]
     line = " · ".join(parts)
     return line if len(line) <= 200 else f"{line[:199]}…"

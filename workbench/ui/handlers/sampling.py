@@ -89,7 +89,7 @@ def sample(session: Session, form: SamplingForm, services: Services, tab: str) -
         with closing(_events(services, policy, example, sampling, seed, cancel)) as events:
             for item in events:
                 if isinstance(item, dict):
-                    yield SamplingView(_progress(item, time.monotonic() - began), True)
+                    yield SamplingView(_progress(item, time.monotonic() - began, form.prompt), True)
                 else:
                     outcome = item
     finally:
@@ -139,13 +139,13 @@ def _events(
     yield result[0] if result else WorkbenchError("sampling ended without a result; try again")
 
 
-def _progress(event: dict[str, Any], seconds: float) -> str:
+def _progress(event: dict[str, Any], seconds: float, prompt: str) -> str:
     if "texts" in event:
         tokens, took = event["tokens"], event["seconds"]
         rate = f", {tokens / took:.0f} a second" if took > 0.2 else ""
         done = sum(event["finished"])
         status = f"sampling: {tokens} tokens{rate}, {done} of {len(event['texts'])} finished"
-        return message(stream={"texts": event["texts"], "finished": event["finished"]}, busy=status)
+        return message(stream={"texts": event["texts"], "finished": event["finished"], "prompt": prompt}, busy=status)
     if "waiting" in event:
         return message(busy=f"waiting for another page's sampling, {seconds:.0f} s")
     return message(busy=f"loading policy {event['loading']}, {seconds:.0f} s")

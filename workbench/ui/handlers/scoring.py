@@ -14,8 +14,8 @@ from typing import Any
 
 from workbench.config import CreditConfig, PatternConfig, RewardConfig
 from workbench.credit import SCHEMES, credit_group
-from workbench.errors import ConfigError, CreditError, PatternError, PatternSyntaxError, RewardError, WorkbenchError
-from workbench.figures.heatmap import credit_payload, group_payload, to_json
+from workbench.errors import ConfigError, CreditError, PatternError, RewardError, WorkbenchError
+from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
 from workbench.rewards import BUILTINS, RewardWorker, score_group
 from workbench.schema import Credit, Group
 from workbench.steps import PatternKind, StepPattern, split_steps
@@ -61,14 +61,16 @@ class Note:
 class ScoringView:
     """What the page shows after a change: the drawing's message and a note for each control that has something wrong.
 
+    ``note`` is about credit, or anything else that belongs to no single control; ``credit`` is what is drawn, if it is.
     ``names`` are the reward functions' names as their code now defines them.
     """
 
     drawing: str
     pattern: Note | None
     slots: tuple[Note | None, ...]
-    credit: Note | None
+    note: Note | None
     names: tuple[str, ...]
+    credit: Credit | None = None
 
 
 def rescore(session: Session, form: ScoringForm, worker: RewardWorker) -> ScoringView:
@@ -80,7 +82,7 @@ def rescore(session: Session, form: ScoringForm, worker: RewardWorker) -> Scorin
         return ScoringView(
             message(empty="Press Sample & score (Ctrl+Enter) to see a group."), None, tuple(notes), None, names
         )
-    drawing = ""
+    drawing, credit = "", None
     try:
         credit = score(session.group, form, worker)
         drawing = show(session, credit, rollout_matches(session.group, StepPattern(form.regex, form.kind)))
@@ -99,7 +101,7 @@ def rescore(session: Session, form: ScoringForm, worker: RewardWorker) -> Scorin
     problem = pattern_note or credit_note or next((note for note in notes if note), None)
     if problem is not None:
         drawing = message(stale=problem.text, group=to_fallback(session.group))
-    return ScoringView(drawing, pattern_note, tuple(notes), credit_note, names)
+    return ScoringView(drawing, pattern_note, tuple(notes), credit_note, names, credit)
 
 
 def score(group: Group, form: ScoringForm, worker: RewardWorker) -> Credit:
@@ -127,7 +129,7 @@ def credit_config(form: ScoringForm) -> CreditConfig:
 
 def reward_configs(form: ScoringForm, *, off_too: bool = False) -> list[RewardConfig]:
     """The reward functions that are switched on, as a run's configuration has them."""
-    configs = []
+    configs: list[RewardConfig] = []
     for values in form.slots:
         if values.slot is None or not (values.on or off_too):
             continue
@@ -147,7 +149,7 @@ def is_builtin(values: SlotValues) -> bool:
 
 
 def function_name(values: SlotValues) -> str:
-    """The name of the reward function in the editor: the slot's own while that is defined, else the last one defined."""
+    """The name of the editor's reward function: the slot's own while that is defined, else the last one defined."""
     assert values.slot is not None
     try:
         tree = ast.parse(values.code)
@@ -182,10 +184,22 @@ def show(session: Session, credit: Credit, matches: Sequence[Sequence[tuple[int,
     group = credit.scored.group
     other = group.prompt != session.prompt
     return message(
-        show=credit_payload(credit, matches),
+        show=credit_payload(credit, matches, explain_at_most=EXPLAINED_AT_ONCE),
         about=_about(group),
         other="This group answers another prompt; Sample & score samples the one on the left." if other else "",
     )
+
+
+def explain_token(credit: Credit | None, rollout: Any, token: Any) -> dict[str, Any] | None:
+    """Why a token of the drawn credit has its advantage; None where there is no such token."""
+    if credit is None or not isinstance(rollout, int) or not isinstance(token, int):
+        return None
+    if not 0 <= rollout < len(credit.scored.group):
+        return None
+    try:
+        return why_payload(credit, rollout, token)
+    except IndexError:
+        return None
 
 
 def message(**parts: Any) -> str:

@@ -17,12 +17,14 @@ from typing import Any
 from workbench.policies.client import PolicyWorker
 from workbench.rewards import RewardWorker
 from workbench.runs import default_workspace
-from workbench.schema import Group, Prompt, RewardKind
+from workbench.schema import Credit, Group, Prompt, RewardKind
 
 SLOTS = 6
 """Reward functions that fit on the page."""
 KEPT_WORKERS = 8
 """Reward workers kept alive; the one longest unused ends first and is started again when needed."""
+KEPT_CREDITS = 64
+"""Tabs whose drawn credit is remembered."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Services:
         self._warming: threading.Thread | None = None
         self._rewards: OrderedDict[str, RewardWorker] = OrderedDict()
         self._sampling: dict[str, threading.Event] = {}
+        self._credits: OrderedDict[str, Credit] = OrderedDict()
 
     def reward_worker(self, tab: str) -> RewardWorker:
         """The reward worker of a tab."""
@@ -101,11 +104,26 @@ class Services:
         cancel.set()
         return True
 
+    def keep_credit(self, tab: str, credit: Credit | None) -> None:
+        """Remember what a tab has drawn, to explain its tokens when asked; None leaves the last one."""
+        if credit is None:
+            return
+        with self._lock:
+            self._credits[tab] = credit
+            self._credits.move_to_end(tab)
+            while len(self._credits) > KEPT_CREDITS:
+                self._credits.popitem(last=False)
+
+    def credit(self, tab: str) -> Credit | None:
+        with self._lock:
+            return self._credits.get(tab)
+
     def leave(self, tab: str) -> None:
         """A tab was closed: what it was sampling is cancelled and its worker ends."""
         self.cancel_sampling(tab)
         with self._lock:
             worker = self._rewards.pop(tab, None)
+            self._credits.pop(tab, None)
         if worker is not None:
             worker.close()
 

@@ -14,12 +14,20 @@ from typing import Any
 
 from workbench.config import RunConfig
 from workbench.errors import PatternError, RunError, WorkbenchError
-from workbench.figures.heatmap import credit_payload, to_json
+from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, to_json
 from workbench.runs import Run, list_runs, open_run, start
 from workbench.schema import Credit
 from workbench.steps import StepPattern
 from workbench.ui.handlers.sampling import SamplingForm, sampling_config
-from workbench.ui.handlers.scoring import Note, ScoringForm, is_builtin, pattern_config, reward_configs, rollout_matches
+from workbench.ui.handlers.scoring import (
+    Note,
+    ScoringForm,
+    explain_token,
+    is_builtin,
+    pattern_config,
+    reward_configs,
+    rollout_matches,
+)
 from workbench.ui.handlers.session import Session
 
 LOG_LINES = 14
@@ -120,7 +128,7 @@ def start_run(
 
 def runs_table(workspace: Path) -> list[dict[str, Any]]:
     """The newest runs, with what a list shows of each."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for run in list_runs(workspace)[:LISTED_RUNS]:
         try:
             status, config = run.status(), run.config()
@@ -145,7 +153,7 @@ def runs_table(workspace: Path) -> list[dict[str, Any]]:
 def poll(workspace: Path, name: str, cursor: int, after: int) -> dict[str, Any]:
     """What is new in a run since ``cursor`` (bytes of metrics) and ``after`` (the last step with rollouts known)."""
     try:
-        run = open_run(workspace, name)
+        run = open_run(name, workspace)
         status = run.status()
         try:
             rows, cursor = run.metrics_rows(cursor)
@@ -178,7 +186,7 @@ def poll(workspace: Path, name: str, cursor: int, after: int) -> dict[str, Any]:
 def describe(workspace: Path, name: str) -> dict[str, Any]:
     """The settings of a run in a few lines, and how it stands."""
     try:
-        config = open_run(workspace, name).config()
+        config = open_run(name, workspace).config()
     except WorkbenchError as error:
         return {"run": name, "error": str(error)}
     training, sampling = config.training, config.sampling
@@ -200,13 +208,22 @@ def describe(workspace: Path, name: str) -> dict[str, Any]:
 def rollouts(workspace: Path, name: str, step: int, group: int) -> dict[str, Any]:
     """One stored group as the heatmap takes it, with how many groups the step has."""
     try:
-        run = open_run(workspace, name)
+        run = open_run(name, workspace)
         credits = _credits(run, step)
         group = min(max(group, 0), len(credits) - 1)
         credit = credits[group]
         return {"step": step, "group": group, "groups": len(credits), "drawing": to_json(_drawn(run, credit))}
     except WorkbenchError as error:
         return {"step": step, "group": group, "error": str(error)}
+
+
+def why(workspace: Path, name: str, step: int, group: int, rollout: int, token: int) -> dict[str, Any] | None:
+    """Why a token of a stored group has its advantage; None where there is no such token or group."""
+    try:
+        credits = _credits(open_run(name, workspace), step)
+    except WorkbenchError:
+        return None
+    return explain_token(credits[group], rollout, token) if 0 <= group < len(credits) else None
 
 
 @lru_cache(maxsize=32)
@@ -221,13 +238,13 @@ def _drawn(run: Run, credit: Credit) -> Mapping[str, Any]:
         matches = rollout_matches(credit.scored.group, StepPattern(pattern.regex, pattern.kind))
     except PatternError:
         matches = None
-    return credit_payload(credit, matches)
+    return credit_payload(credit, matches, explain_at_most=EXPLAINED_AT_ONCE)
 
 
 def stop(workspace: Path, name: str) -> dict[str, Any]:
     """Stop a run; says so when it is over already."""
     try:
-        status = open_run(workspace, name).stop()
+        status = open_run(name, workspace).stop()
     except RunError as error:
         return {"message": str(error), "level": "info"}
     except WorkbenchError as error:

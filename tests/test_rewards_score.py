@@ -1,0 +1,175 @@
+"""Scoring groups and batches: weights, unscored steps, spans with their end-of-sequence token, chat prompts, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from workbench.config import PatternConfig, RewardConfig
+from workbench.errors import PatternTooSlow, RewardCodeError, RewardError
+from workbench.rewards import Reward, load_reward, score_completions, score_group
+from workbench.schema import Group, Rollout, Step
+from workbench.steps import StepPattern
+
+PATTERN = StepPattern("S")
+
+
+def rollout(*texts: str, finished: bool = True) -> Rollout:
+    return Rollout(tuple(range(len(texts))), texts, finished)
+
+
+def lengths(prompt: Any, step: str, **columns: Any) -> float:
+    return float(len(step))
+
+
+def only_long(prompt: Any, step: str, **columns: Any) -> float | None:
+    return 10.0 if len(step) > 2 else None
+
+
+def never(prompt: Any, step: str, **columns: Any) -> None:
+    return None
+
+
+def shouting(prompts: Any, completions: Any, answer: Any, **columns: Any) -> list[float | None]:
+    return [None if right is None else float(right in text) for text, right in zip(completions, answer, strict=True)]
+
+
+GROUP = Group(
+    prompt="p",
+    rollouts=(rollout("S1", "S22", "<eos>"), rollout("no", "thing", "<eos>"), rollout("-", "S3", finished=False)),
+    columns={"answer": "22"},
+)
+
+
+def test_scores_are_weighted_and_summed_where_there_are_any() -> None:
+    rewards = [Reward("lengths", "step", lengths, 0.5), Reward("only_long", "step", only_long, 2.0)]
+    scored = score_group(GROUP, PATTERN, rewards)
+    # Steps "S1" and "S22", then "nothing" whole (8 letters, no match), then "S3".
+    assert [one.scores["lengths"] for one in scored.scored] == [(2.0, 3.0), (7.0,), (2.0,)]
+    assert [one.scores["only_long"] for one in scored.scored] == [(None, 10.0), (10.0,), (None,)]
+    # 0.5 * 2; 0.5 * 3 + 2 * 10; 0.5 * 7 + 2 * 10; 0.5 * 2.
+    assert scored.step_rewards == [[1.0, 21.5], [23.5], [1.0]]
+    assert scored.outcomes is None
+    assert [(one.name, one.kind, one.weight) for one in scored.rewards] == [
+        ("lengths", "step", 0.5),
+        ("only_long", "step", 2.0),
+    ]
+
+
+def test_unscored_is_none_and_never_zero() -> None:
+    scored = score_group(GROUP, PATTERN, [never, shouting])
+    assert scored.step_rewards == [[None, None], [None], [None]]
+    assert scored.outcomes == [1.0, 0.0, 0.0]
+    assert score_group(GROUP, PATTERN, []).step_rewards == [[None, None], [None], [None]]
+
+
+def test_the_end_of_sequence_belongs_to_the_last_step_and_truncation_adds_nothing() -> None:
+    scored = score_group(GROUP, PATTERN, [lengths])
+    assert [one.spans for one in scored.scored] == [((0, 0), (1, 2)), ((0, 2),), ((1, 1),)]
+    assert scored.step_ends == [[0, 2], [2], [1]]
+    assert [one.matched for one in scored.scored] == [True, False, True]
+    assert scored.scored[1].steps == (Step(0, 7, matched=False),)
+
+
+def test_an_end_of_sequence_alone_is_one_empty_step() -> None:
+    scored = score_group(Group("p", (rollout("<eos>"),)), PATTERN, [lengths])
+    assert scored.scored[0].steps == (Step(0, 0, matched=False),)
+    assert scored.scored[0].spans == ((0, 0),)
+    assert scored.step_rewards == [[0.0]]
+
+
+def test_the_last_step_reaches_the_end_of_sequence_over_text_outside_every_step() -> None:
+    scored = score_group(Group("p", (rollout("<a>", "tail", "<eos>"),)), StepPattern("<a>", "is"), [lengths])
+    assert scored.scored[0].spans == ((0, 2),)
+
+
+def test_a_batch_of_several_prompts_gives_each_row_its_own_columns() -> None:
+    calls = []
+
+    def judge(prompts: Any, completions: Any, steps: Any, answer: Any, extra: Any, **columns: Any) -> Any:
+        calls.append(len(prompts))
+        assert extra == [None, 3]
+        return [[float(text == right) for text in texts] for texts, right in zip(steps, answer, strict=True)]
+
+    scored = score_completions(
+        ["p", "q"],
+        [rollout("S1", "S2"), rollout("S2", finished=False)],
+        [{"answer": "S1"}, {"answer": "S2", "extra": 3}],
+        PATTERN,
+        [load_reward(judge)],
+    )
+    assert [one.rewards for one in scored] == [(1.0,), (1.0,)]
+    assert calls == [2]
+    assert score_completions([], [], [], PATTERN, [load_reward(shouting)]) == []
+
+
+def test_a_chat_prompt_makes_completions_chat_as_in_trl() -> None:
+    def last_words(prompts: Any, completions: Any, **columns: Any) -> list[float]:
+        assert prompts == [[{"role": "user", "content": "hi"}]]
+        assert completions == [[{"role": "assistant", "content": "S1"}]]
+        return [1.0]
+
+    group = Group([{"role": "user", "content": "hi"}], (rollout("S1", "<eos>"),))
+    assert score_group(group, PATTERN, [last_words]).outcomes == [1.0]
+
+
+def test_one_reward_cannot_change_what_the_next_one_sees() -> None:
+    def vandal(prompts: Any, completions: Any, **columns: Any) -> list[float]:
+        completions.clear()
+        return [0.0, 0.0, 0.0]
+
+    scored = score_group(GROUP, PATTERN, [vandal, shouting])
+    assert scored.outcomes == [1.0, 0.0, 0.0]
+
+
+def test_columns_named_like_arguments_are_not_passed() -> None:
+    columns = {"step": "mine", "completion": "mine", "prompt": "mine", "level": 3}
+
+    def seen(prompt: Any, step: str, **columns: Any) -> float:
+        assert (prompt, step, columns) == ("p", "S1", {"level": 3})
+        return 1.0
+
+    assert score_group(Group("p", (rollout("S1", "<eos>"),), columns), PATTERN, [seen]).step_rewards == [[1.0]]
+
+
+def test_a_configurations_pattern_and_rewards_are_taken_as_they_are() -> None:
+    scored = score_group(
+        Group(
+            "p",
+            (rollout("Step 1: 7 + 5 = 12\n", "Answer: 12"),),
+            {"start": 7, "operations": [["+", 5]], "answer": "12"},
+        ),
+        PatternConfig(),
+        [RewardConfig(name="step_correctness"), RewardConfig(name="answer_correctness", kind="outcome", weight=3)],
+    )
+    # The rollout is finished, so its last token "Answer: 12" is taken for the end of sequence and is no text.
+    assert scored.step_rewards == [[1.0]]
+    assert scored.outcomes == [0.0]
+
+
+def test_code_runs_in_the_worker_and_its_prints_are_kept() -> None:
+    code = "def reward(prompts, completions, answer, **columns):\n    print('hello')\n    return [1, None, 2]"
+    scored = score_group(GROUP, PATTERN, [RewardConfig(name="mine", kind="outcome", code=code)])
+    assert scored.outcomes == [1.0, None, 2.0]
+    assert scored.rewards[0].printed == "hello\n"
+
+
+def test_errors_name_rollout_and_step() -> None:
+    def picky(prompt: Any, step: str, **columns: Any) -> float:
+        if step == "S22":
+            raise ValueError("not this one")
+        return 1.0
+
+    with pytest.raises(RewardError, match=r"rollout 1, step 2 \('S22'\)") as caught:
+        score_group(GROUP, PATTERN, [picky])
+    assert (caught.value.rollout, caught.value.step) == (0, 1)
+    slow = Group("p", (rollout("a", "<eos>"), rollout("a" * 50 + "b", "<eos>")))
+    with pytest.raises(PatternTooSlow, match="on sample 2") as too_slow:
+        score_group(slow, StepPattern("(a|aa)+$"), [lengths])
+    assert too_slow.value.sample == 1
+
+
+def test_two_rewards_of_one_name_are_refused() -> None:
+    with pytest.raises(RewardCodeError, match="two rewards are named 'lengths'"):
+        score_group(GROUP, PATTERN, [lengths, lengths])

@@ -1,0 +1,398 @@
+"""Users' reward code: what loads, what is refused, and that whatever it does the worker is there for the next call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from workbench.config import RewardConfig
+from workbench.errors import RewardCodeError, RewardError, RewardTimeout, RewardValueError
+from workbench.rewards import BUILTINS, Reward, RewardWorker, load_reward
+from workbench.rewards.protocol import Batch
+
+HEAD = "def reward(prompt, step, **columns):\n"
+BATCH = Batch(["p", "q"], ["ab", "c"], {"answer": ["1", "2"]}, [["a", "b"], ["c"]], [[5, 6], [7]])
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[RewardWorker]:
+    with RewardWorker(deadline=60) as worker:
+        yield worker
+
+
+def load(worker: RewardWorker, code: str, kind: Any = "step", name: str = "mine") -> Reward:
+    return load_reward(RewardConfig(name=name, kind=kind, code=code, weight=0.5), worker)
+
+
+def steps(worker: RewardWorker, code: str, batch: Batch = BATCH) -> list[list[float | None]]:
+    return load(worker, code).score_steps(batch)[0]
+
+
+# --- what runs ----------------------------------------------------------------------------------------------------
+
+
+def test_a_step_function_is_called_for_each_step_with_its_rows_columns(worker: RewardWorker) -> None:
+    code = HEAD + "    return None if step == 'b' else float(columns['answer']) + len(prompt)"
+    assert steps(worker, code) == [[2.0, None], [3.0]]
+
+
+def test_a_batched_function_is_called_once_with_all(worker: RewardWorker) -> None:
+    code = (
+        "def f(prompts, completions, steps, answer, **columns):\n"
+        "    return [[len(text)] * len(texts) for text, texts in zip(completions, steps)]"
+    )
+    reward = load(worker, code)
+    assert reward.batched
+    assert reward.score_steps(BATCH)[0] == [[2.0, 2.0], [1.0]]
+
+
+def test_an_outcome_function_gets_ids_when_it_names_them(worker: RewardWorker) -> None:
+    code = "def f(prompts, completions, completion_ids, **kwargs):\n    return [sum(ids) for ids in completion_ids]"
+    assert load(worker, code, "outcome").score_outcome(BATCH)[0] == [11.0, 7.0]
+
+
+def test_code_is_a_module_of_its_own(worker: RewardWorker) -> None:
+    code = (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nimport math\n"
+        "@dataclass\nclass Scale:\n    by: float\n\ndef _helper(x): return Scale(2.0).by * x\n"
+        "def score(prompt, step, **columns) -> float:\n    return _helper(math.floor(1.5))\n"
+        "if __name__ == '__main__': raise SystemExit\n"
+    )
+    assert steps(worker, code) == [[2.0, 2.0], [2.0]]
+
+
+@pytest.mark.parametrize(
+    ("code", "value"),
+    [
+        ("def mine(prompt, step, **c): return 1\ndef reward(prompt, step, **c): return 2", 1.0),
+        ("def other(prompt, step, **c): return 1\ndef reward(prompt, step, **c): return 2", 2.0),
+        ("from math import floor\ndef other(prompt, step, **c): return floor(3.5)", 3.0),
+        ("def _hidden(): pass\ndef other(prompt, step, **c): return 4", 4.0),
+        ("import functools\n@functools.cache\ndef mine(prompt, step, **c): return 5", 5.0),
+    ],
+)
+def test_which_function_is_taken(worker: RewardWorker, code: str, value: float) -> None:
+    assert steps(worker, code) == [[value, value], [value]]
+
+
+@pytest.mark.parametrize(
+    ("value", "score"),
+    [
+        ("True", 1.0),
+        ("3", 3.0),
+        ("-1e6", -1e6),
+        ("__import__('numpy').float32(0.5)", 0.5),
+        ("__import__('numpy').int64(7)", 7.0),
+        ("__import__('numpy').array(0.25)", 0.25),
+        ("__import__('numpy').bool_(True)", 1.0),
+        ("None", None),
+    ],
+)
+def test_what_counts_as_a_score(worker: RewardWorker, value: str, score: float | None) -> None:
+    assert steps(worker, HEAD + f"    return {value}") == [[score, score], [score]]
+
+
+def test_an_array_of_scores_is_a_list_of_them(worker: RewardWorker) -> None:
+    code = "import numpy as np\ndef f(prompts, completions, **kwargs):\n    return np.arange(2) / 2"
+    assert load(worker, code, "outcome").score_outcome(BATCH)[0] == [0.0, 0.5]
+
+
+def test_a_builtins_source_gives_the_same_scores_in_the_worker(worker: RewardWorker) -> None:
+    lines = ["Step 1: 7 + 5 = 12\n", "Answer: 13"]
+    batch = Batch(["p"], ["".join(lines)], {"start": [7], "operations": [[["+", 5]]], "answer": ["12"]}, [lines])
+    ours = load_reward("step_correctness")
+    theirs = load(worker, BUILTINS["step_correctness"].source, name="step_correctness")
+    assert theirs.score_steps(batch)[0] == ours.score_steps(batch)[0] == [[1.0, 0.0]]
+
+
+def test_odd_text_reaches_the_code_unchanged(worker: RewardWorker) -> None:
+    text = "\x00\ud800\u2028</script>🙂"
+    batch = Batch(["p"], [text], {}, [[text]])
+    assert steps(worker, HEAD + f"    return step == {text!a}", batch) == [[1.0]]
+
+
+def test_a_configurations_reward_keeps_name_weight_code_and_signature(worker: RewardWorker) -> None:
+    code = "def reward(prompt, step, scale=2, **columns): return scale"
+    reward = load(worker, code)
+    assert (reward.name, reward.kind, reward.weight, reward.code) == ("mine", "step", 0.5, code)
+    assert not reward.batched
+    signature = inspect.signature(reward.function)
+    assert list(signature.parameters) == ["prompt", "step", "scale", "columns"]
+    assert signature.parameters["scale"].default is not inspect.Parameter.empty
+    assert reward.function("p", step="s") == 2.0
+    assert reward.function(prompt="p", step="s", scale=3) == 3.0
+
+
+def test_the_function_is_called_as_trl_calls_it(worker: RewardWorker) -> None:
+    code = "def f(prompts, completions, answer, **kwargs):\n    return [float(a) + len(kwargs) for a in answer]"
+    reward = load(worker, code, "outcome")
+    for function in (reward.function, reward.outcome_function):
+        given = function(
+            prompts=["p", "q"],
+            completions=["a", "b"],
+            completion_ids=[[1], [2]],
+            answer=["1", "2"],
+            trainer_state=object(),
+            log_extra=print,
+            log_metric=print,
+        )
+        # What is not JSON stays behind, so that kwargs is empty.
+        assert given == [1.0, 2.0]
+        assert function.__name__ == "mine"
+
+
+def test_a_batched_function_can_be_called_by_hand(worker: RewardWorker) -> None:
+    reward = load(worker, "def f(prompts, completions, steps, **kwargs):\n    return [[1] * len(s) for s in steps]")
+    assert reward.function(["p"], ["ab"], steps=[["a", "b"]]) == [[1.0, 1.0]]
+
+
+def test_prints_come_back_bounded(worker: RewardWorker) -> None:
+    reward = load(worker, HEAD + "    print('saw', step)\n    return 1")
+    assert reward.score_steps(BATCH)[1] == "saw a\nsaw b\nsaw c\n"
+    flood = load(worker, HEAD + "    print('x' * 10_000_000)\n    return 1")
+    printed = flood.score_steps(BATCH)[1]
+    # Three lines of 10,000,001 bytes, of which 65,536 are kept.
+    assert "… 29934467 bytes left out …" in printed
+    assert len(printed) < 66_000
+
+
+def test_reading_the_keyboard_finds_nothing(worker: RewardWorker) -> None:
+    with pytest.raises(RewardError, match="EOFError"):
+        steps(worker, HEAD + "    return input()")
+
+
+# --- code that is refused -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "message"),
+    [
+        ("def reward(:", 1, "does not compile: invalid syntax at line 1: def reward"),
+        ("x = 1\n\ndef f(a, **k)\n    pass", 3, "expected ':' at line 3"),
+        ("\0", None, "null bytes"),
+        ("import os\nimport no_such_module\n" + HEAD + "    return 1", 2, "ModuleNotFoundError at line 2"),
+        ("raise SystemExit(1)", 1, "SystemExit at line 1"),
+        ("x = 1", None, r"define a function named 'mine' \(or 'reward'\); the code defines no function"),
+        ("def a(**k): pass\ndef b(**k): pass", None, "define a function named 'mine'.*; the code defines a, b"),
+        ("class mine:\n    pass", None, "define a function named 'mine'"),
+        (
+            "async def reward(prompt, step, **columns): return 1",
+            None,
+            r"'async def mine\(prompt, step, \*\*columns\)'; write 'def mine\(prompt, step, \*\*columns\)'",
+        ),
+        ("def reward(prompt, step): return 1", None, r"'mine\(prompt, step\)' and cannot take the data's columns"),
+        ("def reward(prompt, step, **columns): yield 1", None, "yields"),
+    ],
+)
+def test_code_without_a_usable_function_is_refused(
+    worker: RewardWorker, code: str, line: int | None, message: str
+) -> None:
+    with pytest.raises(RewardCodeError, match=message) as caught:
+        load(worker, code)
+    assert caught.value.line == line
+    assert caught.value.reward == "mine"
+
+
+def test_a_kind_that_the_signature_contradicts_is_refused_with_both(worker: RewardWorker) -> None:
+    with pytest.raises(RewardCodeError, match=r"set as a step reward but its signature, mine\(completions, \*\*k\)"):
+        load(worker, "def reward(completions, **k): return []")
+    with pytest.raises(RewardCodeError, match=r"or write 'mine\(prompts, completions, \*\*columns\)'"):
+        load(worker, HEAD + "    return 1", "outcome")
+    with pytest.raises(RewardCodeError, match="'tag_format' is set as a step reward"):
+        load_reward(RewardConfig(name="tag_format", kind="step"))
+
+
+def test_a_name_that_is_not_built_in_is_refused_with_the_choices() -> None:
+    with pytest.raises(RewardCodeError, match="no built-in reward is named 'nope'; choose one of step_correctness"):
+        load_reward("nope")
+    with pytest.raises(RewardCodeError, match="3 is no reward"):
+        load_reward(3)  # type: ignore[arg-type]
+
+
+# --- code that fails ----------------------------------------------------------------------------------------------
+
+
+def test_what_it_raises_is_told_with_line_rollout_step_and_text(worker: RewardWorker) -> None:
+    code = HEAD + "    if step == 'c':\n        raise ValueError('no c')\n    return 1"
+    with pytest.raises(
+        RewardError, match=r"'mine' raised ValueError for rollout 2, step 1 \('c'\) at line 3: no c"
+    ) as e:
+        steps(worker, code)
+    assert (e.value.line, e.value.rollout, e.value.step) == (3, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return step.nothing", "AttributeError"),
+        ("raise SystemExit(2)", "SystemExit.*: 2"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("return reward(prompt, step)", "RecursionError"),
+        ("return {}['key']", "KeyError"),
+        ("class E(Exception):\n        def __str__(self): return 1 / 0\n    raise E", "cannot be shown"),
+    ],
+)
+def test_every_exception_is_told_and_the_worker_goes_on(worker: RewardWorker, body: str, message: str) -> None:
+    with pytest.raises(RewardError, match=message) as caught:
+        steps(worker, HEAD + "    " + body)
+    assert caught.value.line is not None
+    assert steps(worker, HEAD + "    return 1") == [[1.0, 1.0], [1.0]]
+
+
+def test_a_batched_functions_exception_names_the_line(worker: RewardWorker) -> None:
+    with pytest.raises(RewardError, match="ZeroDivisionError at line 2") as caught:
+        load(worker, "def f(prompts, completions, **k):\n    return 1 / 0", "outcome").score_outcome(BATCH)
+    assert (caught.value.line, caught.value.rollout) == (2, None)
+
+
+def test_a_column_that_could_not_be_passed_is_named_when_it_is_missed(worker: RewardWorker) -> None:
+    batch = Batch(["p"], ["a"], {"image": [object()], "other": [object()]}, [["a"]])
+    with pytest.raises(RewardError, match=r"'image' \(not passed to it, as it is not JSON: image\)"):
+        steps(worker, "def f(prompt, step, image, **k): return 1", batch)
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("while True:\n        pass", (3, 4)),
+        ("while True:\n        try:\n            while True: pass\n        except BaseException: pass", (5,)),
+        ("import threading\n    threading.Event().wait()", (4,)),
+    ],
+)
+def test_a_hang_is_ended_at_the_deadline_and_its_line_named(
+    worker: RewardWorker, body: str, line: tuple[int, ...]
+) -> None:
+    reward = load(worker, HEAD + "    print('begun')\n    " + body)
+    worker.deadline = 1.0
+    try:
+        with pytest.raises(RewardTimeout, match=r"ran over its deadline of 1 s at line \d and was stopped") as caught:
+            reward.score_steps(BATCH)
+    finally:
+        worker.deadline = 60
+    assert caught.value.line in line
+    assert worker.output == "begun\n"
+    assert steps(worker, HEAD + "    return 1") == [[1.0, 1.0], [1.0]]
+
+
+def test_code_that_hangs_while_loading_is_ended(worker: RewardWorker) -> None:
+    with RewardWorker(deadline=1.0) as impatient:
+        with pytest.raises(RewardTimeout, match="at line 1"):
+            load(impatient, "while True: pass")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("import os\n    os._exit(3)", "'mine': worker exited 3$"),
+        ("import ctypes\n    ctypes.string_at(0)", r"at line 3: worker died of signal 11 \(SIGSEGV\)"),
+        ("import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)", "signal 9 .SIGKILL.; the system may be out of"),
+    ],
+)
+def test_a_worker_that_dies_is_told_and_replaced(worker: RewardWorker, body: str, message: str) -> None:
+    with pytest.raises(RewardError, match=message):
+        steps(worker, HEAD + "    " + body)
+    assert steps(worker, HEAD + "    return 1") == [[1.0, 1.0], [1.0]]
+
+
+# --- values that are refused --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("{'score': 1}", r"the dict \{'score': 1\}"),
+        ("'1.0'", "the str '1.0'"),
+        ("[1.0]", r"the list \[1.0\]"),
+        ("float('inf')", "inf"),
+        ("-float('inf')", "-inf"),
+        ("float('nan')", "nan"),
+        ("1e30", r"1e\+30"),
+        ("1000001", "1000001"),
+        ("10**400", "an integer of 1,329 bits"),
+        ("10**5000", "an integer of 16,610 bits"),
+        ("1j", "the complex 1j"),
+        ("__import__('numpy').ones(2)", r"the ndarray array\(\[1., 1.\]\)"),
+        ("'x' * 10**6", "the str 'xxx.*…"),
+    ],
+)
+def test_a_value_that_is_no_score_is_shown_with_its_rollout_and_step(
+    worker: RewardWorker, value: str, shown: str
+) -> None:
+    code = HEAD + f"    return {value} if step == 'b' else 1"
+    with pytest.raises(
+        RewardValueError, match=rf"'mine' gave {shown} for rollout 1, step 2 \('b'\); give a finite"
+    ) as e:
+        steps(worker, code)
+    assert (e.value.reward, e.value.rollout, e.value.step) == ("mine", 0, 1)
+    assert len(str(e.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("[1]", "returned 1 scores for 2 completions; return one for each"),
+        ("{'a': 1, 'b': 2}", "returned the dict .*; return a list with one score for each of the 2 completions"),
+        ("1.0", "returned 1.0; return a list"),
+        ("None", "returned None; return a list"),
+        ("[1, [2]]", r"gave the list \[2\] for rollout 2; give a finite number"),
+        ("[1, float('inf')]", "gave inf for rollout 2"),
+    ],
+)
+def test_an_outcome_function_must_give_one_score_a_completion(worker: RewardWorker, value: str, message: str) -> None:
+    with pytest.raises(RewardValueError, match=message):
+        load(worker, f"def f(prompts, completions, **k): return {value}", "outcome").score_outcome(BATCH)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("{'a': 1}", "returned the dict .* for 2 completions; return a list for each"),
+        ("[[1, 2]]", "returned 1 lists for 2 completions"),
+        ("[[1], [2]]", "gave 1 scores for rollout 1, which has 2 steps"),
+        ("[1, 2]", "gave 1 for rollout 1, which has 2 steps; give a list"),
+        ("[[1, 2], ['3']]", r"gave the str '3' for rollout 2, step 1 \('c'\)"),
+        ("[[1, 2], None]", "gave None for rollout 2, which has 1 steps"),
+    ],
+)
+def test_a_batched_function_must_give_one_score_a_step(worker: RewardWorker, value: str, message: str) -> None:
+    with pytest.raises(RewardValueError, match=message):
+        steps(worker, f"def f(prompts, completions, steps, **k): return {value}")
+
+
+def test_a_function_of_this_process_is_held_to_the_same() -> None:
+    def bad(prompt: str, step: str, **columns: Any) -> Any:
+        return {"score": 1}
+
+    with pytest.raises(RewardValueError, match="'bad' gave the dict"):
+        load_reward(bad).score_steps(BATCH)
+
+    def no_columns(prompt: str, step: str) -> float:
+        return 1.0
+
+    with pytest.raises(RewardCodeError, match="cannot take the data's columns"):
+        load_reward(no_columns)
+
+    class Scorer:
+        def __call__(self, prompts: Any, completions: Any, **columns: Any) -> list[float]:
+            raise RuntimeError("broken")
+
+    reward = load_reward(Scorer())
+    assert (reward.name, reward.kind) == ("Scorer", "outcome")
+    with pytest.raises(RewardError, match=r"'Scorer' raised RuntimeError at line \d+: broken"):
+        reward.score_outcome(BATCH)
+
+
+def test_an_interrupt_in_this_process_is_no_reward_error() -> None:
+    def interrupted(prompt: str, step: str, **columns: Any) -> float:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load_reward(interrupted).score_steps(BATCH)
+
+
+def test_a_step_reward_is_no_outcome_function_for_trl() -> None:
+    with pytest.raises(RewardCodeError, match="'step_correctness' scores steps"):
+        _ = load_reward("step_correctness").outcome_function

@@ -1,0 +1,56 @@
+// The Inspect tab's right side: the group, and a line above it that says what it is or what is going on.
+//
+// The value is a message: {"show": payload, "about", "other"} draws a credit; {"stale": why, "group": payload} keeps
+// what is drawn and says that it is older than the controls; {"busy": what, "stream"} dims the old group, or shows the
+// new one growing; {"empty": what next}; {} changes nothing.
+(() => {
+  if (globalThis.WorkbenchInspect) return;
+
+  function mount(handles) {
+    const { el, follow } = globalThis.WorkbenchPage;
+    const about = el("p", { class: "about" });
+    const busy = el("p", { class: "busy", role: "status", hidden: true });
+    const stale = el("p", { class: "stale", role: "status", hidden: true });
+    const holder = el("div", { id: "heatmap" });
+    const heatmap = globalThis.WorkbenchHeatmap.mount(holder, {
+      explain: (rollout, token) => handles.server.why({ rollout, token }),
+    });
+    let shown = false;
+
+    const say = (node, text) => {
+      node.hidden = !text;
+      if (node.textContent !== (text ?? "")) node.textContent = text ?? "";
+    };
+
+    const promptLine = (payload, columns) => [el("code", {}, payload.prompt.trim()), columns ? ` ${columns}` : ""];
+
+    function update(root, message) {
+      if (!root.hasChildNodes()) root.append(busy, stale, about, holder);
+      if (!message || !Object.keys(message).length) return;
+      if (message.show) {
+        heatmap.draw(message.show);
+        about.replaceChildren(...promptLine(message.show, message.about));
+        shown = true;
+      } else if (message.stale) {
+        if (!shown) heatmap.draw(message.group);
+        else heatmap.dim(false);
+      } else if (message.stream) {
+        heatmap.stream(message.stream.texts, message.stream.finished);
+        about.replaceChildren(...promptLine(message.stream));
+        shown = false;
+      } else if (message.busy) {
+        heatmap.dim(true);
+      } else if (message.empty) {
+        about.textContent = message.empty;
+      }
+      say(busy, message.busy);
+      say(stale, message.stale ? `Drawn as before the last change: ${message.stale}` : message.other);
+      root.classList.toggle("is-stale", Boolean(message.stale));
+      root.setAttribute("aria-busy", String(Boolean(message.busy)));
+    }
+
+    follow(handles, update);
+  }
+
+  globalThis.WorkbenchInspect = { mount };
+})();

@@ -1,0 +1,164 @@
+// The page around the tabs: header, theme, notes beside controls, shortcuts.
+//
+// Each function below draws one gr.HTML element from its JSON value, through text nodes only. Gradio hands it the
+// element, its props, a way to watch them, and the server functions the element was given.
+(() => {
+  if (globalThis.WorkbenchPage) return;
+
+  const THEME = "workbench-theme";
+
+  function el(tag, attributes = {}, ...children) {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) {
+      if (value === null || value === undefined || value === false) continue;
+      if (name === "class") node.className = value;
+      else if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+      else node.setAttribute(name, value === true ? "" : value);
+    }
+    node.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+    return node;
+  }
+
+  const read = (props) => {
+    if (!props.value) return null;
+    return JSON.parse(props.value);
+  };
+
+  // Draws now and whenever the value changes.
+  function follow({ element, props, watch }, draw) {
+    const root = element.querySelector(".drawn");
+    const update = () => draw(root, read(props));
+    watch("value", update);
+    update();
+    return root;
+  }
+
+  // Calls `task` every `milliseconds()` while the element is on a page that can be seen; never two at once.
+  function whileVisible(element, task, milliseconds) {
+    let timer = 0;
+    const next = () => { timer = setTimeout(tick, milliseconds()); };
+    const tick = async () => {
+      clearTimeout(timer);
+      if (!element.isConnected) return;
+      if (!document.hidden) await task();
+      next();
+    };
+    document.addEventListener("visibilitychange", () => { if (!document.hidden) tick(); });
+    tick();
+  }
+
+  // ── notes ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  // {"text", "level", "line", "detail", "editor"}: a sentence beside a control; with `editor` and `line`, that line of
+  // the code editor is highlighted, as gr.Code has no marks of its own.
+  function note(handles) {
+    const mark = document.head.appendChild(el("style"));
+    follow(handles, (root, value) => {
+      mark.textContent = value?.editor && value.line
+        ? `#${CSS.escape(value.editor)} .cm-line:nth-child(${Number(value.line)}) { background: var(--wb-error-line); box-shadow: inset 2px 0 0 var(--wb-bad); }`
+        : "";
+      root.className = `drawn ${value ? value.level : "none"}`;
+      root.setAttribute("role", value?.level === "error" ? "alert" : "status");
+      root.replaceChildren();
+      if (!value) return;
+      root.append(el("p", {}, value.text));
+      if (value.detail) root.append(el("pre", {}, value.detail));
+    });
+  }
+
+  // [[name, value], …] as a list of terms.
+  function facts(handles) {
+    follow(handles, (root, value) => {
+      root.replaceChildren(...(value ? [el("dl", { class: "facts" }, ...value.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]))] : []));
+    });
+  }
+
+  // ── header ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+  function header(handles) {
+    const { element, server } = handles;
+    const status = el("span", { id: "policy-status", role: "status" });
+    const theme = el("button", { type: "button", id: "theme", onclick: () => setTheme(document.body.classList.contains("dark") ? "light" : "dark") });
+    const nameTheme = () => {
+      const dark = document.body.classList.contains("dark");
+      theme.textContent = dark ? "Light" : "Dark";
+      theme.setAttribute("aria-label", `Switch to the ${dark ? "light" : "dark"} theme`);
+    };
+    new MutationObserver(nameTheme).observe(document.body, { attributes: true, attributeFilter: ["class"] });
+    follow(handles, (root, value) => {
+      root.replaceChildren(el("h1", {}, value.title), el("p", { class: "loop" }, value.loop), status, theme);
+    });
+    nameTheme();
+    const columns = new MutationObserver(() => document.querySelectorAll("#controls").forEach(foldControls));
+    columns.observe(document.body, { childList: true, subtree: true });
+    document.querySelectorAll("#controls").forEach(foldControls);
+    let state = "off";
+    whileVisible(element, async () => {
+      try {
+        const policy = await server.policy_status({});
+        state = policy.state;
+        status.textContent = describe(policy);
+        status.title = policy.message;
+        status.className = policy.state;
+      } catch {
+        state = "lost";
+        status.textContent = "no connection to the workbench, trying again";
+        status.className = "failed";
+      }
+    }, () => (state === "ready" ? 5000 : 1000));
+  }
+
+  function describe(policy) {
+    const size = policy.parameters ? ` · ${(policy.parameters / 1e6).toPrecision(2)}M parameters` : "";
+    switch (policy.state) {
+      case "loading": return `loading policy, ${Math.round(policy.seconds)} s`;
+      case "sampling": return `policy ${policy.policy} sampling`;
+      case "ready": return `policy ${policy.policy}${size}${policy.device ? ` · ${policy.device}` : ""}`;
+      case "failed": return `policy ${policy.policy} failed`;
+      default: return "";
+    }
+  }
+
+  function setTheme(name) {
+    document.body.classList.toggle("dark", name === "dark");
+    try { localStorage.setItem(THEME, name); } catch { /* private windows may refuse: the choice lasts until reload */ }
+  }
+
+  try {
+    const chosen = localStorage.getItem(THEME);
+    if (chosen) document.body.classList.toggle("dark", chosen === "dark");
+  } catch { /* as above */ }
+
+  // ── shortcuts and small behaviour ────────────────────────────────────────────────────────────────────────────
+
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+    const button = document.querySelector("#sample");
+    if (!button || button.disabled || button.offsetParent === null) return;
+    event.preventDefault();
+    event.stopPropagation(); // the code editor would take it for a new line
+    button.click();
+  }, { capture: true });
+
+  // On a narrow screen the group comes first: the controls fold down to the buttons, until asked for.
+  function foldControls(column) {
+    if (column.querySelector(".unfold")) return;
+    const button = el("button", { type: "button", class: "unfold", "aria-expanded": "false" }, "Show controls");
+    button.addEventListener("click", () => {
+      const open = column.classList.toggle("open");
+      button.textContent = open ? "Hide controls" : "Show controls";
+      button.setAttribute("aria-expanded", String(open));
+    });
+    column.prepend(button);
+  }
+
+  // A reward's code is folded away until asked for; the editor itself stays, with its cursor.
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest?.(".slot-edit");
+    if (!button) return;
+    const open = button.closest(".slot").classList.toggle("open");
+    button.setAttribute("aria-expanded", String(open));
+  });
+
+  globalThis.WorkbenchPage = { el, follow, whileVisible, note, facts, header };
+})();

@@ -1,0 +1,357 @@
+// The Train tab's right side: one run, followed live.
+//
+// The page holds the cursor: it asks once a second for the metrics it has not seen and the rollouts stored since, and
+// adds them to what is drawn. Nothing is asked for while the tab cannot be seen. Which run, step and group are shown
+// is kept in the page's address, so that a reload or a link shows the same.
+(() => {
+  if (globalThis.WorkbenchTrain) return;
+
+  const TICK = 1000;
+  const LIST_EVERY = 5; // ticks between two looks at the list of runs
+  const ADVICE = {
+    crashed: "The process ended without saying why; the last lines of its log are below.",
+    failed: "The last lines of its log are below.",
+  };
+
+  function mount(handles) {
+    const { el, follow, whileVisible } = globalThis.WorkbenchPage;
+    const { element, server } = handles;
+
+    // What is shown. `run` is a name; `cursor` and `after` are how far metrics and rollouts have been read.
+    const view = { run: null, cursor: 0, after: -1, steps: [], step: null, group: 0, groups: 1, follow: true, final: false, number: -1 };
+    let runs = [];
+    let ticks = 0;
+    let curves = null;
+    let loading = null;
+    let generation = 0; // answers to what was asked about another run are dropped
+
+    const picker = el("select", { id: "run-picker", "aria-label": "Run", onchange: () => open(picker.value) });
+    const badge = el("span", { id: "run-state", class: "badge", role: "status" });
+    const progress = el("span", { class: "progress-text" });
+    const bar = el("div", { class: "progress", role: "progressbar", "aria-label": "Training progress", "aria-valuemin": 0 }, el("div", {}));
+    const stop = el("button", { type: "button", id: "stop", onclick: stopRun }, "Stop");
+    const said = el("p", { id: "run-message", role: "status" });
+    const reason = el("p", { id: "run-reason", role: "alert", hidden: true });
+    const settings = el("dl", { class: "facts" });
+    const chartsRoot = el("div", { id: "curves" });
+    const empty = el("p", { class: "empty" });
+    const point = el("span", { class: "muted" });
+    const slider = el("input", { type: "range", id: "step-slider", min: 0, max: 0, value: 0, "aria-label": "Training step", oninput: () => pickStep(Number(slider.value)) });
+    const stepText = el("output", { for: "step-slider", id: "step-shown" });
+    const following = el("input", { type: "checkbox", id: "follow-latest", checked: true, onchange: () => { view.follow = following.checked; if (view.follow) latest(); } });
+    const previous = el("button", { type: "button", "aria-label": "Previous group", onclick: () => pickGroup(view.group - 1) }, "‹");
+    const next = el("button", { type: "button", "aria-label": "Next group", onclick: () => pickGroup(view.group + 1) }, "›");
+    const groupText = el("span", { id: "group-shown" });
+    const promptLine = el("p", { class: "about" });
+    const rolloutsMessage = el("p", { class: "muted", role: "status" });
+    const holder = el("div", { id: "run-heatmap" });
+    const log = el("pre", { id: "run-log", tabindex: 0, "aria-label": "Log" });
+    const table = el("tbody", {});
+    const heatmap = globalThis.WorkbenchHeatmap.mount(holder, {
+      onPin: (pinned) => { if (pinned) stopFollowing(); },
+      explain: (rollout, token) => server.why({ run: view.run, step: view.drawn, group: view.group, rollout, token }),
+    });
+
+    const waiting = el("p", { class: "waiting-note" }, "Curves and rollouts appear with the first step.");
+    const section = el("section", { class: "rollouts", "aria-label": "Rollouts", hidden: true });
+    const settingsBox = el("details", { class: "settings" }, el("summary", {}, "Settings"), settings);
+    const logBox = el("details", { class: "log", open: true }, el("summary", {}, "Log"), log);
+    const live = el("div", { class: "live", hidden: true },
+      el("header", { class: "run-head" }, el("label", {}, "Run ", picker), badge, progress, stop),
+      bar, reason, said,
+      settingsBox,
+      el("section", { "aria-label": "Curves" }, chartsRoot),
+      waiting, section, logBox);
+    section.append(
+        el("div", { class: "rollout-head" }, el("h2", {}, "Rollouts"),
+          el("label", { class: "step-field" }, "step ", slider, stepText),
+          el("label", { class: "follow" }, following, " follow latest"),
+          el("span", { class: "group-field" }, previous, groupText, next), point),
+        promptLine, rolloutsMessage, holder);
+    const list = el("details", { class: "runs", hidden: true }, el("summary", {}, "All runs"),
+      el("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": "Runs" }, el("table", {},
+        el("thead", {}, el("tr", {}, ...["run", "state", "step", "task", "credit", "started"].map((name) => el("th", { scope: "col" }, name)))), table)));
+
+    const isVisible = () => element.isConnected && element.offsetParent !== null;
+
+    // ── address ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    function writeAddress() {
+      const url = new URL(location.href);
+      const shown = isVisible() && view.run;
+      const wanted = { run: view.run, step: view.follow ? null : view.step, group: view.group ? view.group + 1 : null };
+      for (const [name, value] of Object.entries(wanted)) {
+        if (shown && value !== null) url.searchParams.set(name, value);
+        else url.searchParams.delete(name);
+      }
+      if (url.href !== location.href) history.replaceState(history.state, "", url);
+    }
+
+    function readAddress() {
+      const parameters = new URL(location.href).searchParams;
+      const step = parameters.get("step");
+      const group = Number(parameters.get("group"));
+      return { run: parameters.get("run"), step: step === null || step === "" ? null : Number(step), group: group > 0 ? group - 1 : 0 };
+    }
+
+    // ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async function listRuns() {
+      runs = await server.runs({});
+      list.hidden = !runs.length;
+      if (document.activeElement !== picker) drawPicker();
+      table.replaceChildren(...runs.map((run) => el("tr", { class: run.name === view.run ? "current" : null },
+        el("th", { scope: "row" }, el("button", { type: "button", class: "link", onclick: () => open(run.name) }, run.name)),
+        el("td", {}, el("span", { class: `badge ${run.state}`, title: run.reason }, run.state)),
+        el("td", {}, run.total ? `${run.step} of ${run.total}` : "–"), el("td", {}, run.task ?? "–"), el("td", {}, run.scheme ?? "–"),
+        el("td", {}, run.created ? new Date(run.created * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "short" }) : "–"))));
+    }
+
+    function drawPicker() {
+      const names = runs.map((run) => run.name);
+      if (view.run && !names.includes(view.run)) names.unshift(view.run);
+      const states = Object.fromEntries(runs.map((run) => [run.name, run.state]));
+      picker.replaceChildren(...names.map((name) => el("option", { value: name, selected: name === view.run }, states[name] ? `${name} · ${states[name]}` : name)));
+    }
+
+    function open(name, step = null, group = 0) {
+      generation++;
+      Object.assign(view, { run: name, cursor: 0, after: -1, steps: [], step, group, groups: 1, follow: step === null, final: false, drawn: null });
+      following.checked = view.follow;
+      curves?.reset();
+      heatmap.unpin();
+      heatmap.draw({ rollouts: [], prompt: "" });
+      promptLine.textContent = "";
+      stepText.textContent = groupText.textContent = "";
+      say(said, "");
+      say(reason, "");
+      log.textContent = "";
+      settings.replaceChildren();
+      live.hidden = !name;
+      empty.hidden = Boolean(name);
+      rolloutsMessage.textContent = "";
+      section.hidden = true;
+      waiting.hidden = false;
+      drawPicker();
+      writeAddress();
+      if (!name) return;
+      describe(generation);
+      poll();
+    }
+
+    async function describe(asked) {
+      const told = await server.describe({ run: view.run });
+      if (asked !== generation || told.error) return;
+      settings.replaceChildren(...told.settings.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+    }
+
+    const say = (node, text) => {
+      node.hidden = !text;
+      if (node.textContent !== (text ?? "")) node.textContent = text ?? "";
+    };
+
+    // ── one tick ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async function tick() {
+      writeAddress();
+      if (!isVisible()) return;
+      try {
+        if (ticks++ % LIST_EVERY === 0) {
+          await listRuns();
+          if (!view.run && runs.length) open(runs[0].name);
+        }
+        if (view.run && !(view.final && view.cursor)) await poll();
+      } catch {
+        badge.textContent = "no connection";
+        badge.className = "badge lost";
+        progress.textContent = "trying again; what is drawn stays";
+      }
+    }
+
+    async function poll() {
+      const asked = generation;
+      if (loading === asked) return;
+      loading = asked;
+      try {
+        const news = await server.poll({ run: view.run, cursor: view.cursor, after: view.after });
+        if (asked === generation) take(news);
+      } finally {
+        if (loading === asked) loading = null;
+      }
+    }
+
+    function take(news) {
+      if (news.error) {
+        badge.textContent = "unknown";
+        badge.className = "badge failed";
+        progress.textContent = "";
+        stop.hidden = waiting.hidden = logBox.hidden = settingsBox.hidden = true;
+        view.final = true;
+        view.cursor = view.cursor || 1; // nothing more to ask
+        say(reason, news.error);
+        return;
+      }
+      if (news.restarted) curves.reset();
+      curves.add(news.rows);
+      view.cursor = news.cursor;
+      view.final = news.final;
+      showState(news);
+      log.textContent = news.log.join("\n");
+      if (news.steps.length) {
+        view.steps.push(...news.steps);
+        view.after = view.steps[view.steps.length - 1];
+        slider.max = view.steps.length - 1;
+        if (view.follow) latest();
+        else if (view.drawn === null && view.step !== null) pickStep(nearest(view.step), false);
+        else slider.value = Math.max(0, view.steps.indexOf(view.step));
+      }
+      // A final run is asked once more only if something was still missing.
+      if (view.final && !view.cursor) view.cursor = 1;
+    }
+
+    function showState(news) {
+      // A run whose process is there but has not spoken yet is importing what it trains with.
+      const starting = news.state === "starting" || (news.state === "queued" && news.started);
+      const state = news.stopping ? "stopping" : starting ? "starting" : news.state;
+      badge.textContent = state;
+      badge.className = `badge ${state}`;
+      section.hidden = !view.steps.length && !news.steps.length;
+      waiting.hidden = news.final || Boolean(news.cursor && !section.hidden);
+      const parts = [`step ${news.step} of ${news.total}`];
+      if (news.started) parts.push(duration((news.final ? news.updated : Date.now() / 1000) - news.started));
+      if (news.device) parts.push(news.device);
+      progress.textContent = starting ? `loading the trainer, ${duration(Date.now() / 1000 - news.started)}` : parts.join(" · ");
+      bar.firstChild.style.width = `${news.total ? Math.min(100, (100 * news.step) / news.total) : 0}%`;
+      bar.setAttribute("aria-valuemax", news.total);
+      bar.setAttribute("aria-valuenow", news.step);
+      bar.classList.toggle("waiting", !news.final && news.state !== "running");
+      stop.hidden = logBox.hidden = settingsBox.hidden = false;
+      stop.disabled = news.stopping;
+      const bad = news.state === "failed" || news.state === "crashed";
+      say(reason, bad ? [news.reason, ADVICE[news.state]].filter(Boolean).join("\n") : "");
+      badge.title = news.reason;
+      const listed = runs.find((run) => run.name === news.run);
+      if (listed && listed.state !== news.state) {
+        listed.state = news.state;
+        if (document.activeElement !== picker) drawPicker();
+      }
+    }
+
+    function duration(seconds) {
+      const whole = Math.max(0, Math.round(seconds));
+      return whole < 60 ? `${whole} s` : `${Math.floor(whole / 60)} min ${whole % 60} s`;
+    }
+
+    async function stopRun() {
+      stop.disabled = true;
+      say(said, "stopping at the end of the step …");
+      try {
+        const answer = await server.stop({ run: view.run });
+        say(said, answer.message);
+      } catch {
+        say(said, "The workbench did not answer; try again.");
+      }
+      stop.disabled = false;
+      view.final = false;
+      poll();
+    }
+
+    // ── rollouts ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    function nearest(step) {
+      let best = 0;
+      view.steps.forEach((one, i) => { if (Math.abs(one - step) < Math.abs(view.steps[best] - step)) best = i; });
+      return best;
+    }
+
+    function latest() {
+      if (view.steps.length) pickStep(view.steps.length - 1, false);
+    }
+
+    function stopFollowing() {
+      view.follow = false;
+      following.checked = false;
+      writeAddress();
+    }
+
+    function pickStep(index, byHand = true) {
+      if (!view.steps.length) return;
+      view.step = view.steps[index];
+      slider.value = index;
+      slider.setAttribute("aria-valuetext", `step ${view.step}`);
+      if (byHand) {
+        view.follow = index === view.steps.length - 1 && !view.final ? view.follow : false;
+        following.checked = view.follow;
+      }
+      fetchRollouts();
+    }
+
+    function pickGroup(group) {
+      view.group = (group + view.groups) % view.groups;
+      fetchRollouts();
+    }
+
+    // Dragging the slider asks for the newest position only: while one answer is on its way, the last wish waits.
+    let wish = null;
+    let asking = false;
+    async function fetchRollouts() {
+      stepText.textContent = `${view.step}`;
+      wish = { run: view.run, step: view.step, group: view.group };
+      writeAddress();
+      if (asking) return;
+      asking = true;
+      try {
+        while (wish) {
+          const asked = wish;
+          wish = null;
+          const answer = await server.rollouts(asked);
+          if (asked.run === view.run) drawRollouts(answer);
+        }
+      } catch {
+        rolloutsMessage.textContent = "The workbench did not answer; the rollouts shown are older.";
+      } finally {
+        asking = false;
+      }
+    }
+
+    function drawRollouts(answer) {
+      if (answer.error) {
+        rolloutsMessage.textContent = answer.error;
+        return;
+      }
+      const payload = JSON.parse(answer.drawing);
+      Object.assign(view, { group: answer.group, groups: answer.groups, drawn: answer.step });
+      groupText.textContent = `group ${answer.group + 1} of ${answer.groups}`;
+      rolloutsMessage.textContent = "";
+      promptLine.replaceChildren(el("code", {}, payload.prompt.trim()));
+      heatmap.draw(payload);
+    }
+
+    // ── start ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    const root = element.querySelector(".drawn");
+    empty.textContent = "No run yet. Press Start; curves appear here within seconds.";
+    root.append(empty, live, list);
+    const first = readAddress();
+    follow(handles, (_, value) => {
+      curves ??= globalThis.WorkbenchCurves.mount(chartsRoot, {
+        panels: value.panels, plotly: value.plotly,
+        onStep: (step) => { if (view.steps.length) { stopFollowing(); pickStep(nearest(step)); } },
+        onPoint: (step) => { point.textContent = step === null ? "" : `pointing at step ${step}`; },
+      });
+      if (value.number === view.number) return;
+      const started = view.number >= 0 || value.number > 0;
+      view.number = value.number;
+      if (started && value.run) {
+        ticks = 0; // the list gains a run
+        open(value.run);
+      } else if (first.run) open(first.run, first.step, first.group);
+      else open(null);
+    });
+    whileVisible(element, tick, () => TICK);
+    // Showing the tab again is worth a look at once.
+    new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting)) tick(); }).observe(element);
+  }
+
+  globalThis.WorkbenchTrain = { mount };
+})();

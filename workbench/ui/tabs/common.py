@@ -1,0 +1,63 @@
+"""Widgets the tabs share: the page's own scripts, and small HTML elements that draw a JSON value as text.
+
+A value reaches an element as one JSON string and is drawn by ``page.js`` into text nodes; templates are constant, so
+that no data is ever evaluated or parsed as markup.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gradio as gr
+
+from workbench.ui.handlers.scoring import Note
+
+ASSETS = "workbench-assets"
+"""Where the page's own scripts and style sheets are served."""
+PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+"""Given to every event: not part of the public API, and no overlay while it runs."""
+SCRIPTS = ("heatmap.js", "curves.js", "page.js", "inspect.js", "train.js")
+HEAD = "".join(f'<script src="{ASSETS}/{name}"></script>' for name in SCRIPTS)
+
+
+def drawn(
+    elem_id: str,
+    script: str,
+    value: str = "",
+    *,
+    classes: Sequence[str] = (),
+    server_functions: list[Callable[..., Any]] | None = None,
+    visible: bool = True,
+) -> gr.HTML:
+    """An element whose JSON value ``script`` draws: a function of the page's scripts taking Gradio's handles."""
+    return gr.HTML(
+        value,
+        elem_id=elem_id,
+        elem_classes=list(classes),
+        html_template='<div class="drawn"></div>',
+        js_on_load=f"{script}({{ element, props, watch, server, trigger }});",
+        head=HEAD,
+        apply_default_css=False,
+        server_functions=server_functions,
+        visible=visible,
+    )
+
+
+def note(elem_id: str) -> gr.HTML:
+    """A message beside a control, empty at first."""
+    return drawn(elem_id, "WorkbenchPage.note", classes=["note"])
+
+
+def note_value(value: Note | str | None, *, editor: str | None = None) -> str:
+    """``editor`` is the elem_id of the code editor whose line a note points at."""
+    if value is None or value == "":
+        return ""
+    if isinstance(value, str):
+        value = Note(value, level="plain")
+    return json.dumps(value.to_json() | {"editor": editor})
+
+
+def heading(text: str) -> None:
+    gr.HTML(f"<h2>{text}</h2>", elem_classes=["heading"], apply_default_css=False)
