@@ -128,7 +128,7 @@ def test_another_task_brings_its_own_defaults() -> None:
         (("--training.learning_rate", "nan"), r"training\.learning_rate: "),
         (("--training.learning_rate", "-1"), r"training\.learning_rate: .*greater than 0"),
         (("--name", "../../x"), "name: use 1 to 80 letters"),
-        (("--training.ranks", "3"), r"training\.ranks: a batch of 64 completions .* does not divide over 3 ranks"),
+        (("--training.ranks", "5"), r"training\.ranks: a batch of 48 completions .* does not divide over 5 ranks"),
         (("--reward", "magic"), "no built-in reward 'magic'; choose one of"),
         (("--reward", "tag_format:both"), r"rewards\.0\.kind"),
         (("--reward-file", "/no/such.py"), r"--reward-file /no/such\.py"),
@@ -432,12 +432,16 @@ def test_build_tiny_takes_a_folder_and_steps(
         report(50, 1.25, 3.0)
         built.append((folder, recipe.steps))
 
+    def write(folder: Path, file: Path) -> None:
+        assert (folder, file) == (tmp_path / "tiny", tmp_path / "first-group.json")
+
     monkeypatch.setattr("workbench.policies.build_tiny.build_tiny", build)
-    assert main(["build-tiny", "--out", str(tmp_path), "--steps", "50", "--json"]) == 0
+    monkeypatch.setattr("workbench.policies.build_tiny.write_first_group", write)
+    assert main(["build-tiny", "--out", str(tmp_path / "tiny"), "--steps", "50", "--json"]) == 0
     out, err = capsys.readouterr()
-    assert json.loads(out)["folder"] == str(tmp_path)
+    assert json.loads(out)["folder"] == str(tmp_path / "tiny")
     assert err == "step 50/50  loss 1.2500\n"
-    assert built == [(tmp_path, 50)]
+    assert built == [(tmp_path / "tiny", 50)]
 
 
 def test_app_is_launched_as_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

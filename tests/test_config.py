@@ -38,7 +38,7 @@ def test_a_full_configuration_round_trips():
         ({"training": {"learning_rate": float("nan")}}, "training.learning_rate: .*got nan"),
         ({"training": {"lerning_rate": 1}}, "training.lerning_rate: Extra inputs are not permitted"),
         ({"sampling": {"num_generations": 1}}, "sampling.num_generations: .*greater than or equal to 2"),
-        ({"training": {"ranks": 3}}, r"training.ranks: a batch of \d+ completions .* does not divide over 3 ranks"),
+        ({"training": {"ranks": 5}}, r"training.ranks: a batch of 48 completions .* does not divide over 5 ranks"),
         (
             {"training": {"prompts_per_step": 8, "micro_batch_size": 7}},
             "training.micro_batch_size: 7 does not divide the 64 completions of a rank's batch; try 8",

@@ -94,7 +94,7 @@ def test_a_pattern_over_ten_kilobytes_is_refused() -> None:
         split_steps("a", StepPattern("a" * (MAX_BYTES + 1)))
     with pytest.raises(PatternError, match="10,002 bytes"):
         split_steps("a", StepPattern("é" * 5001))
-    assert split_steps("a" * MAX_BYTES, StepPattern("a" * MAX_BYTES)) == [Step(0, MAX_BYTES)]
+    assert split_steps("b", StepPattern("a" * MAX_BYTES)) == [Step(0, 1, matched=False)]
 
 
 def test_an_unknown_kind_is_refused_with_the_choices() -> None:

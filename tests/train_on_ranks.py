@@ -1,4 +1,4 @@
-"""Started by torchrun: an optimiser step a scheme on each rank, the loss's advantages left in ``<folder>/<rank>.json``."""
+"""Started by torchrun: a step of each scheme on each rank, the loss's advantages left in ``<folder>/<rank>.json``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def main(folder: Path, ranks: int) -> None:
 
 
 def train(folder: Path, scheme: str, ranks: int) -> dict[str, list]:
-    """``rows``: for each row this rank's loss saw, its ids and its advantages in hexadecimal; ``groups``: all groups'."""
+    """``rows``: ids, and advantages in hexadecimal, of each row this rank's loss saw; ``groups``: all groups'."""
     config = RunConfig.parse(
         {
             "credit": {"scheme": scheme},

@@ -234,7 +234,7 @@ def _nearest_divisor(batch: int, wanted: int) -> int:
 
 def _readable(error: Any) -> str:
     where = ".".join(str(part) for part in error["loc"])
-    message = error["msg"].removeprefix("Value error, ")
+    message: str = error["msg"].removeprefix("Value error, ")
     if not where:
         return message
     value = "" if isinstance(error["input"], dict) else f" (got {error['input']!r})"

@@ -624,7 +624,7 @@
     cards.addEventListener("pointerleave", () => { tip.hidden = true; });
     addEventListener("scroll", () => { tip.hidden = true; }, { passive: true, capture: true });
 
-    return {
+    const drawing = {
       draw,
       stream,
       pin,
@@ -633,6 +633,8 @@
       dim(on) { root.classList.toggle("dim", on); },
       get data() { return data; },
     };
+    root.heatmap = drawing; // for whoever finds the element: the console, a test
+    return drawing;
   }
 
   globalThis.WorkbenchHeatmap = { mount };

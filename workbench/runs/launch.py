@@ -5,7 +5,6 @@ Training is named here, never imported. With more than one rank, ``torchrun`` st
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time

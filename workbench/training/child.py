@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from transformers import TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
 
 from workbench.config import RunConfig
 from workbench.errors import WorkbenchError
@@ -72,6 +72,7 @@ class Recorder(TrainerCallback):
                 }
             )
             self.run.note(step=step)
+            print(_line(step, state.max_steps, logs), flush=True)
         for name in ("loss", "grad_norm"):
             value = logs.get(name)
             if isinstance(value, float) and value != value:  # NaN
@@ -99,11 +100,12 @@ def main(folder: str) -> int:
         if writes:
             run.set_status("starting")
         trainer = build_trainer(config, run.checkpoints, on_rollouts=recorder.on_rollouts, callbacks=[recorder])
+        trainer.remove_callback(PrinterCallback)  # the recorder's lines say it shorter
         trainer.train()
         if writes:
             save(trainer, run)
             if recorder.stop_requested and trainer.state.global_step < config.training.steps:
-                run.set_status("stopped", f"stopped at step {trainer.state.global_step} of {config.training.steps}")
+                run.set_status("stopped", f"after step {trainer.state.global_step} of {config.training.steps}")
             else:
                 run.set_status("finished", f"{trainer.state.global_step} steps")
     except Exception as error:
@@ -122,6 +124,13 @@ def save(trainer: ProcessGRPOTrainer, run: RunDir) -> None:
     trainer.save_model(str(folder))
     (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle; the arguments are in run.yaml
     trainer.processing_class.save_pretrained(str(folder))
+
+
+def _line(step: int, total: int, logs: dict[str, Any]) -> str:
+    """One step in the run's log."""
+    names = ("loss", "reward", "step_reward", "accuracy", "accuracy/train", "grad_norm")
+    shown = [f"{name} {logs[name]:.4g}" for name in names if isinstance(logs.get(name), float)]
+    return f"step {step}/{total}  " + "  ".join(shown)
 
 
 def _reason(error: Exception) -> str:

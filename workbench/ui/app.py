@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import webbrowser
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -146,11 +146,27 @@ def launch(
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}/"
     app = create_app(workspace, hosts=["127.0.0.1", "localhost", shown])
-    server = uvicorn.Server(uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=2))
-    print(f"{TITLE}: {url}", flush=True)
-    if open_browser:
-        threading.Timer(1.0, webbrowser.open, [url]).start()
-    server.run()
+    config = uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=2)
+
+    def announce() -> None:
+        print(f"{TITLE}: {url}", flush=True)
+        if open_browser:
+            threading.Thread(target=webbrowser.open, args=[url], daemon=True).start()
+
+    _Server(config, announce).run()
+
+
+class _Server(uvicorn.Server):
+    """Says so once it answers."""
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._announce()
 
 
 def _check_free(host: str, port: int) -> None:

@@ -324,7 +324,7 @@
       groupText.textContent = `group ${answer.group + 1} of ${answer.groups}`;
       rolloutsMessage.textContent = "";
       promptLine.replaceChildren(el("code", {}, payload.prompt.trim()));
-      heatmap.draw(payload);
+      heatmap.draw({ ...payload, step: answer.step, group: answer.group });
     }
 
     // ── start ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,105 @@
+"""The real page in a real Chromium: the app as a process of its own, and a browser page that minds what it sees."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[1]
+SECONDS = 60_000  # milliseconds to wait for anything; the machine may be busy
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """The system's Chromium. Fails where there is none: a page nobody looked at is not tested."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    assert found, "no chromium, chromium-browser or google-chrome is installed; install one to test the page"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@dataclass(frozen=True)
+class App:
+    url: str
+    pid: int
+    workspace: Path
+
+
+@contextmanager
+def serve(workspace: Path) -> Iterator[App]:
+    """``python app.py`` on a free port, ready when it says where it is."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "app.py", "--port", str(port), "--workspace", str(workspace)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert "http://" in line, f"the app did not start: {line!r}, exit code {process.poll()}"
+        yield App(line.split()[-1], process.pid, workspace)
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+@dataclass
+class Seen:
+    """What a page did that it should not: errors on its console, and requests that left the machine."""
+
+    origin: str
+    errors: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+
+    def watch(self, page: Page) -> None:
+        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("request", lambda request: self._request(request.url))
+
+    def _request(self, url: str) -> None:
+        if not url.startswith((self.origin, "data:", "blob:", "file:")):
+            self.foreign.append(url)
+
+    def check(self) -> None:
+        assert self.errors == []
+        assert self.foreign == []
+
+
+@contextmanager
+def visit(browser: Browser, url: str, *, width: int = 1280, height: int = 860, **options: Any) -> Iterator[Page]:
+    """A page on ``url`` in a browser context of its own; at the end nothing may have gone wrong in it."""
+    context = browser.new_context(viewport={"width": width, "height": height}, **options)
+    page = context.new_page()
+    page.set_default_timeout(SECONDS)
+    seen = Seen(url.split("?")[0])
+    seen.watch(page)
+    try:
+        page.goto(url)
+        yield page
+        seen.check()
+    finally:
+        context.close()

@@ -1,0 +1,68 @@
+"""Groups with scores and credit made by hand, for whoever draws or stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workbench.credit import credit_group
+from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
+
+
+def make_rollout(texts: Sequence[str], *, finished: bool = True, logprobs: bool = True) -> Rollout:
+    """Token i has id 100 + i and, where log-probabilities are wanted, log-probability -i / 10."""
+    return Rollout(
+        token_ids=tuple(100 + i for i in range(len(texts))),
+        texts=tuple(texts),
+        finished=finished,
+        logprobs=tuple(-i / 10 for i in range(len(texts))) if logprobs else None,
+        entropies=tuple(i / 100 for i in range(len(texts))) if logprobs else None,
+    )
+
+
+def make_credit(
+    rollouts: Sequence[Rollout],
+    ends: Sequence[Sequence[int]],
+    rewards: Sequence[Sequence[float | None]],
+    outcomes: Sequence[float | None] | None = None,
+    *,
+    scheme: str = "process",
+    starts: Sequence[Sequence[int]] | None = None,
+    outcome_weight: float = 0.0,
+) -> Credit:
+    """Credit of a group whose steps end at the given tokens; a step's text is that of its tokens."""
+    scored = []
+    for i, rollout in enumerate(rollouts):
+        firsts = starts[i] if starts is not None else [0, *(end + 1 for end in ends[i][:-1])]
+        offsets = [0]
+        for text in rollout.texts:
+            offsets.append(offsets[-1] + len(text))
+        length = len(rollout.text)
+        steps = [
+            Step(offsets[first], min(offsets[end + 1], length)) for first, end in zip(firsts, ends[i], strict=True)
+        ]
+        outcome = outcomes[i] if outcomes is not None else None
+        scored.append(
+            StepScores(
+                steps=tuple(steps),
+                spans=tuple(zip(firsts, ends[i], strict=True)),
+                scores={"rule": tuple(rewards[i])},
+                rewards=tuple(rewards[i]),
+                outcome_scores={} if outcomes is None else {"right": outcome},
+                outcome=outcome,
+            )
+        )
+    summaries = [RewardSummary("rule", "step", 1.0)]
+    if outcomes is not None:
+        summaries.append(RewardSummary("right", "outcome", 1.0))
+    group = Group("2 + 2 = ?", tuple(rollouts), {"answer": "4"}, "by hand")
+    return credit_group(ScoredGroup(group, tuple(scored), tuple(summaries)), scheme, outcome_weight=outcome_weight)
+
+
+WORKED_REWARDS = [[1.0, 1.0, 0.0], [1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
+WORKED_ENDS = [[3, 7, 9], [4, 8], [2, 4, 6, 8]]
+
+
+def worked_credit(scheme: str = "process") -> Credit:
+    """Three rollouts of 10, 9 and 9 tokens: mean 4/9 = 0.444444, std sqrt(5/18) = 0.527046 over the nine steps."""
+    rollouts = [make_rollout([f"t{i} " for i in range(length)]) for length in (10, 9, 9)]
+    return make_credit(rollouts, WORKED_ENDS, WORKED_REWARDS, scheme=scheme)

@@ -1,0 +1,311 @@
+"""The page in a real Chromium, used as a person uses it; every wait is for something to be seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browsing import SECONDS, App, chromium, serve, visit
+from workbench.config import RunConfig
+from workbench.rundir import RunDir
+
+pytestmark = pytest.mark.browser
+expect.set_options(timeout=SECONDS)
+
+CARDS = "#drawing .rollout:not(.streaming)"
+CHIPS = f"{CARDS} .chip"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    with serve(tmp_path_factory.mktemp("workspace")) as app:
+        yield app
+
+
+@pytest.fixture
+def page(browser: Browser, app: App) -> Iterator[Page]:
+    with visit(browser, app.url) as page:
+        expect(page.locator(CARDS)).to_have_count(8)
+        yield page
+
+
+def set_regex(page: Page, text: str) -> None:
+    page.locator("#regex textarea").fill(text)
+
+
+def drawn(page: Page, holder: str) -> list[list[float]]:
+    return page.evaluate("id => document.querySelector(id).heatmap.data.rollouts.map(r => r.advantages)", holder)
+
+
+def add_reward(page: Page, name: str, place: int, code: str) -> None:
+    page.locator("#add-reward input").click()
+    page.get_by_role("option", name=name).click()
+    page.locator(f"#reward-edit-{place}").click()
+    edit_reward(page, place, code)
+
+
+def edit_reward(page: Page, place: int, code: str) -> None:
+    page.locator(f"#reward-code-{place} .cm-content").click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(code)
+
+
+# ── Inspect ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_scored_group_is_on_screen_and_the_pages_process_has_no_torch(page: Page, app: App) -> None:
+    assert page.locator(CHIPS).count() > 8
+    assert "libtorch" not in Path(f"/proc/{app.pid}/maps").read_text()
+    expect(page.locator("#policy-status")).to_contain_text("parameters")
+    assert "libtorch" not in Path(f"/proc/{app.pid}/maps").read_text()
+
+
+def test_typing_a_pattern_splits_anew(page: Page) -> None:
+    before = page.locator(CHIPS).count()
+    set_regex(page, r"(?m)^Step \d+:")  # the answer is no step of its own any more
+    expect(page.locator(CHIPS)).to_have_count(before - 8)
+    set_regex(page, "nowhere to be found")
+    expect(page.locator("#drawing mark", has_text="no match")).to_have_count(8)
+    expect(page.locator("#drawing .summary")).to_contain_text("8 without a match")
+
+
+def test_a_pattern_that_does_not_compile_keeps_the_last_drawing(page: Page) -> None:
+    before = page.locator(CHIPS).count()
+    set_regex(page, "(?m)^(Step")
+    expect(page.get_by_role("alert").filter(has_text="does not compile")).to_contain_text("character 10")
+    expect(page.locator("#drawing .stale")).to_contain_text("before the last change")
+    assert page.locator(CHIPS).count() == before
+    set_regex(page, r"(?m)^(?:Step \d+|Answer):")
+    expect(page.locator("#drawing .stale")).to_be_hidden()
+    expect(page.locator("#pattern-note .drawn")).to_be_hidden()
+
+
+def test_a_preset_fills_the_pattern_in(page: Page) -> None:
+    page.locator("#preset input").click()
+    page.get_by_role("option", name="line", exact=True).click()
+    expect(page.locator("#regex textarea")).to_have_value(r"\n+")
+    expect(page.locator("#kind input")).to_have_value("ends a step")
+
+
+def test_a_reward_of_ones_own_changes_the_scores_and_its_errors_have_a_line(page: Page) -> None:
+    add_reward(page, "Your own step function", 2, "def longer(prompt, step, **columns):\n    return 7.0\n")
+    expect(page.locator(f"{CARDS} .chip .r").first).to_have_text("8")  # 1 for being right and 7 from this one
+    expect(page.locator("#reward-on-2")).to_contain_text("longer")
+    edit_reward(page, 2, "def longer(prompt, step, **columns):\n    return 1 / 0\n")
+    note = page.locator("#reward-note-2")
+    expect(note).to_contain_text("ZeroDivisionError")
+    expect(note).to_contain_text("rollout 1, step 1")
+    failing = page.locator("#reward-code-2 .cm-line").nth(1)
+    expect(failing).to_have_css("background-color", re.compile(r"rgba\(164, 38, 44"))
+    expect(page.locator("#drawing .stale")).to_be_visible()
+    page.locator("#reward-remove-2").click()
+    expect(page.locator(f"{CARDS} .chip .r").first).to_have_text("1")
+    expect(page.locator("#drawing .stale")).to_be_hidden()
+
+
+def test_equal_rewards_teach_nothing_and_the_page_says_so(page: Page) -> None:
+    add_reward(page, "Your own step function", 2, "def same(prompt, step, **columns):\n    return 1.0\n")
+    page.locator("#reward-on-0 input").uncheck()
+    expect(page.locator("#drawing .notices")).to_contain_text("nothing to learn from this group")
+
+
+def test_a_token_is_pinned_and_explained(page: Page) -> None:
+    first = page.locator(f"{CARDS}").first
+    first.locator(".chip").nth(1).click()
+    details = page.get_by_role("region", name="Why this colour")
+    expect(details.locator("tbody tr")).to_have_count(first.locator(".chip").count() - 1)
+    total = details.locator("tfoot td").inner_text()
+    rows = details.locator("tbody td:last-child").all_inner_texts()
+    number = [float(text.replace("\u2212", "-")) for text in [*rows, total]]
+    assert sum(number[:-1]) == pytest.approx(number[-1], abs=1e-3)
+    page.keyboard.press("Escape")
+    first.locator(".text .step").first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(details.locator(".where")).to_contain_text("rollout 2 · step 2")
+    page.keyboard.press("Escape")
+    expect(details).to_be_hidden()
+
+
+def test_colours_follow_the_chosen_measure(page: Page) -> None:
+    choice = page.get_by_label("Colour by")
+    assert choice.locator("option").all_inner_texts() == [
+        "advantage",
+        "step score",
+        "normalised reward",
+        "log-prob",
+        "entropy",
+    ]
+    choice.select_option("entropy")
+    expect(page.locator(f"{CARDS} .text i.q").first).to_be_visible()
+    set_regex(page, r"(?m)^Step \d+:")  # a new drawing keeps the choice
+    expect(choice).to_have_value("entropy")
+
+
+def test_sampling_streams_a_new_group_in(page: Page) -> None:
+    page.locator("#example-next").click()
+    expect(page.locator("#example input")).to_have_value("2")
+    prompt = page.locator("#prompt textarea").input_value()
+    page.locator("#max-tokens input").fill("60")
+    page.locator("#prompt textarea").press("Control+Enter")
+    expect(page.locator("#drawing .busy")).to_be_visible()
+    expect(page.locator("#drawing .about")).to_contain_text(prompt.strip())
+    expect(page.locator("#drawing .about")).to_contain_text("seed 1")
+    expect(page.locator(CARDS)).to_have_count(8)
+    expect(page.locator("#seed input")).to_have_value("2")
+    expect(page.locator("#cancel")).to_be_disabled()
+
+
+def test_cancelling_brings_the_old_group_back(page: Page) -> None:
+    prompt = page.locator("#drawing .about").inner_text()
+    expect(page.locator("#policy-status")).to_contain_text("parameters")
+    page.locator("#generations input").fill("64")
+    page.locator("#max-tokens input").fill("160")
+    page.locator("#sample").click()
+    page.locator("#cancel").click()
+    expect(page.locator("#sample-note")).to_contain_text("Cancelled")
+    expect(page.locator("#drawing .about")).to_have_text(prompt)
+    expect(page.locator(CHIPS).first).to_be_visible()
+    expect(page.locator("#sample")).to_be_enabled()
+
+
+def test_a_policy_that_is_not_there_is_said_beside_the_button(page: Page) -> None:
+    page.locator("#policy input").fill("/no/such/folder")
+    page.locator("#policy input").press("Enter")
+    page.locator("#sample").click()
+    expect(page.locator("#sample-note")).to_contain_text("no folder '/no/such/folder'")
+    expect(page.locator(CARDS)).to_have_count(8)
+
+
+def test_two_tabs_do_not_touch_each_other(page: Page, browser: Browser, app: App) -> None:
+    before = page.locator(CHIPS).count()
+    advantage = page.locator(f"{CHIPS} .a").first.inner_text()
+    with visit(browser, app.url) as other:
+        expect(other.locator(CARDS)).to_have_count(8)
+        set_regex(other, "nowhere to be found")
+        expect(other.locator(CHIPS)).to_have_count(8)
+        page.locator("#outcome-weight input").fill("1")  # scored anew, with this tab's own pattern
+        expect(page.locator(f"{CHIPS} .a").first).not_to_have_text(advantage)
+        expect(page.locator("#drawing .stale")).to_be_hidden()
+        assert page.locator(CHIPS).count() == before
+
+
+def test_another_task_brings_its_pattern_and_rewards(page: Page) -> None:
+    page.locator("#task input").click()
+    page.get_by_role("option", name="chain-arithmetic-tags").click()
+    expect(page.locator("#regex textarea")).to_have_value(re.compile("<answer>"))
+    expect(page.locator("#reward-on-2")).to_contain_text("tag_format")
+    expect(page.locator("#prompt textarea")).to_have_value(re.compile("Use tags"))
+    expect(page.locator("#drawing .stale")).to_contain_text("answers another prompt")
+
+
+# ── Train ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def bits(values: list[float]) -> bytes:
+    return np.array(values, dtype=np.float32).tobytes()
+
+
+@pytest.mark.training
+def test_from_the_open_page_to_a_live_run_and_back(page: Page, app: App) -> None:
+    page.locator("#train-on-this").click()
+    expect(page.locator("#inherited")).to_contain_text("step_correctness, answer_correctness")
+    page.locator("#steps input").fill("500")
+    page.locator("#prompts-per-step input").fill("2")
+    page.locator("#run-name input, #run-name textarea").fill("live")
+    page.locator("#start").click()
+    state = page.locator("#run-state")
+    expect(state).to_have_text("starting")
+    expect(state).to_have_text("running")
+    expect(page.locator(".curve[data-panel=reward] .main-svg").first).to_be_visible()
+    expect(page.locator("#run-heatmap .rollout")).to_have_count(8)
+    expect(page.locator(".curve[data-panel=loss] output")).not_to_have_text("–")
+
+    # What is drawn is what was stored, which is what the loss used.
+    page.locator("#follow-latest").uncheck()
+    page.evaluate("const s = document.querySelector('#step-slider'); s.value = 0; s.dispatchEvent(new Event('input'))")
+    expect(page.locator("#step-shown")).to_have_text("1")
+    expect(page).to_have_url(re.compile("run=live&step=1"))
+    page.wait_for_function("document.querySelector('#run-heatmap').heatmap.data.step === 1")
+    stored = RunDir(app.workspace / "runs" / "live").read_rollouts(1)[0]
+    for i, advantages in enumerate(drawn(page, "#run-heatmap")):
+        assert bits(advantages) == stored.of(i).tobytes()
+
+    # A reload shows the same run, step and group.
+    page.reload()
+    expect(page.locator("#run-picker")).to_have_value("live")
+    expect(page.locator("#step-shown")).to_have_text("1")
+    expect(page.locator("#run-heatmap .rollout")).to_have_count(8)
+
+    page.locator("#stop").click()
+    expect(state).to_have_text("stopped")
+    expect(page.locator("#run-message")).to_contain_text("stopped")
+    page.locator("#stop").click()
+    expect(page.locator("#run-message")).to_contain_text("already stopped")
+
+
+def test_a_setting_out_of_range_starts_nothing(page: Page) -> None:
+    page.get_by_role("tab", name="Train").click()
+    page.locator("#learning-rate input").fill("-1")
+    page.locator("#start").click()
+    expect(page.locator("#start-note")).to_contain_text("training.learning_rate")
+
+
+def test_runs_that_ended_badly_or_are_unknown_say_so(browser: Browser, app: App) -> None:
+    failed = RunDir.create(app.workspace, RunConfig(name="broken"))
+    failed.append_metrics({"step": 1, "reward": 0.25})
+    failed.log.write_text("first line\n<b>last line</b>\n")
+    failed.set_status("failed", "loss became NaN at step 2; lower training.learning_rate", step=1)
+    with visit(browser, f"{app.url}?run=broken") as page:
+        expect(page.locator("#run-state")).to_have_text("failed")
+        expect(page.locator("#run-reason")).to_contain_text("loss became NaN at step 2")
+        expect(page.locator("#run-log")).to_have_text("first line\n<b>last line</b>")
+        expect(page.locator(".curve[data-panel=reward] output").last).to_have_text("0.250")
+    with visit(browser, f"{app.url}?run=never") as page:
+        expect(page.locator("#run-reason")).to_contain_text("no run 'never'")
+        page.locator(".runs summary").click()
+        page.get_by_role("button", name="broken").click()
+        expect(page.locator("#run-state")).to_have_text("failed")
+        expect(page).to_have_url(re.compile(r"run=broken$"))
+
+
+# ── look ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_scrolls_sideways(browser: Browser, app: App, width: int) -> None:
+    with visit(browser, app.url, width=width) as page:
+        expect(page.locator(CARDS)).to_have_count(8)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        page.get_by_role("tab", name="Train").click()
+        expect(page.locator("#start")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_controls_fold_on_a_narrow_screen(browser: Browser, app: App) -> None:
+    with visit(browser, app.url, width=390, height=844) as page:
+        expect(page.locator(CARDS)).to_have_count(8)
+        expect(page.locator("#regex")).to_be_hidden()
+        page.get_by_role("button", name="Show controls").click()
+        set_regex(page, r"(?m)^Step \d+:")
+        expect(page.locator("#preset input")).to_have_value("step-n")
+
+
+def test_the_theme_is_kept(page: Page) -> None:
+    page.get_by_role("button", name="Switch to the dark theme").click()
+    expect(page.locator("body")).to_have_class(re.compile(r"\bdark\b"))
+    page.reload()
+    expect(page.locator(CARDS)).to_have_count(8)
+    expect(page.get_by_role("button", name="Switch to the light theme")).to_be_visible()

@@ -1,0 +1,178 @@
+"""The heatmap's payload and documents, and the curves: numbers by hand, no browser."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from tests.credits import make_credit, make_rollout, worked_credit
+from workbench.figures import PANELS, curves, heatmap
+from workbench.figures.curves import panels_payload, points
+from workbench.figures.heatmap import credit_payload, group_payload, to_json, why_payload
+
+NASTY = [
+    "<img src=x onerror=alert(1)>",
+    "</script><script>alert(1)</script>",
+    "${alert(1)} {{value}}",
+    "\u202e\u200b\x00",
+    "\ud800",
+    "𝒳 = 4\n",
+    "日本\t",
+    "\u2028",
+]
+
+
+def test_advantages_are_those_of_the_tensor_bit_for_bit():
+    credit = worked_credit()
+    drawn = json.loads(to_json(credit_payload(credit)))
+    for i, rollout in enumerate(drawn["rollouts"]):
+        as_drawn = np.array(rollout["advantages"], dtype=np.float32)
+        assert as_drawn.tobytes() == credit.of(i).tobytes()
+
+
+def test_advantages_of_any_float32_survive_the_payload():
+    values = np.array([0.1, -1e-30, 3.4e38, 1 / 3, -0.0, np.nextafter(np.float32(1), np.float32(2))], dtype=np.float32)
+    credit = make_credit([make_rollout(["a"] * 6)] * 2, [[5], [5]], [[1.0], [0.0]])
+    credit.advantages[0, :] = values
+    drawn = json.loads(to_json(credit_payload(credit)))["rollouts"][0]["advantages"]
+    assert np.array(drawn, dtype=np.float32).tobytes() == values.tobytes()
+
+
+def test_worked_numbers_are_drawn():
+    drawn = credit_payload(worked_credit())
+    # r~ of a 1 is (1 - 4/9) / (0.527046 + 1e-4) = 1.053893, of a 0 it is -0.843114.
+    # Row 1: 1.0539 + 1.0539 - 0.8431 = 1.2647 on tokens 0 to 3, 0.2108 on 4 to 7, -0.8431 on 8 and 9.
+    assert drawn["rollouts"][0]["advantages"] == pytest.approx([1.2647] * 4 + [0.2108] * 4 + [-0.8431] * 2, abs=1e-4)
+    assert drawn["mean"] == pytest.approx(4 / 9)
+    assert drawn["std"] == pytest.approx(math.sqrt(5 / 18))
+    assert drawn["spread"] is True
+    assert [step["reward"] for step in drawn["rollouts"][2]["steps"]] == [0.0, 0.0, 0.0, 1.0]
+    assert drawn["rollouts"][2]["steps"][3]["normalised"] == pytest.approx(1.053893, abs=1e-6)
+
+
+def terms_of(rollout, stretch):
+    return [rollout["terms"][i] for first, last in stretch["terms"] for i in range(first, last + 1)]
+
+
+@pytest.mark.parametrize("scheme", ["process", "step", "sum", "rescaled", "outcome"])
+def test_every_token_is_explained_and_the_terms_add_up(scheme):
+    rollouts = [make_rollout([f"{i} " for i in range(8)]) for _ in range(3)]
+    credit = make_credit(
+        rollouts,
+        [[2, 5, 7], [3, 7], [6]],
+        [[1.0, 0.5, None], [0.0, 1.0], [0.25]],
+        [1.0, 0.0, None],
+        scheme=scheme,
+        starts=[[1, 3, 6], [0, 4], [2]],
+        outcome_weight=0.5,
+    )
+    for i, rollout in enumerate(credit_payload(credit)["rollouts"]):
+        covered = [t for stretch in rollout["why"] for t in range(stretch["first"], stretch["last"] + 1)]
+        assert covered == list(range(8))
+        for stretch in rollout["why"]:
+            terms = terms_of(rollout, stretch)
+            assert math.fsum(term["value"] for term in terms) == pytest.approx(stretch["total"], abs=1e-12)
+            for t in range(stretch["first"], stretch["last"] + 1):
+                assert np.float32(stretch["total"]) == credit.advantages[i, t]
+
+
+def test_a_suffix_of_many_terms_is_written_as_one_range():
+    steps = 50
+    rollout = make_rollout(["x"] * steps)
+    credit = make_credit([rollout, rollout], [list(range(steps))] * 2, [[1.0] * steps, [0.0] * steps])
+    first = credit_payload(credit)["rollouts"][0]["why"][0]
+    assert first["terms"] == [[0, steps - 1]]
+
+
+def test_a_large_group_is_explained_on_request_only():
+    credit = worked_credit()
+    drawn = credit_payload(credit, explain_at_most=10)
+    assert "why" not in drawn["rollouts"][0]
+    answer = why_payload(credit, 0, 0)
+    assert [term["step"] for term in answer["list"]] == [0, 1, 2]
+    assert np.float32(answer["total"]) == credit.advantages[0, 0]
+    with pytest.raises(IndexError):
+        why_payload(credit, 0, 99)
+
+
+def test_offsets_count_utf16_units():
+    # "𝒳" is one character to Python and two units to JavaScript.
+    rollout = make_rollout(["𝒳a", "b𝒳", "c"], finished=False)
+    credit = make_credit([rollout, rollout], [[0, 2], [0, 2]], [[1.0, 0.0], [0.0, 1.0]])
+    drawn = credit_payload(credit, matches=[[(2, 4)], []])["rollouts"][0]
+    assert [(step["start"], step["end"]) for step in drawn["steps"]] == [(0, 3), (3, 7)]
+    assert drawn["matches"] == [[3, 6]]
+
+
+def test_documents_hold_hostile_text_as_data_only():
+    rollout = make_rollout(NASTY)
+    credit = make_credit([rollout, rollout], [[7], [7]], [[1.0], [0.0]])
+    for document in (heatmap(credit).html(), heatmap(credit)._repr_html_()):
+        assert "<img" not in document
+        assert document.count("</script>") == 2  # ours: the data and the code
+        data = document.split('type="application/json"', 1)[1].split(">", 1)[1].split("</script>", 1)[0]
+        assert json.loads(data)["rollouts"][0]["texts"] == NASTY
+
+
+def test_a_page_of_its_own_may_fetch_nothing():
+    document = heatmap(worked_credit()).html()
+    assert "default-src 'none'" in document
+    assert "http://" not in document.replace("http://www.w3.org", "")
+    assert "https://" not in document
+    assert document.startswith("<!doctype html>")
+
+
+def test_a_heatmap_says_what_it_is():
+    assert repr(heatmap(worked_credit())) == "<Heatmap: 3 rollouts, 9 steps, scheme 'process'>"
+    flat = make_credit([make_rollout(["a", "b"])] * 2, [[1], [1]], [[1.0], [1.0]])
+    assert repr(heatmap(flat)) == "<Heatmap: 2 rollouts, 2 steps, scheme 'process', no spread>"
+
+
+def test_a_group_that_nobody_scored_has_texts_and_no_steps():
+    drawn = group_payload(worked_credit().scored.group)
+    assert drawn["rollouts"][0]["texts"][:2] == ["t0 ", "t1 "]
+    assert "steps" not in drawn["rollouts"][0]
+
+
+def test_a_conversation_is_shown_as_text():
+    credit = worked_credit()
+    group = credit.scored.group
+    talk = type(group)([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes?"}], group.rollouts)
+    assert group_payload(talk)["prompt"] == "user: hi\n\nassistant: yes?"
+
+
+# ── curves ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+ROWS = [
+    {"step": 0, "accuracy": 0.25},
+    {"step": 1, "reward": 0.5, "loss": -0.1, "kl/k1": 0.0},
+    {"step": 2, "reward": None, "loss": float("nan"), "accuracy": 0.5},
+]
+
+
+def test_points_leave_out_what_is_no_number():
+    assert points(ROWS, "accuracy") == ([0, 2], [0.25, 0.5])
+    assert points(ROWS, "reward") == ([1], [0.5])
+    assert points(ROWS, "loss") == ([1], [-0.1])
+
+
+def test_curves_draw_the_panels_that_have_data():
+    figure = curves(ROWS)
+    assert [one.text for one in figure.layout.annotations] == ["Accuracy", "Reward", "Loss", "KL"]
+    assert [line.name for line in figure.data] == ["held out", "outcome", "loss", "k1"]
+
+
+def test_curves_take_a_table_and_refuse_nothing():
+    pandas = pytest.importorskip("pandas")
+    assert len(curves(pandas.DataFrame(ROWS)).data) == 4
+    with pytest.raises(ValueError, match="nothing to draw"):
+        curves([{"step": 1}])
+
+
+def test_panels_name_each_metric_once():
+    metrics = [series.metric for panel in PANELS for series in panel.series]
+    assert len(metrics) == len(set(metrics))
+    assert json.loads(json.dumps(panels_payload()))[0]["series"][0] == {"metric": "accuracy", "label": "held out"}

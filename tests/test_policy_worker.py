@@ -1,0 +1,68 @@
+"""The policy worker as its client sees it: a real child process that loads the embedded policy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from workbench.config import SamplingConfig
+from workbench.errors import PolicyError
+from workbench.policies import sample_group
+from workbench.policies.client import PolicyWorker
+from workbench.schema import Example
+
+EXAMPLE = Example("Start with 2, add 3, add 4.\n", {"answer": "9"})
+SAMPLING = SamplingConfig(num_generations=3, max_completion_length=40)
+
+
+@pytest.fixture(scope="module")
+def worker():
+    worker = PolicyWorker()
+    yield worker
+    worker.close()
+
+
+def test_the_client_imports_no_torch():
+    code = "import sys, workbench.policies.client; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_it_samples_what_the_sampler_samples_and_tells_how_far_it_is(worker, tiny):
+    events = []
+    group = worker.sample("tiny", EXAMPLE, SAMPLING, seed=3, on_event=events.append)
+    direct = sample_group(tiny, EXAMPLE, num_generations=3, max_completion_length=40, seed=3)
+    assert [rollout.token_ids for rollout in group.rollouts] == [rollout.token_ids for rollout in direct.rollouts]
+    assert group.columns == {"answer": "9"}
+    assert group.sampling["seed"] == 3
+    assert any(event.get("loading") == "tiny" for event in events)
+    growing = [event for event in events if "texts" in event]
+    assert growing
+    for event in growing:  # what was shown while sampling is how the rollouts begin
+        assert len(event["texts"]) == len(event["finished"]) == 3
+        assert all(r.text.startswith(text) for r, text in zip(group.rollouts, event["texts"], strict=True))
+    assert worker.status().state == "ready"
+
+
+def test_warming_tells_what_was_loaded(worker):
+    status = worker.warm("tiny")
+    assert (status.state, status.policy) == ("ready", "tiny")
+    assert status.parameters > 100_000
+    assert status.device
+
+
+def test_a_cancelled_group_is_no_group(worker):
+    heard = []
+    group = worker.sample("tiny", EXAMPLE, SAMPLING, on_event=heard.append, cancelled=lambda: bool(heard))
+    assert group is None
+    assert worker.sample("tiny", EXAMPLE, SAMPLING) is not None
+
+
+def test_a_policy_that_is_not_there_is_said_and_the_worker_lives_on(worker):
+    with pytest.raises(PolicyError, match="no folder '/nowhere/at/all'"):
+        worker.sample("/nowhere/at/all", EXAMPLE, SAMPLING)
+    assert worker.status().state == "failed"
+    assert worker.warm("/nowhere/at/all").message.startswith("there is no folder")
+    assert worker.sample("tiny", EXAMPLE, SAMPLING) is not None
+    assert worker.status().state == "ready"

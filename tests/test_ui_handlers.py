@@ -1,0 +1,463 @@
+"""What the page does, without a browser: scoring, examples, reward functions, sampling and runs as plain functions."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+
+import pytest
+
+from tests.credits import worked_credit
+from workbench.config import RunConfig, SamplingConfig
+from workbench.errors import ConfigError, PatternError, PolicyError, TaskError
+from workbench.policies.client import PolicyStatus
+from workbench.rewards import RewardWorker
+from workbench.rundir import RunDir
+from workbench.schema import Group
+from workbench.ui.handlers import inspect, training
+from workbench.ui.handlers.inspect import EMPTY_SLOT, OWN_OUTCOME, OWN_STEP, builtin_slot
+from workbench.ui.handlers.sampling import SamplingForm, sample, sampling_config
+from workbench.ui.handlers.scoring import ScoringForm, SlotValues, explain_token, function_name, rescore, reward_configs
+from workbench.ui.handlers.session import SLOTS, RewardSlot, Services
+
+
+@pytest.fixture(scope="module")
+def worker():
+    with RewardWorker() as worker:
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def session():
+    return inspect.first_session()
+
+
+def own(code: str, *, name: str = "mine", kind: str = "step", weight: float = 1.0, on: bool = True) -> SlotValues:
+    return SlotValues(RewardSlot(name, kind), on, weight, code)  # type: ignore[arg-type]
+
+
+def form(*slots: SlotValues, regex: str = r"(?m)^(?:Step \d+|Answer):", kind: str = "starts", **more) -> ScoringForm:
+    listed = slots or (builtin_slot("step_correctness"), builtin_slot("answer_correctness"))
+    padded = tuple(listed) + (EMPTY_SLOT,) * (SLOTS - len(listed))
+    return ScoringForm(regex, kind, padded, **{"scheme": "process", **more})  # type: ignore[arg-type]
+
+
+def sampling_form(**changes) -> SamplingForm:
+    values = {
+        "prompt": "Start with 2, add 3.\n",
+        "policy": "tiny",
+        "num_generations": 2,
+        "temperature": 1.0,
+        "max_completion_length": 8,
+        "seed": 5,
+    }
+    return SamplingForm(**{**values, **changes})
+
+
+def training_form(**changes) -> training.TrainingForm:
+    values = {
+        "steps": 3.0,
+        "prompts_per_step": 2.0,
+        "learning_rate": 1e-4,
+        "beta": 0.0,
+        "loss_type": "dapo",
+        "scheme": training.AS_INSPECT,
+        "seed": 0.0,
+    }
+    return training.TrainingForm(**{**values, **changes})
+
+
+# ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_group_is_scored_and_drawn(session, worker):
+    view = rescore(session, form(), worker)
+    drawn = json.loads(view.drawing)["show"]
+    assert len(drawn["rollouts"]) == len(session.group)
+    assert drawn["rewards"][0]["name"] == "step_correctness"
+    assert all(rollout["matches"] for rollout in drawn["rollouts"])
+    assert (view.pattern, view.note) == (None, None)
+    assert view.names[:2] == ("step_correctness", "answer_correctness")
+
+
+def test_a_bad_pattern_is_noted_with_its_place_and_the_drawing_goes_stale(session, worker):
+    view = rescore(session, form(regex="(?m)^(Step"), worker)
+    assert "character 10" in view.pattern.text
+    assert view.pattern.detail == "(?m)^(Step\n" + " " * 10 + "^"
+    message = json.loads(view.drawing)
+    assert "does not compile" in message["stale"]
+    assert "show" not in message
+    assert view.credit is None
+
+
+@pytest.mark.parametrize("regex", ["", "x*"])
+def test_a_pattern_of_empty_text_is_refused(session, worker, regex):
+    assert "empty" in rescore(session, form(regex=regex), worker).pattern.text
+
+
+def test_a_slow_pattern_is_refused_and_named(session, worker):
+    slow = replace(session.group.rollouts[0], texts=("a" * 40 + "b",), token_ids=(1,), finished=False, logprobs=None)
+    view = rescore(replace(session, group=Group("p", (slow, slow))), form(regex="(a|aa)+$"), worker)
+    assert "too slow (0.25 s) on sample 1" in view.pattern.text
+
+
+def test_a_reward_that_raises_is_noted_at_its_row_line_and_step(session, worker):
+    code = "def mine(prompt, step, **columns):\n    if 'Answer' in step:\n        return 1 / 0\n    return 1.0\n"
+    view = rescore(session, form(builtin_slot("answer_correctness"), own(code)), worker)
+    assert view.slots[0] is None
+    assert view.slots[1].line == 3
+    assert "ZeroDivisionError" in view.slots[1].text
+    assert view.slots[1].detail.startswith("rollout 1, step 6:\nAnswer: ")
+
+
+def test_a_syntax_error_keeps_the_name_and_has_its_line(session, worker):
+    view = rescore(session, form(own("def mine(prompt, step, **columns):\n    return (\n")), worker)
+    assert view.names[0] == "mine"
+    assert view.slots[0].line is not None
+
+
+def test_a_reward_that_never_ends_is_stopped_and_noted(session):
+    with RewardWorker(deadline=0.5) as worker:
+        view = rescore(session, form(own("def mine(prompt, step, **c):\n    while True:\n        pass\n")), worker)
+        assert "deadline" in view.slots[0].text
+        assert json.loads(rescore(session, form(), worker).drawing)["show"]
+
+
+def test_equal_rewards_have_no_spread(session, worker):
+    view = rescore(session, form(own("def mine(prompt, step, **columns):\n    return 1.0\n")), worker)
+    assert json.loads(view.drawing)["show"]["spread"] is False
+    assert not view.credit.advantages.any()
+
+
+def test_switching_every_function_off_says_so(session, worker):
+    view = rescore(session, form(own("def mine(prompt, step, **c):\n    return 1.0\n", on=False)), worker)
+    assert "no reward function is on" in view.note.text
+
+
+def test_an_outcome_scheme_without_an_outcome_reward_says_what_is_missing(session, worker):
+    view = rescore(session, form(builtin_slot("step_correctness"), scheme="outcome"), worker)
+    assert "needs an outcome reward" in view.note.text
+
+
+def test_two_functions_of_one_name_are_refused(session, worker):
+    code = "def mine(prompt, step, **columns):\n    return 1.0\n"
+    view = rescore(session, form(own(code), own(code)), worker)
+    assert "there twice" in view.slots[0].text
+
+
+def test_without_a_group_the_next_action_is_named(session, worker):
+    message = json.loads(rescore(replace(session, group=None), form(), worker).drawing)
+    assert "Sample & score" in message["empty"]
+
+
+def test_a_group_of_another_prompt_says_so(session, worker):
+    message = json.loads(rescore(replace(session, prompt="something else"), form(), worker).drawing)
+    assert "another prompt" in message["other"]
+
+
+def test_a_token_is_explained_on_request_only_where_it_exists(session, worker):
+    credit = rescore(session, form(), worker).credit
+    assert explain_token(credit, 0, 0)["list"]
+    for rollout, token in ((0, 10**6), (99, 0), (-1, 0), ("0", 0), (None, None)):
+        assert explain_token(credit, rollout, token) is None
+    assert explain_token(None, 0, 0) is None
+
+
+def test_a_functions_name_follows_its_code():
+    assert function_name(own("def other(prompt, step, **c): return 1")) == "other"
+    assert function_name(own("def helper(x): return x\ndef mine(prompt, step, **c): return 1")) == "mine"
+    assert function_name(own("not python (")) == "mine"
+
+
+def test_an_edited_builtin_becomes_code():
+    plain = builtin_slot("answer_correctness")
+    edited = replace(plain, code=plain.code + "\n# mine now")
+    assert reward_configs(form(plain))[0].code is None
+    assert reward_configs(form(edited))[0].code.endswith("# mine now")
+
+
+# ── examples, presets, reward functions ──────────────────────────────────────────────────────────────────────────
+
+
+def test_examples_go_round(session):
+    last = inspect.choose_example(session, 0, by=-1)
+    assert last.index == len(inspect.find_task("chain-arithmetic")) - 1
+    assert inspect.choose_example(last.session, last.index, by=1).index == 0
+    assert inspect.choose_example(session, None).index == 0
+
+
+def test_an_unknown_task_is_refused_with_the_choices():
+    with pytest.raises(TaskError, match="chain-arithmetic"):
+        inspect.find_task("nothing")
+    with pytest.raises(TaskError, match="no task"):
+        inspect.find_task(" ")
+
+
+def test_prompts_survive_the_editor():
+    talk = [{"role": "user", "content": "2 + 2?"}]
+    for prompt in ("plain\ntext\n", talk, "[not json", "[1, 2]"):
+        assert inspect.parse_prompt(inspect.prompt_text(prompt)) == prompt
+
+
+def test_an_edited_prompt_says_whose_columns_it_has(session):
+    text = inspect.prompt_text(session.prompt)
+    assert inspect.edited_example(session, text)[1] == ""
+    example, note = inspect.edited_example(session, text + "!")
+    assert example.columns == session.columns
+    assert "answer" in note
+
+
+def test_presets_are_recognised():
+    assert inspect.preset_of(r"(?m)^(?:Step \d+|Answer):", "starts") == "step-n-answer"
+    assert inspect.preset_of(r"(?m)^(?:Step \d+|Answer):", "ends") == "custom"
+    assert inspect.preset_pattern("line").kind == "ends"
+    assert inspect.preset_pattern("custom") is None
+
+
+def test_functions_are_added_until_the_list_is_full():
+    slots = [EMPTY_SLOT] * SLOTS
+    names = []
+    for choice in (OWN_STEP, OWN_OUTCOME, OWN_STEP, "tag_format", OWN_STEP, OWN_STEP):
+        place, values = inspect.add_reward(slots, choice)
+        slots[place] = values
+        names.append(values.slot.name)
+    assert names == [
+        "my_step_reward",
+        "my_outcome_reward",
+        "my_step_reward_2",
+        "tag_format",
+        "my_step_reward_3",
+        "my_step_reward_4",
+    ]
+    assert inspect.add_reward(slots, OWN_STEP) is None
+    assert inspect.add_reward([*slots[:5], EMPTY_SLOT], "tag_format") is None  # there already
+
+
+@pytest.mark.parametrize("choice", [OWN_STEP, OWN_OUTCOME])
+def test_the_templates_work_as_they_are(session, worker, choice):
+    _, values = inspect.add_reward([EMPTY_SLOT] * SLOTS, choice)
+    view = rescore(session, form(builtin_slot("step_correctness"), values), worker)
+    assert view.slots == (None,) * SLOTS
+    assert "show" in json.loads(view.drawing)
+
+
+def test_another_task_keeps_what_somebody_wrote():
+    mine = own("def mine(prompt, step, **c):\n    return 1.0\n")
+    slots = inspect.task_slots([builtin_slot("length_and_mistake"), mine], inspect.find_task("chain-arithmetic-tags"))
+    names = [values.slot.name for values in slots if values.slot is not None]
+    assert names == ["step_correctness", "answer_correctness", "tag_format", "mine"]
+    assert len(slots) == SLOTS
+
+
+# ── sampling ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class FakePolicy:
+    """Stands for the policy worker: sends the events it is given, then the group, the error or nothing."""
+
+    def __init__(self, events, result):
+        self.events, self.result = events, result
+
+    def sample(self, policy, example, sampling, *, seed, on_event, cancelled):
+        assert isinstance(sampling, SamplingConfig)
+        self.asked = (policy, example, sampling, seed)
+        for event in self.events:
+            if cancelled():
+                return None
+            on_event(event)
+        if isinstance(self.result, Exception):
+            raise self.result
+        return None if cancelled() else self.result
+
+    def status(self):
+        return PolicyStatus("off")
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def services(tmp_path):
+    services = Services(tmp_path)
+    yield services
+    services.close()
+
+
+def test_a_sampled_group_takes_the_place_of_the_old_one(session, services):
+    group = replace(session.group, policy="fake")
+    growing = {"texts": ["a", "b"], "finished": [True, False], "tokens": 2, "seconds": 1.0}
+    services.policy = FakePolicy([{"loading": "tiny"}, growing], group)
+    views = list(sample(session, sampling_form(), services, "tab"))
+    assert views[0].running
+    assert "asking" in json.loads(views[0].drawing)["busy"]
+    assert views[-1].session.group is group
+    assert views[-1].seed == 6  # the next press samples anew
+    assert not views[-1].running
+    assert not services.is_sampling("tab")
+    assert services.policy.asked[0] == "tiny"
+
+
+def test_a_policy_that_fails_keeps_the_group(session, services):
+    services.policy = FakePolicy([], PolicyError("no such folder"))
+    last = list(sample(session, sampling_form(), services, "tab"))[-1]
+    assert last.note.text == "no such folder"
+    assert last.session is None
+
+
+def test_cancelling_keeps_the_group(session, services):
+    going, cancelled = threading.Event(), threading.Event()
+
+    class Slow(FakePolicy):
+        def sample(self, *args, on_event, cancelled, **kwargs):
+            on_event({"waiting": True})
+            going.set()
+            self_cancel.wait(10)
+            return None if cancelled() else self.result
+
+    self_cancel = cancelled
+    services.policy = Slow([], session.group)
+    views = sample(session, sampling_form(), services, "tab")
+    next(views)
+    assert json.loads(next(views).drawing)["busy"].startswith("waiting")
+    assert going.wait(10)
+    assert services.cancel_sampling("tab")
+    assert not services.cancel_sampling("another tab")
+    cancelled.set()
+    last = list(views)[-1]
+    assert last.note.text.startswith("Cancelled")
+    assert last.session is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"num_generations": 1}, "num generations"),
+        ({"temperature": 0}, "temperature"),
+        ({"max_completion_length": None}, "max completion length is empty"),
+    ],
+)
+def test_sampling_options_out_of_range_are_named(session, services, changes, named):
+    with pytest.raises(ConfigError, match=named):
+        sampling_config(sampling_form(**changes))
+    only = list(sample(session, sampling_form(**changes), services, "tab"))
+    assert named in only[0].note.text
+
+
+# ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_is_what_inspect_shows(session):
+    config = training.run_config(session, form(scale=False), sampling_form(), training_form(scheme="step"))
+    assert (config.task, config.policy) == ("chain-arithmetic", "tiny")
+    assert config.credit.scheme == "step"
+    assert config.credit.scale is False
+    assert [reward.name for reward in config.rewards] == ["step_correctness", "answer_correctness"]
+    assert config.sampling.num_generations == 2
+    assert (config.training.steps, config.training.prompts_per_step) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"learning_rate": -1.0}, "training.learning_rate"),
+        ({"steps": 2.5}, "training.steps"),
+        ({"steps": None}, "training.steps"),
+        ({"name": "../../x"}, "name"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_named(session, changes, named):
+    with pytest.raises(ConfigError, match=named):
+        training.run_config(session, form(), sampling_form(), training_form(**changes))
+
+
+def test_a_pattern_that_does_not_compile_starts_no_run(session, tmp_path):
+    with pytest.raises(PatternError):
+        training.run_config(session, form(regex="["), sampling_form(), training_form())
+    name, note = training.start_run(session, form(regex="["), sampling_form(), training_form(), tmp_path)
+    assert name is None
+    assert "does not compile" in note.text
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_train_inherits_is_said(session):
+    facts = dict(training.inherited(session, form(outcome_weight=0.5), sampling_form()))
+    assert facts["credit"] == "process, outcome × 0.5"
+    assert facts["sampling"] == "G 2, 8 tokens, T 1"
+    assert dict(training.inherited(session, form(), sampling_form(temperature=None)))["sampling"] == "incomplete"
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = RunDir.create(tmp_path, RunConfig(name="seen"))
+    run.append_metrics({"step": 1, "reward": 0.5})
+    run.write_rollouts(1, [worked_credit()])
+    run.set_status("finished", step=1)
+    return run
+
+
+def test_a_run_is_polled_from_where_the_page_is(run, tmp_path):
+    news = training.poll(tmp_path, "seen", 0, -1)
+    assert (news["state"], news["final"], news["steps"]) == ("finished", True, [1])
+    assert news["rows"] == [{"step": 1, "reward": 0.5}]
+    run.append_metrics({"step": 2})
+    later = training.poll(tmp_path, "seen", news["cursor"], 1)
+    assert [row["step"] for row in later["rows"]] == [2]
+    assert later["steps"] == []
+
+
+def test_a_cursor_of_another_file_reads_anew(run, tmp_path):
+    news = training.poll(tmp_path, "seen", 10**6, -1)
+    assert news["restarted"]
+    assert len(news["rows"]) == 1
+
+
+def test_an_unknown_run_is_said(tmp_path):
+    assert "no run 'gone'" in training.poll(tmp_path, "gone", 0, -1)["error"]
+    assert "cannot be a run's name" in training.poll(tmp_path, "../etc", 0, -1)["error"]
+    assert training.describe(tmp_path, "gone")["error"]
+    assert training.why(tmp_path, "gone", 1, 0, 0, 0) is None
+
+
+def test_stored_rollouts_are_drawn_as_stored(run, tmp_path):
+    answer = training.rollouts(tmp_path, "seen", 1, 7)
+    assert (answer["group"], answer["groups"]) == (0, 1)
+    drawn = json.loads(answer["drawing"])
+    assert drawn["rollouts"][0]["advantages"] == pytest.approx(worked_credit().of(0).tolist())
+    assert "no rollouts of step 9" in training.rollouts(tmp_path, "seen", 9, 0)["error"]
+    assert training.why(tmp_path, "seen", 1, 0, 0, 0)["list"]
+
+
+def test_runs_are_listed_and_described(run, tmp_path):
+    RunDir.create(tmp_path, RunConfig(name="newer")).set_status("failed", "no memory left")
+    (tmp_path / "runs" / "seen" / "run.yaml").write_text("seed: [")
+    rows = training.runs_table(tmp_path)
+    assert {row["name"]: row["state"] for row in rows} == {"newer": "failed", "seen": "unreadable"}
+    described = training.describe(tmp_path, "newer")
+    assert ["batch", f"{RunConfig().training.prompts_per_step} prompts × 8"] in described["settings"]
+
+
+def test_stopping_what_is_over_says_so(run, tmp_path):
+    assert "already finished" in training.stop(tmp_path, "seen")["message"]
+    assert training.stop(tmp_path, "gone")["level"] == "info"
+
+
+# ── services ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_each_tab_has_a_reward_worker_of_its_own(services):
+    assert services.reward_worker("a") is services.reward_worker("a")
+    assert services.reward_worker("a") is not services.reward_worker("b")
+    first = services.reward_worker("a")
+    services.leave("a")
+    assert services.reward_worker("a") is not first
+
+
+def test_credits_are_kept_by_tab(services):
+    credit = worked_credit()
+    services.keep_credit("a", credit)
+    services.keep_credit("a", None)
+    assert services.credit("a") is credit
+    assert services.credit("b") is None
+    services.leave("a")
+    assert services.credit("a") is None
