@@ -17,7 +17,7 @@ from workbench.rundir import RunDir
 from workbench.schema import Group
 from workbench.ui.handlers import inspect, training
 from workbench.ui.handlers.inspect import EMPTY_SLOT, OWN_OUTCOME, OWN_STEP, builtin_slot
-from workbench.ui.handlers.sampling import SamplingForm, sample, sampling_config
+from workbench.ui.handlers.sampling import SamplingForm, adopt, sample, sampling_config
 from workbench.ui.handlers.scoring import ScoringForm, SlotValues, explain_token, function_name, rescore, reward_configs
 from workbench.ui.handlers.session import SLOTS, RewardSlot, Services
 
@@ -291,7 +291,7 @@ def test_a_sampled_group_takes_the_place_of_the_old_one(session, services):
     views = list(sample(session, sampling_form(), services, "tab"))
     assert views[0].running
     assert "asking" in json.loads(views[0].drawing)["busy"]
-    assert views[-1].session.group is group
+    assert adopt(session, views[-1].sampled).group is group
     assert views[-1].seed == 6  # the next press samples anew
     assert not views[-1].running
     assert not services.is_sampling("tab")
@@ -302,7 +302,7 @@ def test_a_policy_that_fails_keeps_the_group(session, services):
     services.policy = FakePolicy([], PolicyError("no such folder"))
     last = list(sample(session, sampling_form(), services, "tab"))[-1]
     assert last.note.text == "no such folder"
-    assert last.session is None
+    assert adopt(session, last.sampled) is session
 
 
 def test_cancelling_keeps_the_group(session, services):
@@ -326,7 +326,7 @@ def test_cancelling_keeps_the_group(session, services):
     cancelled.set()
     last = list(views)[-1]
     assert last.note.text.startswith("Cancelled")
-    assert last.session is None
+    assert last.sampled is None
 
 
 @pytest.mark.parametrize(

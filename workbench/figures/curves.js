@@ -9,6 +9,7 @@
   const DASHES = ["solid", "dash", "dot"]; // lines differ by more than their colour
   const NAMES = ["--wc-first", "--wc-second", "--wc-third"];
 
+  let drawing = Promise.resolve();
   let loading = null;
   function loadPlotly(url) {
     if (globalThis.Plotly) return Promise.resolve();
@@ -36,7 +37,7 @@
       this.owner = owner;
       this.lines = panel.series.map(() => ({ x: [], y: [], drawn: 0 }));
       this.visible = false;
-      this.drawing = Promise.resolve();
+      this.queued = false;
       this.figure = document.createElement("figure");
       this.figure.className = "curve";
       this.figure.dataset.panel = panel.key;
@@ -123,9 +124,14 @@
       return line.x.length > 1 && (line.x[line.x.length - 1] - line.x[0]) / (line.x.length - 1) >= 2;
     }
 
+    // Charts are drawn one after another with a pause between, so that the page never stands still for all of them.
     draw() {
-      if (!this.visible || this.figure.hidden || !globalThis.Plotly) return;
-      this.drawing = this.drawing.then(() => this.catchUp()).catch((error) => console.warn("curve", error));
+      if (this.queued || !this.visible || this.figure.hidden || !globalThis.Plotly) return;
+      this.queued = true;
+      drawing = drawing.then(() => new Promise((resolve) => setTimeout(resolve))).then(() => {
+        this.queued = false;
+        return this.figure.isConnected ? this.catchUp() : null;
+      }).catch((error) => console.warn("curve", error));
     }
 
     async catchUp() {

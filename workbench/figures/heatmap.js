@@ -462,7 +462,7 @@
       const digits = limit >= 10 ? 1 : 2;
       const bins = Array.from({ length: measure.signed ? 2 * BINS + 1 : BINS + 1 }, (_, i) => (measure.signed ? i - BINS : i));
       low.textContent = measure.signed ? number(-limit, digits) : "0";
-      high.textContent = measure.key === "logprob" ? number(-limit, digits) : signed(limit, digits);
+      high.textContent = measure.signed ? signed(limit, digits) : number(measure.key === "logprob" ? -limit : limit, digits);
       swatches.replaceChildren(...bins.map((bin) => el("i", { class: bin ? `${measure.signed ? (bin > 0 ? "p" : "n") : "q"} s${Math.abs(bin)}` : "" })));
       swatches.setAttribute("aria-label", measure.signed
         ? `Colour scale: orange below zero, blue above, ends at ${number(limit, 2)}, the 98th percentile`

@@ -6,6 +6,8 @@ their own. ``launch`` serves on this machine only unless told otherwise.
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import socket
 import threading
@@ -28,7 +30,8 @@ from workbench import figures
 from workbench.errors import WorkbenchError
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import ASSETS, PRIVATE, drawn
-from workbench.ui.tabs.inspect import build_inspect, first_drawing
+from workbench.ui.tabs.inspect import build_inspect
+from workbench.ui.tabs.inspect_events import first_drawing, wire_inspect
 from workbench.ui.tabs.train import build_train, plotly_script
 from workbench.ui.theme import theme
 
@@ -59,10 +62,12 @@ def build(services: Services) -> gr.Blocks:
                 "parameters": status.parameters,
             }
 
-        drawn("header", "WorkbenchPage.header", _header_value(), server_functions=[policy_status])
+        header = json.dumps({"title": TITLE, "loop": LOOP})
+        drawn("header", "WorkbenchPage.header", header, server_functions=[policy_status])
         with gr.Tabs(elem_id="pages") as tabs:
             with gr.Tab("Inspect", id="inspect", elem_id="inspect-tab"):
-                inspect = build_inspect(services)
+                inspect, aside = build_inspect(services)
+                wire_inspect(inspect, aside, services)
             with gr.Tab("Train", id="train", elem_id="train-tab") as train_tab:
                 train = build_train(services, inspect)
 
@@ -83,12 +88,6 @@ def build(services: Services) -> gr.Blocks:
 
         page.unload(left)
     return page
-
-
-def _header_value() -> str:
-    import json
-
-    return json.dumps({"title": TITLE, "loop": LOOP})
 
 
 def create_app(workspace: Path | str | None = None, *, hosts: list[str] | None = None) -> FastAPI:
@@ -146,7 +145,7 @@ def launch(
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}/"
     app = create_app(workspace, hosts=["127.0.0.1", "localhost", shown])
-    config = uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=2)
+    config = uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=1)
 
     def announce() -> None:
         print(f"{TITLE}: {url}", flush=True)
@@ -167,6 +166,11 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Open pages hold a connection each; ending them is no error worth a traceback.
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        await super().shutdown(sockets)
 
 
 def _check_free(host: str, port: int) -> None:

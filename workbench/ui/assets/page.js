@@ -61,7 +61,7 @@
       root.setAttribute("role", value?.level === "error" ? "alert" : "status");
       root.replaceChildren();
       if (!value) return;
-      root.append(el("p", {}, value.text));
+      root.append(el("p", { title: value.level === "plain" ? value.text : null }, value.text));
       if (value.detail) root.append(el("pre", {}, value.detail));
     });
   }

@@ -21,6 +21,7 @@
     const view = { run: null, cursor: 0, after: -1, steps: [], step: null, group: 0, groups: 1, follow: true, final: false, number: -1 };
     let runs = [];
     let ticks = 0;
+    let lost = false; // the last tick got no answer
     let curves = null;
     let loading = null;
     let generation = 0; // answers to what was asked about another run are dropped
@@ -160,8 +161,10 @@
           await listRuns();
           if (!view.run && runs.length) open(runs[0].name);
         }
-        if (view.run && !(view.final && view.cursor)) await poll();
+        if (view.run && (lost || !(view.final && view.cursor))) await poll();
+        lost = false;
       } catch {
+        lost = true;
         badge.textContent = "no connection";
         badge.className = "badge lost";
         progress.textContent = "trying again; what is drawn stays";

@@ -77,7 +77,9 @@ def choose_example(session: Session, index: float | None, *, by: int = 0, task: 
     task = task or find_task(session.task)
     wanted = (int(index or 0) + by) % len(task)
     example = task[wanted]
-    session = replace(session, task=task.name, index=wanted, prompt=example.prompt, columns=example.columns)
+    session = replace(
+        session, task=task.name, index=wanted, prompt=example.prompt, columns=example.columns, edited=None
+    )
     return ExampleView(session, wanted, prompt_text(example.prompt), columns_text(example.columns))
 
 

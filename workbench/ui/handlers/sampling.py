@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from workbench.config import SamplingConfig
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.schema import Example, Group
+from workbench.schema import Example, Group, Prompt
 from workbench.ui.handlers.inspect import edited_example
 from workbench.ui.handlers.scoring import Note, message
 from workbench.ui.handlers.session import Services, Session
@@ -37,8 +37,16 @@ class SamplingForm:
 
 
 @dataclass(frozen=True)
+class Sampled:
+    """A new group, and the prompt it was sampled from where that is not the example's own."""
+
+    group: Group
+    edited: Prompt | None = None
+
+
+@dataclass(frozen=True)
 class SamplingView:
-    """One thing to show while sampling: a message for the drawing, a note under the button, and at the end the session.
+    """One thing to show while sampling: a message for the drawing, a note under the button, and at the end the group.
 
     ``running`` says whether there is anything to cancel. ``seed`` is the next one, once a group was sampled.
     """
@@ -46,7 +54,7 @@ class SamplingView:
     drawing: str
     running: bool
     note: Note | None = None
-    session: Session | None = None
+    sampled: Sampled | None = None
     seed: int | None = None
 
 
@@ -99,9 +107,14 @@ def sample(session: Session, form: SamplingForm, services: Services, tab: str) -
     elif outcome is None:
         yield SamplingView(message(), False, Note("Cancelled; the group from before is back.", level="info"))
     else:
-        session = replace(session, group=outcome, prompt=example.prompt)
         note = Note(edited, level="info") if edited else None
-        yield SamplingView(message(busy="scoring"), False, note, session, seed + 1)
+        sampled = Sampled(outcome, example.prompt if edited else None)
+        yield SamplingView(message(busy="scoring"), False, note, sampled, seed + 1)
+
+
+def adopt(session: Session, sampled: Sampled | None) -> Session:
+    """The session as it is by now, with the new group on screen."""
+    return session if sampled is None else replace(session, group=sampled.group, edited=sampled.edited)
 
 
 def _events(

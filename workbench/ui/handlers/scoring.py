@@ -182,7 +182,7 @@ def rollout_matches(group: Group, pattern: StepPattern) -> list[list[tuple[int, 
 def show(session: Session, credit: Credit, matches: Sequence[Sequence[tuple[int, int]]]) -> str:
     """The message that draws a credit, with what the page says above it."""
     group = credit.scored.group
-    other = group.prompt != session.prompt
+    other = group.prompt not in (session.prompt, session.edited)
     return message(
         show=credit_payload(credit, matches, explain_at_most=EXPLAINED_AT_ONCE),
         about=_about(group),
@@ -213,7 +213,7 @@ def to_fallback(group: Group) -> dict[str, Any]:
 
 
 def scheme_note(scheme: str) -> str:
-    """The formula of a scheme and where it comes from, in one line."""
+    """The formula of a scheme and where it comes from."""
     known = SCHEMES[scheme]
     return f"{known.formula}  ({known.source})"
 

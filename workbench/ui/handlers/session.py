@@ -41,12 +41,16 @@ class RewardSlot:
 
 @dataclass(frozen=True)
 class Session:
-    """One tab: the example chosen, the group on screen, and which reward functions are listed where."""
+    """One tab: the example chosen, the group on screen, and which reward functions are listed where.
+
+    ``edited`` is the prompt the group was sampled from where that is not the example's own.
+    """
 
     task: str = "chain-arithmetic"
     index: int = 0
     prompt: Prompt = ""
     columns: Mapping[str, Any] = field(default_factory=dict)
+    edited: Prompt | None = None
     group: Group | None = None
     slots: tuple[RewardSlot | None, ...] = (None,) * SLOTS
 

@@ -5,7 +5,7 @@ Rows are widgets made once and shown when used, because an editor that is built 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,8 +66,8 @@ class RewardList:
             gr.update(value=values.code),
         ]
 
-    def wire(self, session: gr.State, score: Any, inputs: list[Any], outputs: list[Any]) -> None:
-        """Adding and removing; both are scored at once, as a row that goes changes no value."""
+    def wire(self, session: gr.State, then_score: Callable[[Any], None]) -> None:
+        """Adding and removing; ``then_score`` has the group scored after an event, as a row that goes changes no value."""
 
         def add(session: Session, choice: str | None, *values: Any) -> list[Any]:
             skipped = [gr.skip()] * (4 * SLOTS)
@@ -87,10 +87,10 @@ class RewardList:
 
         changed = [session, self.add, self.add_note, *self.outputs]
         added = self.add.input(add, [session, self.add, *self.inputs], changed, queue=False, **PRIVATE)
-        added.then(score, inputs, outputs, queue=False, **PRIVATE)
+        then_score(added)
         for i, row in enumerate(self.rows):
             removed = row.remove.click(_remover(i), session, [session, row.holder, row.note], queue=False, **PRIVATE)
-            removed.then(score, inputs, outputs, queue=False, **PRIVATE)
+            then_score(removed)
 
 
 def _remover(i: int) -> Any:

@@ -1,0 +1,197 @@
+"""What the Inspect tab's widgets do: score at every change, choose examples, sample. The logic is in ``handlers``."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import gradio as gr
+
+from workbench.errors import WorkbenchError
+from workbench.ui.handlers import inspect as handlers
+from workbench.ui.handlers.sampling import adopt, sample
+from workbench.ui.handlers.scoring import Note, message, rescore, scheme_note
+from workbench.ui.handlers.session import Services, Session
+from workbench.ui.tabs.common import PRIVATE, note_value
+from workbench.ui.tabs.inspect import SCORING, Aside, InspectTab, read_sampling, read_scoring
+from workbench.ui.tabs.rewards import read_slots
+
+ThenScore = Callable[[Any], None]
+"""Has the group scored once an event is through."""
+
+
+def wire_inspect(tab: InspectTab, aside: Aside, services: Services) -> None:
+    """Give every widget of the tab its events."""
+    # Scoring is one event with many triggers, so that the answers to two changes cannot overtake each other. What
+    # changes no control (a row removed, a new group) changes this state instead.
+    again = gr.State("")
+
+    def then_score(event: Any) -> None:
+        event.then(secrets.token_hex, None, again, queue=False, **PRIVATE)
+
+    _wire_scoring(tab, aside, services, again)
+    tab.rewards.wire(tab.session, then_score)
+    _wire_examples(tab, aside, then_score)
+    _wire_sampling(tab, aside, services, then_score)
+
+
+# ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _wire_scoring(tab: InspectTab, aside: Aside, services: Services, again: gr.State) -> None:
+    rewards = tab.rewards
+
+    def score(request: gr.Request, session: Session, *values: Any) -> list[Any]:
+        form = read_scoring(session, values)
+        tab_id = request.session_hash or ""
+        if services.is_sampling(tab_id):  # the drawing shows texts growing; it is scored when they are whole
+            return [gr.skip()] * len(outputs)
+        view = rescore(session, form, services.reward_worker(tab_id))
+        services.keep_credit(tab_id, view.credit)
+        return [
+            view.drawing,
+            note_value(view.pattern),
+            note_value(view.note),
+            note_value(scheme_note(form.scheme)),
+            *(note_value(one, editor=f"reward-code-{i}") for i, one in enumerate(view.slots)),
+            *(_renamed(session, i, name) for i, name in enumerate(view.names)),
+        ]
+
+    outputs = [tab.drawing, aside.pattern_note, aside.credit_note, aside.formula, *rewards.notes, *rewards.switches]
+    changes = [again, *tab.scoring_inputs]
+    gr.on(
+        [widget.change for widget in changes],
+        score,
+        [tab.session, *tab.scoring_inputs],
+        outputs,
+        queue=False,
+        trigger_mode="always_last",
+        **PRIVATE,
+    )
+
+    def choose_preset(name: str) -> list[Any]:
+        pattern = handlers.preset_pattern(name)
+        return [gr.skip()] * 2 if pattern is None else [pattern.regex, pattern.kind]
+
+    tab.preset.input(choose_preset, tab.preset, [tab.regex, tab.kind], queue=False, **PRIVATE)
+    gr.on(
+        [tab.regex.change, tab.kind.change],
+        handlers.preset_of,
+        [tab.regex, tab.kind],
+        tab.preset,
+        queue=False,
+        trigger_mode="always_last",
+        **PRIVATE,
+    )
+
+
+def _renamed(session: Session, i: int, name: str) -> Any:
+    """A switch is labelled with what its function is called; only a rename needs to be told."""
+    slot = session.slots[i]
+    return gr.skip() if slot is None else gr.update(label=f"{name}  ·  {slot.kind}")
+
+
+# ── examples ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _wire_examples(tab: InspectTab, aside: Aside, then_score: ThenScore) -> None:
+    shown = [tab.session, tab.example, tab.prompt, tab.columns]
+
+    def show(view: handlers.ExampleView) -> list[Any]:
+        return [view.session, view.index, view.prompt, note_value(view.columns)]
+
+    def move(by: int) -> Any:
+        def step(session: Session, index: float | None) -> list[Any]:
+            if by == 0 and index == session.index:  # leaving the field unchanged keeps an edited prompt
+                return [gr.skip()] * len(shown)
+            try:
+                return show(handlers.choose_example(session, index, by=by))
+            except WorkbenchError as error:
+                return [gr.skip(), gr.skip(), gr.skip(), note_value(Note(str(error)))]
+
+        return step
+
+    for widget, by in ((aside.previous, -1), (aside.following, 1)):
+        then_score(widget.click(move(by), [tab.session, tab.example], shown, queue=False, **PRIVATE))
+    left = [tab.example.submit, tab.example.blur]
+    then_score(gr.on(left, move(0), [tab.session, tab.example], shown, queue=False, **PRIVATE))
+
+    def at_random(session: Session) -> list[Any]:
+        try:
+            return show(handlers.random_example(session))
+        except WorkbenchError as error:
+            return [gr.skip(), gr.skip(), gr.skip(), note_value(Note(str(error)))]
+
+    then_score(aside.chance.click(at_random, [tab.session], shown, queue=False, **PRIVATE))
+
+    def choose_task(session: Session, name: str, *values: Any) -> list[Any]:
+        """Another task brings its own pattern, rewards and length; reward functions somebody wrote stay."""
+        try:
+            task = handlers.find_task(name)
+            view = handlers.choose_example(session, 0, task=task)
+        except WorkbenchError as error:
+            return [*[gr.skip()] * (len(outputs) - 1), note_value(Note(str(error)))]
+        slots = handlers.task_slots(read_slots(session.slots, values), task)
+        session = replace(view.session, slots=tuple(one.slot for one in slots))
+        return [
+            session,
+            view.index,
+            view.prompt,
+            task.pattern.regex,
+            task.pattern.kind,
+            task.max_completion_length,
+            *tab.rewards.values(slots),
+            note_value(view.columns),
+        ]
+
+    outputs = [
+        tab.session, tab.example, tab.prompt, tab.regex, tab.kind, tab.max_completion_length,
+        *tab.rewards.outputs, tab.columns,
+    ]  # fmt: skip
+    chosen = tab.task.input(choose_task, [tab.session, tab.task, *tab.rewards.inputs], outputs, queue=False, **PRIVATE)
+    then_score(chosen)
+
+
+# ── sampling ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _wire_sampling(tab: InspectTab, aside: Aside, services: Services, then_score: ThenScore) -> None:
+    def run(request: gr.Request, session: Session, *values: Any) -> Iterator[list[Any]]:
+        for view in sample(session, read_sampling(values), services, request.session_hash or ""):
+            yield [
+                view.drawing,
+                view.sampled,
+                view.seed if view.seed is not None else gr.skip(),
+                note_value(view.note),
+                gr.update(interactive=not view.running),
+                gr.update(interactive=view.running),
+            ]
+
+    # Kept apart from the session, which may have changed by the time the group is there.
+    sampled_group = gr.State(None)
+    outputs = [tab.drawing, sampled_group, tab.seed, aside.sample_note, aside.sample, aside.cancel]
+    sampled = aside.sample.click(
+        run,
+        [tab.session, *tab.sampling_inputs],
+        outputs,
+        concurrency_limit=4,
+        concurrency_id="sampling",
+        **PRIVATE,
+    )
+    then_score(sampled.then(adopt, [tab.session, sampled_group], tab.session, queue=False, **PRIVATE))
+
+    def stop(request: gr.Request) -> None:
+        services.cancel_sampling(request.session_hash or "")
+
+    aside.cancel.click(stop, None, None, queue=False, **PRIVATE)
+
+
+def first_drawing(services: Services, request: gr.Request, session: Session, *values: Any) -> str:
+    """The group on screen when the page opens."""
+    tab_id = request.session_hash or ""
+    view = rescore(session, read_scoring(session, values[:SCORING]), services.reward_worker(tab_id))
+    services.keep_credit(tab_id, view.credit)
+    services.warm()
+    return view.drawing or message(empty="")
