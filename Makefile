@@ -25,7 +25,9 @@ bench: .venv/app
 	$(BIN)/python -m workbench bench $(ARGS)
 
 screenshots: .venv/test browser
-	$(BIN)/python -m tests.screenshots $(ARGS)
+	$(BIN)/python -m tests.screenshots build/screenshots --steps 60
+	cp build/screenshots/inspect-1280-light.png assets/inspect.png
+	cp build/screenshots/train-top-1280-light.png assets/train.png
 
 .venv/app: requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

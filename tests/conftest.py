@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-# Before torch is imported anywhere: tests run side by side, and the models are too small to gain from threads.
+# Before torch is imported anywhere: the models are too small to gain from threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

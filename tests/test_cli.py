@@ -116,7 +116,16 @@ def test_another_task_brings_its_own_defaults() -> None:
     config = config_of("--task", "chain-arithmetic-tags")
     assert "<answer>" in config.pattern.regex
     assert "tag_format" in [reward.name for reward in config.rewards]
-    mine = config_of("--task", "chain-arithmetic-tags", "--pattern.regex", "x", "--reward", "tag_format")
+    mine = config_of(
+        "--task",
+        "chain-arithmetic-tags",
+        "--pattern.regex",
+        "x",
+        "--reward",
+        "tag_format",
+        "--credit.scheme",
+        "outcome",
+    )
     assert mine.pattern.regex == "x"
     assert [reward.name for reward in mine.rewards] == ["tag_format"]
 

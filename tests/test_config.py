@@ -53,6 +53,12 @@ def test_a_full_configuration_round_trips():
             "an adapter's reference is the policy without it; turn one off",
         ),
         ({"rewards": []}, "give at least one reward function"),
+        (
+            {"rewards": [{"name": "a", "kind": "outcome"}]},
+            "'process' needs a step reward .* so nothing would be learnt",
+        ),
+        ({"rewards": [{"name": "a"}], "credit": {"scheme": "outcome"}}, "'outcome' needs an outcome reward"),
+        ({"rewards": [{"name": "a"}], "credit": {"outcome_weight": 0.5}}, "0.5 weighs an outcome reward and there is"),
         ({"rewards": [{"name": "a"}, {"name": "a"}]}, "'a' is given twice"),
         ({"name": "../../x"}, "name: use 1 to 80 letters"),
         ({"name": "a\0b"}, "name: use 1 to 80 letters"),

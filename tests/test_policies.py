@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from workbench.config import SamplingConfig
 from workbench.errors import PolicyError
 from workbench.policies import load_policy, sample_group
 from workbench.policies.build_tiny import Recipe, build_tiny
 from workbench.policies.embedded import EMBEDDED
+from workbench.policies.sampler import UnshareableCache, sample_rows
 from workbench.schema import Example
 from workbench.tasks import load_task
 
@@ -44,6 +46,41 @@ def test_a_local_folder_and_an_adapter_load(tiny, tmp_path):
     group = sample_group(loaded, Example("Start with 7, add 5.\n"), num_generations=2, max_completion_length=8)
     assert len(group) == 2
     assert not any(p.requires_grad for n, p in loaded.model.named_parameters() if "lora" in n)
+
+
+def test_an_adapter_does_not_hide_where_tokens_are_placed():
+    """GPT-2 adds position embeddings: a left-padded row sampled with an adapter has a plain forward pass's log-probs."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    size = {"n_embd": 32, "n_layer": 2, "n_head": 2, "vocab_size": 50, "n_positions": 64, "initializer_range": 0.5}
+    lora = LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True, task_type="CAUSAL_LM")
+    model = get_peft_model(GPT2LMHeadModel(GPT2Config(**size, bos_token_id=0, eos_token_id=0)).eval(), lora).eval()
+    prompts = [[5, 6, 7, 8, 9, 10], [11, 12]]
+    rows = sample_rows(
+        model, prompts, SamplingConfig(max_completion_length=6), eos_token_ids=[0], pad_token_id=0, seed=0
+    )
+    for prompt, row in zip(prompts, rows, strict=True):
+        with torch.no_grad():
+            logprobs = model(torch.tensor([prompt + row.token_ids])).logits[0].log_softmax(-1)[len(prompt) - 1 : -1]
+        picked = logprobs.gather(-1, torch.tensor(row.token_ids)[:, None])[:, 0]
+        assert row.logprobs == pytest.approx(picked.tolist(), abs=1e-4)
+
+
+def test_a_state_that_cannot_be_shared_out_is_said_to_be():
+    from transformers import MambaConfig, MambaForCausalLM
+
+    model = MambaForCausalLM(MambaConfig(hidden_size=16, num_hidden_layers=1, vocab_size=50, state_size=4)).eval()
+    with pytest.raises(UnshareableCache, match="MambaForCausalLM keeps a state that cannot be shared out"):
+        sample_rows(model, [[5, 6]], SamplingConfig(), eos_token_ids=[0], pad_token_id=0, seed=0)
+
+
+def test_adapter_weights_in_pickles_are_refused(tiny, tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    (tmp_path / "adapter_model.bin").write_bytes(b"")
+    with pytest.raises(PolicyError, match=r"holds no adapter_model\.safetensors"):
+        load_policy("tiny", adapter=str(tmp_path), device="cpu")
 
 
 @pytest.mark.parametrize(

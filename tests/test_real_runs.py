@@ -9,6 +9,7 @@ import pytest
 
 import workbench as wb
 from workbench.rundir import RunDir
+from workbench.training.build import build_trainer
 from workbench.training.child import NotANumberError, Recorder
 
 pytestmark = pytest.mark.training
@@ -27,6 +28,7 @@ def test_a_run_from_start_to_finish(tmp_path):
     metrics = run.metrics()
     assert metrics["step"].tolist() == [0, 1, 2]
     assert metrics["rollouts"].tolist() == [0, 8, 16]
+    assert metrics["seconds"].is_monotonic_increasing
     assert metrics["accuracy"].notna().all()
     expected = ["loss", "reward", "step_reward", "steps_per_answer", "unscored_share", "zero_spread_share", "entropy"]
     expected += ["advantage_abs_mean", "kl", "kl/k1", "kl/k2", "kl/k3", "clip_ratio/region_mean", "accuracy/train"]
@@ -72,10 +74,29 @@ def test_a_missing_policy_ends_the_run_with_where_it_was_looked_for(tmp_path):
 
 
 def test_a_loss_that_is_not_a_number_names_the_step_and_the_way_out(tmp_path):
-    recorder = Recorder(RunDir.create(tmp_path, config()), config(), writes=True)
-    state = type("State", (), {"global_step": 3, "max_steps": 10})()
-    with pytest.raises(NotANumberError, match="loss became NaN at step 3; lower training"):
-        recorder.on_log(None, state, None, logs={"loss": math.nan})
-    rows, _ = recorder.run.read_metrics()
-    assert rows[0]["loss"] is None
-    recorder.run.close()
+    run = RunDir.create(tmp_path, config(training={"steps": 3, "eval_every": 0}))
+    recorder = Recorder(run, run.config(), writes=True)
+    trainer = build_trainer(run.config(), tmp_path / "out", callbacks=[recorder])
+    loss = trainer._compute_loss
+    trainer._compute_loss = lambda model, inputs: loss(model, inputs) * (math.nan if trainer.state.global_step else 1)
+    with pytest.raises(NotANumberError, match="loss became nan at step 2; lower training"):
+        trainer.train()
+    rows, _ = run.read_metrics()
+    assert [row["loss"] is None for row in rows] == [False, True]
+    run.close()
+
+
+def test_a_reward_that_fails_on_one_rank_ends_the_run_with_its_own_message(tmp_path):
+    """Only the second rank's half of the group has the completion that is refused; every rank hears of it."""
+    code = (
+        "def picky(prompts, completions, **columns):\n"
+        "    import os\n"
+        "    if os.environ['RANK'] == '1':\n"
+        "        raise ValueError('not on my rank')\n"
+        "    return [1.0 for _ in completions]\n"
+    )
+    rewards = [{"name": "step_correctness"}, {"name": "picky", "kind": "outcome", "code": code}]
+    run = wb.train(config(rewards=rewards, training={"ranks": 2, "eval_every": 0}), tmp_path)
+    status = run.wait(timeout=240)
+    assert status.state == "failed", "\n".join(run.log_tail())
+    assert "not on my rank" in status.reason

@@ -45,7 +45,6 @@ def test_a_batched_function_is_called_once_with_all(worker: RewardWorker) -> Non
         "    return [[len(text)] * len(texts) for text, texts in zip(completions, steps)]"
     )
     reward = load(worker, code)
-    assert reward.batched
     assert reward.score_steps(BATCH)[0] == [[2.0, 2.0], [1.0]]
 
 
@@ -118,7 +117,6 @@ def test_a_configurations_reward_keeps_name_weight_code_and_signature(worker: Re
     code = "def reward(prompt, step, scale=2, **columns): return scale"
     reward = load(worker, code)
     assert (reward.name, reward.kind, reward.weight, reward.code) == ("mine", "step", 0.5, code)
-    assert not reward.batched
     signature = inspect.signature(reward.function)
     assert list(signature.parameters) == ["prompt", "step", "scale", "columns"]
     assert signature.parameters["scale"].default is not inspect.Parameter.empty

@@ -359,7 +359,7 @@ def test_any_rows_read_in_any_pieces_come_back_in_order(
 # -- rollouts -------------------------------------------------------------------------------------------------------
 
 
-def test_rollouts_come_back_equal_bit_for_bit(run: RunDir) -> None:
+def test_invariant_the_run_directory_is_the_truth(run: RunDir) -> None:
     chat = make_credit(prompt=[{"role": "user", "content": "7 + 5?\u2028\ud800"}])
     zero = dataclasses.replace(make_credit(), mean=None, std=None, spread=False, warnings=())
     written = [make_credit(), chat, zero]

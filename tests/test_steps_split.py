@@ -150,7 +150,7 @@ PATTERNS = st.sampled_from(
 
 @settings(deadline=None)
 @given(TEXTS, PATTERNS, st.sampled_from(["starts", "ends", "is"]))
-def test_steps_are_ordered_disjoint_and_inside_the_text(text: str, regex: str, kind: str) -> None:
+def test_invariant_steps_partition(text: str, regex: str, kind: str) -> None:
     steps = split_steps(text, StepPattern(regex, kind))  # type: ignore[arg-type]
     assert steps
     if not steps[0].matched:

@@ -195,7 +195,7 @@ def test_steps_on_token_boundaries() -> None:
     assert align_steps(texts, steps) == [(0, 4), (5, 8)]
 
 
-def test_a_straddling_token_belongs_to_the_step_whose_last_character_it_contains() -> None:
+def test_invariant_a_straddling_token_belongs_to_the_step_whose_last_character_it_contains() -> None:
     # "12\nS" ends step one and begins step two.
     assert align_steps(["Step 1:", "12\nS", "tep 2:", "4"], [Step(0, 10), Step(10, 18)]) == [(0, 1), (2, 3)]
 

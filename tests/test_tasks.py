@@ -97,6 +97,16 @@ def test_a_jsonl_file_is_a_task(tmp_path):
     assert task[0].columns == {"answer": "2"}
     assert task.held_out[0].prompt == [{"role": "user", "content": "2?"}]
     assert [reward.name for reward in task.rewards] == ["answer_correctness"]
+    assert task.scheme == "outcome"  # there is no step reward for 'process' to credit
+    assert task.can_check
+
+
+def test_rows_without_an_answer_cannot_be_checked(tmp_path):
+    file = tmp_path / "mixed.jsonl"
+    file.write_text('{"prompt": "1 + 1 =", "answer": 2}\n{"prompt": "2 + 2 ="}\n')
+    task = load_task(str(file))
+    assert not task.can_check
+    assert task.rewards == ()
 
 
 @pytest.mark.parametrize(

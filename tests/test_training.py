@@ -225,6 +225,7 @@ def test_invariant_the_same_run_twice_gives_the_same_curve(tmp_path):
         ({"importance_sampling_level": "sequence"}, "mixes the steps' credit"),
         ({"scale_rewards": "batch"}, "use 'group' or 'none'"),
         ({"credit_scheme": "magic"}, "unknown scheme 'magic'"),
+        ({"generation_kwargs": {"stop_strings": ["x"]}}, "stop_strings would be ignored by the group sampler"),
     ],
 )
 def test_modes_that_assume_one_advantage_a_sequence_are_refused(tmp_path, arguments, message):
@@ -265,6 +266,44 @@ def test_the_seam_in_trl_is_as_this_project_expects():
     assert '"ref_per_token_logps"' in scoring
     logps = inspect.getsource(GRPOTrainer._get_per_token_logps_and_entropies)
     assert "return logps, entropies, aux_loss" in logps
+
+
+def test_a_completion_that_cannot_be_split_is_unscored_and_ends_nothing(tmp_path):
+    """Every character a step: over a thousand steps is no reason to end a run, here every rollout has too many."""
+    run = RunDir.create(tmp_path, config(pattern={"regex": "(?=.)", "kind": "starts"}, training={"steps": 1}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("workbench.steps.split.MAX_STEPS", 40)
+        build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts).train()
+    scores = [one for credit in run.read_rollouts(1) for one in credit.scored.scored]
+    assert not any(one.matched for one in scores)
+    assert all(one.rewards == (None,) for one in scores)
+
+
+def test_held_out_accuracy_does_not_depend_on_how_it_is_batched(tmp_path):
+    trainer = build_trainer(config(training={"eval_every": 1, "eval_prompts": 21}), tmp_path)
+    measure = trainer.callback_handler.callbacks[0]
+    whole = measure.measure()
+    measure._chunk = 8
+    assert measure.measure() == whole
+    assert 0 < whole < 1
+    assert whole * 21 == pytest.approx(round(whole * 21))
+
+
+def test_too_few_rows_for_one_generation_are_refused_with_the_fix(tmp_path):
+    file = tmp_path / "few.jsonl"
+    file.write_text('{"prompt": "1 + 1 =", "answer": 2}\n' * 4)
+    few = config(task=str(file), rewards=[{"name": "length_and_mistake"}], training={"prompts_per_step": 6})
+    with pytest.raises(ConfigError, match="6 distinct prompts are asked for and the task has 3 training rows"):
+        build_trainer(few, tmp_path)
+
+
+def test_a_run_needs_a_reward_and_its_own_config(tiny, tmp_path):
+    from trl import GRPOConfig
+
+    with pytest.raises(ConfigError, match="there is no reward"):
+        ProcessGRPOTrainer(model=tiny.model, args=ProcessGRPOConfig(output_dir=str(tmp_path), use_cpu=True))
+    with pytest.raises(ConfigError, match="args is a GRPOConfig; give a ProcessGRPOConfig"):
+        ProcessGRPOTrainer(model=tiny.model, args=GRPOConfig(output_dir=str(tmp_path), use_cpu=True))
 
 
 def test_plain_functions_and_a_plain_dataset_work_as_in_trl(tiny, tmp_path):

@@ -130,13 +130,15 @@ class TrainingConfig(Section):
     save_every: int = Field(default=0, ge=0)
     """Steps between two checkpoints; 0 for one at the end."""
     rollouts_every: int = Field(default=1, ge=1)
-    """Steps between two stored generations' rollouts."""
+    """Store the rollouts of every n-th generation."""
+    reward_deadline: float = Field(default=30.0, gt=0, le=86_400)
+    """Seconds one reward function's code may take for a rank's whole batch."""
     ranks: int = Field(default=1, ge=1, le=64)
     """Processes that share the batch."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train; auto takes a GPU where there is one."""
     report_to: list[Literal["trackio", "wandb", "tensorboard"]] = Field(default_factory=list)
-    """Trackers that get the metrics too, beside the run's own directory."""
+    """Trackers that get the metrics too, beside the run's own directory; each must be installed."""
 
 
 class RunConfig(Section):
@@ -189,6 +191,22 @@ class RunConfig(Section):
             raise ValueError(
                 f"training.micro_batch_size: {micro} does not divide the {batch // training.ranks} completions of a "
                 f"rank's batch; try {_nearest_divisor(batch // training.ranks, micro)}"
+            )
+        kinds = {reward.kind for reward in self.rewards}
+        if self.credit.scheme == "outcome" and "outcome" not in kinds:
+            raise ValueError(
+                "credit.scheme: 'outcome' needs an outcome reward and every one given scores steps; add one "
+                "(answer_correctness, say), or choose a scheme that credits steps"
+            )
+        if self.credit.scheme != "outcome" and "step" not in kinds and not self.credit.outcome_weight:
+            raise ValueError(
+                f"credit.scheme: {self.credit.scheme!r} needs a step reward and every one given scores whole "
+                "completions, so nothing would be learnt; add a step reward, or choose the scheme 'outcome'"
+            )
+        if self.credit.outcome_weight and "outcome" not in kinds:
+            raise ValueError(
+                f"credit.outcome_weight: {self.credit.outcome_weight} weighs an outcome reward and there is none; "
+                "add one, or set it to 0"
             )
         if training.sync_ref_model and training.beta == 0:
             raise ValueError("training.sync_ref_model: there is no reference policy to move while beta is 0; set beta")

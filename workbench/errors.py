@@ -5,7 +5,8 @@
     WorkbenchError
     ├── PatternError            a step pattern that cannot be used
     │   ├── PatternSyntaxError      does not compile (``position``)
-    │   └── PatternTooSlow          ran over the time limit (``sample``)
+    │   ├── PatternTooSlow          ran over the time limit (``sample``)
+    │   └── TooManySteps            finds more steps in a text than can be shown
     ├── RewardError             a reward function that failed (``reward``, ``line``, ``rollout``, ``step``)
     │   ├── RewardCodeError         its source does not compile, or defines no reward
     │   ├── RewardValueError        returned something other than finite numbers or None
@@ -44,6 +45,10 @@ class PatternTooSlow(PatternError):
     def __init__(self, message: str, sample: int | None = None) -> None:
         super().__init__(message)
         self.sample = sample
+
+
+class TooManySteps(PatternError):
+    pass
 
 
 class RewardError(WorkbenchError):

@@ -91,7 +91,8 @@ def process(group: GroupRewards, scale: bool) -> Part:
 def step(group: GroupRewards, scale: bool) -> Part:
     """A token gets the normalised reward of its own step.
 
-    A_{i,t} = z(r_{i,k(t)}), z over all scored steps of the group; 0 outside every step.
+    A_{i,t} = z(r_{i,k(t)}), z over all scored steps of the group; 0 outside every step. The last step of a finished
+    completion runs to its end-of-sequence token, over any text in between.
     """
     part = process(group, scale)
     return Part(part.values, "own", part.pool)

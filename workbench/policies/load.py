@@ -1,7 +1,7 @@
 """Loading a policy: the embedded one by name, a Hub id, or a local folder, with or without an adapter.
 
-Everything goes through transformers' Auto classes and peft. Only safetensors weights are read, and a repository's own
-code runs only when ``trust_remote_code`` says so.
+Everything goes through transformers' Auto classes and peft. Of local weights only safetensors are read, and a repository's
+own code runs only when ``trust_remote_code`` says so.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def load_policy(
         if adapter is not None:
             from peft import PeftModel
 
-            model = PeftModel.from_pretrained(model, policy_path(adapter), is_trainable=trainable)
+            model = PeftModel.from_pretrained(model, _adapter_path(adapter), is_trainable=trainable)
     except (OSError, ValueError) as error:
         raise PolicyError(f"policy {name!r} cannot be loaded: {_first_line(error)}") from error
     if tokenizer.pad_token_id is None:
@@ -116,6 +116,13 @@ def policy_path(name: str) -> str:
             f"'Qwen/Qwen2.5-0.5B-Instruct', or {' or '.join(repr(known) for known in EMBEDDED)}"
         )
     return name
+
+
+def _adapter_path(name: str) -> str:
+    where = policy_path(name)
+    if Path(where).is_dir() and not (Path(where) / "adapter_model.safetensors").is_file():
+        raise PolicyError(f"adapter folder {name!r} holds no adapter_model.safetensors; save it with safetensors")
+    return where
 
 
 def _first_line(error: BaseException) -> str:

@@ -34,6 +34,11 @@ from workbench.policies.load import Policy
 from workbench.schema import Example, Group, Prompt, Rollout
 from workbench.steps import token_texts
 
+
+class UnshareableCache(PolicyError):
+    """The model keeps a state other than keys and values, which this sampler cannot share out to a group."""
+
+
 OnTokens = Callable[[list[tuple[int, int]]], None]
 """Called once a position with (row, token id) of every row still running."""
 
@@ -153,6 +158,7 @@ def sample_rows(
 
     Raises:
         PolicyError: if prompt and completion do not fit the model's context together.
+        UnshareableCache: if the model's state cannot be shared out, as recurrent ones' cannot.
     """
     _check_context(model, prompt_ids, sampling.max_completion_length)
     was_training = model.training
@@ -188,7 +194,9 @@ def _sample_rows(
     width = max(map(len, distinct))
     ids = torch.tensor([[pad_token_id] * (width - len(row)) + list(row) for row in distinct], device=device)  # (P, L)
     mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in distinct], device=device)  # (P, L)
-    takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+    # An adapter's own forward takes anything; what counts is whether the model under it places tokens by these ids.
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    takes_positions = "position_ids" in inspect.signature(base.forward).parameters
 
     def forward(tokens: torch.Tensor, mask: torch.Tensor, cache: Any) -> Any:
         extra = {}
@@ -198,8 +206,14 @@ def _sample_rows(
 
     output = forward(ids, mask, None)
     rows = torch.tensor([place[tuple(row)] for row in prompt_ids], device=device)  # (B,)
-    cache = output.past_key_values
-    cache.batch_select_indices(rows)
+    cache: Any = getattr(output, "past_key_values", None)
+    try:
+        cache.batch_select_indices(rows)
+    except AttributeError as error:
+        raise UnshareableCache(
+            f"{type(base).__name__} keeps a state that cannot be shared out to a group (a recurrent or hybrid model); "
+            "sample it with transformers' generate"
+        ) from error
     logits = output.logits[rows, -1]  # (B, V)
     mask, seen = mask[rows], ids[rows]
     process = logits_processors(sampling, (mask == 0).sum(-1))

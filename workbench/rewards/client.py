@@ -97,7 +97,7 @@ class RewardWorker:
                 line = _line_in(child.output)
                 raise RewardTimeout(
                     f"reward {name!r} ran over its deadline of {self.deadline:g} s{_at(line)} and was stopped; make it "
-                    "faster, or raise the deadline",
+                    "faster, or in a run raise training.reward_deadline",
                     reward=name,
                     line=line,
                 ) from error

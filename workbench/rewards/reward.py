@@ -47,11 +47,6 @@ class Reward:
             return self.function.signature
         return read_signature(self.function, self.name)
 
-    @property
-    def batched(self) -> bool:
-        """Whether one call takes many completions; only ``f(prompt, step, **columns)`` does not."""
-        return form_of(self.signature) != "step"
-
     def score_steps(self, batch: Batch) -> tuple[list[list[Score]], str]:
         """A score a step of each completion, and what the function printed in the worker.
 

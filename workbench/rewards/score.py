@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.config import PatternConfig, RewardConfig
-from workbench.errors import RewardCodeError
+from workbench.errors import PatternTooSlow, RewardCodeError, TooManySteps
 from workbench.rewards.client import RewardWorker
 from workbench.rewards.protocol import Batch, Score
 from workbench.rewards.reward import Reward, load_reward
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, Step, StepScores
-from workbench.steps import StepPattern, align_steps, split_all
+from workbench.steps import StepPattern, align_steps, split_all, split_steps
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,11 @@ def score_completions(
 ) -> list[StepScores]:
     """Split and score B completions of any number of prompts: ``prompts``, ``rollouts`` and ``columns`` have B entries.
 
-    An error's ``rollout`` is the index into them. Raises as ``score_group`` does.
+    A completion that cannot be split in time, or into a thousand steps, is one unmatched step without a score: one
+    degenerate sample must not end a training run. An error's ``rollout`` is the index into the completions. Raises as
+    ``score_group`` does otherwise.
     """
-    return _score(prompts, rollouts, columns, pattern, rewards)[0]
+    return _score(prompts, rollouts, columns, pattern, rewards, lenient=True)[0]
 
 
 def _score(
@@ -68,13 +70,15 @@ def _score(
     rows: Sequence[Mapping[str, Any]],
     pattern: StepPattern | PatternConfig,
     rewards: Sequence[Reward],
+    *,
+    lenient: bool = False,
 ) -> tuple[list[StepScores], tuple[RewardSummary, ...]]:
     if isinstance(pattern, PatternConfig):
         pattern = StepPattern(pattern.regex, pattern.kind)
     if not rollouts:
         return [], ()
     texts = [rollout.text for rollout in rollouts]
-    steps = split_all(texts, pattern)
+    steps, unsplit = _split_what_can_be(texts, pattern) if lenient else (split_all(texts, pattern), frozenset[int]())
     batch = Batch(
         prompts=prompts,
         completions=[_completion(prompt, text) for prompt, text in zip(prompts, texts, strict=True)],
@@ -86,7 +90,7 @@ def _score(
     weights = {reward.name: reward.weight for reward in rewards}
     scored = []
     for i, (rollout, found) in enumerate(zip(rollouts, steps, strict=True)):
-        scores = {name: tuple(values[i]) for name, values in given.steps.items()}
+        scores = {name: (None,) if i in unsplit else tuple(values[i]) for name, values in given.steps.items()}
         outcomes = {name: values[i] for name, values in given.outcomes.items()}
         scored.append(
             StepScores(
@@ -101,6 +105,18 @@ def _score(
             )
         )
     return scored, given.summaries
+
+
+def _split_what_can_be(texts: Sequence[str], pattern: StepPattern) -> tuple[list[list[Step]], frozenset[int]]:
+    """Steps of each text, and which texts could not be split and are one unmatched step."""
+    steps, unsplit = [], set()
+    for i, text in enumerate(texts):
+        try:
+            steps.append(split_steps(text, pattern))
+        except (PatternTooSlow, TooManySteps):
+            steps.append([Step(0, len(text), matched=False)])
+            unsplit.add(i)
+    return steps, frozenset(unsplit)
 
 
 def _call(rewards: Sequence[Reward], batch: Batch) -> _Scored:

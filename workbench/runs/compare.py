@@ -58,10 +58,10 @@ def compare(
             changes = {
                 "name": f"compare-{scheme}-{seed}",
                 "seed": seed,
-                "credit": config.credit.model_copy(update={"scheme": scheme}),
+                "credit": config.credit.model_dump() | {"scheme": scheme},
             }
             rows = []
-            with start(config.model_copy(update=changes), workspace, module=module).held() as run:
+            with start(RunConfig.parse(config.model_dump() | changes), workspace, module=module).held() as run:
                 for row in run.follow():
                     rows.append(row)
                     if report is not None:

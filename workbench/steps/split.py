@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from workbench.errors import PatternError, PatternTooSlow
+from workbench.errors import PatternTooSlow, TooManySteps
 from workbench.schema import Step
 from workbench.steps.pattern import StepPattern
 
@@ -28,8 +28,8 @@ def split_steps(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) ->
       no step at the text's beginning and end.
     - ``is``: a match is a step; all else is in no step. Of two that overlap the later one loses the common part.
 
-    Raises PatternTooSlow after ``timeout`` seconds, PatternSyntaxError and PatternError for a pattern that cannot be
-    used, or finds more than 1,000 steps. Other threads run while it matches.
+    Raises PatternTooSlow after ``timeout`` seconds, TooManySteps over 1,000 steps, PatternSyntaxError and PatternError
+    for a pattern that cannot be used. Other threads run while it matches.
     """
     marks = _marks(text, pattern, timeout)
     match pattern.kind:
@@ -75,8 +75,8 @@ def _marks(text: str, pattern: StepPattern, timeout: float) -> list[tuple[int, i
     return sorted(marks)
 
 
-def _too_many() -> PatternError:
-    return PatternError(f"the step pattern finds over {MAX_STEPS:,} steps in one text; make it more particular")
+def _too_many() -> TooManySteps:
+    return TooManySteps(f"the step pattern finds over {MAX_STEPS:,} steps in one text; make it more particular")
 
 
 def _started(text: str, marks: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

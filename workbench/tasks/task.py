@@ -47,25 +47,25 @@ class Examples(Sequence[Example]):
 
 @dataclass(frozen=True)
 class Task:
-    """Training examples by index, held-out ones under ``held_out``, and the task's defaults."""
+    """Training examples by index, held-out ones under ``held_out``, and the task's defaults.
+
+    ``can_check`` says whether every row carries the right answer, so that exact-answer accuracy can be measured.
+    """
 
     name: str
     examples: Sequence[Example]
     held_out: Sequence[Example]
     pattern: PatternConfig = field(default_factory=PatternConfig)
     rewards: tuple[RewardConfig, ...] = ()
+    scheme: str = "process"
     max_completion_length: int = 128
+    can_check: bool = True
 
     def __len__(self) -> int:
         return len(self.examples)
 
     def __getitem__(self, index: int) -> Example:
         return self.examples[index]
-
-    @property
-    def can_check(self) -> bool:
-        """Whether rows carry the right answer, so that exact-answer accuracy can be measured."""
-        return "answer" in self.examples[0].columns
 
     def answer_is_right(self, text: str, columns: Mapping[str, Any]) -> bool:
         """Whether a completion's final answer is the row's ``answer``, by the same rule as ``answer_correctness``."""
@@ -146,11 +146,16 @@ def _from_jsonl(path: Path) -> Task:
     if not rows:
         raise TaskError(f"{path.name} has no rows; give one JSON object a line, each with a 'prompt'")
     held_out = rows[-max(1, len(rows) // 10) :]
-    examples = rows[: -len(held_out)] or rows
-    rewards = (
-        (RewardConfig(name="answer_correctness", kind="outcome"),) if all("answer" in r.columns for r in rows) else ()
+    answered = all("answer" in row.columns for row in rows)
+    return Task(
+        str(path),
+        rows[: -len(held_out)] or rows,
+        held_out,
+        rewards=(RewardConfig(name="answer_correctness", kind="outcome"),) if answered else (),
+        scheme="outcome" if answered else "process",
+        max_completion_length=256,
+        can_check=answered,
     )
-    return Task(str(path), examples, held_out, rewards=rewards, max_completion_length=256)
 
 
 def _is_conversation(prompt: Any) -> bool:

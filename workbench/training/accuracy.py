@@ -8,7 +8,7 @@ import torch
 from transformers import TrainerCallback
 
 from workbench.config import TrainingConfig
-from workbench.policies.sampler import encode_prompt
+from workbench.policies.sampler import encode_prompt, to_rollout
 from workbench.tasks import Task
 from workbench.training.trainer import ProcessGRPOTrainer
 
@@ -27,22 +27,33 @@ class HeldOutAccuracy(TrainerCallback):
         self._trainer = trainer
         self._task = task
         self._every = training.eval_every
+        self._count = min(training.eval_prompts, len(task.held_out))
         accelerator = trainer.accelerator
-        # The same number of rows on every rank, as the sampler's table of draws wants it.
-        count = min(training.eval_prompts, len(task.held_out))
-        share = max(1, count // accelerator.num_processes)
-        first = accelerator.process_index * share
-        self._rows = task.held_out[first : first + share]
+        self._share = -(-self._count // accelerator.num_processes)  # rows a rank, the last rank's padded
+        self._first = accelerator.process_index * self._share
+        self._rows = task.held_out[self._first : min(self._first + self._share, self._count)]
         self._prompt_ids = [encode_prompt(trainer.processing_class, row.prompt) for row in self._rows]
+        rank_batch = trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation
+        # What generation has memory for; a CPU has enough for all, and is faster with all at once.
+        self._chunk = self._share if accelerator.device.type == "cpu" else rank_batch
 
     def measure(self) -> float:
         """Sample and check the held-out rows now."""
-        rows = self._trainer.sample(self._prompt_ids, SEED)
-        texts = [self._trainer.processing_class.decode(row.token_ids, skip_special_tokens=True) for row in rows]
-        right = sum(self._task.answer_is_right(text, row.columns) for text, row in zip(texts, self._rows, strict=True))
-        counts = torch.tensor([right, len(rows)], device=self._trainer.accelerator.device)
-        total = self._trainer.accelerator.reduce(counts, reduction="sum")
-        return float(total[0] / total[1])
+        trainer = self._trainer
+        total_rows = self._share * trainer.accelerator.num_processes
+        right = 0
+        for start in range(0, len(self._rows), max(1, self._chunk)):
+            chunk = slice(start, start + self._chunk)
+            sampled = trainer.sample(
+                self._prompt_ids[chunk], SEED, first_row=self._first + start, total_rows=total_rows
+            )
+            texts = [to_rollout(trainer.processing_class, row).text for row in sampled]
+            right += sum(
+                self._task.answer_is_right(text, row.columns)
+                for text, row in zip(texts, self._rows[chunk], strict=True)
+            )
+        everyone = trainer.accelerator.reduce(torch.tensor(right, device=trainer.accelerator.device), reduction="sum")
+        return int(everyone) / self._count
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step == 0:

@@ -13,7 +13,8 @@ from datasets import Dataset
 
 from workbench.config import RunConfig
 from workbench.policies.load import load_policy, pick_device
-from workbench.rewards import load_reward
+from workbench.errors import ConfigError
+from workbench.rewards import RewardWorker, load_reward
 from workbench.tasks import Task, load_task
 from workbench.training.accuracy import HeldOutAccuracy
 from workbench.training.config import ProcessGRPOConfig
@@ -30,14 +31,16 @@ def build_trainer(
     """
     task = load_task(config.task)
     policy = load_policy(config.policy, config.adapter, device="cpu", dtype="float32", trainable=True)
-    rewards = [load_reward(reward) for reward in config.rewards]
+    worker = RewardWorker(config.training.reward_deadline)
+    rewards = [load_reward(reward, worker) for reward in config.rewards]
     steps = [reward for reward in rewards if reward.kind == "step"]
     outcomes = [reward for reward in rewards if reward.kind == "outcome"]
     trainer = ProcessGRPOTrainer(
         model=policy.model,
-        step_rewards=steps,
         reward_funcs=[reward.outcome_function for reward in outcomes],
         args=trainer_arguments(config, output_dir, [reward.weight for reward in outcomes]),
+        step_rewards=steps,
+        policy_name=config.policy,
         train_dataset=training_rows(task, config),
         processing_class=policy.tokenizer,
         peft_config=lora_config(config),
@@ -105,6 +108,7 @@ def trainer_arguments(config: RunConfig, output_dir: Path, outcome_weights: list
         # What is kept
         logging_steps=1,
         logging_first_step=True,
+        logging_nan_inf_filter=False,
         save_strategy="steps" if training.save_every else "no",
         save_steps=training.save_every or 1,
         report_to=list(training.report_to) or "none",
@@ -115,7 +119,15 @@ def trainer_arguments(config: RunConfig, output_dir: Path, outcome_weights: list
 
 
 def training_rows(task: Task, config: RunConfig) -> Dataset:
-    """As many of the task's rows as the run will ask for, at least a thousand where there are that many."""
+    """As many of the task's rows as the run will ask for, at least a thousand where there are that many.
+
+    Raises ConfigError for a task with fewer rows than one generation takes.
+    """
+    if len(task) < config.training.prompts_per_step:
+        raise ConfigError(
+            f"training.prompts_per_step: {config.training.prompts_per_step} distinct prompts are asked for and the "
+            f"task has {len(task)} training rows; set it to {len(task)} or less, or give more rows"
+        )
     wanted = config.training.steps * config.training.prompts_per_step
     rows = [task[i] for i in range(min(len(task), max(wanted, 1000)))]
     return Dataset.from_list([{"prompt": row.prompt, **row.columns} for row in rows])

@@ -7,6 +7,7 @@ step. It knows nothing of who started it or who reads along.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -38,7 +39,7 @@ class Recorder(TrainerCallback):
         self.run = run
         self.stop_requested = False
         self._writes = writes
-        self._began = time.monotonic()
+        self._began: float | None = None
         self._rollouts_per_generation = config.training.prompts_per_step * config.sampling.num_generations
         self._iterations = config.training.num_iterations
         self._rollouts_every = config.training.rollouts_every
@@ -47,7 +48,7 @@ class Recorder(TrainerCallback):
         self.stop_requested = True
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._began = time.monotonic()
+        self._seconds()
         if self._writes:
             self.run.set_status("running", step=state.global_step, total_steps=state.max_steps, device=str(args.device))
 
@@ -66,7 +67,7 @@ class Recorder(TrainerCallback):
                 {
                     "step": step,
                     "time": time.time(),
-                    "seconds": round(time.monotonic() - self._began, 3),
+                    "seconds": round(self._seconds(), 3),
                     "rollouts": generations * self._rollouts_per_generation,
                     **{name: value for name, value in logs.items() if name != "epoch"},
                 }
@@ -75,15 +76,23 @@ class Recorder(TrainerCallback):
             print(_line(step, state.max_steps, logs), flush=True)
         for name in ("loss", "grad_norm"):
             value = logs.get(name)
-            if isinstance(value, float) and value != value:  # NaN
+            if isinstance(value, float) and not math.isfinite(value):
                 raise NotANumberError(
-                    f"{name} became NaN at step {step}; lower training.learning_rate or training.max_grad_norm, "
+                    f"{name} became {value} at step {step}; lower training.learning_rate or training.max_grad_norm, "
                     "or bound the rewards"
                 )
 
     def on_rollouts(self, step: int, credits: list[Credit]) -> None:
-        if self._writes and (step - 1) % self._rollouts_every == 0:
+        generation = (step - 1) // self._iterations
+        if self._writes and generation % self._rollouts_every == 0:
             self.run.write_rollouts(step, credits)
+
+    def _seconds(self) -> float:
+        """Since training began: since the first thing heard of it."""
+        now = time.monotonic()
+        if self._began is None:
+            self._began = now
+        return now - self._began
 
 
 def main(folder: str) -> int:
@@ -110,8 +119,9 @@ def main(folder: str) -> int:
                 run.set_status("finished", f"{trainer.state.global_step} steps")
     except Exception as error:
         traceback.print_exc()
-        if writes:
-            run.set_status("failed", _reason(error))
+        # Any rank may be the one that knows why; the first to say so is believed.
+        if writes or isinstance(error, WorkbenchError):
+            run.settle("failed", _reason(error), certain=False)
         return 1
     finally:
         run.close()

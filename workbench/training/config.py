@@ -58,6 +58,11 @@ class ProcessGRPOConfig(GRPOConfig):
                 f"importance_sampling_level: {self.importance_sampling_level!r} gives all tokens of a completion one "
                 "ratio, which mixes the steps' credit again. Use 'token'"
             )
+        if self.generation_kwargs:
+            raise ConfigError(
+                f"generation_kwargs: {', '.join(self.generation_kwargs)} would be ignored by the group sampler; use "
+                "temperature, top_p, top_k, min_p and repetition_penalty"
+            )
         if self.scale_rewards not in ("group", "none"):
             raise ConfigError(f"scale_rewards: {self.scale_rewards!r} is not supported here; use 'group' or 'none'")
         if self.multi_objective_aggregation != "sum_then_normalize":

@@ -15,11 +15,14 @@ is worth is decided in ``rewards``, what a token is credited in ``credit``; this
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate.utils import gather, gather_object
 from trl import GRPOTrainer
@@ -27,7 +30,8 @@ from trl.models import unwrap_model_for_generation
 
 from workbench.config import SamplingConfig
 from workbench.credit import credit_group
-from workbench.policies.sampler import Sampled, sample_rows, to_rollout
+from workbench.errors import ConfigError, RewardError, WorkbenchError
+from workbench.policies.sampler import Sampled, UnshareableCache, sample_rows, to_rollout
 from workbench.rewards import Reward, load_reward, score_completions
 from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, StepScores
 from workbench.steps import StepPattern
@@ -43,8 +47,16 @@ class _Scored:
     """What TRL scored in one generation: this rank's rows, and the outcome rewards of every rank's, (B_all, F)."""
 
     inputs: Sequence[Mapping[str, Any]]
-    completion_ids: Sequence[Sequence[int]]
+    rollouts: Sequence[Rollout]
     outcomes: torch.Tensor
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What one rank puts to the groups: its rows, or why it has none."""
+
+    rows: list[tuple[Any, Mapping[str, Any], Rollout, StepScores]]
+    failure: Exception | None
 
 
 def no_outcome(prompts: Sequence[Any], **columns: Any) -> list[None]:
@@ -52,21 +64,27 @@ def no_outcome(prompts: Sequence[Any], **columns: Any) -> list[None]:
     return [None] * len(prompts)
 
 
+def _as_returned(value: float) -> float | None:
+    """A score as the function returned it: TRL keeps float32 and NaN for None; 0.3 comes back as 0.3."""
+    return None if math.isnan(value) else float(str(np.float32(value)))
+
+
 class ProcessGRPOTrainer(GRPOTrainer):
     """GRPO in which every step of a completion is scored and every token has its own advantage.
 
     Args:
         model: as in ``GRPOTrainer``.
-        step_rewards: step reward functions, built-in names, or ``Reward`` objects (which carry a weight).
-        reward_funcs: outcome reward functions, TRL's argument unchanged; may be empty.
+        reward_funcs: outcome reward functions, TRL's argument unchanged; may be None when there are step rewards.
         args: a ``ProcessGRPOConfig``.
+        step_rewards: step reward functions, built-in names, or ``Reward`` objects (which carry a weight).
+        policy_name: what stored rollouts say they were sampled from; the model's own name by default.
         is_right: tells whether a completion's text answers its row's columns; when given, ``accuracy/train`` is logged.
         on_rollouts: called after each generation with its credit, whose ``advantages`` are the loss's own.
         **kwargs: everything else ``GRPOTrainer`` takes.
 
     Raises:
         ConfigError: for modes that cannot work with token advantages.
-        RewardError: from a training step in which a reward function fails.
+        RewardError: from a training step in which a reward function fails, on every rank the same.
     """
 
     _tag_names = ["trl", "grpo", "process-supervision"]  # noqa: RUF012 (TRL's attribute)
@@ -74,10 +92,11 @@ class ProcessGRPOTrainer(GRPOTrainer):
     def __init__(
         self,
         model: Any,
-        step_rewards: Sequence[Any] = (),
         reward_funcs: Any = None,
         args: ProcessGRPOConfig | None = None,
         *,
+        step_rewards: Sequence[Any] = (),
+        policy_name: str | None = None,
         is_right: Callable[[str, Mapping[str, Any]], bool] | None = None,
         on_rollouts: OnRollouts | None = None,
         **kwargs: Any,
@@ -87,12 +106,21 @@ class ProcessGRPOTrainer(GRPOTrainer):
         self._on_rollouts = on_rollouts
         self._sampled: list[Sampled] | None = None
         self._scored: _Scored | None = None
-        self._generations = (-1, 0)  # (global step, generations so far in it)
+        self._failure: Exception | None = None
+        self._generations: dict[str, tuple[int, int]] = {}  # mode -> (global step, generations so far in it)
         self._policy_logps: torch.Tensor | None = None
         args = args if args is not None else ProcessGRPOConfig()
-        outcome_rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs] if reward_funcs else []
+        if not isinstance(args, ProcessGRPOConfig):
+            raise ConfigError(f"args is a {type(args).__name__}; give a ProcessGRPOConfig, which has all of its fields")
+        many = isinstance(reward_funcs, list | tuple)
+        outcome_rewards = list(reward_funcs) if many else [] if reward_funcs is None else [reward_funcs]
         self._has_outcome = bool(outcome_rewards)
-        super().__init__(model=model, reward_funcs=outcome_rewards or [no_outcome], args=args, **kwargs)
+        if not self._has_outcome and not self.step_rewards:
+            raise ConfigError("there is no reward; give step_rewards, reward_funcs, or both")
+        guarded = [self._guarded(function) for function in outcome_rewards]
+        super().__init__(model=model, reward_funcs=guarded or [no_outcome], args=args, **kwargs)
+        self._policy_name = policy_name or str(self.model.config._name_or_path)
+        self._outcome_weights = args.reward_weights or [1.0] * len(self.reward_func_names)
         self.step_pattern = StepPattern(args.step_pattern, kind=args.step_pattern_kind)
 
     # -- sampling ----------------------------------------------------------------------------------------------------
@@ -105,13 +133,33 @@ class ProcessGRPOTrainer(GRPOTrainer):
             return super()._generate_single_turn(
                 prompt_ids, images, multimodal_fields, num_generations, has_tool_images
             )
-        rows = self.sample(prompt_ids, self._generation_seed())
+        try:
+            rows = self.sample(prompt_ids, self._generation_seed())
+        except UnshareableCache:
+            self._sampled = None
+            return super()._generate_single_turn(
+                prompt_ids, images, multimodal_fields, num_generations, has_tool_images
+            )
         self._sampled = rows
         return [row.token_ids for row in rows], [row.logprobs for row in rows]
 
-    def sample(self, prompt_ids: Sequence[Sequence[int]], seed: int) -> list[Sampled]:
-        """Sample a completion for each of this rank's rows, as one process with all ranks' rows would."""
-        sampling = SamplingConfig(
+    def sample(
+        self,
+        prompt_ids: Sequence[Sequence[int]],
+        seed: int,
+        *,
+        first_row: int | None = None,
+        total_rows: int | None = None,
+    ) -> list[Sampled]:
+        """Sample a completion for each of this rank's rows, as one process with all ranks' rows would.
+
+        ``first_row`` and ``total_rows`` say where the rows lie among all ranks'; by default every rank has as many.
+        """
+        if first_row is None or total_rows is None:
+            first_row = self.accelerator.process_index * len(prompt_ids)
+            total_rows = self.accelerator.num_processes * len(prompt_ids)
+        # Not validated: TRL's config has checked these, and allows larger groups than a form does.
+        sampling = SamplingConfig.model_construct(
             num_generations=self.num_generations,
             max_completion_length=self.max_completion_length,
             temperature=self.temperature,
@@ -136,25 +184,50 @@ class ProcessGRPOTrainer(GRPOTrainer):
                 eos_token_ids=self.eos_token_ids,
                 pad_token_id=self._tokenizer.pad_token_id,
                 seed=seed,
-                first_row=self.accelerator.process_index * len(prompt_ids),
-                total_rows=self.accelerator.num_processes * len(prompt_ids),
+                first_row=first_row,
+                total_rows=total_rows,
             )
 
     def _generation_seed(self) -> int:
         """A seed of this generation alone, the same on all ranks and after a resume."""
-        step, count = self._generations
-        self._generations = (self.state.global_step, count + 1 if step == self.state.global_step else 0)
-        mode = 0 if self.model.training else 1
-        return ((self.args.seed * 1_000_000 + self.state.global_step) * 64 + self._generations[1]) * 2 + mode
+        mode = "train" if self.model.training else "eval"
+        step, count = self._generations.get(mode, (-1, 0))
+        count = count + 1 if step == self.state.global_step else 0
+        self._generations[mode] = (self.state.global_step, count)
+        return ((self.args.seed * 1_000_000 + self.state.global_step) * 64 + count) * 2 + (mode == "eval")
 
     # -- scoring and credit ------------------------------------------------------------------------------------------
 
+    def _guarded(self, function: Any) -> Any:
+        """An outcome function whose failure is kept until all ranks can hear of it.
+
+        Raised at once it would leave the other ranks waiting for this one, and the run without its message.
+        """
+        if not inspect.isroutine(function) or inspect.iscoroutinefunction(function):
+            return function
+
+        @functools.wraps(function)
+        def call(prompts: Any, completions: Any, **columns: Any) -> Any:
+            try:
+                return function(prompts=prompts, completions=completions, **columns)
+            except Exception as error:
+                self._failure = self._failure or error
+                return [None] * len(prompts)
+
+        return call
+
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
+        rollouts = self._rollouts(completion_ids_list)
+        if not self.tools:
+            # TRL's text lacks every special token; rewards see here what they see anywhere else in the workbench.
+            texts = [rollout.text for rollout in rollouts]
+            plain = isinstance(prompts[0], str)
+            completions = texts if plain else [[{"role": "assistant", "content": text}] for text in texts]
         if self._has_outcome:
             outcomes = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         else:  # TRL would warn at every call that nothing was scored
             outcomes = gather(torch.full((len(prompts), 1), torch.nan, device=self.accelerator.device))
-        self._scored = _Scored(inputs, completion_ids_list, outcomes)
+        self._scored = _Scored(inputs, rollouts, outcomes)
         return outcomes
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
@@ -181,13 +254,12 @@ class ProcessGRPOTrainer(GRPOTrainer):
 
     def _credit(self, scored: _Scored) -> list[Credit]:
         """Score this rank's rollouts, gather all ranks', and credit every whole group. The same list on every rank."""
-        rollouts = self._rollouts(scored.completion_ids)
-        columns = [{k: v for k, v in row.items() if k != "prompt"} for row in scored.inputs]
-        prompts = [row["prompt"] for row in scored.inputs]
-        steps = score_completions(prompts, rollouts, columns, self.step_pattern, self.step_rewards)
-        everyone = gather_object(list(zip(prompts, columns, rollouts, steps, strict=True)))
-        outcomes = scored.outcomes.tolist()
-        outcome_weights = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
+        shares = gather_object([self._share(scored)])
+        if failures := [share.failure for share in shares if share.failure is not None]:
+            raise failures[0]
+        everyone = [row for share in shares for row in share.rows]
+        outcomes = [[_as_returned(value) for value in row] for row in scored.outcomes.tolist()]
+        outcome_weights = dict(zip(self.reward_func_names, self._outcome_weights, strict=True))
         summaries = tuple(RewardSummary(r.name, "step", r.weight) for r in self.step_rewards)
         if self._has_outcome:
             summaries += tuple(RewardSummary(name, "outcome", weight) for name, weight in outcome_weights.items())
@@ -199,7 +271,7 @@ class ProcessGRPOTrainer(GRPOTrainer):
                 prompt=members[0][0],
                 rollouts=tuple(member[2] for member in members),
                 columns=members[0][1],
-                policy=str(self.model.config._name_or_path),
+                policy=self._policy_name,
                 sampling={"temperature": self.temperature, "step": self.state.global_step + 1},
             )
             rows = tuple(self._with_outcome(member[3], outcomes[start + i]) for i, member in enumerate(members))
@@ -214,6 +286,23 @@ class ProcessGRPOTrainer(GRPOTrainer):
             )
         return credits
 
+    def _share(self, scored: _Scored) -> _Share:
+        """This rank's rows, scored; a failure is put into words that can travel to the other ranks."""
+        failure, self._failure = self._failure, None
+        if failure is None:
+            columns = [{k: v for k, v in row.items() if k != "prompt"} for row in scored.inputs]
+            prompts = [row["prompt"] for row in scored.inputs]
+            try:
+                steps = score_completions(prompts, scored.rollouts, columns, self.step_pattern, self.step_rewards)
+                return _Share(list(zip(prompts, columns, scored.rollouts, steps, strict=True)), None)
+            except Exception as raised:
+                failure = raised
+        if isinstance(failure, WorkbenchError):
+            return _Share([], failure)
+        error = RewardError(f"a reward function raised {type(failure).__name__}: {failure}")
+        error.__cause__ = failure
+        return _Share([], error)
+
     def _rollouts(self, completion_ids: Sequence[Sequence[int]]) -> list[Rollout]:
         if self._sampled is not None:
             return [to_rollout(self._tokenizer, row) for row in self._sampled]
@@ -223,17 +312,14 @@ class ProcessGRPOTrainer(GRPOTrainer):
             for ids in completion_ids
         ]
 
-    def _with_outcome(self, scores: StepScores, outcomes: Sequence[float]) -> StepScores:
-        """Put one completion's outcome rewards beside its step scores: NaN is unscored, the rest a weighted sum."""
+    def _with_outcome(self, scores: StepScores, outcomes: Sequence[float | None]) -> StepScores:
+        """Put one completion's outcome rewards, and their weighted sum, beside its step scores."""
         if not self._has_outcome:
             return scores
-        named = {
-            name: None if math.isnan(value) else value
-            for name, value in zip(self.reward_func_names, outcomes, strict=True)
-        }
+        named = dict(zip(self.reward_func_names, outcomes, strict=True))
         weighted = [
             weight * value
-            for weight, value in zip(self.reward_weights.tolist(), named.values(), strict=True)
+            for weight, value in zip(self._outcome_weights, named.values(), strict=True)
             if value is not None
         ]
         return StepScores(

@@ -131,6 +131,9 @@ def create_app(workspace: Path | str | None = None, *, hosts: list[str] | None =
     return mounted
 
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
 def launch(
     host: str = "127.0.0.1",
     port: int = 7860,
@@ -139,8 +142,14 @@ def launch(
 ) -> None:
     """Serve the page until interrupted.
 
-    Raises WorkbenchError when the port is taken.
+    Raises WorkbenchError when the port is taken, or the host is another than this machine's own loopback: the page runs
+    the Python that is typed into it and asks for no password.
     """
+    if host not in LOOPBACK:
+        raise WorkbenchError(
+            f"--host {host} would let others on the network run code here, and the page has no login; use 127.0.0.1, "
+            "and an SSH tunnel (ssh -L 7860:127.0.0.1:7860) to reach it from another machine"
+        )
     _check_free(host, port)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}/"

@@ -25,11 +25,12 @@ ThenScore = Callable[[Any], None]
 def wire_inspect(tab: InspectTab, aside: Aside, services: Services) -> None:
     """Give every widget of the tab its events."""
     # Scoring is one event with many triggers, so that the answers to two changes cannot overtake each other. What
-    # changes no control (a row removed, a new group) changes this state instead.
+    # changes no control (a row removed, a new group) changes this state instead; the page hears of a changed state only
+    # from an event that was queued.
     again = gr.State("")
 
     def then_score(event: Any) -> None:
-        event.then(secrets.token_hex, None, again, queue=False, **PRIVATE)
+        event.then(lambda: secrets.token_hex(8), None, again, concurrency_limit=None, **PRIVATE)
 
     _wire_scoring(tab, aside, services, again)
     tab.rewards.wire(tab.session, then_score)

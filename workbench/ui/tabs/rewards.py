@@ -67,7 +67,7 @@ class RewardList:
         ]
 
     def wire(self, session: gr.State, then_score: Callable[[Any], None]) -> None:
-        """Adding and removing; ``then_score`` has the group scored after an event, as a row that goes changes no value."""
+        """Adding and removing; a row that goes changes no value, so ``then_score`` is told to score after both."""
 
         def add(session: Session, choice: str | None, *values: Any) -> list[Any]:
             skipped = [gr.skip()] * (4 * SLOTS)
