@@ -49,7 +49,7 @@ def test_a_local_folder_and_an_adapter_load(tiny, tmp_path):
 
 
 def test_an_adapter_does_not_hide_where_tokens_are_placed():
-    """GPT-2 adds position embeddings: a left-padded row sampled with an adapter has a plain forward pass's log-probs."""
+    """GPT-2 adds position embeddings: a left-padded row with an adapter has a plain forward pass's log-probs."""
     from peft import LoraConfig, get_peft_model
     from transformers import GPT2Config, GPT2LMHeadModel
 

@@ -154,12 +154,11 @@ def _fill_from_task(data: dict[str, Any]) -> None:
 
     task = load_task(name)
     data.setdefault("pattern", task.pattern.model_dump())
-    if task.rewards:
-        if "rewards" not in data:
-            data["rewards"] = [reward.model_dump() for reward in task.rewards]
-            credit = data.setdefault("credit", {})
-            if isinstance(credit, dict):
-                credit.setdefault("scheme", task.scheme)
+    if task.rewards and "rewards" not in data:
+        data["rewards"] = [reward.model_dump() for reward in task.rewards]
+        credit = data.setdefault("credit", {})
+        if isinstance(credit, dict):
+            credit.setdefault("scheme", task.scheme)
     sampling = data.setdefault("sampling", {})
     if isinstance(sampling, dict):
         sampling.setdefault("max_completion_length", task.max_completion_length)

@@ -1,7 +1,7 @@
 """Loading a policy: the embedded one by name, a Hub id, or a local folder, with or without an adapter.
 
-Everything goes through transformers' Auto classes and peft. Of local weights only safetensors are read, and a repository's
-own code runs only when ``trust_remote_code`` says so.
+Everything goes through transformers' Auto classes and peft. Of local weights only safetensors are read, and a
+repository's own code runs only when ``trust_remote_code`` says so.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ import torch
 from datasets import Dataset
 
 from workbench.config import RunConfig
-from workbench.policies.load import load_policy, pick_device
 from workbench.errors import ConfigError
+from workbench.policies.load import load_policy, pick_device
 from workbench.rewards import RewardWorker, load_reward
 from workbench.tasks import Task, load_task
 from workbench.training.accuracy import HeldOutAccuracy
