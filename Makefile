@@ -42,7 +42,7 @@ screenshots: .venv/test browser
 # The browser tests drive a real Chromium. On Debian and Ubuntu it is installed when it is missing; elsewhere install
 # Chromium or Chrome yourself.
 browser:
-	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 || \
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
 	{ SUDO=$$(test "$$(id -u)" = 0 || echo sudo); \
 	$$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
 

@@ -7,6 +7,7 @@ a run of N steps that is started for them, so this takes a minute or two.
 from __future__ import annotations
 
 import argparse
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -89,7 +90,8 @@ def shoot(browser: Browser, app: App, folder: Path, steps: int) -> None:
         page.locator("#start").click()
         expect(page.locator("#run-state")).to_have_text("starting")
         page.screenshot(path=folder / "train-starting-1280-light.png")
-        expect(page.locator(".curve .main-svg").nth(6)).to_be_visible()
+        expect(page.locator(".progress-text")).to_contain_text(re.compile(r"step (?:[89]|\d\d) of"))
+        expect(page.locator(".curve .main-svg").first).to_be_visible()
         page.screenshot(path=folder / "train-live-1280-light.png")
         expect(page.locator("#run-state")).to_have_text("finished", timeout=20 * SECONDS)
         run = page.locator("#run-picker").input_value()

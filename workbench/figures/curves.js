@@ -105,8 +105,8 @@
         height: 132, margin: { l: 44, r: 10, t: 6, b: 20 }, uirevision: "keep", hovermode: "x", dragmode: "zoom", showlegend: false,
         paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
         font: { family: style.fontFamily, size: 10.5, color: muted },
-        xaxis: { ...axis, nticks: 6, rangemode: "tozero", showgrid: false, tickformat: "d" },
-        yaxis: { ...axis, fixedrange: true, nticks: 5, tickformat: this.panel.share ? ".0%" : "", ...(this.panel.share ? { rangemode: "tozero" } : {}), exponentformat: "e" },
+        xaxis: { ...axis, nticks: 6, autorangeoptions: { include: [0, 5] }, showgrid: false, tickformat: "d" },
+        yaxis: { ...axis, fixedrange: true, nticks: 5, tickformat: this.panel.share ? ".0%" : "", ...(this.panel.share ? { rangemode: "tozero", autorangeoptions: { include: [0, 0.05] } } : {}), exponentformat: "e" },
       };
     }
 
