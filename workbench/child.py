@@ -165,12 +165,12 @@ class Child:
 def child_environment() -> dict[str, str]:
     """This process's environment, with this very package importable from wherever the child starts.
 
-    OMP_WAIT_POLICY keeps torch's threads from spinning while they wait. Spinning costs a run an order of magnitude in
-    speed as soon as anything else uses the machine.
+    torch's threads (GNU's OpenMP on Linux, LLVM's elsewhere) may spin only briefly while they wait for each other:
+    spinning for as long as they do by default makes a run ten times slower once anything else uses the machine.
     """
     root = str(Path(__file__).resolve().parents[1])
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
-    return {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, "PYTHONPATH": path}
+    return {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1", **os.environ, "PYTHONPATH": path}
 
 
 class _EndedError(Exception):
