@@ -1,7 +1,7 @@
 """Step patterns met in the wild, each with a text it is made for.
 
-They are starting points: the page puts a preset's expression in the field, where it can be edited. SPO's windows of N
-tokens are no preset, because a text pattern knows nothing of tokens.
+They are starting points: the page puts a preset's expression in the field, where it can be edited. SPO cuts every N
+tokens; a text pattern knows nothing of tokens, so ``window`` counts words instead.
 """
 
 from __future__ import annotations
@@ -129,6 +129,12 @@ _ALL = [
         StepPattern(r"(?m)^[ \t]*(?:Step \d+:|\#{1,6}\s|\d+[.)]\s|[-*•]\s|(?:First|Second|Third|Next|Then|Finally),)"),
         "open-r1: headings, numbers, bullets and words that order",
         "# Plan\n1. Add.\n- seven\n* five\nFinally, double.",
+    ),
+    Preset(
+        "window",
+        StepPattern(r"\S+(?:\s+\S+){0,15}\s*", kind="is"),
+        "SPO (there by tokens): every 16 words, whatever they say",
+        "Seven and five are twelve, and twelve taken twice is twenty-four, so the answer that we were asked for is 24.",
     ),
 ]
 PRESETS: dict[str, Preset] = {preset.name: preset for preset in _ALL}
