@@ -17,6 +17,7 @@ import torch
 from workbench.config import RunConfig
 from workbench.credit import assign_credit
 from workbench.errors import ConfigError
+from workbench.policies.sampler import UnshareableCache
 from workbench.rundir import RunDir
 from workbench.training.build import build_trainer
 from workbench.training.config import ProcessGRPOConfig
@@ -277,6 +278,23 @@ def test_a_completion_that_cannot_be_split_is_unscored_and_ends_nothing(tmp_path
     scores = [one for credit in run.read_rollouts(1) for one in credit.scored.scored]
     assert not any(one.matched for one in scores)
     assert all(one.rewards == (None,) for one in scores)
+
+
+def test_a_model_the_sampler_cannot_share_is_sampled_by_trl(tmp_path, monkeypatch, capsys):
+    def refuse(*args, **kwargs):
+        raise UnshareableCache("Recurrent keeps a state that cannot be shared out")
+
+    monkeypatch.setattr("workbench.training.trainer.sample_rows", refuse)
+    run = RunDir.create(tmp_path, config(training={"steps": 1, "eval_every": 1}))
+    trainer = build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts)
+    watch = Watch(trainer)
+    trainer.train()
+    assert "accuracy on held-out rows is not measured in this run: Recurrent" in capsys.readouterr().out
+    for credit in run.read_rollouts(1):
+        for i, rollout in enumerate(credit.scored.group.rollouts):
+            assert rollout.logprobs is None  # transformers' generate gives none
+            assert rollout.finished
+            assert credit.of(i).tobytes() == watch.rows[(0, *rollout.token_ids)]
 
 
 def test_held_out_accuracy_does_not_depend_on_how_it_is_batched(tmp_path):

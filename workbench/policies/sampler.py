@@ -111,8 +111,8 @@ def to_rollout(tokenizer: Any, row: Sampled) -> Rollout:
         token_ids=tuple(row.token_ids),
         texts=tuple(token_texts(tokenizer, row.token_ids)),
         finished=row.finished,
-        logprobs=tuple(row.logprobs),
-        entropies=tuple(row.entropies),
+        logprobs=tuple(row.logprobs) or None,  # ids that something else sampled come without
+        entropies=tuple(row.entropies) or None,
     )
 
 

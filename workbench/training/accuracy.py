@@ -8,7 +8,7 @@ import torch
 from transformers import TrainerCallback
 
 from workbench.config import TrainingConfig
-from workbench.policies.sampler import encode_prompt, to_rollout
+from workbench.policies.sampler import UnshareableCache, encode_prompt, to_rollout
 from workbench.tasks import Task
 from workbench.training.trainer import ProcessGRPOTrainer
 
@@ -20,7 +20,9 @@ class HeldOutAccuracy(TrainerCallback):
     """Adds ``accuracy`` (0 to 1) to the metrics before training, every ``eval_every`` steps, and at the end.
 
     One completion is sampled for each of the first ``eval_prompts`` held-out rows, at the run's temperature; ranks
-    share the rows. A measure over n rows has a standard error of about sqrt(a(1 - a) / n).
+    share the rows. A model that the group sampler cannot sample is not measured, and the log says so.
+
+    A measure over n rows has a standard error of about sqrt(a(1 - a) / n).
     """
 
     def __init__(self, trainer: ProcessGRPOTrainer, task: Task, training: TrainingConfig) -> None:
@@ -29,7 +31,7 @@ class HeldOutAccuracy(TrainerCallback):
         self._every = training.eval_every
         self._count = min(training.eval_prompts, len(task.held_out))
         accelerator = trainer.accelerator
-        self._share = -(-self._count // accelerator.num_processes)  # rows a rank, the last rank's padded
+        self._share = -(-self._count // accelerator.num_processes)  # rows a rank; the last may have fewer
         self._first = accelerator.process_index * self._share
         self._rows = task.held_out[self._first : min(self._first + self._share, self._count)]
         self._prompt_ids = [encode_prompt(trainer.processing_class, row.prompt) for row in self._rows]
@@ -56,9 +58,17 @@ class HeldOutAccuracy(TrainerCallback):
         return int(everyone) / self._count
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        try:
+            base = self.measure()
+        except UnshareableCache as error:
+            print(f"accuracy on held-out rows is not measured in this run: {error}", flush=True)
+            self._every = 0
+            return
         if state.global_step == 0:
-            self._trainer.log({"accuracy": self.measure()})
+            self._trainer.log({"accuracy": base})
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not self._every:
+            return
         if state.global_step % self._every == 0 or state.global_step == state.max_steps:
             self._trainer._metrics["train"]["accuracy"].append(self.measure())

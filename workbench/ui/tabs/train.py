@@ -10,19 +10,17 @@ import json
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import gradio as gr
 
-from workbench.config import RunConfig
+from workbench.config import LossType, RunConfig
 from workbench.credit import SCHEMES
 from workbench.figures.curves import panels_payload
 from workbench.ui.handlers import training as handlers
 from workbench.ui.handlers.session import Services, Session
 from workbench.ui.tabs.common import ASSETS, PRIVATE, drawn, heading, note, note_value
 from workbench.ui.tabs.inspect import SCORING, InspectTab, read_sampling, read_scoring
-
-LOSSES = ["dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "luspo"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,12 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
                     elem_id="train-scheme", filterable=False, min_width=0,
                 )  # fmt: skip
                 loss = gr.Dropdown(
-                    LOSSES, value=training.loss_type, label="Loss", elem_id="loss-type", filterable=False, min_width=0
+                    list(get_args(LossType)),
+                    value=training.loss_type,
+                    label="Loss",
+                    elem_id="loss-type",
+                    filterable=False,
+                    min_width=0,
                 )
             name = gr.Textbox("", label="Name", placeholder="from the date", elem_id="run-name", max_lines=1)
             with gr.Column(elem_classes=["actions"], min_width=0):
