@@ -122,7 +122,8 @@ def test_invariant_ranks_agree(tmp_path):
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
 def test_length_normalisers_are_the_gradient_of_trls_loss(tmp_path, loss_type):
     """Two implementations: our coefficients, and what TRL's loss weighs each log-probability with (ratio 1, no KL)."""
-    trainer = build_trainer(config(training={"loss_type": loss_type}), tmp_path)
+    clip = {"epsilon_high": 5.0} if loss_type == "cispo" else {}
+    trainer = build_trainer(config(training={"loss_type": loss_type, **clip}), tmp_path)
     trainer.current_gradient_accumulation_steps = 1
     lengths = [2, 6, 5, 1]
     mask = torch.tensor([[t < length for t in range(6)] for length in lengths]).long()
