@@ -1,4 +1,4 @@
-"""The parent's side: starts a child, asks it one thing at a time, keeps the deadline, and replaces a child that died."""
+"""The parent's side: starts a child, asks it one thing at a time, keeps the deadline, replaces it when it died."""
 
 from __future__ import annotations
 
@@ -171,5 +171,3 @@ class Child:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-

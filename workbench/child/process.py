@@ -49,7 +49,10 @@ class Process:
                 bufsize=0,
                 pass_fds=(request_end, frame_end),
                 start_new_session=True,
-                env={**(child_environment() if environment is None else environment), FDS: f"{request_end},{frame_end}"},
+                env={
+                    **(child_environment() if environment is None else environment),
+                    FDS: f"{request_end},{frame_end}",
+                },
                 cwd=folder,
             )
         except BaseException:
@@ -174,5 +177,3 @@ def _read(fd: int) -> bytes | None:
         return os.read(fd, _CHUNK)
     except BlockingIOError:
         return None
-
-

@@ -72,7 +72,9 @@ def restrict() -> str | None:
     consequence = "the code can use the network and start processes"
     machine = platform.machine()
     if sys.platform != "linux" or machine not in _ARCHITECTURES:
-        return f"no seccomp filter (made for Linux on x86-64 and aarch64, this is {sys.platform} {machine}): {consequence}"
+        return (
+            f"no seccomp filter (made for Linux on x86-64 and aarch64, this is {sys.platform} {machine}): {consequence}"
+        )
     column = 0 if machine == "x86_64" else 1
     program = b"".join(struct.pack("=HBBI", *one) for one in _program(machine, column, os.getpid()))
     instructions = ctypes.create_string_buffer(program, len(program))
