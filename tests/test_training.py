@@ -224,7 +224,7 @@ def test_invariant_the_same_run_twice_gives_the_same_curve(tmp_path):
         ({"loss_type": "vespo"}, "reshapes one weight a sequence"),
         ({"off_policy_mask_threshold": 0.5}, "masks whole sequences"),
         ({"importance_sampling_level": "sequence"}, "mixes the steps' credit"),
-        ({"scale_rewards": "batch"}, "use 'group' or 'none'"),
+        ({"credit_options": {"magic": 1}}, "scheme 'process' has no option 'magic'"),
         ({"credit_scheme": "magic"}, "unknown scheme 'magic'"),
         ({"generation_kwargs": {"stop_strings": ["x"]}}, "stop_strings would be ignored by the group sampler"),
     ],
