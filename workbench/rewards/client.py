@@ -14,7 +14,8 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,7 @@ from workbench.child import Child, child_environment
 from workbench.errors import (
     ChildDied,
     ChildError,
+    ChildFailed,
     ChildTimeout,
     PatternError,
     PatternTooSlow,
@@ -118,7 +120,8 @@ class RewardWorker:
         }  # fmt: skip
         try:
             reply, _ = self._call(request, limit)
-            return read_split_reply(reply, texts)
+            with self._ended_if_unsound():
+                return read_split_reply(reply, texts)
         except ChildTimeout as error:
             if error.seconds != limit:  # it did not even start
                 raise PatternError(f"the step pattern was not tried: {error}") from error
@@ -146,19 +149,31 @@ class RewardWorker:
         """
         reply, _ = self._ask({"do": "describe", "code": code, "name": name})
         try:
-            return read_signature_reply(reply)
+            with self._ended_if_unsound():
+                return read_signature_reply(reply)
         except NonsenseError as error:
             raise RewardError(f"reward {name!r}: {error}", reward=name) from error
 
     def score_outcome(self, code: str, name: str, batch: Batch) -> tuple[list[Score], str]:
         """One score a completion, and what the code printed. Raises RewardError and the errors under it."""
         reply, printed = self._score(code, name, batch)
-        return check_outcome(name, reply.get("scores"), len(batch)), printed
+        with self._ended_if_unsound():
+            return check_outcome(name, reply.get("scores"), len(batch)), printed
 
     def score_steps(self, code: str, name: str, batch: Batch) -> tuple[list[list[Score]], str]:
         """One score a step of each completion, and what the code printed. Raises RewardError and those under it."""
         reply, printed = self._score(code, name, batch)
-        return check_steps(name, reply.get("scores"), batch.steps), printed
+        with self._ended_if_unsound():
+            return check_steps(name, reply.get("scores"), batch.steps), printed
+
+    @contextmanager
+    def _ended_if_unsound(self) -> Iterator[None]:
+        """The worker has made the same checks: one that let something through was tampered with, and is replaced."""
+        try:
+            yield
+        except (RewardError, NonsenseError):
+            self.close()
+            raise
 
     def _score(self, code: str, name: str, batch: Batch) -> tuple[dict[str, Any], str]:
         sent, left_out = packed_batch(batch)
@@ -200,8 +215,14 @@ class RewardWorker:
     def _exchange(self, request: dict[str, Any], deadline: float) -> tuple[dict[str, Any], str]:
         """The reply, and what was printed meanwhile. Raises ChildError, or whatever the worker raised."""
         child = self._started()
+        request = {**request, "deadline": deadline}
         try:
-            reply = child.call({**request, "deadline": deadline}, deadline=deadline)
+            try:
+                reply = child.call(request, deadline=deadline)
+            except ChildFailed:
+                # Code of an earlier call may have broken what the worker itself is made of: builtins.len, say.
+                child.close()
+                reply = child.call(request, deadline=deadline)
         finally:
             self._printed = child.output
             self.output = _HANG_REPORT.sub("", self._printed)
