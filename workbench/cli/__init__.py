@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.cli import commands
+from workbench.cli.checks import add_check_commands
 from workbench.cli.flags import add_flags
 from workbench.cli.trust import add_trust
 from workbench.errors import WorkbenchError
@@ -77,6 +78,8 @@ def make_parser() -> argparse.ArgumentParser:
     _add_example(one)
     add_flags(one, ("task", "policy", "adapter", "seed", "sampling", "pattern", "rewards", "credit"))
     add_trust(one)
+
+    add_check_commands(command)
 
     one = command("train", commands.train, "Start a training run and follow it; Ctrl+C stops it.")
     one.add_argument("--detach", action="store_true", help="start the run and return at once")
