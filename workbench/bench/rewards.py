@@ -28,16 +28,19 @@ _CODE = "def reward(prompts, completions, **columns):\n    return [float(len(tex
 
 def measure(repeat: int) -> list[Measure]:
     small = Batch(["p"], ["Step 1: 7 + 5 = 12"])
-    large = Batch(["p"] * 16, [("Step 1: 7 + 5 = 12\n" * 900)[: 16 * 1024]] * 16)
+    step = "Step 1: 7 + 5 = 12\n".ljust(256, ".")
+    large = Batch(["p"] * 16, [step * 64] * 16)  # 16 KB each
     with RewardWorker() as worker:
         reward = load_reward(RewardConfig(name="reward", kind="outcome", code=_CODE), worker)
         there = {"small call": small, "16 completions of 16 KB": large}
         rows = []
         for what, batch in there.items():
             rows += _percentiles(what, lambda batch=batch: reward.score_outcome(batch), repeat)  # type: ignore[misc]
-        pattern, texts = StepPattern(r"(?m)^Step \d+:.{9}(?=[1-9])"), list(large.completions)
+        pattern, texts = StepPattern(r"Step \d+:"), list(large.completions)
         inside = _seconds(lambda: split_preview(texts, pattern, timeout=9, total=99), 1, repeat)
-        rows += _percentiles("split of 16 × 16 KB", lambda: worker.split(texts, pattern), 1, statistics.median(inside))
+        rows += _percentiles(
+            "split of 16 × 16 KB, 64 steps each", lambda: worker.split(texts, pattern), 1, statistics.median(inside)
+        )
         rows += _percentiles("rescore of the page's first group", _preview(worker), 1)
         rows += _starts(worker, repeat)
     return rows + _overruns()

@@ -220,7 +220,7 @@ class RewardWorker:
             try:
                 reply = child.call(request, deadline=deadline)
             except ChildFailed:
-                # Code of an earlier call may have broken what the worker itself is made of: builtins.len, say.
+                # An earlier call has worn it out, or broken what the worker itself is made of: builtins.len, say.
                 child.close()
                 reply = child.call(request, deadline=deadline)
         finally:

@@ -13,7 +13,7 @@ from workbench.steps import PRESETS
 from workbench.tasks import TASKS, Task
 from workbench.ui.handlers import inspect as handlers
 from workbench.ui.handlers.sampling import SamplingForm
-from workbench.ui.handlers.scoring import ScoringForm, explain_token, scheme_note
+from workbench.ui.handlers.scoring import TRUST_MODEL, ScoringForm, explain_token, scheme_note
 from workbench.ui.handlers.session import SLOTS, Services, Session
 from workbench.ui.tabs.common import drawn, heading, note, note_value
 from workbench.ui.tabs.rewards import PER_SLOT, RewardList, build_reward_list, read_slots
@@ -34,6 +34,7 @@ class InspectTab:
     regex: gr.Textbox
     kind: gr.Dropdown
     rewards: RewardList
+    isolation: gr.HTML
     scheme: gr.Dropdown
     scale: gr.Checkbox
     outcome_weight: gr.Number
@@ -109,6 +110,8 @@ def build_inspect(services: Services) -> tuple[InspectTab, Aside]:
             found |= _example_widgets(first) | _step_widgets(task)
             heading("Rewards")
             found["rewards"] = build_reward_list(first.slots)
+            drawn("trust-model", "WorkbenchPage.note", note_value(TRUST_MODEL), classes=["note"])
+            found["isolation"] = note("isolation-note")
             found |= _credit_widgets() | _sampling_widgets(task)
         with gr.Column(elem_id="view", scale=1, min_width=0):
             found["drawing"] = drawn("drawing", "WorkbenchInspect.mount", server_functions=[_why(services)])

@@ -12,7 +12,7 @@ import gradio as gr
 from workbench.errors import WorkbenchError
 from workbench.ui.handlers import inspect as handlers
 from workbench.ui.handlers.sampling import adopt, sample
-from workbench.ui.handlers.scoring import Note, message, rescore, scheme_note
+from workbench.ui.handlers.scoring import Note, isolation_note, message, rescore, scheme_note
 from workbench.ui.handlers.session import Services, Session
 from workbench.ui.tabs.common import PRIVATE, note_value
 from workbench.ui.tabs.inspect import SCORING, Aside, InspectTab, read_sampling, read_scoring
@@ -196,3 +196,8 @@ def first_drawing(services: Services, request: gr.Request, session: Session, *va
     services.keep_credit(tab_id, view.credit)
     services.warm()
     return view.drawing or message(empty="")
+
+
+def first_isolation(services: Services, request: gr.Request) -> str:
+    """What of the seal this system lacks, as the page opens."""
+    return note_value(isolation_note(services.reward_worker(request.session_hash or "")))
