@@ -240,7 +240,7 @@ class RewardWorker:
                 events=False,
                 max_frame=MAX_REPLY,
             )
-            weakref.finalize(child, _remove, scratch, os.getpid())
+            self._clean_up = weakref.finalize(child, _remove, scratch, os.getpid())
             self._child = child
         return self._child
 
@@ -248,7 +248,9 @@ class RewardWorker:
         """End the process. A later call starts a new one."""
         child, self._child = self._child, None
         if child is not None:
+            clean_up = self._clean_up
             child.close()
+            clean_up()
 
     def __enter__(self) -> RewardWorker:
         return self
