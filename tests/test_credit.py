@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,9 +17,12 @@ from workbench.credit import (
     GroupRewards,
     assign_batch,
     assign_credit,
+    compare_credits,
     credit_group,
     credit_groups,
     explain,
+    length_normalisers,
+    loss_weights,
 )
 from workbench.errors import CreditError
 from workbench.schema import Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
@@ -541,3 +545,47 @@ def test_credit_groups_credits_a_batch_together():
     assert second.std == pytest.approx(4.85627, abs=1e-5)
     assert np.float32(second.explain(1, 0).total) == second.advantages[1, 0]
     assert credit_groups([]) == []
+
+
+# -- The loss's own weight, and two schemes side by side --------------------------------------------------------------
+
+
+def test_length_normalisers_are_the_losses_own():
+    # Lengths 2 and 6, G = 2, at most 10 tokens.
+    given = partial(length_normalisers, [2, 6], max_completion_length=10)
+    assert given("grpo").tolist() == given("sapo").tolist() == pytest.approx([1 / 4, 1 / 12])
+    assert given("dapo").tolist() == given("bnpo").tolist() == given("cispo").tolist() == [1 / 8, 1 / 8]
+    assert given("dr_grpo").tolist() == [1 / 20, 1 / 20]
+    assert given("luspo").tolist() == [1 / 2, 1 / 2]
+    assert given("dapo", masked=[False, True]).tolist() == [1 / 2, 0.0]
+    assert given("grpo", masked=[False, True]).tolist() == [1 / 4, 0.0]
+    with pytest.raises(CreditError, match="unknown loss_type 'ppo'; choose one of grpo"):
+        given("ppo")
+
+
+def test_grpo_gives_a_long_completions_tokens_less_weight():
+    credit = credit_group(scored([[1.0], [0.0]], [[1], [5]], [2, 6]), "process")
+    weights = loss_weights(credit, "grpo")
+    assert weights[0, 0] == pytest.approx(-3 * weights[1, 0])
+    assert not weights[0, 2:].any()
+    assert loss_weights(credit, "dapo")[0, 0] == pytest.approx(-loss_weights(credit, "dapo")[1, 0])
+
+
+def test_comparing_two_schemes_of_a_group():
+    # process against step on the worked group: row 1's second step is 0.2108 and 1.0539, row 3's first -1.4754 and
+    # -0.8431. Signs: row 1 + + - and + + -, row 2 + - and + -, row 3 - - + + and - - - +: two tokens of 28 flip.
+    group = scored(REWARDS, ENDS, LENGTHS)
+    found = compare_credits(credit_group(group, "process"), credit_group(group, "step"))
+    assert found.flipped_share == pytest.approx(2 / 28)
+    assert found.flipped.nonzero()[0].tolist() == [2, 2]
+    assert found.flipped.nonzero()[1].tolist() == [5, 6]
+    assert found.steps[1].mean_a == pytest.approx(0.2108, abs=1e-4)
+    assert found.steps[1].mean_b == pytest.approx(1.0539, abs=1e-4)
+    assert [step.flipped for step in found.steps] == [0, 0, 0, 0, 0, 0, 0, 2, 0]
+    assert found.difference[0, 4] == pytest.approx(1.0539 - 0.2108, abs=1e-4)
+    assert -1 < found.correlation < 1
+    assert compare_credits(found.a, found.a).correlation == pytest.approx(1.0)
+    flat = credit_group(scored([[1.0], [1.0]], [[1], [1]], [2, 2]), "process")
+    assert compare_credits(flat, flat).correlation is None
+    with pytest.raises(CreditError, match="different rollouts"):
+        compare_credits(found.a, flat)

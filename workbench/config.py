@@ -227,6 +227,11 @@ class RunConfig(Section):
             raise ValueError("training.sync_ref_model: there is no reference policy to move while beta is 0; set beta")
         if training.sync_ref_model and training.lora is not None:
             raise ValueError("training.sync_ref_model: an adapter's reference is the policy without it; turn one off")
+        if training.loss_type == "cispo" and (training.epsilon_high is None or training.epsilon_high < 1):
+            raise ValueError(
+                f"training.epsilon_high: {training.epsilon_high} would cap cispo's ratio below 1 and scale every "
+                "gradient down; cispo's cap is the ratio itself, set it to 5"
+            )
         every = training.num_iterations
         if training.save_every and training.save_every % every:
             raise ValueError(

@@ -2,25 +2,33 @@
 
 from workbench.credit.assign import assign_batch, assign_credit, credit_group, credit_groups
 from workbench.credit.batch import GroupRewards
+from workbench.credit.compare import Comparison, StepDifference, compare_credits
 from workbench.credit.normalise import NORMALISATIONS, Normalise
 from workbench.credit.options import Option
 from workbench.credit.schemes import SCHEMES, Scheme
+from workbench.credit.weights import LOSS_TYPES, length_normalisers, loss_weights
 from workbench.schema import Credit, Explanation, Term
 
 __all__ = [
+    "LOSS_TYPES",
     "NORMALISATIONS",
     "SCHEMES",
+    "Comparison",
     "Explanation",
     "GroupRewards",
     "Normalise",
     "Option",
     "Scheme",
+    "StepDifference",
     "Term",
     "assign_batch",
     "assign_credit",
+    "compare_credits",
     "credit_group",
     "credit_groups",
     "explain",
+    "length_normalisers",
+    "loss_weights",
 ]
 
 
