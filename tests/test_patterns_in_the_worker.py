@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,7 +12,7 @@ import pytest
 from workbench.errors import PatternError, PatternSyntaxError, PatternTooSlow, TooManySteps
 from workbench.rewards import RewardWorker, load_reward, score_completions, score_group
 from workbench.schema import Group, Rollout, Step
-from workbench.steps import PRESETS, StepPattern, split_preview
+from workbench.steps import PRESETS, Split, StepPattern, split_preview
 from workbench.ui.handlers import inspect
 from workbench.ui.handlers.scoring import ScoringForm, ScoringView, rescore
 from workbench.ui.handlers.session import SLOTS
@@ -95,14 +97,23 @@ def test_all_texts_of_a_preview_share_a_second(worker: RewardWorker) -> None:
         split_preview(["a", "b"], StepPattern("a"), total=0.0)
 
 
+class Stopping(RewardWorker):
+    """Its process is stopped before it sees a text called "hang": as if a match never came to look at its time."""
+
+    def _split(self, texts: list[str], pattern: StepPattern, leniently: bool, limit: float) -> list[Split]:
+        if "hang" in texts:
+            super()._split([], pattern, leniently, LONG)
+            assert self._child is not None
+            os.kill(self._child.pid, signal.SIGSTOP)
+        return super()._split(texts, pattern, leniently, limit)
+
+
 def test_a_match_that_the_time_limit_misses_is_ended_with_its_worker() -> None:
-    # One step of the matcher compares thousands of characters and looks at no clock.
-    regex = "(a+)" + "a" * 2000 + "b"
-    with RewardWorker(deadline=60, pattern_margin=0.0) as impatient:
+    with Stopping(pattern_margin=0.0) as worker:
         with pytest.raises(PatternTooSlow, match=r"too slow \(1 s to compile and match\) and was stopped"):
-            impatient.split(["a" * 200_000], StepPattern(regex))
-        impatient.pattern_margin = 60.0
-        assert impatient.split(["ab"], StepPattern("b"))[0].steps == [Step(1, 2)]
+            worker.split(["a", "hang"], StepPattern("a"))
+        worker.pattern_margin = LONG
+        assert worker.split(["ba"], StepPattern("a"))[0].steps == [Step(1, 2)]
 
 
 def test_in_a_run_a_text_that_cannot_be_split_is_unscored_and_the_others_are_not(worker: RewardWorker) -> None:
@@ -119,11 +130,11 @@ def always_one(prompt: str, step: str, **columns: object) -> float:
 
 
 def test_in_a_run_an_overrun_that_only_the_kill_ends_costs_that_text_alone() -> None:
-    regex = "(a+)" + "a" * 2000 + "b|c"
-    with RewardWorker(deadline=60) as worker:
-        splits = worker.split(["c", "a" * 200_000], StepPattern(regex), leniently=True)
+    with Stopping() as worker:
+        splits = worker.split(["ba", "hang"], StepPattern("a"), leniently=True)
     assert [split.failed for split in splits] == [False, True]
-    assert splits[0].steps == [Step(0, 1)]
+    assert splits[0].steps == [Step(1, 2)]
+    assert splits[1].steps == [Step(0, 4, matched=False)]
 
 
 @pytest.mark.parametrize("leniently", [False, True])
