@@ -49,7 +49,7 @@ def other() -> Iterator[RewardWorker]:
 
 def preview(worker: RewardWorker, code: str, kind: Any = "step") -> ScoringView:
     """What the page shows with this one function in its editor."""
-    slots = (SlotValues(RewardSlot("reward", kind), True, 1.0, code), *[inspect.EMPTY_SLOT] * (SLOTS - 1))
+    slots = (SlotValues(RewardSlot("reward", kind), True, 1.0, code), *[SlotValues(None, True, 1.0, "")] * (SLOTS - 1))
     scheme = "process" if kind == "step" else "outcome"
     return rescore(replace(inspect.first_session(), group=GROUP), ScoringForm("S", "starts", slots, scheme), worker)
 

@@ -14,8 +14,8 @@ from workbench.rewards import RewardWorker, load_reward, score_completions, scor
 from workbench.schema import Group, Rollout, Step
 from workbench.steps import PRESETS, Split, StepPattern, split_preview
 from workbench.ui.handlers import inspect
-from workbench.ui.handlers.scoring import ScoringForm, ScoringView, rescore
-from workbench.ui.handlers.session import SLOTS
+from workbench.ui.handlers.scoring import ScoringForm, ScoringView, SlotValues, builtin_source, rescore
+from workbench.ui.handlers.session import SLOTS, RewardSlot
 
 LONG = 60.0
 
@@ -31,7 +31,9 @@ def group(*texts: str) -> Group:
 
 
 def preview(worker: RewardWorker, regex: str, *texts: str, kind: str = "starts") -> ScoringView:
-    slots = (inspect.builtin_slot("step_correctness"), *[inspect.EMPTY_SLOT] * (SLOTS - 1))
+    name = "step_correctness"
+    listed = SlotValues(RewardSlot(name, "step", name), True, 1.0, builtin_source(name))
+    slots = (listed, *[SlotValues(None, True, 1.0, "")] * (SLOTS - 1))
     form = ScoringForm(regex, kind, slots, "process")  # type: ignore[arg-type]
     shown = replace(group(*texts), columns=inspect.first_session().columns)
     return rescore(replace(inspect.first_session(), group=shown), form, worker)

@@ -17,9 +17,8 @@ from workbench.errors import RewardError
 from workbench.rewards import RewardWorker, load_reward
 from workbench.rewards.protocol import Batch
 from workbench.steps import StepPattern, split_preview
-from workbench.ui.handlers import inspect
-from workbench.ui.handlers.scoring import ScoringForm, rescore
-from workbench.ui.handlers.session import SLOTS
+from workbench.ui.handlers.inspect import first_session
+from workbench.ui.handlers.scoring import ScoringForm, SlotValues, builtin_source, rescore
 
 DEADLINE = 0.5
 CALLS = 100  # a round
@@ -66,10 +65,11 @@ def _seconds(call: Callable[[], object], calls: int, rounds: int) -> list[float]
 
 
 def _preview(worker: RewardWorker) -> Callable[[], object]:
-    session = inspect.first_session()
-    slots = tuple(inspect.builtin_slot(slot.name) for slot in session.slots if slot is not None)
-    padded = slots + (inspect.EMPTY_SLOT,) * (SLOTS - len(slots))
-    form = ScoringForm(r"(?m)^(?:Step \d+|Answer):", "starts", padded, "process")
+    session = first_session()
+    slots = tuple(
+        SlotValues(slot, True, 1.0, builtin_source(slot.name) if slot is not None else "") for slot in session.slots
+    )
+    form = ScoringForm(r"(?m)^(?:Step \d+|Answer):", "starts", slots, "process")
     return lambda: rescore(session, form, worker)
 
 

@@ -16,6 +16,7 @@ from workbench.ui.handlers.sampling import SamplingForm
 from workbench.ui.handlers.scoring import TRUST_MODEL, ScoringForm, explain_token, scheme_note
 from workbench.ui.handlers.session import SLOTS, Services, Session
 from workbench.ui.tabs.common import drawn, heading, note, note_value
+from workbench.ui.tabs.imports import ImportRow, build_import
 from workbench.ui.tabs.rewards import PER_SLOT, RewardList, build_reward_list, read_slots
 
 KINDS = [("starts a step", "starts"), ("ends a step", "ends"), ("is a step", "is")]
@@ -98,6 +99,7 @@ class Aside:
     sample: gr.Button
     cancel: gr.Button
     sample_note: gr.HTML
+    imports: ImportRow
 
 
 def build_inspect(services: Services) -> tuple[InspectTab, Aside]:
@@ -110,6 +112,7 @@ def build_inspect(services: Services) -> tuple[InspectTab, Aside]:
             found |= _example_widgets(first) | _step_widgets(task)
             heading("Rewards")
             found["rewards"] = build_reward_list(first.slots)
+            found["imports"] = build_import()
             drawn("trust-model", "WorkbenchPage.note", note_value(TRUST_MODEL), classes=["note"])
             found["isolation"] = note("isolation-note")
             found |= _credit_widgets() | _sampling_widgets(task)

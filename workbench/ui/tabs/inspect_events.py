@@ -15,6 +15,7 @@ from workbench.ui.handlers.sampling import adopt, sample
 from workbench.ui.handlers.scoring import Note, isolation_note, message, rescore, scheme_note
 from workbench.ui.handlers.session import Services, Session
 from workbench.ui.tabs.common import PRIVATE, note_value
+from workbench.ui.tabs.imports import wire_import
 from workbench.ui.tabs.inspect import SCORING, Aside, InspectTab, read_sampling, read_scoring
 from workbench.ui.tabs.rewards import read_slots
 
@@ -34,6 +35,7 @@ def wire_inspect(tab: InspectTab, aside: Aside, services: Services) -> None:
 
     _wire_scoring(tab, aside, services, again)
     tab.rewards.wire(tab.session, then_score)
+    wire_import(aside.imports, tab, services, then_score)
     _wire_examples(tab, aside, then_score)
     _wire_sampling(tab, aside, services, then_score)
 
