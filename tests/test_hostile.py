@@ -21,6 +21,7 @@ from workbench.rewards.protocol import Batch
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 from workbench.ui.handlers import inspect
+from workbench.ui.handlers.credit import credit_form
 from workbench.ui.handlers.scoring import ScoringForm, ScoringView, SlotValues, rescore
 from workbench.ui.handlers.session import SLOTS, RewardSlot
 
@@ -51,7 +52,9 @@ def preview(worker: RewardWorker, code: str, kind: Any = "step") -> ScoringView:
     """What the page shows with this one function in its editor."""
     slots = (SlotValues(RewardSlot("reward", kind), True, 1.0, code), *[SlotValues(None, True, 1.0, "")] * (SLOTS - 1))
     scheme = "process" if kind == "step" else "outcome"
-    return rescore(replace(inspect.first_session(), group=GROUP), ScoringForm("S", "starts", slots, scheme), worker)
+    return rescore(
+        replace(inspect.first_session(), group=GROUP), ScoringForm("S", "starts", slots, credit_form(scheme)), worker
+    )
 
 
 def in_a_run(worker: RewardWorker, code: str, kind: Any = "step") -> Any:

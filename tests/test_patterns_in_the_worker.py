@@ -14,6 +14,7 @@ from workbench.rewards import RewardWorker, load_reward, score_completions, scor
 from workbench.schema import Group, Rollout, Step
 from workbench.steps import PRESETS, Split, StepPattern, split_preview
 from workbench.ui.handlers import inspect
+from workbench.ui.handlers.credit import credit_form
 from workbench.ui.handlers.scoring import ScoringForm, ScoringView, SlotValues, builtin_source, rescore
 from workbench.ui.handlers.session import SLOTS, RewardSlot
 
@@ -34,7 +35,7 @@ def preview(worker: RewardWorker, regex: str, *texts: str, kind: str = "starts")
     name = "step_correctness"
     listed = SlotValues(RewardSlot(name, "step", name), True, 1.0, builtin_source(name))
     slots = (listed, *[SlotValues(None, True, 1.0, "")] * (SLOTS - 1))
-    form = ScoringForm(regex, kind, slots, "process")  # type: ignore[arg-type]
+    form = ScoringForm(regex, kind, slots, credit_form("process"))  # type: ignore[arg-type]
     shown = replace(group(*texts), columns=inspect.first_session().columns)
     return rescore(replace(inspect.first_session(), group=shown), form, worker)
 

@@ -17,6 +17,7 @@ from workbench.errors import RewardError
 from workbench.rewards import RewardWorker, load_reward
 from workbench.rewards.protocol import Batch
 from workbench.steps import StepPattern, split_preview
+from workbench.ui.handlers.credit import credit_form
 from workbench.ui.handlers.inspect import first_session
 from workbench.ui.handlers.scoring import ScoringForm, SlotValues, builtin_source, rescore
 
@@ -69,7 +70,7 @@ def _preview(worker: RewardWorker) -> Callable[[], object]:
     slots = tuple(
         SlotValues(slot, True, 1.0, builtin_source(slot.name) if slot is not None else "") for slot in session.slots
     )
-    form = ScoringForm(r"(?m)^(?:Step \d+|Answer):", "starts", slots, "process")
+    form = ScoringForm(r"(?m)^(?:Step \d+|Answer):", "starts", slots, credit_form("process"))
     return lambda: rescore(session, form, worker)
 
 

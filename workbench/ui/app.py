@@ -75,14 +75,15 @@ def build(services: Services) -> gr.Blocks:
             wants_run = "run" in (request.query_params or {})
             selected = gr.Tabs(selected="train") if wants_run else gr.skip()
             return [
-                first_drawing(services, request, *values),
+                *first_drawing(services, request, *values),
                 first_isolation(services, request),
                 selected,
                 train.refresh(*values),
             ]
 
         sources = train.refresh_inputs
-        page.load(opened, sources, [inspect.drawing, inspect.isolation, tabs, train.inherited], queue=False, **PRIVATE)
+        opens = [inspect.drawing, aside.strip, inspect.isolation, tabs, train.inherited]
+        page.load(opened, sources, opens, queue=False, **PRIVATE)
         train_tab.select(train.refresh, sources, train.inherited, queue=False, **PRIVATE)
         inspect.train.click(lambda: gr.Tabs(selected="train"), None, tabs, queue=False, **PRIVATE).then(
             train.refresh, sources, train.inherited, queue=False, **PRIVATE

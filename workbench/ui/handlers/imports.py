@@ -1,4 +1,4 @@
-"""A configuration file opened in the page: its pattern, rewards and credit, and whose code may run.
+"""A configuration file opened in the page: its pattern and rewards, and whose code may run.
 
 Code that nobody here has trusted is shown, and comes into no editor (where it would run at once) before somebody does.
 """
@@ -56,7 +56,7 @@ def trust_opened(opened: Opened, store: TrustStore) -> Opened:
 def opened_note(opened: Opened) -> Note:
     """What came of opening it: the code to read, or what was taken over."""
     if not opened.foreign:
-        return Note(f"pattern, rewards and credit are those of {opened.name}", level="info")
+        return Note(f"pattern and rewards are those of {opened.name}", level="info")
     names = ", ".join(one.name for one in opened.foreign)
     return Note(
         f"{opened.name} brings reward code that was not run here before ({names}). Read it; press Trust, and it runs "

@@ -41,10 +41,7 @@ def build_import() -> ImportRow:
 
 def wire_import(row: ImportRow, tab: InspectTab, services: Services, then_score: Callable[[Any], None]) -> None:
     held = gr.State(None)
-    outputs = [
-        held, row.note, row.trust,
-        tab.session, tab.regex, tab.kind, tab.scheme, tab.scale, tab.outcome_weight, *tab.rewards.outputs,
-    ]  # fmt: skip
+    outputs = [held, row.note, row.trust, tab.session, tab.regex, tab.kind, *tab.rewards.outputs]
 
     def show(session: Session, opened: Opened) -> list[Any]:
         said = [opened, note_value(opened_note(opened)), gr.update(visible=bool(opened.foreign))]
@@ -56,9 +53,6 @@ def wire_import(row: ImportRow, tab: InspectTab, services: Services, then_score:
             replace(session, slots=tuple(one.slot for one in slots)),
             config.pattern.regex,
             config.pattern.kind,
-            config.credit.scheme,
-            config.credit.scale,
-            config.credit.outcome_weight,
             *tab.rewards.values(slots),
         ]
 
