@@ -31,7 +31,7 @@ from workbench.errors import WorkbenchError
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import ASSETS, PRIVATE, drawn
 from workbench.ui.tabs.inspect import build_inspect
-from workbench.ui.tabs.inspect_events import first_drawing, wire_inspect
+from workbench.ui.tabs.inspect_events import first_drawing, first_isolation, wire_inspect
 from workbench.ui.tabs.train import build_train, plotly_script
 from workbench.ui.theme import theme
 
@@ -74,10 +74,16 @@ def build(services: Services) -> gr.Blocks:
         def opened(request: gr.Request, *values: Any) -> list[Any]:
             wants_run = "run" in (request.query_params or {})
             selected = gr.Tabs(selected="train") if wants_run else gr.skip()
-            return [*first_drawing(services, request, *values), selected, train.refresh(*values)]
+            return [
+                *first_drawing(services, request, *values),
+                first_isolation(services, request),
+                selected,
+                train.refresh(*values),
+            ]
 
         sources = train.refresh_inputs
-        page.load(opened, sources, [inspect.drawing, aside.strip, tabs, train.inherited], queue=False, **PRIVATE)
+        opens = [inspect.drawing, aside.strip, inspect.isolation, tabs, train.inherited]
+        page.load(opened, sources, opens, queue=False, **PRIVATE)
         train_tab.select(train.refresh, sources, train.inherited, queue=False, **PRIVATE)
         inspect.train.click(lambda: gr.Tabs(selected="train"), None, tabs, queue=False, **PRIVATE).then(
             train.refresh, sources, train.inherited, queue=False, **PRIVATE
