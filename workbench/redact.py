@@ -1,0 +1,79 @@
+"""Secrets taken out of text before it is shown or kept: tokens, keys and passwords become ``[redacted]``.
+
+Two strengths. ``redact_known`` takes out what cannot be anything else: a token in a provider's own format, the password
+of a URL, the very values that this process's environment holds under names like HF_TOKEN. It is safe on source code.
+``redact`` takes out the values of ``password=…`` and the like as well, which suits logs and error messages.
+
+A secret in no known format that is not in the environment either is not found. Nothing of ours is imported here.
+
+Formats: https://docs.github.com/en/code-security/secret-scanning/introduction/supported-secret-scanning-patterns
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+REDACTED = "[redacted]"
+
+_TOKENS = re.compile(
+    r"""(?<![A-Za-z0-9_])(?:
+        hf_[A-Za-z0-9]{16,} | api_org_[A-Za-z0-9]{16,}          # Hugging Face
+      | sk-(?:[A-Za-z]+-)*[A-Za-z0-9_]{16,}[A-Za-z0-9_-]*       # OpenAI, Anthropic and who copies them
+      | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_\w{20,} | glpat-[\w-]{16,}
+      | AKIA[0-9A-Z]{16} | AIza[\w-]{30,} | xox[abposr]-[\w-]{10,}
+      | wandb_v\d_\w{20,} | nvapi-[\w-]{20,} | gsk_\w{20,} | r8_\w{20,} | pypi-[\w-]{20,}
+      | eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}                # a JSON Web Token
+    )""",
+    re.VERBOSE,
+)
+_URL_PASSWORD = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.-]{1,20}://)[^\s/?#@'\"]{1,400}@", re.IGNORECASE)
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.{0,20000}?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.S
+)
+_NAMED = re.compile(
+    r"""(?P<name>(?<![A-Za-z0-9])[\w-]{0,40}?(?:password|passwd|secret|api[_-]?key|access[_-]?key|auth[_-]?token|
+        access[_-]?token|hf[_-]?token|(?<=[?&])token)['"]?\s{0,3}[=:]\s{0,3}['"]?)(?P<value>[^\s'"&,;)\]}]{4,})""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_BEARER = re.compile(r"(?P<name>\b(?:bearer|basic)\s{1,3})[A-Za-z0-9._~+/=-]{12,}", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|CREDENTIAL", re.IGNORECASE)
+_SHORTEST = 8  # characters of an environment's secret; a shorter one would blank out ordinary words
+
+
+def redact(text: str, environment: Mapping[str, str] | None = None) -> str:
+    """``text`` for a log or a message, without its secrets. ``environment`` is by default this process's own."""
+    text = _NAMED.sub(lambda match: match["name"] + REDACTED, redact_known(text, environment))
+    return _BEARER.sub(lambda match: match["name"] + REDACTED, text)
+
+
+def redact_known(text: str, environment: Mapping[str, str] | None = None) -> str:
+    """``text`` without what is certainly a secret; everything else is left as it was, code included."""
+    values = os.environ if environment is None else environment
+    own = _own_values(tuple(sorted(value for name, value in values.items() if _SECRET_NAME.search(name))))
+    if own is not None:
+        text = own.sub(REDACTED, text)
+    text = _TOKENS.sub(REDACTED, text)
+    text = _PRIVATE_KEY.sub(REDACTED, text)
+    return _URL_PASSWORD.sub(lambda match: f"{match['scheme']}{REDACTED}@", text)
+
+
+def redact_values(data: Any) -> Any:
+    """``data``, JSON-like, with ``redact_known`` applied to each text in it. Keys are left as they are."""
+    if isinstance(data, str):
+        return redact_known(data)
+    if isinstance(data, Mapping):
+        return {key: redact_values(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return type(data)(redact_values(value) for value in data)
+    return data
+
+
+@lru_cache(maxsize=8)
+def _own_values(values: tuple[str, ...]) -> re.Pattern[str] | None:
+    """What matches any of the values, the longest first; None without one long enough to be a secret."""
+    secrets = sorted({value for value in values if len(value) >= _SHORTEST}, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, secrets))) if secrets else None
