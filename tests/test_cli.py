@@ -455,11 +455,22 @@ def test_build_tiny_takes_a_folder_and_steps(
 
 def test_app_is_launched_as_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     launched: list[dict[str, Any]] = []
-    page = types.SimpleNamespace(launch=lambda **how: launched.append(how))
+
+    def launch(announce: Any, **how: Any) -> None:
+        launched.append(how)
+        announce("http://127.0.0.1:7999/?token=t")
+
+    page = types.SimpleNamespace(launch=launch)
     monkeypatch.setitem(sys.modules, "workbench.ui.app", page)  # the real one takes seconds to import
     assert main(["app", "--port", "7999", "--no-browser", "--workspace", "w", "--json"]) == 0
-    assert launched == [{"host": "127.0.0.1", "port": 7999, "workspace": Path("w"), "open_browser": False}]
-    assert answer(capsys) == {"url": "http://127.0.0.1:7999"}
+    given = {"host": "127.0.0.1", "port": 7999, "workspace": Path("w"), "open_browser": False}
+    assert launched == [{**given, "login": None, "token": True, "allow_hosts": []}]
+    assert answer(capsys) == {"url": "http://127.0.0.1:7999/?token=t"}
+    monkeypatch.setenv("WORKBENCH_AUTH", "ada:correct horse")
+    assert main(["app", "--host", "0.0.0.0", "--allow-host", "wb.example", "--no-token", "--json"]) == 0
+    how = launched[1]
+    assert (how["login"].name, how["login"].password) == ("ada", "correct horse")
+    assert (how["host"], how["allow_hosts"], how["token"]) == ("0.0.0.0", ["wb.example"], False)
 
 
 def test_text_cannot_steer_the_terminal() -> None:

@@ -62,6 +62,15 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     one.add_argument("--port", type=int, default=7860, help="port to listen on (default: %(default)s)")
     one.add_argument("--no-browser", action="store_true", help="do not open a browser")
+    one.add_argument(
+        "--auth", metavar="NAME:PASSWORD", help="ask for these too; needed on any other address (or set WORKBENCH_AUTH)"
+    )
+    one.add_argument(
+        "--no-token", action="store_true", help="let every account of this machine in; only on this machine's loopback"
+    )
+    one.add_argument(
+        "--allow-host", action="append", default=[], metavar="HOST", help="answer to this name too, a proxy's for one"
+    )
     _add_workspace(one)
 
     one = command("sample", commands.sample, "Sample a group of answers to one prompt.")

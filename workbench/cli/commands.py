@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -25,11 +26,20 @@ from workbench.schema import Example, Group
 
 
 def app(args: argparse.Namespace) -> int:
+    from workbench.ui.access import Login
     from workbench.ui.app import launch
 
-    if args.json:
-        print(encode({"url": f"http://{args.host}:{args.port}"}).decode(), flush=True)
-    launch(host=args.host, port=args.port, workspace=args.workspace, open_browser=not args.no_browser)
+    auth = args.auth or os.environ.get("WORKBENCH_AUTH")
+    launch(
+        host=args.host,
+        port=args.port,
+        workspace=args.workspace,
+        open_browser=not args.no_browser,
+        login=Login.parse(auth) if auth else None,
+        token=not args.no_token,
+        allow_hosts=args.allow_host,
+        announce=(lambda link: print(encode({"url": link}).decode(), flush=True)) if args.json else None,
+    )
     return 0
 
 

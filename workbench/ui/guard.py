@@ -46,12 +46,12 @@ _ADDRESS = re.compile(r"\[.*\]|\d{1,3}(?:\.\d{1,3}){3}")
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _FORWARDING = (b"forwarded", b"x-real-ip")
 
-# Gradio compiles the scripts of its HTML elements with `new Function`, hence 'unsafe-eval', and sets styles from
-# script; what is inline in its page is let through by its hash. Nothing may come from or go to another machine.
+# Gradio compiles the scripts of its HTML elements with `new Function`, hence 'unsafe-eval'; it sets styles from script
+# and draws check marks from data: images; what is inline in its page is let through by its hash. Plotly's pictures are
+# blob: images. Nothing may come from or go to another machine.
 _CSP = (
     "default-src 'self'; script-src 'self' 'unsafe-eval'{hashes}; script-src-attr 'none'; "
-    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; media-src 'self' data: blob:; "
-    "font-src 'self' data:; connect-src 'self'; worker-src 'self' blob:; object-src 'none'; frame-src 'none'; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; object-src 'none'; frame-src 'none'; "
     "base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
 )
 _OWN_CSP = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
