@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING
 from workbench.cli import commands
 from workbench.cli.flags import add_flags
 from workbench.errors import WorkbenchError
+from workbench.redact import redact
 
 __all__ = ["main"]
 
+SAMPLED = ("task", "policy", "adapter", "trust_remote_code", "seed", "sampling")
+"""Fields that say what is sampled."""
 Command = Callable[[argparse.Namespace], int]
 if TYPE_CHECKING:
     Adder = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -33,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = args.command(args)
         sys.stdout.flush()
     except WorkbenchError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {redact(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -75,7 +78,7 @@ def make_parser() -> argparse.ArgumentParser:
 
     one = command("sample", commands.sample, "Sample a group of answers to one prompt.")
     _add_example(one)
-    add_flags(one, ("task", "policy", "adapter", "seed", "sampling"))
+    add_flags(one, SAMPLED)
 
     one = command("score", commands.score, "Split a group into steps, score them and assign credit.")
     one.add_argument(
@@ -83,7 +86,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     one.add_argument("--html", type=Path, metavar="FILE", help="write the heatmap there as a page of its own")
     _add_example(one)
-    add_flags(one, ("task", "policy", "adapter", "seed", "sampling", "pattern", "rewards", "credit"))
+    add_flags(
+        one, ("task", "policy", "adapter", "trust_remote_code", "seed", "sampling", "pattern", "rewards", "credit")
+    )
 
     one = command("train", commands.train, "Start a training run and follow it; Ctrl+C stops it.")
     one.add_argument("--detach", action="store_true", help="start the run and return at once")

@@ -144,7 +144,7 @@ def _sampled(args: argparse.Namespace, config: RunConfig) -> Group:
     from workbench.policies import load_policy, sample_group
 
     example = Example(args.prompt) if args.prompt is not None else _example(config.task, args.index, args.held_out)
-    policy = load_policy(config.policy, config.adapter)
+    policy = load_policy(config.policy, config.adapter, trust_remote_code=config.trust_remote_code)
     return sample_group(policy, example, **config.sampling.model_dump(), seed=config.seed)
 
 
