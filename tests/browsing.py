@@ -121,11 +121,18 @@ def with_token(url: str) -> str:
 
 
 @contextmanager
-def visit(browser: Browser, url: str, *, width: int = 1280, height: int = 860, **options: Any) -> Iterator[Page]:
-    """A page on ``url`` in a browser context of its own; at the end nothing may have gone wrong in it."""
+def visit(
+    browser: Browser, url: str, *, width: int = 1280, height: int = 860, script: str = "", **options: Any
+) -> Iterator[Page]:
+    """A page on ``url`` in a browser context of its own; at the end nothing may have gone wrong in it.
+
+    ``script`` runs in the page before anything else does.
+    """
     context = browser.new_context(viewport={"width": width, "height": height}, **options)
     page = context.new_page()
     page.set_default_timeout(SECONDS)
+    if script:
+        page.add_init_script(script)
     seen = Seen(url.split("?")[0])
     seen.watch(page)
     try:
