@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -281,15 +279,6 @@ def test_runs_that_ended_badly_or_are_unknown_say_so(browser: Browser, app: App)
         page.get_by_role("button", name="broken").click()
         expect(page.locator("#run-state")).to_have_text("failed")
         expect(page).to_have_url(re.compile(r"run=broken$"))
-
-
-# ── what is served ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_no_helper_is_a_public_endpoint(app: App) -> None:
-    request = urllib.request.Request(f"{app.url}gradio_api/info", headers=app.headers)
-    with urllib.request.urlopen(request) as answer:
-        assert json.load(answer) == {"named_endpoints": {}, "unnamed_endpoints": {}}
 
 
 # ── look ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -139,7 +139,7 @@ def test_another_task_brings_its_own_defaults() -> None:
     [
         (("--training.steps", "many"), r"training\.steps: .*integer.* \(got 'many'\)"),
         (("--training.learning_rate", "nan"), r"training\.learning_rate: "),
-        (("--training.learning_rate", "-1"), r"training\.learning_rate: .*greater than 0"),
+        (("--training.learning_rate", "-1"), r"training\.learning_rate: .*above 0 and at most 1"),
         (("--name", "../../x"), "name: use 1 to 80 letters"),
         (("--training.ranks", "5"), r"training\.ranks: a batch of 48 completions .* does not divide over 5 ranks"),
         (("--reward", "magic"), "no built-in reward 'magic'; choose one of"),
@@ -501,7 +501,7 @@ def test_app_is_launched_as_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setitem(sys.modules, "workbench.ui.app", page)  # the real one takes seconds to import
     assert main(["app", "--port", "7999", "--no-browser", "--workspace", "w", "--json"]) == 0
     given = {"host": "127.0.0.1", "port": 7999, "workspace": Path("w"), "open_browser": False}
-    assert launched == [{**given, "login": None, "token": True, "allow_hosts": []}]
+    assert launched == [{**given, "login": None, "token": True, "allow_hosts": [], "mcp": False}]
     assert answer(capsys) == {"url": "http://127.0.0.1:7999/?token=t"}
     monkeypatch.setenv("WORKBENCH_AUTH", "ada:correct horse")
     assert main(["app", "--host", "0.0.0.0", "--allow-host", "wb.example", "--no-token", "--json"]) == 0

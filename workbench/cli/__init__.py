@@ -75,6 +75,9 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--allow-host", action="append", default=[], metavar="HOST", help="answer to this name too, a proxy's for one"
     )
+    one.add_argument(
+        "--mcp", action="store_true", help="serve the tools that only read, for MCP clients (needs the package mcp)"
+    )
     _add_workspace(one)
 
     one = command("sample", commands.sample, "Sample a group of answers to one prompt.")

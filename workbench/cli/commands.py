@@ -39,6 +39,7 @@ def app(args: argparse.Namespace) -> int:
         login=Login.parse(auth) if auth else None,
         token=not args.no_token,
         allow_hosts=args.allow_host,
+        mcp=args.mcp,
         announce=(lambda link: print(encode({"url": link}).decode(), flush=True)) if args.json else None,
     )
     return 0

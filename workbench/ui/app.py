@@ -14,6 +14,7 @@ import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from workbench import figures
 from workbench.errors import WorkbenchError
 from workbench.runs import default_workspace
 from workbench.ui.access import Access, Login, workspace_token
+from workbench.ui.api import add_api
 from workbench.ui.guard import ANY_ADDRESS, LOOPBACK_NAMES, Guard
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import ASSETS, PRIVATE, drawn
@@ -49,9 +51,10 @@ def files() -> dict[str, Path]:
     return {**found, "plotly.min.js": plotly_script()}
 
 
-def build(services: Services) -> gr.Blocks:
-    """The widgets and what they do."""
+def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
+    """The widgets and what they do, and the API."""
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
+        add_api(services, mcp=mcp)  # before events of the same names
 
         def policy_status(request: Any) -> dict[str, Any]:
             status = services.policy.status()
@@ -98,11 +101,17 @@ def create_app(
     access: Access | None = None,
     names: Collection[str] = LOOPBACK_NAMES,
     proxies: Collection[str] = (),
+    mcp: bool = False,
 ) -> FastAPI:
     """The whole application, for uvicorn to serve; it answers to ``names`` only, see ``guard.Guard``.
 
-    ``access`` is by default the workspace's own token, to be sent as a cookie or a header.
+    ``access`` is by default the workspace's own token, to be sent as a cookie or a header. ``mcp`` serves the API's
+    functions that only read or compute as tools of the Model Context Protocol too, at /gradio_api/mcp.
+
+    Raises WorkbenchError if ``mcp`` is asked for and its package is not installed.
     """
+    if mcp and find_spec("mcp") is None:
+        raise WorkbenchError("--mcp needs the package mcp, which is not installed; pip install 'mcp<2' adds it")
     services = Services(Path(workspace) if workspace is not None else None)
     if access is None:
         access = Access(workspace_token(services.workspace))
@@ -132,13 +141,13 @@ def create_app(
     links = "".join(f'<link rel="stylesheet" href="{ASSETS}/{name}">' for name in STYLES)
     mounted: FastAPI = gr.mount_gradio_app(
         app,
-        build(services),
+        build(services, mcp=mcp),
         path="/",
         footer_links=[],
         run_history=False,
         show_error=True,
         ssr_mode=False,
-        mcp_server=False,
+        mcp_server=mcp,
         pwa=False,
         enable_monitoring=False,
         theme=theme(),
@@ -160,6 +169,7 @@ def launch(
     login: Login | None = None,
     token: bool = True,
     allow_hosts: Collection[str] = (),
+    mcp: bool = False,
     announce: Callable[[str], None] | None = None,
 ) -> None:
     """Serve the page until interrupted. ``announce`` is told the link once it answers; by default it is printed.
@@ -181,7 +191,7 @@ def launch(
     access = Access(workspace_token(folder) if token else None, login)
     shown = f"[{host}]" if ":" in host else host
     own = (ANY_ADDRESS, socket.gethostname()) if host in WILDCARDS else (shown,)
-    app = create_app(folder, access=access, names=(*LOOPBACK_NAMES, *own), proxies=allow_hosts)
+    app = create_app(folder, access=access, names=(*LOOPBACK_NAMES, *own), proxies=allow_hosts, mcp=mcp)
     config = uvicorn.Config(
         app,
         host=host,
