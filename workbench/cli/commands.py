@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -25,11 +26,21 @@ from workbench.schema import Example, Group
 
 
 def app(args: argparse.Namespace) -> int:
+    from workbench.ui.access import Login
     from workbench.ui.app import launch
 
-    if args.json:
-        print(encode({"url": f"http://{args.host}:{args.port}"}).decode(), flush=True)
-    launch(host=args.host, port=args.port, workspace=args.workspace, open_browser=not args.no_browser)
+    auth = args.auth or os.environ.get("WORKBENCH_AUTH")
+    launch(
+        host=args.host,
+        port=args.port,
+        workspace=args.workspace,
+        open_browser=not args.no_browser,
+        login=Login.parse(auth) if auth else None,
+        token=not args.no_token,
+        allow_hosts=args.allow_host,
+        mcp=args.mcp,
+        announce=(lambda link: print(encode({"url": link}).decode(), flush=True)) if args.json else None,
+    )
     return 0
 
 
@@ -134,7 +145,7 @@ def _sampled(args: argparse.Namespace, config: RunConfig) -> Group:
     from workbench.policies import load_policy, sample_group
 
     example = Example(args.prompt) if args.prompt is not None else _example(config.task, args.index, args.held_out)
-    policy = load_policy(config.policy, config.adapter)
+    policy = load_policy(config.policy, config.adapter, trust_remote_code=config.trust_remote_code)
     return sample_group(policy, example, **config.sampling.model_dump(), seed=config.seed)
 
 

@@ -17,6 +17,7 @@ from workbench.config import PatternConfig, RewardConfig
 from workbench.credit import SCHEMES, credit_group
 from workbench.errors import ConfigError, CreditError, PatternError, RewardError, WorkbenchError
 from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
+from workbench.redact import redact
 from workbench.rewards import BUILTINS, RewardWorker, score_split
 from workbench.schema import Credit, Group, Step
 from workbench.steps import PatternKind, Split, StepPattern
@@ -61,7 +62,7 @@ class Note:
     detail: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return {"text": self.text, "level": self.level, "line": self.line, "detail": self.detail}
+        return {"text": redact(self.text), "level": self.level, "line": self.line, "detail": redact(self.detail)}
 
 
 @dataclass(frozen=True)
