@@ -1,8 +1,17 @@
 """Rewards: the protocol of reward functions, those built in, users' own in a worker, and scoring with them."""
 
-from workbench.rewards.builtin import BUILTINS, Builtin
+from workbench.rewards.builtin import BUILTINS, Builtin, find_builtin
 from workbench.rewards.client import RewardWorker
 from workbench.rewards.reward import Reward, load_reward
 from workbench.rewards.score import score_completions, score_group
 
-__all__ = ["BUILTINS", "Builtin", "Reward", "RewardWorker", "load_reward", "score_completions", "score_group"]
+__all__ = [
+    "BUILTINS",
+    "Builtin",
+    "Reward",
+    "RewardWorker",
+    "find_builtin",
+    "load_reward",
+    "score_completions",
+    "score_group",
+]
