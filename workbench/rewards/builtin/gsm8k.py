@@ -95,7 +95,7 @@ def gsm8k_soft_format(
 def gsm8k_xml_count(
     prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
 ) -> list[float | None]:
-    """0.125 for each of the four tags that is there once on its own line, less 0.002 a character that follows; 0 to 0.5.
+    """0.125 for each of the four tags that is there once on its line, less 0.002 a character that follows; 0 to 0.5.
 
     The charge is 0.001 for each of the two answer tags that scored, as in the recipe; one closing newline is free.
     """
