@@ -80,6 +80,16 @@ def test_a_builtin_says_what_it_is_where_it_comes_from_and_how_far_it_goes(name:
     assert builtin.range
 
 
+def test_an_error_names_the_line_of_the_source_that_is_shown(worker: RewardWorker) -> None:
+    for name in ("gsm8k_correctness", "step_correctness", "math_equality"):
+        reward = load_reward(name, worker)
+        bare = Batch(["p"], ["c"], steps=[["c"]])
+        with pytest.raises(RewardError, match="missing") as caught:
+            reward.score_steps(bare) if reward.kind == "step" else reward.score_outcome(bare)
+        assert caught.value.line is not None
+        assert "raise ValueError(" in BUILTINS[name].source.splitlines()[caught.value.line - 1]
+
+
 def test_every_function_of_trl_is_listed_and_is_called_as_trl_calls_it(worker: RewardWorker) -> None:
     import trl.rewards
 

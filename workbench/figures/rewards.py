@@ -6,6 +6,7 @@ Plotly is imported only when a figure is asked for. What the records mean is sai
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from workbench.rewards.watch import RewardWatch, Watched
@@ -51,7 +52,7 @@ def rewards_figure(watched: RewardWatch, *, dark: bool = False) -> Figure:
     for place, one in enumerate(functions):
         colour = colours[place % len(colours)]
         edges, total = one.scores.edges, one.scores.count
-        centres = [(low + high) / 2 for low, high in zip(edges, edges[1:], strict=False)]
+        centres = [(low + high) / 2 for low, high in pairwise(edges)]
         shares = [count / total for count in one.scores.counts]
         look = {"name": one.name, "legendgroup": one.name, "marker_color": colour}
         figure.add_trace(Bar(x=centres, y=shares, opacity=0.7, **look), row=1, col=1)

@@ -115,10 +115,10 @@ def _from_builtin(
     worker: RewardWorker | None,
 ) -> Reward:
     kind = kind or builtin.kind
-    if builtin.in_worker or builtin.function is None:
+    if builtin.in_worker or builtin.called is None:
         return _in_worker(builtin.name, kind, builtin.source_with(options), weight, worker)
     builtin.check(options)
-    function = partial(builtin.function, **options) if options else builtin.function
+    function = partial(builtin.called, **options) if options else builtin.called
     return Reward(builtin.name, kind, function, weight)
 
 

@@ -133,8 +133,8 @@ def undo_delete(workspace: Path, token: str) -> str:
 def _folder(workspace: Path, name: str) -> Path:
     if not NAME.fullmatch(name):
         raise RewardCodeError(
-            f"{name[:100]!r} cannot be a saved reward's name; use 1 to 80 letters, digits and underscores, and no digit "
-            "first",
+            f"{name[:100]!r} cannot be a saved reward's name; use 1 to 80 letters, digits and underscores, "
+            "and no digit first",
             reward=name,
         )
     folder = workspace / "rewards" / name

@@ -1,12 +1,13 @@
 """Looking at rewards as they come: what each function gives, where, how alike two of them are, and what they cost.
 
-From scored groups to plain records; drawing them is for ``figures.rewards``. A score that was not given (None) is counted
-as unscored and enters nothing else. Two functions are compared completion by completion, a step function by the mean of
-its scored steps.
+From scored groups to plain records; drawing them is for ``figures.rewards``. A score that was not given (None) is
+counted as unscored and enters nothing else. Two functions are compared completion by completion, a step function by the
+mean of its scored steps.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -15,6 +16,8 @@ import numpy as np
 
 from workbench.schema import RewardKind, RewardSummary, ScoredGroup, StepScores
 
+KEPT_CALLS = 500
+"""Calls of a function whose times are remembered."""
 BINS = 16
 """Bins of a histogram, at most: as many as there are distinct scores where those are fewer."""
 
@@ -76,6 +79,26 @@ class RewardWatch:
     sampler_seconds: float | None
 
 
+class CallTimes:
+    """How long reward functions took, call by call; one whose code changes begins anew, one that goes is forgotten."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, tuple[str, deque[float]]] = {}
+
+    def add(self, rewards: Sequence[RewardSummary], codes: Mapping[str, str]) -> dict[str, list[float]]:
+        """Note one call of each function, whose code is ``codes[name]``; all that are known of them, in seconds."""
+        known = {}
+        for reward in rewards:
+            code = codes.get(reward.name, "")
+            before, times = self._calls.get(reward.name, ("", None))
+            if times is None or before != code:
+                times = deque(maxlen=KEPT_CALLS)
+            times.append(reward.seconds)
+            known[reward.name] = (code, times)
+        self._calls = known
+        return {name: list(times) for name, (_, times) in known.items()}
+
+
 def watch_rewards(
     groups: Sequence[ScoredGroup],
     *,
@@ -111,7 +134,7 @@ def noted_calls(groups: Sequence[ScoredGroup]) -> dict[str, list[float]]:
 
 
 def slower_than(seconds: Mapping[str, float], sampler_seconds: float | None) -> tuple[str, ...]:
-    """The functions that take longer than the sampler, the slowest first; none where the sampler's time is not known."""
+    """The functions that take longer than the sampler, the slowest first; none where its time is unknown."""
     if sampler_seconds is None:
         return ()
     slow = [name for name, took in seconds.items() if took > sampler_seconds]
@@ -174,5 +197,5 @@ def _correlation(groups: Sequence[ScoredGroup], first: RewardSummary, second: Re
     pairs = [(_of_completion(one, first), _of_completion(one, second)) for one in scored]
     both = np.array([pair for pair in pairs if None not in pair], dtype=np.float64).reshape(-1, 2)  # (N, 2)
     varies = len(both) > 1 and bool((both.max(axis=0) > both.min(axis=0)).all())
-    r = float(np.corrcoef(both.T)[0, 1]) if varies else None
+    r = float(np.corrcoef(both[:, 0], both[:, 1]).item(0, 1)) if varies else None
     return Correlation(first.name, second.name, r, len(both))

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import CodeType, FunctionType
 from typing import Any
 
 from workbench.errors import RewardCodeError
@@ -48,6 +49,11 @@ class Builtin:
         return inspect.getsource(self.function)
 
     @cached_property
+    def called(self) -> Callable[..., Any] | None:
+        """``function``, its lines numbered as in ``source``, so that an error names the line that an editor shows."""
+        return None if self.function is None else _numbered_from_one(self.function)
+
+    @cached_property
     def options(self) -> dict[str, OptionValue]:
         """Option name → default."""
         return {name: ast.literal_eval(default) for name, default in _defaults(self.source).items()}
@@ -78,6 +84,20 @@ class Builtin:
             value = repr(options[name]).encode()
             lines[node.lineno - 1] = line[: node.col_offset] + value + line[node.end_col_offset :]
         return b"".join(lines).decode()
+
+
+def _numbered_from_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    shift = function.__code__.co_firstlineno - 1
+
+    def moved(code: CodeType) -> CodeType:
+        inner = tuple(moved(one) if isinstance(one, CodeType) else one for one in code.co_consts)
+        return code.replace(co_firstlineno=code.co_firstlineno - shift, co_consts=inner)
+
+    copy = FunctionType(moved(function.__code__), function.__globals__, function.__name__, function.__defaults__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__annotations__ = function.__annotations__
+    copy.__doc__ = function.__doc__
+    return copy
 
 
 def _defaults(source: str) -> dict[str, ast.expr]:

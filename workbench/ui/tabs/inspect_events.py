@@ -11,12 +11,13 @@ import gradio as gr
 
 from workbench.errors import WorkbenchError
 from workbench.ui.handlers import inspect as handlers
+from workbench.ui.handlers import rewards as reward_handlers
 from workbench.ui.handlers.sampling import adopt, sample
-from workbench.ui.handlers.scoring import Note, message, rescore, scheme_note
+from workbench.ui.handlers.scoring import Note, SlotValues, message, rescore, scheme_note
 from workbench.ui.handlers.session import Services, Session
 from workbench.ui.tabs.common import PRIVATE, note_value
 from workbench.ui.tabs.inspect import SCORING, Aside, InspectTab, read_sampling, read_scoring
-from workbench.ui.tabs.rewards import read_slots
+from workbench.ui.tabs.rewards import read_slots, watched
 
 ThenScore = Callable[[Any], None]
 """Has the group scored once an event is through."""
@@ -33,7 +34,7 @@ def wire_inspect(tab: InspectTab, aside: Aside, services: Services) -> None:
         event.then(lambda: secrets.token_hex(8), None, again, concurrency_limit=None, **PRIVATE)
 
     _wire_scoring(tab, aside, services, again)
-    tab.rewards.wire(tab.session, then_score)
+    tab.rewards.wire(tab.session, services, then_score)
     _wire_examples(tab, aside, then_score)
     _wire_sampling(tab, aside, services, then_score)
 
@@ -51,16 +52,21 @@ def _wire_scoring(tab: InspectTab, aside: Aside, services: Services, again: gr.S
             return [gr.skip()] * len(outputs)
         view = rescore(session, form, services.reward_worker(tab_id))
         services.keep_credit(tab_id, view.credit)
+        watch, row_notes = watched(services, tab_id, form, view)
         return [
             view.drawing,
             note_value(view.pattern),
             note_value(view.note),
             note_value(scheme_note(form.scheme)),
-            *(note_value(one, editor=f"reward-code-{i}") for i, one in enumerate(view.slots)),
-            *(_renamed(session, i, name) for i, name in enumerate(view.names)),
+            watch,
+            *row_notes,
+            *(_renamed(values) for values in form.slots),
         ]
 
-    outputs = [tab.drawing, aside.pattern_note, aside.credit_note, aside.formula, *rewards.notes, *rewards.switches]
+    outputs = [
+        tab.drawing, aside.pattern_note, aside.credit_note, aside.formula,
+        rewards.watch, *rewards.notes, *rewards.switches,
+    ]  # fmt: skip
     changes = [again, *tab.scoring_inputs]
     gr.on(
         [widget.change for widget in changes],
@@ -88,10 +94,9 @@ def _wire_scoring(tab: InspectTab, aside: Aside, services: Services, again: gr.S
     )
 
 
-def _renamed(session: Session, i: int, name: str) -> Any:
-    """A switch is labelled with what its function is called; only a rename needs to be told."""
-    slot = session.slots[i]
-    return gr.skip() if slot is None else gr.update(label=f"{name}  ·  {slot.kind}")
+def _renamed(values: SlotValues) -> Any:
+    """A switch is labelled with what its function is called and scores, which its code may have changed."""
+    return gr.skip() if values.slot is None else gr.update(label=reward_handlers.slot_label(values))
 
 
 # ── examples ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -134,7 +139,7 @@ def _wire_examples(tab: InspectTab, aside: Aside, then_score: ThenScore) -> None
             view = handlers.choose_example(session, 0, task=task)
         except WorkbenchError as error:
             return [*[gr.skip()] * (len(outputs) - 1), note_value(Note(str(error)))]
-        slots = handlers.task_slots(read_slots(session.slots, values), task)
+        slots = reward_handlers.task_slots(read_slots(session.slots, values), task)
         session = replace(view.session, slots=tuple(one.slot for one in slots))
         return [
             session,
@@ -189,10 +194,12 @@ def _wire_sampling(tab: InspectTab, aside: Aside, services: Services, then_score
     aside.cancel.click(stop, None, None, queue=False, **PRIVATE)
 
 
-def first_drawing(services: Services, request: gr.Request, session: Session, *values: Any) -> str:
-    """The group on screen when the page opens."""
+def first_drawing(services: Services, request: gr.Request, session: Session, *values: Any) -> list[Any]:
+    """The group on screen when the page opens, and what its rewards gave: for the drawing, the watch and the notes."""
     tab_id = request.session_hash or ""
-    view = rescore(session, read_scoring(session, values[:SCORING]), services.reward_worker(tab_id))
+    form = read_scoring(session, values[:SCORING])
+    view = rescore(session, form, services.reward_worker(tab_id))
     services.keep_credit(tab_id, view.credit)
     services.warm()
-    return view.drawing or message(empty="")
+    watch, row_notes = watched(services, tab_id, form, view)
+    return [view.drawing or message(empty=""), watch, *row_notes]
