@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
@@ -78,6 +79,31 @@ class Reward:
 
         outcome.__name__ = outcome.__qualname__ = self.name
         return outcome
+
+
+@dataclass(frozen=True)
+class TimedReward(Reward):
+    """A reward that notes under its name in ``times`` how many seconds its last call took."""
+
+    times: dict[str, float] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of(cls, reward: Reward, times: dict[str, float]) -> TimedReward:
+        return cls(reward.name, reward.kind, reward.function, reward.weight, reward.code, times)
+
+    def score_steps(self, batch: Batch) -> tuple[list[list[Score]], str]:
+        began = time.perf_counter()
+        try:
+            return super().score_steps(batch)
+        finally:
+            self.times[self.name] = time.perf_counter() - began
+
+    def score_outcome(self, batch: Batch) -> tuple[list[Score], str]:
+        began = time.perf_counter()
+        try:
+            return super().score_outcome(batch)
+        finally:
+            self.times[self.name] = time.perf_counter() - began
 
 
 def load_reward(spec: str | Callable[..., Any] | RewardConfig | Reward, worker: RewardWorker | None = None) -> Reward:

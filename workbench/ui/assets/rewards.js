@@ -5,7 +5,7 @@
   if (globalThis.WorkbenchRewards) return;
 
   const SVG = "http://www.w3.org/2000/svg";
-  const number = (value) => (value === null || value === undefined ? "–" : Number(value.toPrecision(3)).toString().replace("-", "−"));
+  const number = (value) => (value === null || value === undefined ? "–" : Number(value.toPrecision(2)).toString().replace("-", "−"));
   const share = (value) => (value === null ? "–" : `${Math.round(100 * value)} %`);
   const time = (seconds) => {
     if (seconds === null) return "–";
@@ -21,7 +21,7 @@
 
     // A histogram, 16 px high; its title says what it holds, because a picture this small cannot.
     function histogram(scores) {
-      const width = 56, height = 16, most = Math.max(...scores.counts, 1), each = width / Math.max(scores.counts.length, 1);
+      const width = 44, height = 16, most = Math.max(...scores.counts, 1), each = width / Math.max(scores.counts.length, 1);
       const label = scores.count ? `${scores.count} scores from ${number(scores.low)} to ${number(scores.high)}` : "no scores";
       const svg = document.createElementNS(SVG, "svg");
       for (const [name, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label })) svg.setAttribute(name, value);
@@ -83,11 +83,12 @@
       if (root.hidden) return;
       const { functions } = value, steps = functions.filter((one) => one.positions.length);
       slow.replaceChildren(...value.slow.map((text) => el("p", {}, text)));
+      const unscored = functions.some((one) => one.scores.unscored);
       body.replaceChildren(
-        table("Scores", "All scores of the group on screen; time is of each call since the code last changed",
-          ["", "", "mean", "sd", "zero", "none", "p50", "p99"],
+        table("Scores", "All scores of the group on screen; p50 and p99 are of each call's time since the code last changed",
+          ["", "", "mean", "sd", "zero", ...(unscored ? ["none"] : []), "p50", "p99"],
           functions.map((one) => [one.name, histogram(one.scores), number(one.scores.mean), number(one.scores.std), share(one.scores.zeros),
-            one.scores.unscored || "–", time(one.p50), time(one.p99)])),
+            ...(unscored ? [one.scores.unscored] : []), time(one.p50), time(one.p99)])),
         ...(steps.length ? [positions(steps)] : []),
         ...(functions.length > 1 ? [correlations(functions, value.correlations)] : []),
         rollouts(functions));

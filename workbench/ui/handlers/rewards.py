@@ -224,7 +224,7 @@ def _row_note(values: SlotValues, known: dict[str, Watched]) -> Note | None:
     if one is None:
         return Note("off", level="plain", detail=about)
     scores = one.scores
-    parts = ["no score" if scores.mean is None else f"mean {scores.mean:.3g}"]
+    parts = ["no score" if scores.mean is None else f"mean {scores.mean:.2g}"]
     if scores.zeros:
         parts.append(f"{scores.zeros:.0%} zero")
     if scores.unscored:
