@@ -55,7 +55,7 @@ def add_own(page: Page, code: str, place: int = 2) -> None:
 
 
 def test_each_row_says_what_its_function_gave_and_took_from_the_start(page: Page) -> None:
-    expect(page.locator("#reward-note-0")).to_contain_text(re.compile(r"mean 0\.81 .* 19% zero .* ms"))
+    expect(page.locator("#reward-note-0")).to_contain_text(re.compile(r"mean 0\.81 .* 19 % zero .* ms"))
     expect(page.locator("#reward-note-0 pre")).to_be_hidden()
     page.locator("#reward-edit-0").click()
     expect(page.locator("#reward-note-0 pre")).to_have_text("0 to 1  ·  chain-arithmetic task")

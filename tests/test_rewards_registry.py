@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from workbench.config import RewardConfig
+from workbench.config import RewardConfig, RunConfig
 from workbench.errors import RewardCodeError, RewardError
 from workbench.rewards import BUILTINS, RewardWorker, find_builtin, load_reward
 from workbench.rewards.protocol import Batch
+from workbench.rundir import RunDir
 
 STEPS = ["Step 1: 7 + 5 = 12\n", "Answer: 12"]
 TEXTS = [
@@ -156,3 +160,31 @@ def test_mathematics_that_takes_for_ever_is_cut_off_and_holds_up_nobody(worker: 
     thread.join()
     assert done == [[0.0]]
     assert reward.score_outcome(Batch(["p"], ["72"], {"answer": ["72"]}))[0] == [1.0]  # the same worker, unharmed
+
+
+def test_a_runs_directory_keeps_the_code_that_runs_by_hash(tmp_path: Path) -> None:
+    """Of the user's code, of a built-in, of one with options, and of TRL's: each file's hash is the manifest's."""
+    from workbench.runs.launch import _sources
+
+    mine = "def mine(prompt, step, **columns):\n    return 1.0\n"
+    options = {"ngram_size": 2}
+    config = RunConfig(
+        rewards=[
+            RewardConfig(name="mine", code=mine),
+            RewardConfig(name="tag_format", kind="outcome"),
+            RewardConfig(name="repetition", kind="outcome", options=options),
+            RewardConfig(name="trl:accuracy_reward", kind="outcome"),
+        ]
+    )
+    config = RunConfig.from_yaml(config.to_yaml())
+    run = RunDir.create(tmp_path, config, _sources(config))
+    manifest = json.loads((run.path / "rewards" / "manifest.json").read_text())
+    kept = {row["name"]: (run.path / "rewards" / row["file"]).read_text() for row in manifest}
+    assert kept == {
+        "mine": mine,
+        "tag_format": BUILTINS["tag_format"].source,
+        "repetition": BUILTINS["repetition"].source_with(options),
+        "trl:accuracy_reward": BUILTINS["trl:accuracy_reward"].source,
+    }
+    for row in manifest:
+        assert row["sha256"] == hashlib.sha256(kept[row["name"]].encode()).hexdigest()

@@ -307,6 +307,22 @@ def test_held_out_accuracy_does_not_depend_on_how_it_is_batched(tmp_path):
     assert whole * 21 == pytest.approx(round(whole * 21))
 
 
+def test_rewards_that_run_in_the_worker_train_too(tmp_path):
+    """A function of TRL, one of math-verify, and options; what ran is in the run's directory, by hash."""
+    rewards = [
+        {"name": "step_correctness", "kind": "step"},
+        {"name": "math_equality", "kind": "outcome"},
+        {"name": "trl:get_soft_overlong_punishment", "kind": "outcome", "options": {"max_completion_len": 40}},
+        {"name": "length_target", "kind": "outcome", "options": {"target_length": 0}},
+    ]
+    trainer = build_trainer(config(rewards=rewards, training={"steps": 1, "reward_deadline": 120}), tmp_path)
+    trainer.train()
+    row = trainer.state.log_history[0]
+    assert 0 <= row["rewards/math_equality/mean"] <= 1
+    assert -1 <= row["rewards/trl:get_soft_overlong_punishment/mean"] < 0  # answers have some 50 tokens
+    assert row["rewards/length_target/mean"] < 0  # minus the length
+
+
 def test_a_reward_slower_than_the_sampler_is_named_once(tmp_path, monkeypatch, caplog):
     trainer = build_trainer(config(training={"steps": 2}), tmp_path)
     original = trainer._calculate_rewards

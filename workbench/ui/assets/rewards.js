@@ -7,10 +7,7 @@
   const SVG = "http://www.w3.org/2000/svg";
   const number = (value) => (value === null || value === undefined ? "–" : Number(value.toPrecision(2)).toString().replace("-", "−"));
   const share = (value) => (value === null ? "–" : `${Math.round(100 * value)} %`);
-  const time = (seconds) => {
-    if (seconds === null) return "–";
-    return seconds < 0.1 ? `${Number((1000 * seconds).toPrecision(2))} ms` : `${Number(seconds.toPrecision(2))} s`;
-  };
+  const milliseconds = (seconds) => (seconds === null ? "–" : number(1000 * seconds));
 
   function watch(handles) {
     const { el, follow } = globalThis.WorkbenchPage;
@@ -19,9 +16,11 @@
     const body = el("div", { class: "watch-body" });
     const details = el("details", { class: "fold-details" }, summary, body);
 
+    const numbered = (one, i) => `${i + 1} ${one.name}`;
+
     // A histogram, 16 px high; its title says what it holds, because a picture this small cannot.
     function histogram(scores) {
-      const width = 44, height = 16, most = Math.max(...scores.counts, 1), each = width / Math.max(scores.counts.length, 1);
+      const width = 32, height = 16, most = Math.max(...scores.counts, 1), each = width / Math.max(scores.counts.length, 1);
       const label = scores.count ? `${scores.count} scores from ${number(scores.low)} to ${number(scores.high)}` : "no scores";
       const svg = document.createElementNS(SVG, "svg");
       for (const [name, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label })) svg.setAttribute(name, value);
@@ -37,10 +36,11 @@
       return svg;
     }
 
+    // `head` is texts, or functions: those are numbered as in the first table, with the name as the title.
     function table(caption, about, head, rows) {
       return el("div", { class: "scroller" }, el("table", {},
         el("caption", { title: about }, caption),
-        el("thead", {}, el("tr", {}, ...head.map((text) => el("th", { scope: "col" }, text)))),
+        el("thead", {}, el("tr", {}, ...head.map((one, i) => (one.name ? el("th", { scope: "col", title: one.name }, i) : el("th", { scope: "col" }, one))))),
         el("tbody", {}, ...rows.map(([name, ...cells]) => el("tr", {}, el("th", { scope: "row", title: name }, name),
           ...cells.map((cell) => (cell?.nodeName === "TD" ? cell : el("td", {}, cell))))))));
     }
@@ -64,8 +64,8 @@
 
     function correlations(functions, pairs) {
       const found = new Map(pairs.map((pair) => [JSON.stringify([pair.first, pair.second]), pair]));
-      return table("Correlation", "Pearson's r between two functions, completion by completion", ["", ...functions.slice(0, -1).map((_, i) => i + 1)],
-        functions.map((one, i) => [`${i + 1}  ${one.name}`, ...functions.slice(0, -1).map((other, j) => {
+      return table("Correlation", "Pearson's r between two functions, completion by completion", ["", ...functions.slice(0, -1)],
+        functions.map((one, i) => [numbered(one, i), ...functions.slice(0, -1).map((other, j) => {
           if (j >= i) return el("td", {});
           return shaded(found.get(JSON.stringify([other.name, one.name]))?.r ?? null, 1);
         })]));
@@ -73,7 +73,7 @@
 
     function rollouts(functions) {
       const count = functions[0].rows.length;
-      return table("By rollout", "A step function's mean over the rollout's steps", ["", ...functions.map((one) => one.name)],
+      return table("By rollout", "A step function's mean over the rollout's steps", ["", ...functions],
         Array.from({ length: count }, (_, i) => [`rollout ${i + 1}`, ...functions.map((one) => shaded(one.rows[i], Math.max(...one.rows.map((row) => Math.abs(row ?? 0)))))]));
     }
 
@@ -85,10 +85,10 @@
       slow.replaceChildren(...value.slow.map((text) => el("p", {}, text)));
       const unscored = functions.some((one) => one.scores.unscored);
       body.replaceChildren(
-        table("Scores", "All scores of the group on screen; p50 and p99 are of each call's time since the code last changed",
+        table("Scores, and milliseconds a call", "All scores of the group on screen; p50 and p99 are of the calls since the code last changed",
           ["", "", "mean", "sd", "zero", ...(unscored ? ["none"] : []), "p50", "p99"],
-          functions.map((one) => [one.name, histogram(one.scores), number(one.scores.mean), number(one.scores.std), share(one.scores.zeros),
-            ...(unscored ? [one.scores.unscored] : []), time(one.p50), time(one.p99)])),
+          functions.map((one, i) => [numbered(one, i), histogram(one.scores), number(one.scores.mean), number(one.scores.std), share(one.scores.zeros),
+            ...(unscored ? [one.scores.unscored] : []), milliseconds(one.p50), milliseconds(one.p99)])),
         ...(steps.length ? [positions(steps)] : []),
         ...(functions.length > 1 ? [correlations(functions, value.correlations)] : []),
         rollouts(functions));

@@ -224,9 +224,9 @@ def _row_note(values: SlotValues, known: dict[str, Watched]) -> Note | None:
     if one is None:
         return Note("off", level="plain", detail=about)
     scores = one.scores
-    parts = ["no score" if scores.mean is None else f"mean {scores.mean:.2g}"]
+    parts = ["no score" if scores.mean is None else f"mean {scores.mean:.2g}".replace("-", "−")]
     if scores.zeros:
-        parts.append(f"{scores.zeros:.0%} zero")
+        parts.append(f"{int(100 * scores.zeros + 0.5)} % zero")
     if scores.unscored:
         parts.append(f"{scores.unscored} unscored")
     if one.p50 is not None:
