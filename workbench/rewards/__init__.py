@@ -1,17 +1,24 @@
 """Rewards: the protocol of reward functions, those built in, users' own in a worker, and scoring with them."""
 
+from workbench.rewards.budget import ErrorBudget
 from workbench.rewards.builtin import BUILTINS, Builtin, find_builtin
 from workbench.rewards.client import RewardWorker
+from workbench.rewards.pool import WorkerPool
 from workbench.rewards.reward import Reward, load_reward
-from workbench.rewards.score import score_completions, score_group
+from workbench.rewards.score import score_completions, score_group, score_split
+from workbench.rewards.trust import TrustStore
 
 __all__ = [
     "BUILTINS",
     "Builtin",
+    "ErrorBudget",
     "Reward",
     "RewardWorker",
+    "TrustStore",
+    "WorkerPool",
     "find_builtin",
     "load_reward",
     "score_completions",
     "score_group",
+    "score_split",
 ]
