@@ -170,21 +170,28 @@ def _fill_from_task(data: dict[str, Any]) -> None:
 
 
 def _built_in(text: str) -> dict[str, Any]:
-    from workbench.rewards import BUILTINS
+    from workbench.errors import RewardCodeError
+    from workbench.rewards import find_builtin
 
-    name, kind, weight = _reward_parts(text)
-    if name not in BUILTINS:
-        raise ConfigError(f"--reward {text}: there is no built-in reward {name!r}; choose one of {', '.join(BUILTINS)}")
-    return {"name": name, "kind": kind or BUILTINS[name].kind, "weight": weight}
+    prefix = "trl:" if text.startswith("trl:") else ""  # its colon is part of the name
+    name, kind, weight = _reward_parts(text.removeprefix(prefix))
+    try:
+        builtin = find_builtin(prefix + name)
+    except RewardCodeError as error:
+        raise ConfigError(f"--reward {text}: {error}") from error
+    return {"name": builtin.name, "kind": kind or builtin.kind, "weight": weight}
 
 
 def _from_file(text: str) -> dict[str, Any]:
+    from workbench.rewards.source import kind_in
+
     name, kind, weight = _reward_parts(text)
     try:
         code = Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--reward-file {name}: {error}") from error
-    return {"name": Path(name).stem, "kind": kind or "step", "weight": weight, "code": code}
+    stem = Path(name).stem
+    return {"name": stem, "kind": kind or kind_in(code, stem) or "step", "weight": weight, "code": code}
 
 
 def _reward_parts(text: str) -> tuple[str, str, str]:
