@@ -292,7 +292,8 @@ def test_a_builtins_source_runs_where_it_is_pasted(name: str) -> None:
     pasted: dict[str, Any] = {}
     exec(builtin.source, pasted)
     arguments: dict[str, Any] = {"answer": ["20"], "start": [7], "operations": [OPERATIONS]}
-    if name == "length_and_mistake":
+    arguments |= {"reward": [0.5], "labelled_steps": [[ONE.strip()]], "labels": [[1.0]]}
+    if name in ("length_and_mistake", "calculator_notes"):
         arguments |= {"prompt": "p", "step": ONE}
     else:
         arguments |= {"prompts": ["p"], "completions": [RIGHT], "steps": [[ONE, TWO]]}

@@ -12,6 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from workbench.rewards.calculator_notes import calculator_notes
+from workbench.rewards.given import given_labels, given_reward
+from workbench.rewards.gsm8k_answer import gsm8k_answer
 from workbench.schema import RewardKind
 
 
@@ -186,6 +189,10 @@ BUILTINS: dict[str, Builtin] = {
         Builtin("step_correctness", "step", step_correctness, "Chain arithmetic: 1 for a right step, else 0"),
         Builtin("answer_correctness", "outcome", answer_correctness, "1 if the final answer is right, else 0"),
         Builtin("tag_format", "outcome", tag_format, "0.5 for one reasoning and one answer in their tags, else 0"),
+        Builtin("calculator_notes", "step", calculator_notes, "1 if the step's notes <<16-3=13>> are right, 0 if not"),
+        Builtin("gsm8k_answer", "outcome", gsm8k_answer, "1 if the number after #### or A: is right, else 0"),
+        Builtin("given_reward", "outcome", given_reward, "Imported rollouts: the file's own reward"),
+        Builtin("given_labels", "step", given_labels, "Imported rollouts: the file's own label of each step"),
         Builtin("length_and_mistake", "step", length_and_mistake, "0.01 a character, less 0.3 for the word mistake"),
     )
 }

@@ -44,7 +44,8 @@ def score_group(
     """
     loaded = [load_reward(spec, worker) for spec in rewards]
     count = len(group.rollouts)
-    scored, summaries = _score([group.prompt] * count, group.rollouts, [group.columns] * count, pattern, loaded)
+    rows = [{**group.columns, **rollout.columns} for rollout in group.rollouts]
+    scored, summaries = _score([group.prompt] * count, group.rollouts, rows, pattern, loaded)
     return ScoredGroup(group, tuple(scored), summaries)
 
 
