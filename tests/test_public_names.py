@@ -26,6 +26,7 @@ NAMES = [
     "credit_group",
     "heatmap",
     "list_runs",
+    "load_groups",
     "load_policy",
     "load_task",
     "open_run",

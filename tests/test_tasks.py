@@ -11,7 +11,7 @@ import pytest
 
 from workbench.errors import TaskError
 from workbench.rewards.calculator_notes import calculator_notes
-from workbench.tasks import TASKS, chain_arithmetic, load_task
+from workbench.tasks import chain_arithmetic, load_task
 
 
 def test_a_chain_is_worked_as_its_prompt_says():

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from workbench.figures import heatmap
     from workbench.policies import load_policy, sample_group
     from workbench.rewards import Reward, score_group
+    from workbench.rollouts import load_groups
     from workbench.runs import list_runs, open_run, train
     from workbench.schema import Credit, Example, Group, Rollout, ScoredGroup, Step, StepScores
     from workbench.steps import StepPattern, align_steps, split_steps, token_texts
@@ -36,6 +37,7 @@ __all__ = [
     "credit_group",
     "heatmap",
     "list_runs",
+    "load_groups",
     "load_policy",
     "load_task",
     "open_run",
@@ -52,6 +54,7 @@ _MODULES = {
     "workbench.figures": ("heatmap",),
     "workbench.policies": ("load_policy", "sample_group"),
     "workbench.rewards": ("Reward", "score_group"),
+    "workbench.rollouts": ("load_groups",),
     "workbench.runs": ("list_runs", "open_run", "train"),
     "workbench.schema": ("Credit", "Example", "Group", "Rollout", "ScoredGroup", "Step", "StepScores"),
     "workbench.steps": ("StepPattern", "align_steps", "split_steps", "token_texts"),

@@ -10,8 +10,9 @@ from __future__ import annotations
 def calculator_notes(prompt: object, step: str, **columns: object) -> float | None:
     """1 if every calculator note of the step, like `<<16-3=13>>`, is right, 0 if one is wrong, None if it has none.
 
-    Both sides are worked out exactly, with + - * / // ( ), decimals, thousands' commas, $ and %. A result with decimals may
-    be rounded in its last one, and all to one part in a billion. What is no arithmetic, as `<<2*x=6>>`, is not right.
+    Both sides are worked out exactly, with + - * / // ( ), decimals, thousands' commas, $ and %. A result with decimals
+    may be rounded in its last one, and any to one part in a billion. What is no arithmetic, like `<<2*x=6>>`, is not
+    right.
     """
     import re
     from fractions import Fraction
@@ -32,12 +33,12 @@ def calculator_notes(prompt: object, step: str, **columns: object) -> float | No
         """How far a claim may be off: half of its last decimal, where it is a plain number with some."""
         plain = re.fullmatch(r"\s*[-$\d,]*\.(\d+)\s*(%?)\s*", claim)
         rounded = Fraction(1, 2 * 10 ** (len(plain[1]) + 2 * len(plain[2]))) if plain else Fraction(0)
-        return max(rounded, Fraction(1, 10**9) * max(1, abs(truth)))
+        return max(rounded, max(Fraction(1), abs(truth)) / 10**9)
 
     def value(text: str) -> Fraction:
         """sum = product ([+-] product)*, product = factor ((*|/|//) factor)*, factor = [+-]* (number | ( sum )) %*"""
         spelled = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.replace("×", "*").replace("÷", "/").replace("−", "-"))
-        parts = re.findall(r"\d+\.?\d*|\.\d+|//|[-+*/()%]|[^\s$]", spelled)
+        parts: list[str] = re.findall(r"\d+\.?\d*|\.\d+|//|[-+*/()%]|[^\s$]", spelled)
         at = depth = 0
 
         def take(*choices: str) -> str:

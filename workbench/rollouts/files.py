@@ -96,7 +96,8 @@ def _parsed(path: Path, where: str, data: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise TaskError(f"{path.name} {where}: byte {error.start} is not UTF-8; save the file as UTF-8") from error
     except json.JSONDecodeError as error:
-        cut = "; the file seems to be cut off there" if error.pos >= len(error.doc.rstrip()) else ""
+        torn = error.msg.startswith("Unterminated") or error.pos >= len(error.doc.rstrip())
+        cut = "; the file seems to be cut off there" if torn else ""
         raise TaskError(f"{path.name} {where}: not JSON ({error.msg} at column {error.colno}){cut}") from error
     except RecursionError as error:
         raise TaskError(f"{path.name} {where}: nested too deeply; the limit is {MAX_DEPTH} levels") from error

@@ -1,8 +1,8 @@
 """A task: prompts with their columns, and the defaults that make it runnable at once.
 
 A task knows its default step pattern, its default rewards and how to tell whether an answer is right. It does not know
-how answers are sampled or trained on. ``load_task`` finds an embedded one by name or reads a JSONL or Parquet file whose
-rows have a ``prompt`` and any other columns.
+how answers are sampled or trained on. ``load_task`` finds an embedded one by name or reads a JSONL or Parquet file,
+each row of which has a ``prompt`` and any other columns.
 """
 
 from __future__ import annotations
