@@ -23,6 +23,7 @@ NAMES = [
     "StepScores",
     "align_steps",
     "assign_credit",
+    "check_reward",
     "credit_group",
     "heatmap",
     "list_runs",

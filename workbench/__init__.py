@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from workbench.figures import heatmap
     from workbench.policies import load_policy, sample_group
     from workbench.rewards import Reward, score_group
+    from workbench.rewards.check import check_reward
     from workbench.rollouts import load_groups
     from workbench.runs import list_runs, open_run, train
     from workbench.schema import Credit, Example, Group, Rollout, ScoredGroup, Step, StepScores
@@ -34,6 +35,7 @@ __all__ = [
     "StepScores",
     "align_steps",
     "assign_credit",
+    "check_reward",
     "credit_group",
     "heatmap",
     "list_runs",
@@ -54,6 +56,7 @@ _MODULES = {
     "workbench.figures": ("heatmap",),
     "workbench.policies": ("load_policy", "sample_group"),
     "workbench.rewards": ("Reward", "score_group"),
+    "workbench.rewards.check": ("check_reward",),
     "workbench.rollouts": ("load_groups",),
     "workbench.runs": ("list_runs", "open_run", "train"),
     "workbench.schema": ("Credit", "Example", "Group", "Rollout", "ScoredGroup", "Step", "StepScores"),

@@ -150,6 +150,8 @@ class Builder:
             for rollout in rollouts
         ]
         sampling = {"file": self._file, "format": self._facts.format, "tokenizer": self._tokeniser.name}
+        if self._facts.preset is not None:
+            sampling["preset"] = self._facts.preset
         return Group(draft.prompt, tuple(own), shared, sampling=sampling)
 
     def facts(self) -> Facts:
