@@ -65,7 +65,7 @@ def test_agreement_and_auc_by_hand():
 def test_the_worst_disagreements_come_first():
     pairs = [("0.9", False), ("0.8", True), ("0.7", False), ("0.3", True), ("0.1", True), ("0.0", False)]
     check = check_reward(outcomes(*pairs), number, threshold=0.5, worst=3)
-    # Ranks from the wrong end: 0.9 is the 6th from below and wrong; 0.1 the 5th from above and right; 0.7 and 0.3 the 4th.
+    # Ranks from the wrong end: 0.9, wrong, is the 6th from below; 0.1, right, the 5th from above; the others the 4th.
     assert [(one.group, one.rollout, one.step, one.text) for one in check.worst] == [
         (0, 0, None, "0.9"),
         (0, 4, None, "0.1"),

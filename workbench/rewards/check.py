@@ -84,8 +84,8 @@ class Disagreement:
 class RewardCheck:
     """How a reward does on labelled data.
 
-    ``items`` says what is labelled, steps or completions. Of them ``count`` have a label and a score, ``right`` of these
-    are labelled right, and ``unscored`` have a label and no score. ``auc`` is None where all labels are the same.
+    ``items`` says what is labelled, steps or completions. Of them ``count`` have a label and a score, ``right`` of
+    these are labelled right, and ``unscored`` have a label and no score. ``auc`` is None where all labels are the same.
     ``best`` has the threshold with the most agreement, ``given`` the one that was asked for.
     """
 
