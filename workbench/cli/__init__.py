@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.cli import commands, data
-from workbench.cli.flags import add_flags
+from workbench.cli.flags import add_flags, add_reward_flags
 from workbench.errors import WorkbenchError
 
 __all__ = ["main"]
@@ -89,7 +89,7 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument("--aggregate", default="min", metavar="HOW", help="min, mean or last of a completion's steps")
     one.add_argument("--worst", type=_count, default=10, metavar="N", help="disagreements shown (default: %(default)s)")
     one.add_argument("--preset", metavar="NAME", help="preset pattern that finds the steps (default: the data's own)")
-    add_flags(one, ("rewards",))
+    add_reward_flags(one)
 
     one = command("train", commands.train, "Start a training run and follow it; Ctrl+C stops it.")
     one.add_argument("--detach", action="store_true", help="start the run and return at once")

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from workbench.cli.flags import read_config
+from workbench.cli.flags import read_rewards
 from workbench.cli.text import table, visible
 from workbench.errors import ConfigError, TaskError
 from workbench.rundir.files import encode
@@ -48,15 +48,15 @@ def rollouts(args: argparse.Namespace) -> int:
 def check_reward(args: argparse.Namespace) -> int:
     from workbench.rewards.check import check_reward
     from workbench.steps import PRESETS
-    from workbench.tasks import TASKS, labelled_groups
+    from workbench.tasks import TASKS, labelled_groups, load_task
 
     if args.preset is not None and args.preset not in PRESETS:
         raise ConfigError(f"--preset {args.preset}: choose one of {', '.join(PRESETS)}")
-    if not (args.reward or args.reward_file or args.config or args.data in TASKS):
+    rewards = read_rewards(args)
+    if not rewards and args.data in TASKS:
+        rewards = list(load_task(args.data).rewards)
+    if not rewards:
         raise ConfigError("give the reward to check with --reward NAME or --reward-file FILE.py")
-    if args.data in TASKS and not (args.reward or args.reward_file or args.config):
-        args.task = args.data  # its own rewards
-    rewards = read_config(args).rewards
     groups = labelled_groups(args.data, tokenizer=args.tokenizer, format=args.format, limit=args.limit)
     checks = [
         check_reward(

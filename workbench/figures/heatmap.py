@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.credit import SCHEMES, Term, explain
-from workbench.schema import Credit, Group, Rollout, StepScores
+from workbench.credit import SCHEMES
+from workbench.schema import Credit, Group, Rollout, StepScores, Term
 
 Payload = dict[str, Any]
 Spans = Sequence[tuple[int, int]]
@@ -150,7 +150,7 @@ def _credited_payload(credit: Credit, i: int, scored: StepScores, matches: Spans
 
 def why_payload(credit: Credit, rollout: int, token: int) -> Payload:
     """Why one token has its advantage. Raises IndexError when there is no such token."""
-    explanation = explain(credit, rollout, token)
+    explanation = credit.explain(rollout, token)
     return {
         "first": token,
         "last": token,
@@ -175,7 +175,7 @@ def _explanations(credit: Credit, i: int, scored: StepScores) -> Payload:
     places: dict[tuple[str, int | None, float], int] = {}
     stretches = []
     for first, last in _stretches(scored.spans, len(credit.scored.group.rollouts[i])):
-        explanation = explain(credit, i, last)
+        explanation = credit.explain(i, last)
         indices = []
         for term in explanation.terms:
             key = (term.source, term.step, term.value)
@@ -222,8 +222,11 @@ def _term_payload(term: Term) -> Payload:
         "scores": dict(term.scores),
         "weights": dict(term.weights),
         "reward": term.reward,
+        "raw": term.raw,
         "mean": term.mean,
         "std": term.std,
+        "normalised": term.normalised,
+        "factor": term.factor,
         "value": term.value,
     }
 

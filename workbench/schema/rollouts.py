@@ -1,24 +1,14 @@
-"""The frozen nouns every other module speaks in: Example, Step, Rollout, Group, StepScores, ScoredGroup, Credit.
-
-They hold data and answer simple questions about it. They do not know how an answer is split (``steps``), scored
-(``rewards``), credited (``credit``), sampled (``policies``) or drawn (``figures``), and they import nothing of ours.
-All of them are plain enough to travel as JSON, which is how they cross the process boundaries.
-"""
+"""What is sampled: examples, rollouts and groups of them, and the steps a completion's text is cut into."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any
 
 Prompt = str | list[dict[str, str]]
 """A prompt as TRL takes it: plain text, or chat messages with ``role`` and ``content``."""
-
-RewardKind = Literal["step", "outcome"]
 
 
 @dataclass(frozen=True)
@@ -127,105 +117,3 @@ class Group:
             policy=data.get("policy", ""),
             sampling=data.get("sampling", {}),
         )
-
-
-@dataclass(frozen=True)
-class StepScores:
-    """One rollout, split and scored.
-
-    ``steps`` are character spans of ``Rollout.text``; ``spans[k]`` is the (first, last) token of step k, last
-    inclusive. ``scores[name][k]`` is what step reward ``name`` gave step k and ``rewards[k]`` the weighted sum of those
-    (``None`` where every function left the step unscored). ``outcome_scores[name]`` and ``outcome`` are the same for
-    the whole completion.
-    """
-
-    steps: tuple[Step, ...]
-    spans: tuple[tuple[int, int], ...]
-    scores: Mapping[str, tuple[float | None, ...]]
-    rewards: tuple[float | None, ...]
-    outcome_scores: Mapping[str, float | None]
-    outcome: float | None
-
-    @property
-    def matched(self) -> bool:
-        """Whether the pattern found at least one step."""
-        return any(step.matched for step in self.steps)
-
-    @property
-    def step_ends(self) -> list[int]:
-        """index(k) of DeepSeekMath (arXiv 2402.03300, section 4.1.3): the last token of each step."""
-        return [last for _, last in self.spans]
-
-    @property
-    def step_starts(self) -> list[int]:
-        return [first for first, _ in self.spans]
-
-
-@dataclass(frozen=True)
-class RewardSummary:
-    """What a scored group remembers of one reward function: enough to explain a number, not to compute it.
-
-    ``seconds`` is what calling it took and ``printed`` what its code printed.
-    """
-
-    name: str
-    kind: RewardKind
-    weight: float
-    seconds: float = 0.0
-    printed: str = ""
-
-
-@dataclass(frozen=True)
-class ScoredGroup:
-    """A group with one ``StepScores`` a rollout, in the rollouts' order, and the reward functions that gave them."""
-
-    group: Group
-    scored: tuple[StepScores, ...]
-    rewards: tuple[RewardSummary, ...]
-
-    @property
-    def step_rewards(self) -> list[list[float | None]]:
-        return [list(one.rewards) for one in self.scored]
-
-    @property
-    def step_ends(self) -> list[list[int]]:
-        return [one.step_ends for one in self.scored]
-
-    @property
-    def step_starts(self) -> list[list[int]]:
-        return [one.step_starts for one in self.scored]
-
-    @property
-    def lengths(self) -> list[int]:
-        return [len(rollout) for rollout in self.group.rollouts]
-
-    @property
-    def outcomes(self) -> list[float | None] | None:
-        """R of each completion, or ``None`` when no outcome reward function was given."""
-        if not any(reward.kind == "outcome" for reward in self.rewards):
-            return None
-        return [one.outcome for one in self.scored]
-
-
-@dataclass(frozen=True)
-class Credit:
-    """A scored group with its token advantages.
-
-    ``advantages`` is (G, T_max) float32, 0 on padding: the very tensor the loss uses. ``normalised[i][k]`` is the
-    step's normalised reward (``None`` if unscored), ``mean`` and ``std`` those of the pool it was normalised in.
-    ``spread`` is False when the group cannot teach anything (std 0, or fewer than two scored values).
-    """
-
-    scored: ScoredGroup
-    scheme: str
-    options: Mapping[str, Any]
-    advantages: npt.NDArray[np.float32]  # (G, T_max)
-    normalised: Sequence[Sequence[float | None]]
-    mean: float | None
-    std: float | None
-    spread: bool
-    warnings: tuple[str, ...] = ()
-
-    def of(self, rollout: int) -> npt.NDArray[np.float32]:
-        """The advantages of one rollout's own tokens, (T_i,) float32."""
-        return self.advantages[rollout, : len(self.scored.group.rollouts[rollout])]
