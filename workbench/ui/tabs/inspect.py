@@ -16,6 +16,7 @@ from workbench.ui.handlers.sampling import SamplingForm
 from workbench.ui.handlers.scoring import ScoringForm, explain_token, scheme_note
 from workbench.ui.handlers.session import SLOTS, Services, Session
 from workbench.ui.tabs.common import drawn, heading, note, note_value
+from workbench.ui.tabs.importing import ImportingPart, build_importing
 from workbench.ui.tabs.rewards import PER_SLOT, RewardList, build_reward_list, read_slots
 
 KINDS = [("starts a step", "starts"), ("ends a step", "ends"), ("is a step", "is")]
@@ -97,6 +98,7 @@ class Aside:
     sample: gr.Button
     cancel: gr.Button
     sample_note: gr.HTML
+    importing: ImportingPart
 
 
 def build_inspect(services: Services) -> tuple[InspectTab, Aside]:
@@ -106,7 +108,9 @@ def build_inspect(services: Services) -> tuple[InspectTab, Aside]:
     found: dict[str, Any] = {"session": gr.State(first)}
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="controls", scale=0, min_width=0):
-            found |= _example_widgets(first) | _step_widgets(task)
+            found |= _example_widgets(first)
+            found["importing"] = build_importing()
+            found |= _step_widgets(task)
             heading("Rewards")
             found["rewards"] = build_reward_list(first.slots)
             found |= _credit_widgets() | _sampling_widgets(task)

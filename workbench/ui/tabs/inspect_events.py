@@ -15,6 +15,7 @@ from workbench.ui.handlers.sampling import adopt, sample
 from workbench.ui.handlers.scoring import Note, message, rescore, scheme_note
 from workbench.ui.handlers.session import Services, Session
 from workbench.ui.tabs.common import PRIVATE, note_value
+from workbench.ui.tabs.importing_events import wire_importing
 from workbench.ui.tabs.inspect import SCORING, Aside, InspectTab, read_sampling, read_scoring
 from workbench.ui.tabs.rewards import read_slots
 
@@ -36,6 +37,7 @@ def wire_inspect(tab: InspectTab, aside: Aside, services: Services) -> None:
     tab.rewards.wire(tab.session, then_score)
     _wire_examples(tab, aside, then_score)
     _wire_sampling(tab, aside, services, then_score)
+    wire_importing(aside.importing, tab, services, then_score)
 
 
 # ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
