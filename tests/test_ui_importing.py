@@ -176,7 +176,7 @@ def test_only_the_last_few_files_are_remembered(tmp_path):
 
 def test_the_pages_rewards_are_held_against_the_labels(tmp_path, session, worker):
     imported = opened(tmp_path)[-1].imported
-    views = list(check_rewards(imported, scoring_form(session, imported), 0.5, worker, Readings(), "tab"))
+    views = list(check_rewards(imported, scoring_form(session, imported), "0.5", worker, Readings(), "tab"))
     notes, answer = views[-1].rows
     assert notes == ("calculator_notes", "completions", "1192", "8", "0.510", "40.7% from 0.5", "–")
     assert answer == ("gsm8k_answer", "completions", "1200", "0", "1.000", "100.0% from 0.5", "–")
@@ -190,7 +190,7 @@ def test_the_pages_rewards_are_held_against_the_labels(tmp_path, session, worker
 
 def test_labels_of_steps_give_a_first_error_f1(tmp_path, session, worker):
     imported = opened(tmp_path, path="chain-arithmetic", tokenizer="words")[-1].imported
-    view = list(check_rewards(imported, scoring_form(session, imported), None, worker, Readings(), "tab"))[-1]
+    view = list(check_rewards(imported, scoring_form(session, imported), "", worker, Readings(), "tab"))[-1]
     assert [(row[0], row[1], row[4], row[6]) for row in view.rows] == [
         ("step_correctness", "steps", "1.000", "100.0%"),
         ("answer_correctness", "completions", "1.000", "–"),
@@ -203,10 +203,11 @@ def test_what_cannot_be_checked_is_said(tmp_path, session, worker):
     imported = opened(tmp_path)[-1].imported
     form = scoring_form(session, imported)
 
-    def said(imported, form):
-        return list(check_rewards(imported, form, None, worker, readings, "tab"))[-1].note.text
+    def said(imported, form, threshold=""):
+        return list(check_rewards(imported, form, threshold, worker, readings, "tab"))[-1].note.text
 
     assert said(None, form) == "Open a file with labels first."
+    assert "'high' is no number" in said(imported, form, "high")
     nothing_on = ScoringForm(slots=task_slots([], suggested_task(imported))[2:], **LINES)
     assert "No reward function is on" in said(imported, nothing_on)
     (tmp_path / "bare.jsonl").write_text('{"prompt": "a", "completion": "1"}\n')

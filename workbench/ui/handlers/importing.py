@@ -286,14 +286,19 @@ def suggested_task(imported: Imported) -> Task | None:
 def check_rewards(
     imported: Imported | None,
     form: ScoringForm,
-    threshold: float | None,
+    threshold: str,
     worker: RewardWorker,
     readings: Readings,
     tab: str,
 ) -> Iterator[CheckView]:
-    """Hold every reward that is on against the file's labels."""
+    """Hold every reward that is on against the file's labels; without a ``threshold``, at the best one."""
     if imported is None:
         yield _said(Note("Open a file with labels first.", level="info"))
+        return
+    try:
+        least = float(threshold) if threshold.strip() else None
+    except ValueError:
+        yield _said(Note(f"{threshold!r} is no number; give the score from which a thing counts as right, or nothing."))
         return
     cancel = readings.begin(tab)
     if cancel is None:
@@ -308,7 +313,7 @@ def check_rewards(
                 groups,
                 config,
                 pattern=pattern,
-                threshold=threshold,
+                threshold=least,
                 worker=worker,
                 on_progress=lambda done, of, name=config.name: hear(f"{name}: {done:,} of {of:,} groups"),  # type: ignore[misc]
                 cancelled=cancel.is_set,

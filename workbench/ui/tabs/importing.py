@@ -27,7 +27,7 @@ class ImportingPart:
     previous: gr.Button
     following: gr.Button
     where: gr.HTML
-    threshold: gr.Number
+    threshold: gr.Textbox
     check: gr.Button
     checks: gr.Dataframe
     worst: gr.Dataframe
@@ -79,7 +79,9 @@ def build_importing() -> ImportingPart:
                 where = note("import-where")
             groups = _table("import-groups", handlers.GROUP_HEADERS)
             with gr.Row(elem_classes=["fields"]):
-                threshold = gr.Number(None, label="Right from", elem_id="check-threshold", min_width=0)
+                threshold = gr.Textbox(
+                    label="Right from", placeholder="the best", elem_id="check-threshold", min_width=0
+                )
                 check = gr.Button("Check rewards", elem_id="check-rewards", min_width=0, elem_classes=["small"])
             check_note = note("check-note")
             checks = _table("check-table", handlers.CHECK_HEADERS, visible=False)

@@ -139,7 +139,7 @@ def _wire_choosing(
 def _wire_checking(
     part: ImportingPart, tab: InspectTab, services: Services, readings: handlers.Readings, places: gr.State
 ) -> None:
-    def check(request: gr.Request, session: Session, threshold: float | None, *values: Any) -> Iterator[list[Any]]:
+    def check(request: gr.Request, session: Session, threshold: str, *values: Any) -> Iterator[list[Any]]:
         page = _page(request)
         form, worker = read_scoring(session, values), services.reward_worker(page)
         for view in handlers.check_rewards(readings.opened(page), form, threshold, worker, readings, page):
