@@ -13,6 +13,7 @@ from workbench.errors import TaskError
 from workbench.rewards import RewardWorker
 from workbench.rollouts import SHIPPED
 from workbench.ui.handlers import importing, inspect
+from workbench.ui.handlers.credit import CreditForm, default_values
 from workbench.ui.handlers.importing import (
     ImportForm,
     Readings,
@@ -28,7 +29,7 @@ from workbench.ui.handlers.inspect import task_slots
 from workbench.ui.handlers.scoring import Note, ScoringForm, rescore
 from workbench.ui.handlers.session import SLOTS
 
-LINES = {"regex": r"\n+", "kind": "ends", "scheme": "process"}
+LINES = {"regex": r"\n+", "kind": "ends"}
 
 
 @pytest.fixture
@@ -51,7 +52,11 @@ def opened(tmp_path, **form):
 
 def scoring_form(session, imported) -> ScoringForm:
     empty = task_slots([], inspect.find_task("chain-arithmetic"))[2:]
-    return ScoringForm(slots=task_slots(empty, suggested_task(imported)), **LINES)
+    return ScoringForm(
+        slots=task_slots(empty, suggested_task(imported)),
+        credit=CreditForm("process", default_values("process")),
+        **LINES,
+    )
 
 
 def test_data_that_comes_along_is_opened_with_progress_and_scored(tmp_path, session, worker):
@@ -208,7 +213,11 @@ def test_what_cannot_be_checked_is_said(tmp_path, session, worker):
 
     assert said(None, form) == "Open a file with labels first."
     assert "'high' is no number" in said(imported, form, "high")
-    nothing_on = ScoringForm(slots=task_slots([], suggested_task(imported))[2:], **LINES)
+    nothing_on = ScoringForm(
+        slots=task_slots([], suggested_task(imported))[2:],
+        credit=CreditForm("process", default_values("process")),
+        **LINES,
+    )
     assert "No reward function is on" in said(imported, nothing_on)
     (tmp_path / "bare.jsonl").write_text('{"prompt": "a", "completion": "1"}\n')
     bare = opened(tmp_path, path="bare.jsonl")[-1].imported

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from workbench.cli import commands, data
 from workbench.cli.flags import add_flags, add_reward_flags
+from workbench.cli.trust import add_trust
 from workbench.errors import WorkbenchError
 
 __all__ = ["main"]
@@ -75,6 +76,7 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument("--html", type=Path, metavar="FILE", help="write the heatmap there as a page of its own")
     _add_example(one)
     add_flags(one, ("task", "policy", "adapter", "seed", "sampling", "pattern", "rewards", "credit"))
+    add_trust(one)
 
     one = command("rollouts", data.rollouts, "List the groups of a data file, or print one for 'score --group -'.")
     _add_data(one)
@@ -95,6 +97,7 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument("--detach", action="store_true", help="start the run and return at once")
     _add_workspace(one)
     add_flags(one)
+    add_trust(one)
 
     listing = command("runs", commands.list_runs, "List the runs of a workspace, show one or stop one.")
     _add_workspace(listing)
@@ -114,6 +117,7 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument("--seeds", type=_count, default=5, metavar="N", help="seeds --seed, +1, … (default: %(default)s)")
     _add_workspace(one)
     add_flags(one)
+    add_trust(one)
 
     one = command("build-tiny", commands.build_tiny, "Teach the embedded policy again from nothing.")
     one.add_argument(

@@ -155,7 +155,8 @@ def check_reward(
     ``labels`` is the column to believe: ``labels`` for steps or one of whole completions (true and false, or 1 and 0);
     by default a step reward is held against steps' labels where there are any, and all else against the first of
     ``correct``, ``is_correct``, ``final_answer_correct`` and ``label``. A step reward becomes a number for a completion
-    by ``aggregate``. ``pattern`` finds the steps; by default the one that finds the file's own, or lines.
+    by ``aggregate``. ``pattern`` finds the steps; by default the one that finds the file's own, or lines. Code among
+    the reward, and the pattern, run in ``worker`` as ``score_completions`` says.
     ``on_progress(done, of)`` counts groups; once ``cancelled`` says True, what is scored by then is judged.
 
     Raises:
@@ -170,7 +171,7 @@ def check_reward(
     items: list[_Item] = []
     chains: list[_Chain] = []
     done = 0
-    for g, (group, scored) in enumerate(_scored(groups, loaded, pattern or _pattern_of(groups))):
+    for g, (group, scored) in enumerate(_scored(groups, loaded, pattern or _pattern_of(groups), worker)):
         if column == STEP_LABELS:
             of_steps, of_chains = _step_items(g, group, scored, loaded.name)
             items += of_steps
@@ -215,15 +216,17 @@ def _pattern_of(groups: Sequence[Group]) -> StepPattern:
 
 
 def _scored(
-    groups: Sequence[Group], reward: Reward, pattern: StepPattern | PatternConfig
+    groups: Sequence[Group], reward: Reward, pattern: StepPattern | PatternConfig, worker: RewardWorker | None
 ) -> Iterator[tuple[Group, list[StepScores]]]:
     for number, group in enumerate(groups, start=1):
         rows = [{**group.columns, **rollout.columns} for rollout in group.rollouts]
+        prompts = [group.prompt] * len(group)
         try:
-            yield group, score_completions([group.prompt] * len(group), group.rollouts, rows, pattern, [reward])
+            scored = score_completions(prompts, group.rollouts, rows, pattern, [reward], worker=worker)
         except RewardError as error:
             error.args = (f"group {number}: {error}",)
             raise
+        yield group, scored
 
 
 def _step_items(g: int, group: Group, scored: Sequence[StepScores], name: str) -> tuple[list[_Item], list[_Chain]]:

@@ -1,24 +1,27 @@
 """From the controls to a drawn credit: build the configuration, score the frozen group, say what went wrong where.
 
-Nothing is sampled here. Whatever fails, the last good drawing stays on the page and is marked as stale; the message
-goes beside the control it is about.
+Nothing is sampled here, and neither a pattern nor anybody's code runs here: both do in the reward worker. Whatever
+fails, the last good drawing stays on the page and is marked as stale; the message goes beside the control it is about.
 """
 
 from __future__ import annotations
 
 import ast
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
-from workbench.config import CreditConfig, PatternConfig, RewardConfig
+from workbench.checks import Finding, preflight_of
+from workbench.config import PatternConfig, RewardConfig
 from workbench.credit import SCHEMES, credit_group
 from workbench.errors import ConfigError, CreditError, PatternError, RewardError, WorkbenchError
 from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
-from workbench.rewards import BUILTINS, RewardWorker, score_group
-from workbench.schema import Credit, Group
-from workbench.steps import PatternKind, StepPattern, split_steps
+from workbench.rewards import BUILTINS, RewardWorker, score_split
+from workbench.schema import Credit, Group, Step
+from workbench.steps import PatternKind, Split, StepPattern
+from workbench.ui.handlers.credit import CreditForm
 from workbench.ui.handlers.session import RewardSlot, Session
 
 
@@ -39,9 +42,9 @@ class ScoringForm:
     regex: str
     kind: PatternKind
     slots: tuple[SlotValues, ...]
-    scheme: str
-    scale: bool = True
-    outcome_weight: float | None = 0.0
+    credit: CreditForm
+    other: CreditForm | None = None
+    """A second scheme to draw beside the first."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,9 @@ class ScoringView:
     note: Note | None
     names: tuple[str, ...]
     credit: Credit | None = None
+    other: Credit | None = None
+    preflight: str = ""
+    """The findings about the group on screen, for the strip above it."""
 
 
 def rescore(session: Session, form: ScoringForm, worker: RewardWorker) -> ScoringView:
@@ -82,16 +88,20 @@ def rescore(session: Session, form: ScoringForm, worker: RewardWorker) -> Scorin
         return ScoringView(
             message(empty="Press Sample & score (Ctrl+Enter) to see a group."), None, tuple(notes), None, names
         )
-    drawing, credit = "", None
+    drawing, found, credit, other = "", "", None, None
+    splits: list[Split] = []
     try:
-        credit = score(session.group, form, worker)
-        drawing = show(session, credit, rollout_matches(session.group, StepPattern(form.regex, form.kind)))
+        pattern = pattern_config(form)
+        splits = split(session.group, pattern, worker)
+        credit, other = score(session.group, [one.steps for one in splits], form, worker)
+        drawing = show(session, credit, [one.matches for one in splits], other)
+        found = findings_json(preflight_of([credit], StepPattern(pattern.regex, pattern.kind)).findings)
     except PatternError as error:
         position = getattr(error, "position", None)
         pattern_note = Note(str(error), detail=_pointer(form.regex, position) if position is not None else "")
     except RewardError as error:
         place = names.index(error.reward) if error.reward in names else None
-        note = Note(str(error), line=error.line, detail=_where(session.group, form, error))
+        note = Note(str(error), line=error.line, detail=_where(session.group, splits, error))
         if place is None:
             credit_note = note
         else:
@@ -101,17 +111,29 @@ def rescore(session: Session, form: ScoringForm, worker: RewardWorker) -> Scorin
     problem = pattern_note or credit_note or next((note for note in notes if note), None)
     if problem is not None:
         drawing = message(stale=problem.text, group=to_fallback(session.group))
-    return ScoringView(drawing, pattern_note, tuple(notes), credit_note, names, credit)
+        credit = other = None
+    return ScoringView(drawing, pattern_note, tuple(notes), credit_note, names, credit, other, found)
 
 
-def score(group: Group, form: ScoringForm, worker: RewardWorker) -> Credit:
-    """Raises WorkbenchError for a pattern, a reward function or a scheme that cannot be used."""
+def split(group: Group, pattern: PatternConfig, worker: RewardWorker) -> list[Split]:
+    """Steps and matches of each rollout. Raises PatternError and those under it."""
+    return worker.split([rollout.text for rollout in group.rollouts], StepPattern(pattern.regex, pattern.kind))
+
+
+def score(
+    group: Group, steps: Sequence[Sequence[Step]], form: ScoringForm, worker: RewardWorker
+) -> tuple[Credit, Credit | None]:
+    """The group's credit under the form's scheme, and under its second one.
+
+    Raises WorkbenchError for a reward function or a scheme that cannot be used.
+    """
     configs = reward_configs(form)
     if not configs:
         raise ConfigError("no reward function is on; switch one on or add one")
-    credit = credit_config(form)
-    scored = score_group(group, pattern_config(form), configs, worker=worker)
-    return credit_group(scored, credit.scheme, scale=credit.scale, outcome_weight=credit.outcome_weight)
+    wanted = [one.config() for one in (form.credit, form.other) if one is not None]
+    scored = score_split(group, steps, configs, worker=worker)
+    first, *rest = [credit_group(scored, one.scheme, **one.keywords(but=("scheme",))) for one in wanted]
+    return first, rest[0] if rest else None
 
 
 def pattern_config(form: ScoringForm) -> PatternConfig:
@@ -120,11 +142,6 @@ def pattern_config(form: ScoringForm) -> PatternConfig:
     if len(form.regex) > 10_000:
         raise PatternError(f"the pattern has {len(form.regex):,} characters; the limit is 10,000")
     return PatternConfig(regex=form.regex, kind=form.kind)
-
-
-def credit_config(form: ScoringForm) -> CreditConfig:
-    weight = form.outcome_weight if form.outcome_weight is not None else 0.0
-    return CreditConfig(scheme=form.scheme, scale=form.scale, outcome_weight=weight)
 
 
 def reward_configs(form: ScoringForm, *, off_too: bool = False) -> list[RewardConfig]:
@@ -148,11 +165,16 @@ def is_builtin(values: SlotValues) -> bool:
     return slot is not None and slot.builtin is not None and values.code.strip() == builtin_source(slot.builtin).strip()
 
 
+_PARSING = threading.Lock()
+"""CPython 3.11 counts the depth of all threads' syntax trees together, and fails when two are built at once."""
+
+
 def function_name(values: SlotValues) -> str:
     """The name of the editor's reward function: the slot's own while that is defined, else the last one defined."""
     assert values.slot is not None
     try:
-        tree = ast.parse(values.code)
+        with _PARSING:
+            tree = ast.parse(values.code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return values.slot.name
     defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
@@ -166,25 +188,14 @@ def builtin_source(name: str) -> str:
     return BUILTINS[name].source
 
 
-def rollout_matches(group: Group, pattern: StepPattern) -> list[list[tuple[int, int]]]:
-    """Where a pattern matches in each completion, to be underlined; a text it is too slow for gets none."""
-    compiled = pattern.compiled
-    matches: list[list[tuple[int, int]]] = []
-    for rollout in group.rollouts:
-        try:
-            found = compiled.finditer(rollout.text, timeout=0.25, concurrent=True)
-            matches.append([match.span() for match in found])
-        except TimeoutError:
-            matches.append([])
-    return matches
-
-
-def show(session: Session, credit: Credit, matches: Sequence[Sequence[tuple[int, int]]]) -> str:
-    """The message that draws a credit, with what the page says above it."""
+def show(
+    session: Session, credit: Credit, matches: Sequence[Sequence[tuple[int, int]]], second: Credit | None = None
+) -> str:
+    """The message that draws a credit (and a second one beside it), with what the page says above it."""
     group = credit.scored.group
     other = group.prompt not in (session.prompt, session.edited)
     return message(
-        show=credit_payload(credit, matches, explain_at_most=EXPLAINED_AT_ONCE),
+        show=credit_payload(credit, matches, other=second, explain_at_most=EXPLAINED_AT_ONCE),
         about=_about(group),
         other="This group answers another prompt; Sample & score samples the one on the left." if other else "",
     )
@@ -200,6 +211,11 @@ def explain_token(credit: Credit | None, rollout: Any, token: Any) -> dict[str, 
         return why_payload(credit, rollout, token)
     except IndexError:
         return None
+
+
+def findings_json(findings: Sequence[Finding]) -> str:
+    """Findings of a pre-flight as the page's script draws them."""
+    return to_json({"findings": [asdict(finding) for finding in findings]})
 
 
 def message(**parts: Any) -> str:
@@ -239,16 +255,13 @@ def _pointer(regex: str, position: int) -> str:
     return f"{line[from_column : from_column + 80]}\n{' ' * (column - from_column)}^"
 
 
-def _where(group: Group, form: ScoringForm, error: RewardError) -> str:
+def _where(group: Group, splits: Sequence[Split], error: RewardError) -> str:
     """The rollout and the step's own text that a reward function failed on."""
-    if error.rollout is None or not 0 <= error.rollout < len(group):
+    if error.rollout is None or not 0 <= error.rollout < len(splits):
         return ""
     text = group.rollouts[error.rollout].text
     if error.step is None:
         return f"rollout {error.rollout + 1}:\n{text}"
-    try:
-        steps = split_steps(text, StepPattern(form.regex, form.kind))
-    except PatternError:
-        return f"rollout {error.rollout + 1}, step {error.step + 1}"
-    step = steps[error.step] if error.step < len(steps) else None
+    steps = splits[error.rollout].steps
+    step = steps[error.step] if 0 <= error.step < len(steps) else None
     return f"rollout {error.rollout + 1}, step {error.step + 1}" + (f":\n{text[step.start : step.end]}" if step else "")

@@ -18,7 +18,10 @@ from workbench.config import LossType, RunConfig
 from workbench.credit import SCHEMES
 from workbench.figures.curves import panels_payload
 from workbench.ui.handlers import training as handlers
+from workbench.ui.handlers.sampling import SamplingForm
+from workbench.ui.handlers.scoring import ScoringForm
 from workbench.ui.handlers.session import Services, Session
+from workbench.ui.tabs.checks import build_preflight, wire_preflight
 from workbench.ui.tabs.common import ASSETS, PRIVATE, drawn, heading, note, note_value
 from workbench.ui.tabs.inspect import SCORING, InspectTab, read_sampling, read_scoring
 
@@ -73,6 +76,7 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
                     min_width=0,
                 )
             name = gr.Textbox("", label="Name", placeholder="from the date", elem_id="run-name", max_lines=1)
+            preflight = build_preflight()
             with gr.Column(elem_classes=["actions"], min_width=0):
                 go = gr.Button("Start", variant="primary", elem_id="start", min_width=0)
                 start_note = note("start-note")
@@ -86,14 +90,17 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
         scoring, sampling = read_scoring(session, values[:SCORING]), read_sampling(values[SCORING:])
         return json.dumps(handlers.inherited(session, scoring, sampling))
 
-    def start(session: Session, started: int, *values: Any) -> list[Any]:
+    def start(request: gr.Request, session: Session, started: int, *values: Any) -> list[Any]:
         sampling_end = len(values) - len(form)
         scoring, sampling = read_scoring(session, values[:SCORING]), read_sampling(values[SCORING:sampling_end])
         wanted = handlers.TrainingForm(*values[sampling_end:])
-        run, problem = handlers.start_run(session, scoring, sampling, wanted, services.workspace)
+        run, problem = handlers.start_run(session, scoring, sampling, wanted, services, request.session_hash or "")
         if run is None:
             return [gr.skip(), started, note_value(problem)]
         return [_live_value(run, started + 1), started + 1, ""]
+
+    def read_both(session: Session, values: Any) -> tuple[ScoringForm, SamplingForm]:
+        return read_scoring(session, values[:SCORING]), read_sampling(values[SCORING:])
 
     started = gr.State(0)
     sources = [inspect.session, *inspect.scoring_inputs, *inspect.sampling_inputs]
@@ -104,6 +111,7 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
         concurrency_limit=1,
         **PRIVATE,
     )
+    wire_preflight(preflight, services, sources, read_both)
     return TrainTab(live, refresh, sources, inherited)
 
 
@@ -126,7 +134,7 @@ def _server_functions(services: Services) -> list[Any]:
         return handlers.describe(workspace, str(request["run"]))
 
     def rollouts(request: dict[str, Any]) -> dict[str, Any]:
-        return handlers.rollouts(workspace, str(request["run"]), int(request["step"]), int(request["group"]))
+        return handlers.rollouts(services, str(request["run"]), int(request["step"]), int(request["group"]))
 
     def why(request: dict[str, Any]) -> dict[str, Any] | None:
         place = (int(request[name]) for name in ("step", "group", "rollout", "token"))
