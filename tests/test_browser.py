@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import re
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -282,34 +279,6 @@ def test_runs_that_ended_badly_or_are_unknown_say_so(browser: Browser, app: App)
         page.get_by_role("button", name="broken").click()
         expect(page.locator("#run-state")).to_have_text("failed")
         expect(page).to_have_url(re.compile(r"run=broken$"))
-
-
-# ── what is served ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("path", "headers", "status"),
-    [
-        ("workbench-assets/heatmap.js", {}, 200),
-        ("workbench-assets/app.py", {}, 404),
-        ("workbench-assets/..%2Fapp.py", {}, 404),
-        ("gradio_api/file=/etc/passwd", {}, 403),
-        ("", {"Host": "evil.example"}, 400),
-    ],
-)
-def test_only_the_pages_own_files_are_served(app: App, path: str, headers: dict[str, str], status: int) -> None:
-    host, port = app.url.removeprefix("http://").rstrip("/").split(":")
-    connection = http.client.HTTPConnection(host, int(port))
-    try:
-        connection.request("GET", f"/{path}", headers=headers)
-        assert connection.getresponse().status == status
-    finally:
-        connection.close()
-
-
-def test_no_helper_is_a_public_endpoint(app: App) -> None:
-    with urllib.request.urlopen(f"{app.url}gradio_api/info") as answer:
-        assert json.load(answer) == {"named_endpoints": {}, "unnamed_endpoints": {}}
 
 
 # ── look ─────────────────────────────────────────────────────────────────────────────────────────────────────────

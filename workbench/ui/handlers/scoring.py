@@ -18,11 +18,17 @@ from workbench.config import PatternConfig, RewardConfig
 from workbench.credit import SCHEMES, credit_group
 from workbench.errors import ConfigError, CreditError, PatternError, RewardError, WorkbenchError
 from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
+from workbench.redact import redact
 from workbench.rewards import BUILTINS, RewardWorker, score_split
 from workbench.schema import Credit, Group, Step
 from workbench.steps import PatternKind, Split, StepPattern
 from workbench.ui.handlers.credit import CreditForm
 from workbench.ui.handlers.session import RewardSlot, Session
+
+TRUST_MODEL = (
+    "This is your own code on your own machine, like Jupyter; the seal limits accidents, it is not a sandbox for "
+    "strangers' code."
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ class Note:
     detail: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return {"text": self.text, "level": self.level, "line": self.line, "detail": self.detail}
+        return {"text": redact(self.text), "level": self.level, "line": self.line, "detail": redact(self.detail)}
 
 
 @dataclass(frozen=True)
@@ -112,6 +118,8 @@ def rescore(session: Session, form: ScoringForm, worker: RewardWorker) -> Scorin
     if problem is not None:
         drawing = message(stale=problem.text, group=to_fallback(session.group))
         credit = other = None
+    else:
+        pattern_note = _no_match(splits)
     return ScoringView(drawing, pattern_note, tuple(notes), credit_note, names, credit, other, found)
 
 
@@ -244,6 +252,23 @@ def _about(group: Group) -> str:
     if "seed" in sampling:
         parts.append(f"seed {sampling['seed']}")
     return ", ".join(part for part in parts if part)
+
+
+def isolation_note(worker: RewardWorker) -> Note | None:
+    """What of the seal around reward code this system lacks."""
+    try:
+        missing = worker.reduced_isolation()
+    except RewardError as error:
+        return Note(str(error))
+    return Note(f"reduced isolation: {'; '.join(missing)}", level="warning") if missing else None
+
+
+def _no_match(splits: Sequence[Split]) -> Note | None:
+    unmatched = [str(i + 1) for i, one in enumerate(splits) if not one.steps[0].matched]
+    if not unmatched:
+        return None
+    which = f"rollout {unmatched[0]}" if len(unmatched) == 1 else f"{len(unmatched)} of {len(splits)} rollouts"
+    return Note(f"no match in {which}, where all text is one step", level="warning")
 
 
 def _pointer(regex: str, position: int) -> str:

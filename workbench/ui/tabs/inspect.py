@@ -13,12 +13,13 @@ from workbench.tasks import TASKS, Task
 from workbench.ui.handlers import inspect as handlers
 from workbench.ui.handlers.credit import NOTHING
 from workbench.ui.handlers.sampling import SamplingForm
-from workbench.ui.handlers.scoring import ScoringForm, explain_token, scheme_note
+from workbench.ui.handlers.scoring import TRUST_MODEL, ScoringForm, explain_token, scheme_note
 from workbench.ui.handlers.session import SLOTS, Services, Session
 from workbench.ui.tabs.checks import build_probes
 from workbench.ui.tabs.common import drawn, heading, note, note_value
 from workbench.ui.tabs.credit import PER_FORM, CreditWidgets, build_credit_form, read_credit
 from workbench.ui.tabs.importing import ImportingPart, build_importing
+from workbench.ui.tabs.imports import ImportRow, build_import
 from workbench.ui.tabs.rewards import PER_SLOT, RewardList, build_reward_list, read_slots
 
 KINDS = [("starts a step", "starts"), ("ends a step", "ends"), ("is a step", "is")]
@@ -37,6 +38,7 @@ class InspectTab:
     regex: gr.Textbox
     kind: gr.Dropdown
     rewards: RewardList
+    isolation: gr.HTML
     credit: CreditWidgets
     other: CreditWidgets
     policy: gr.Dropdown
@@ -102,6 +104,7 @@ class Aside:
     cancel: gr.Button
     sample_note: gr.HTML
     importing: ImportingPart
+    imports: ImportRow
 
 
 def build_inspect(services: Services) -> tuple[InspectTab, Aside]:
@@ -116,6 +119,9 @@ def build_inspect(services: Services) -> tuple[InspectTab, Aside]:
             found |= _step_widgets(task)
             heading("Rewards")
             found["rewards"] = build_reward_list(first.slots)
+            found["imports"] = build_import()
+            drawn("trust-model", "WorkbenchPage.note", note_value(TRUST_MODEL), classes=["note"])
+            found["isolation"] = note("isolation-note")
             found |= _credit_widgets() | _sampling_widgets(task)
         with gr.Column(elem_id="view", scale=1, min_width=0):
             found["strip"] = drawn("preflight-strip", "WorkbenchChecks.strip")

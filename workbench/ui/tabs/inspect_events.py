@@ -13,11 +13,12 @@ from workbench.errors import WorkbenchError
 from workbench.ui.handlers import inspect as handlers
 from workbench.ui.handlers.checks import probe_demo
 from workbench.ui.handlers.sampling import adopt, sample
-from workbench.ui.handlers.scoring import Note, message, rescore, scheme_note
+from workbench.ui.handlers.scoring import Note, isolation_note, message, rescore, scheme_note
 from workbench.ui.handlers.session import Services, Session
 from workbench.ui.tabs.checks import wire_probe
 from workbench.ui.tabs.common import PRIVATE, note_value
 from workbench.ui.tabs.importing_events import wire_importing
+from workbench.ui.tabs.imports import wire_import
 from workbench.ui.tabs.inspect import SCORING, Aside, InspectTab, read_sampling, read_scoring
 from workbench.ui.tabs.rewards import read_slots
 
@@ -39,6 +40,7 @@ def wire_inspect(tab: InspectTab, aside: Aside, services: Services) -> None:
     tab.credit.wire()
     tab.other.wire()
     tab.rewards.wire(tab.session, then_score)
+    wire_import(aside.imports, tab, services, then_score)
     _wire_examples(tab, aside, then_score)
     _wire_sampling(tab, aside, services, then_score)
     wire_importing(aside.importing, tab, services, then_score)
@@ -226,3 +228,8 @@ def first_drawing(services: Services, request: gr.Request, session: Session, *va
     services.keep_credit(tab_id, view.credit, view.other)
     services.warm()
     return [view.drawing or message(empty=""), view.preflight]
+
+
+def first_isolation(services: Services, request: gr.Request) -> str:
+    """What of the seal this system lacks, as the page opens."""
+    return note_value(isolation_note(services.reward_worker(request.session_hash or "")))
