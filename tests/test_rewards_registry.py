@@ -23,13 +23,20 @@ TEXTS = [
     "<reasoning>\na\n</reasoning>\n<answer>\n12\n</answer>\n",
     "<start_working_out>a<end_working_out><SOLUTION>12</SOLUTION>",
     "<think>\na\n</think>\n\\boxed{12}",
-    "a mistake " * 40,
+    "a mistake " * 40 + "<<7+5=12>>",
     "",
 ]
 BATCH = Batch(
     prompts=["p"] * len(TEXTS),
     completions=TEXTS,
-    columns={"answer": ["12"] * len(TEXTS), "start": [7] * len(TEXTS), "operations": [[["+", 5]]] * len(TEXTS)},
+    columns={
+        "answer": ["12"] * len(TEXTS),
+        "start": [7] * len(TEXTS),
+        "operations": [[["+", 5]]] * len(TEXTS),
+        "reward": [0.5] * len(TEXTS),
+        "labelled_steps": [[text.strip() for text in STEPS], *([text.strip()] for text in TEXTS[1:])],
+        "labels": [[1.0, 0.0], *([1.0] for _ in TEXTS[1:])],
+    },
     steps=[STEPS, *([text] for text in TEXTS[1:])],
     completion_ids=[[1] * len(text) for text in TEXTS],
 )
@@ -64,7 +71,7 @@ def test_a_builtins_source_needs_nothing_around_it(name: str) -> None:
     pasted: dict[str, Any] = {}
     exec(BUILTINS[name].source, pasted)
     arguments: dict[str, Any] = dict(BATCH.columns)
-    if name == "length_and_mistake":
+    if name in ("length_and_mistake", "calculator_notes"):
         arguments |= {"prompt": "p", "step": "a"}
     else:
         arguments |= {"prompts": BATCH.prompts, "completions": BATCH.completions, "steps": BATCH.steps}

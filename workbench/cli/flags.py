@@ -14,11 +14,11 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from workbench.config import RunConfig
+from workbench.config import RewardConfig, RunConfig
 from workbench.errors import ConfigError
 
 EVERYTHING: tuple[str, ...] = tuple(RunConfig.model_fields)
@@ -90,17 +90,31 @@ def add_flags(parser: argparse.ArgumentParser, fields: Sequence[str] = EVERYTHIN
             **({"nargs": "?", "const": "true"} if flag.kind is bool else {}),
         )
     if "rewards" in fields:
-        rewards = parser.add_argument_group("rewards")
-        how = "NAME[:KIND[:WEIGHT]]"
-        rewards.add_argument("--reward", action="append", default=[], metavar=how, help="a built-in reward; repeatable")
-        rewards.add_argument(
-            "--reward-file",
-            action="append",
-            default=[],
-            metavar="FILE.py[:KIND[:WEIGHT]]",
-            help="a file that defines a reward function, named like the file or `reward`; repeatable. Rewards given "
-            "replace the task's own",
-        )
+        add_reward_flags(parser)
+
+
+def add_reward_flags(parser: argparse.ArgumentParser) -> None:
+    rewards = parser.add_argument_group("rewards")
+    how = "NAME[:KIND[:WEIGHT]]"
+    rewards.add_argument("--reward", action="append", default=[], metavar=how, help="a built-in reward; repeatable")
+    rewards.add_argument(
+        "--reward-file",
+        action="append",
+        default=[],
+        metavar="FILE.py[:KIND[:WEIGHT]]",
+        help="a file that defines a reward function, named like the file or `reward`; repeatable. Rewards given "
+        "replace the task's own",
+    )
+
+
+def read_rewards(args: argparse.Namespace) -> list[RewardConfig]:
+    """The rewards of ``--reward`` and ``--reward-file``. Raises ConfigError."""
+    given = [*map(_built_in, args.reward), *map(_from_file, args.reward_file)]
+    try:
+        return [RewardConfig.model_validate(one) for one in given]
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"--reward: {first['loc'][0]}: {first['msg']} (got {first['input']!r})") from error
 
 
 def read_config(args: argparse.Namespace) -> RunConfig:

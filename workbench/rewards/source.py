@@ -7,14 +7,19 @@ the code (``client``). Code that does not parse has no answers.
 from __future__ import annotations
 
 import ast
+import threading
 
 from workbench.schema import RewardKind
+
+_PARSING = threading.Lock()
+"""CPython 3.11 counts the depth of all threads' syntax trees together, and fails when two are built at once."""
 
 
 def functions_in(code: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     """The functions at the top level of the code, in order; none where it does not parse."""
     try:
-        tree = ast.parse(code)
+        with _PARSING:
+            tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     return [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]

@@ -6,9 +6,11 @@ What each does is in its own module, a family in each; ``entry`` says what is kn
 from __future__ import annotations
 
 from workbench.errors import RewardCodeError
+from workbench.rewards.builtin.calculator_notes import calculator_notes
 from workbench.rewards.builtin.chain_arithmetic import answer_correctness, step_correctness, tag_format
 from workbench.rewards.builtin.demo import length_and_mistake
 from workbench.rewards.builtin.entry import Builtin, OptionValue
+from workbench.rewards.builtin.given import given_labels, given_reward
 from workbench.rewards.builtin.gsm8k import (
     gsm8k_correctness,
     gsm8k_integer,
@@ -16,6 +18,7 @@ from workbench.rewards.builtin.gsm8k import (
     gsm8k_strict_format,
     gsm8k_xml_count,
 )
+from workbench.rewards.builtin.gsm8k_answer import gsm8k_answer
 from workbench.rewards.builtin.math_answer import math_equality
 from workbench.rewards.builtin.qwen3 import qwen3_answer, qwen3_format_approximate, qwen3_format_exact
 from workbench.rewards.builtin.shape import length_target, overlong, repetition, think_format
@@ -24,6 +27,8 @@ from workbench.rewards.builtin.trl_functions import PREFIX, TRL_FUNCTIONS, trl_f
 _NO_BOUND = float("inf")
 _OURS = "chain-arithmetic task"
 _GSM8K = "GSM8K GRPO recipe, https://gist.github.com/willccbb/4676755236bb08cab5f4e54a0475d6fb"
+_COBBE = "GSM8K's own notation, Cobbe et al. 2021, https://github.com/openai/grade-school-math"
+_FILE = "the imported file"
 _QWEN3 = "Qwen3-4B-Base GRPO recipe, https://docs.unsloth.ai/get-started/reinforcement-learning-rl-guide"
 
 BUILTINS: dict[str, Builtin] = {
@@ -118,6 +123,28 @@ BUILTINS: dict[str, Builtin] = {
             1,
             "math-verify, https://github.com/huggingface/Math-Verify",
             in_worker=True,
+        ),
+        Builtin(
+            "calculator_notes",
+            "step",
+            calculator_notes,
+            "1 if a step's notes <<16-3=13>> are right, else 0",
+            0,
+            1,
+            _COBBE,
+        ),
+        Builtin("gsm8k_answer", "outcome", gsm8k_answer, "1 if the number after #### or A: is right", 0, 1, _COBBE),
+        Builtin(
+            "given_reward",
+            "outcome",
+            given_reward,
+            "Imported rollouts: the file's own reward",
+            -_NO_BOUND,
+            _NO_BOUND,
+            _FILE,
+        ),
+        Builtin(
+            "given_labels", "step", given_labels, "Imported rollouts: the file's own label of each step", 0, 1, _FILE
         ),
         *TRL_FUNCTIONS,
     )

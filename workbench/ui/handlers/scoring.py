@@ -243,6 +243,8 @@ def scheme_note(scheme: str) -> str:
 def _about(group: Group) -> str:
     sampling = dict(group.sampling)
     parts = [f"sampled from {group.policy}" if group.policy else ""]
+    if "file" in sampling:
+        parts = [f"read from {sampling['file']}", f"tokenizer {sampling.get('tokenizer', 'unknown')}"]
     if "temperature" in sampling:
         parts.append(f"temperature {sampling['temperature']:g}")
     if "seed" in sampling:

@@ -18,6 +18,7 @@ from workbench.ui.handlers.scoring import Note, SlotValues, isolation_note, mess
 from workbench.ui.handlers.session import Services, Session
 from workbench.ui.tabs.checks import wire_probe
 from workbench.ui.tabs.common import PRIVATE, note_value
+from workbench.ui.tabs.importing_events import wire_importing
 from workbench.ui.tabs.imports import wire_import
 from workbench.ui.tabs.inspect import SCORING, Aside, InspectTab, read_sampling, read_scoring
 from workbench.ui.tabs.rewards import read_slots, watched
@@ -43,6 +44,7 @@ def wire_inspect(tab: InspectTab, aside: Aside, services: Services) -> None:
     wire_import(aside.imports, tab, services, then_score)
     _wire_examples(tab, aside, then_score)
     _wire_sampling(tab, aside, services, then_score)
+    wire_importing(aside.importing, tab, services, then_score)
     _wire_probes(tab, aside, services, then_score)
 
 
