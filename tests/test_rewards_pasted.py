@@ -15,6 +15,7 @@ import pytest
 from workbench.config import PatternConfig, RewardConfig
 from workbench.rewards import RewardWorker, load_reward, score_completions, score_group
 from workbench.schema import Group, Rollout
+from workbench.ui.handlers.credit import credit_form
 from workbench.ui.handlers.rewards import EMPTY_SLOT
 from workbench.ui.handlers.scoring import ScoringForm, SlotValues, rescore
 from workbench.ui.handlers.session import SLOTS, RewardSlot, Session
@@ -117,7 +118,7 @@ def test_scoring_completions_as_a_run_does_gives_the_same(worker: RewardWorker) 
 def test_the_page_takes_them_in_any_row_and_names_them_itself(worker: RewardWorker) -> None:
     """Pasted over the template of a step function, as people do."""
     slots = [SlotValues(RewardSlot(f"row_{i}", "step"), True, 1.0, code) for i, code in enumerate(RECIPE.values())]
-    form = ScoringForm(r"\n", "ends", (*slots, *(EMPTY_SLOT,) * (SLOTS - 3)), "outcome")
+    form = ScoringForm(r"\n", "ends", (*slots, *(EMPTY_SLOT,) * (SLOTS - 3)), credit_form("outcome"))
     view = rescore(Session(group=GROUP, prompt=PROMPT, columns=GROUP.columns), form, worker)
     assert view.slots == (None,) * SLOTS
     assert view.note is None

@@ -14,6 +14,7 @@ from workbench.rewards import BUILTINS, RewardWorker
 from workbench.rewards.watch import CallTimes
 from workbench.schema import RewardSummary
 from workbench.ui.handlers import rewards as handlers
+from workbench.ui.handlers.credit import credit_form
 from workbench.ui.handlers.inspect import first_session
 from workbench.ui.handlers.rewards import EMPTY_SLOT, builtin_slot
 from workbench.ui.handlers.scoring import (
@@ -49,7 +50,7 @@ def own(code: str, name: str = "mine", kind: str = "step") -> SlotValues:
 
 def form(*slots: SlotValues) -> ScoringForm:
     return ScoringForm(
-        r"(?m)^(?:Step \d+|Answer):", "starts", (*slots, *(EMPTY_SLOT,) * (SLOTS - len(slots))), "process"
+        r"(?m)^(?:Step \d+|Answer):", "starts", (*slots, *(EMPTY_SLOT,) * (SLOTS - len(slots))), credit_form("process")
     )
 
 

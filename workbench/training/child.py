@@ -22,6 +22,7 @@ from transformers import PrinterCallback, TrainerCallback
 
 from workbench.config import RunConfig
 from workbench.errors import WorkbenchError
+from workbench.redact import RedactedStream
 from workbench.rundir import RunDir
 from workbench.schema import Credit
 from workbench.training.build import build_trainer
@@ -152,4 +153,5 @@ def _reason(error: Exception) -> str:
 
 
 if __name__ == "__main__":
+    sys.stdout, sys.stderr = RedactedStream(sys.stdout), RedactedStream(sys.stderr)
     sys.exit(main(sys.argv[1]))

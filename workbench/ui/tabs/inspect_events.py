@@ -12,10 +12,13 @@ import gradio as gr
 from workbench.errors import WorkbenchError
 from workbench.ui.handlers import inspect as handlers
 from workbench.ui.handlers import rewards as reward_handlers
+from workbench.ui.handlers.checks import probe_demo
 from workbench.ui.handlers.sampling import adopt, sample
-from workbench.ui.handlers.scoring import Note, SlotValues, message, rescore, scheme_note
+from workbench.ui.handlers.scoring import Note, SlotValues, isolation_note, message, rescore, scheme_note
 from workbench.ui.handlers.session import Services, Session
+from workbench.ui.tabs.checks import wire_probe
 from workbench.ui.tabs.common import PRIVATE, note_value
+from workbench.ui.tabs.imports import wire_import
 from workbench.ui.tabs.inspect import SCORING, Aside, InspectTab, read_sampling, read_scoring
 from workbench.ui.tabs.rewards import read_slots, watched
 
@@ -34,9 +37,13 @@ def wire_inspect(tab: InspectTab, aside: Aside, services: Services) -> None:
         event.then(lambda: secrets.token_hex(8), None, again, concurrency_limit=None, **PRIVATE)
 
     _wire_scoring(tab, aside, services, again)
+    tab.credit.wire()
+    tab.other.wire()
     tab.rewards.wire(tab.session, services, then_score)
+    wire_import(aside.imports, tab, services, then_score)
     _wire_examples(tab, aside, then_score)
     _wire_sampling(tab, aside, services, then_score)
+    _wire_probes(tab, aside, services, then_score)
 
 
 # ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -51,22 +58,29 @@ def _wire_scoring(tab: InspectTab, aside: Aside, services: Services, again: gr.S
         if services.is_sampling(tab_id):  # the drawing shows texts growing; it is scored when they are whole
             return [gr.skip()] * len(outputs)
         view = rescore(session, form, services.reward_worker(tab_id))
-        services.keep_credit(tab_id, view.credit)
+        services.keep_credit(tab_id, view.credit, view.other)
         watch, row_notes = watched(services, tab_id, form, view)
         return [
             view.drawing,
+            view.preflight or gr.skip(),
             note_value(view.pattern),
             note_value(view.note),
-            note_value(scheme_note(form.scheme)),
+            note_value(scheme_note(form.credit.scheme)),
             watch,
             *row_notes,
             *(_renamed(values) for values in form.slots),
         ]
 
     outputs = [
-        tab.drawing, aside.pattern_note, aside.credit_note, aside.formula,
-        rewards.watch, *rewards.notes, *rewards.switches,
-    ]  # fmt: skip
+        tab.drawing,
+        aside.strip,
+        aside.pattern_note,
+        aside.credit_note,
+        aside.formula,
+        rewards.watch,
+        *rewards.notes,
+        *rewards.switches,
+    ]
     changes = [again, *tab.scoring_inputs]
     gr.on(
         [widget.change for widget in changes],
@@ -194,12 +208,31 @@ def _wire_sampling(tab: InspectTab, aside: Aside, services: Services, then_score
     aside.cancel.click(stop, None, None, queue=False, **PRIVATE)
 
 
+def _wire_probes(tab: InspectTab, aside: Aside, services: Services, then_score: ThenScore) -> None:
+    wire_probe(
+        aside.probe, aside.probe_schemes, aside.probe_note, aside.probe_table, services,
+        tab.session, tab.scoring_inputs, read_scoring,
+    )  # fmt: skip
+
+    def demo(session: Session) -> list[Any]:
+        view = probe_demo(session)
+        return [view.session, view.regex, view.kind, *tab.rewards.values(view.slots)]
+
+    outputs = [tab.session, tab.regex, tab.kind, *tab.rewards.outputs]
+    then_score(aside.probe_demo.click(demo, tab.session, outputs, queue=False, **PRIVATE))
+
+
 def first_drawing(services: Services, request: gr.Request, session: Session, *values: Any) -> list[Any]:
-    """The group on screen when the page opens, and what its rewards gave: for the drawing, the watch and the notes."""
+    """The group on screen when the page opens, the strip above it, and what its rewards gave."""
     tab_id = request.session_hash or ""
     form = read_scoring(session, values[:SCORING])
     view = rescore(session, form, services.reward_worker(tab_id))
-    services.keep_credit(tab_id, view.credit)
+    services.keep_credit(tab_id, view.credit, view.other)
     services.warm()
     watch, row_notes = watched(services, tab_id, form, view)
-    return [view.drawing or message(empty=""), watch, *row_notes]
+    return [view.drawing or message(empty=""), view.preflight, watch, *row_notes]
+
+
+def first_isolation(services: Services, request: gr.Request) -> str:
+    """What of the seal this system lacks, as the page opens."""
+    return note_value(isolation_note(services.reward_worker(request.session_hash or "")))
