@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from workbench.config import RewardConfig
+from workbench.config import PatternConfig, RewardConfig
 from workbench.errors import RewardCodeError
 from workbench.rewards.builtin import BUILTINS
 from workbench.rewards.client import RewardWorker, WorkerFunction, shared_worker
+from workbench.rewards.models.reward import Models, model_function
 from workbench.rewards.protocol import (
     Batch,
     Score,
@@ -23,6 +24,7 @@ from workbench.rewards.protocol import (
     read_signature,
 )
 from workbench.schema import RewardKind
+from workbench.steps import StepPattern
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,20 @@ class Reward:
         return outcome
 
 
-def load_reward(spec: str | Callable[..., Any] | RewardConfig | Reward, worker: RewardWorker | None = None) -> Reward:
+def load_reward(
+    spec: str | Callable[..., Any] | RewardConfig | Reward,
+    worker: RewardWorker | None = None,
+    *,
+    models: Models | None = None,
+    pattern: StepPattern | PatternConfig | None = None,
+) -> Reward:
     """A built-in reward by name, a function of yours, or what a configuration describes.
 
     A function's kind is read from its signature. Code in a configuration runs in ``worker``, by default one shared by
-    this process. Raises RewardCodeError for a name that is not built in, code that defines no usable function, or a
-    kind that its signature contradicts.
+    this process; a reward model is held by ``models``, by default in this process itself, and where it is an outcome
+    reward that scores steps it cuts completions by ``pattern``. Raises RewardCodeError for a name that is not built
+    in, code that defines no usable function, or a kind that its signature contradicts; RewardError for a reward model
+    that cannot be loaded.
     """
     if isinstance(spec, Reward):
         return spec
@@ -93,6 +103,14 @@ def load_reward(spec: str | Callable[..., Any] | RewardConfig | Reward, worker: 
         builtin = _builtin(spec)
         return Reward(builtin.name, builtin.kind, builtin.function)
     if isinstance(spec, RewardConfig):
+        if spec.model is not None:
+            return _of_model(spec, models, pattern)
+        if spec.monte_carlo is not None:
+            raise RewardCodeError(
+                f"reward {spec.name!r} samples from the policy, which this call does not have; use it in a training "
+                "run, or see workbench.policies.monte_carlo",
+                reward=spec.name,
+            )
         if spec.code is None:
             return Reward(spec.name, spec.kind, _builtin(spec.name).function, spec.weight)
         worker = worker or shared_worker()
@@ -103,6 +121,16 @@ def load_reward(spec: str | Callable[..., Any] | RewardConfig | Reward, worker: 
         raise RewardCodeError(f"{spec!r} is no reward; give a built-in's name, a function or a RewardConfig")
     name = getattr(spec, "__name__", type(spec).__name__)
     return Reward(name, kind_of(form_of(read_signature(spec, name))), spec)
+
+
+def _of_model(spec: RewardConfig, models: Models | None, pattern: StepPattern | PatternConfig | None) -> Reward:
+    assert spec.model is not None
+    if models is None:
+        from workbench.rewards.models.local import shared_models  # imports torch
+
+        models = shared_models()
+    models.prepare(spec.model)
+    return Reward(spec.name, spec.kind, model_function(spec.name, spec.kind, spec.model, models, pattern), spec.weight)
 
 
 def _builtin(name: str) -> Any:

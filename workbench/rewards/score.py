@@ -15,6 +15,7 @@ from typing import Any
 from workbench.config import PatternConfig, RewardConfig
 from workbench.errors import PatternTooSlow, RewardCodeError, TooManySteps
 from workbench.rewards.client import RewardWorker
+from workbench.rewards.models.reward import Models
 from workbench.rewards.protocol import Batch, Score
 from workbench.rewards.reward import Reward, load_reward
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, Step, StepScores
@@ -36,13 +37,15 @@ def score_group(
     rewards: Sequence[str | Callable[..., Any] | RewardConfig | Reward],
     *,
     worker: RewardWorker | None = None,
+    models: Models | None = None,
 ) -> ScoredGroup:
     """Split and score one group.
 
     ``rewards`` are built-ins' names, functions, configurations or ``Reward`` objects; code among them runs in
-    ``worker``. Raises PatternError and RewardError and the errors under them, which name the rollout and the step.
+    ``worker`` and reward models are held by ``models``, by default in this process. Raises PatternError and
+    RewardError and the errors under them, which name the rollout and the step.
     """
-    loaded = [load_reward(spec, worker) for spec in rewards]
+    loaded = [load_reward(spec, worker, models=models, pattern=pattern) for spec in rewards]
     count = len(group.rollouts)
     scored, summaries = _score([group.prompt] * count, group.rollouts, [group.columns] * count, pattern, loaded)
     return ScoredGroup(group, tuple(scored), summaries)

@@ -15,6 +15,7 @@ from workbench.config import RunConfig
 from workbench.errors import ConfigError
 from workbench.policies.load import load_policy, pick_device
 from workbench.rewards import RewardWorker, load_reward
+from workbench.rewards.models import LocalModels
 from workbench.tasks import Task, load_task
 from workbench.training.accuracy import HeldOutAccuracy
 from workbench.training.config import ProcessGRPOConfig
@@ -32,7 +33,8 @@ def build_trainer(
     task = load_task(config.task)
     policy = load_policy(config.policy, config.adapter, device="cpu", dtype="float32", trainable=True)
     worker = RewardWorker(config.training.reward_deadline)
-    rewards = [load_reward(reward, worker) for reward in config.rewards]
+    models = LocalModels(config.training.device)
+    rewards = [load_reward(reward, worker, models=models, pattern=config.pattern) for reward in config.rewards]
     steps = [reward for reward in rewards if reward.kind == "step"]
     outcomes = [reward for reward in rewards if reward.kind == "outcome"]
     trainer = ProcessGRPOTrainer(
