@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -62,7 +64,7 @@ def reference(form: str, model, words, prompt: str, steps: list[str]) -> list[fl
             return run(ids).softmax(-1)[ends, 1].tolist()
         case "ki":  # the card of math-shepherd-mistral-7b-prm
             candidates = words.encode("+ -", add_special_tokens=False)
-            tag = words.encode("ки", add_special_tokens=False)[-1]
+            tag = words.encode(" ки", add_special_tokens=False)[-1]
             ids = words.encode(prompt.strip() + " " + "".join(f"{step} ки\n" for step in steps).rstrip("\n"))
             scores = run(ids)[:, candidates].softmax(-1)[:, 0]
             return scores[torch.tensor(ids) == tag].tolist()
@@ -128,11 +130,11 @@ def test_a_model_that_looks_ahead_is_remembered_by_the_whole_reading(folders, mo
 
 def test_steps_past_the_context_are_unscored(tmp_path, models):
     config = ModelConfig(
-        path=reward_models.save("token", tmp_path / "short", max_position_embeddings=40), format="stepwise"
+        path=reward_models.save("token", tmp_path / "short", max_position_embeddings=24), format="stepwise"
     )
     scores = models.score_steps(config, [PROMPT], [list(STEPS[0])])[0]
     ends = read_steps(models.take(config).tokenizer, FORMATS["stepwise"], PROMPT, STEPS[0])[0].positions
-    assert [score is None for score in scores] == [end >= 40 for end in ends]
+    assert [score is None for score in scores] == [end >= 24 for end in ends]
     assert scores[0] is not None
     assert scores[-1] is None
 
@@ -250,7 +252,7 @@ def test_a_model_that_does_not_fit_is_said_when_it_is_loaded(change, message, fo
 def test_pickled_weights_are_not_read(folders, tmp_path):
     words = AutoTokenizer.from_pretrained(folders["token"])
     words.save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text((open(f"{folders['token']}/config.json")).read())
+    shutil.copy(Path(folders["token"]) / "config.json", tmp_path)
     torch.save({}, tmp_path / "pytorch_model.bin")
     with pytest.raises(RewardError, match="safetensors"):
         LocalModels("cpu").take(ModelConfig(path=str(tmp_path), format="stepwise"))

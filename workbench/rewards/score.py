@@ -82,23 +82,25 @@ def _score(
         return [], ()
     texts = [rollout.text for rollout in rollouts]
     steps, unsplit = _split_what_can_be(texts, pattern) if lenient else (split_all(texts, pattern), frozenset[int]())
+    spans = [_spans(rollout, found) for rollout, found in zip(rollouts, steps, strict=True)]
     batch = Batch(
         prompts=prompts,
         completions=[_completion(prompt, text) for prompt, text in zip(prompts, texts, strict=True)],
         columns={name: [row.get(name) for row in rows] for name in _names(rows)},
         steps=[[text[step.start : step.end] for step in found] for text, found in zip(texts, steps, strict=True)],
         completion_ids=[rollout.token_ids for rollout in rollouts],
+        step_ends=[[last for _, last in found] for found in spans],
     )
     given = _call(rewards, batch)
     weights = {reward.name: reward.weight for reward in rewards}
     scored = []
-    for i, (rollout, found) in enumerate(zip(rollouts, steps, strict=True)):
+    for i, found in enumerate(steps):
         scores = {name: (None,) if i in unsplit else tuple(values[i]) for name, values in given.steps.items()}
         outcomes = {name: values[i] for name, values in given.outcomes.items()}
         scored.append(
             StepScores(
                 steps=tuple(found),
-                spans=tuple(_spans(rollout, found)),
+                spans=tuple(spans[i]),
                 scores=scores,
                 rewards=tuple(
                     _weighted({name: values[k] for name, values in scores.items()}, weights) for k in range(len(found))

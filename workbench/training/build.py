@@ -14,6 +14,7 @@ from datasets import Dataset
 from workbench.config import RunConfig
 from workbench.errors import ConfigError
 from workbench.policies.load import load_policy, pick_device
+from workbench.policies.monte_carlo import monte_carlo_reward
 from workbench.rewards import RewardWorker, load_reward
 from workbench.rewards.models import LocalModels
 from workbench.tasks import Task, load_task
@@ -34,7 +35,12 @@ def build_trainer(
     policy = load_policy(config.policy, config.adapter, device="cpu", dtype="float32", trainable=True)
     worker = RewardWorker(config.training.reward_deadline)
     models = LocalModels(config.training.device)
-    rewards = [load_reward(reward, worker, models=models, pattern=config.pattern) for reward in config.rewards]
+    rewards = [
+        load_reward(reward, worker, models=models, pattern=config.pattern)
+        if reward.monte_carlo is None
+        else monte_carlo_reward(reward, policy, config.sampling, config.seed)
+        for reward in config.rewards
+    ]
     steps = [reward for reward in rewards if reward.kind == "step"]
     outcomes = [reward for reward in rewards if reward.kind == "outcome"]
     trainer = ProcessGRPOTrainer(

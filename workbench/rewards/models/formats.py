@@ -108,7 +108,7 @@ def _stepwise(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: s
 
 def _ki(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
     text = f"{question_of(prompt).strip()} " + "\n".join(f"{step} {separator}" for step in steps)
-    return [_marked(tokenizer, tokenizer(text)["input_ids"], separator)]
+    return [_marked(tokenizer, tokenizer(text)["input_ids"], f" {separator}")]
 
 
 def _extra_0(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
@@ -120,9 +120,9 @@ def _extra_0(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: st
     return [_marked(tokenizer, tokenizer(text)["input_ids"], separator)]
 
 
-def _marked(tokenizer: Any, ids: Sequence[int], separator: str) -> Reading:
-    """Scores stand where the separator's id does: the last id of the separator tokenised on its own."""
-    mark = tokenizer(separator, add_special_tokens=False)["input_ids"][-1]
+def _marked(tokenizer: Any, ids: Sequence[int], written: str) -> Reading:
+    """Scores stand where the separator's id does: the last id of what is written after a step."""
+    mark = tokenizer(written, add_special_tokens=False)["input_ids"][-1]
     return Reading(tuple(ids), tuple(i for i, one in enumerate(ids) if one == mark))
 
 
