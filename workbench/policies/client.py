@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from workbench.child import Child
 from workbench.config import PatternConfig, RewardConfig, SamplingConfig
-from workbench.errors import WorkbenchError
+from workbench.errors import PatternError, RewardError, WorkbenchError
 from workbench.policies.step_values import StepValues
 from workbench.schema import Example, Group
 
@@ -155,6 +155,9 @@ class PolicyWorker:
 
         try:
             reply = self._call({what: dict(wanted)}, hear, cancelled)
+        except (RewardError, PatternError):  # the policy itself is well
+            self._set(PolicyStatus("ready", policy))
+            raise
         except WorkbenchError as error:
             self._set(PolicyStatus("failed", policy, message=str(error)))
             raise

@@ -1,8 +1,8 @@
 """Monte-Carlo step values: what a step is worth, by the outcomes of k completions sampled from its end.
 
 A prefix is the prompt's ids and the completion's sampled ids up to the step's last token; nothing is tokenised again.
-All prefixes of a group go through the group sampler together: equal ones are computed once, and once for their k
-continuations, which share what is left of the completion's length. A step that ends its completion has that
+All prefixes of a group go through the group sampler together: each distinct one is computed once for its k
+continuations, which may take what is left of the completion's length. A step that ends its completion has that
 completion's own outcome. Math-Shepherd (arXiv 2312.08935, section 3.3) labels with these values and VinePPO (arXiv
 2410.01679, section 4.2) credits by them. What is done with them is ``step_values``' and ``credit``'s business.
 """
@@ -35,9 +35,8 @@ OnProgress = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Prefix:
-    """Where continuations begin: after ``ids`` of the completion that ``row`` says, with ``left`` tokens to go."""
+    """Where continuations begin: after ``ids``, with ``left`` tokens to go."""
 
-    row: int
     ids: tuple[int, ...]
     left: int
 
@@ -104,7 +103,7 @@ def step_values(
         threshold=threshold,
         outcome=reward.name,
         pattern=(cutter.regex, cutter.kind),
-        tokens=sum(len(row.token_ids) for rows in sampled.values() for row in rows),
+        tokens=sum(len(row.token_ids) for row in {id(row): row for rows in sampled.values() for row in rows}.values()),
         seconds=time.monotonic() - began,
     )
 
@@ -127,20 +126,18 @@ def sample_from_steps(
 ) -> Continuations | None:
     """k continuations from the end of every step that does not end its completion; None when cancelled.
 
+    Steps with equal prefixes have the same continuations, and so the same value.
     A row's draws depend on the seed and on its place among all rows only, not on how many are sampled side by side.
     """
     prompt_ids = [encode_prompt(policy.tokenizer, prompt) for prompt in prompts]
-    places = [
-        (i, step)
-        for i, (ids, ends) in enumerate(zip(completion_ids, step_ends, strict=True))
-        for step, end in enumerate(ends)
-        if end + 1 < min(len(ids), sampling.max_completion_length)
-    ]
-    rows = []
-    for i, step in places:
-        end = step_ends[i][step] + 1
-        ids = (*prompt_ids[i], *completion_ids[i][:end])
-        rows += [Prefix(i, ids, sampling.max_completion_length - end)] * k
+    prefixes: dict[Prefix, list[tuple[int, int]]] = {}
+    for i, (ids, ends) in enumerate(zip(completion_ids, step_ends, strict=True)):
+        for step, end in enumerate(ends):
+            left = sampling.max_completion_length - end - 1
+            if left > 0 and end + 1 < len(ids):
+                prefix = Prefix((*prompt_ids[i], *ids[: end + 1]), left)
+                prefixes.setdefault(prefix, []).append((i, step))
+    rows = [prefix for prefix in prefixes for _ in range(k)]
     sampled: list[Sampled] = []
     began, tokens = time.monotonic(), 0
 
@@ -151,12 +148,11 @@ def sample_from_steps(
 
     for start in range(0, len(rows), ROWS):
         chunk = rows[start : start + ROWS]
-        active = len(chunk)
 
-        def count(drawn: list[tuple[int, int]], start: int = start, size: int = active) -> None:
+        def count(drawn: list[tuple[int, int]], end: int = start + len(chunk)) -> None:
             nonlocal tokens
             tokens += len(drawn)
-            tell(start + size - len(drawn))
+            tell(end - len(drawn))
 
         sampled += sample_rows(
             policy.model,
@@ -174,7 +170,7 @@ def sample_from_steps(
         if cancelled is not None and cancelled():
             return None
     tell(len(rows))
-    return {place: sampled[n * k : (n + 1) * k] for n, place in enumerate(places)}
+    return {place: sampled[n * k : (n + 1) * k] for n, places in enumerate(prefixes.values()) for place in places}
 
 
 def outcomes_of(
