@@ -303,5 +303,8 @@ def test_the_worker_scores_as_this_process_does_and_says_what_is_wrong(folders):
 
 
 def test_the_client_imports_no_torch():
-    code = "import sys, workbench.rewards, workbench.rewards.models.client; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, workbench.rewards, workbench.rewards.models.client, workbench.rewards.models.formats\n"
+        "sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

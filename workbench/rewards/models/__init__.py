@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workbench.rewards.models.client import ModelWorker
-    from workbench.rewards.models.load import guess_format
+    from workbench.rewards.models.formats import guess_format
     from workbench.rewards.models.local import LocalModels
     from workbench.rewards.models.model import Classifier, ProcessModel
 
@@ -23,7 +23,7 @@ _HOMES = {
     "LocalModels": "local",
     "ModelWorker": "client",
     "ProcessModel": "model",
-    "guess_format": "load",
+    "guess_format": "formats",
 }
 
 

@@ -20,8 +20,10 @@ peiyi9979/math-shepherd-mistral-7b-prm; that of Qwen/Qwen2.5-Math-PRM-7B; RLHFlo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from workbench.config import ModelFormat
@@ -159,3 +161,23 @@ FORMATS: dict[ModelFormat, Format] = {
     )
 }
 """Name → format of process reward models."""
+
+
+def guess_format(path: str) -> ModelFormat:
+    """A folder's format by its architecture. Raises RewardError where that leaves a choice, naming the choices."""
+    choices = ", ".join(("classifier", *FORMATS))
+    file = Path(path).expanduser() / "config.json"
+    if not file.is_file():
+        raise RewardError(f"the format of reward model {path!r} must be said; one of {choices}")
+    names = json.loads(file.read_text(encoding="utf-8")).get("architectures") or [""]
+    for ending, form in _ARCHITECTURES.items():
+        if names[0].endswith(ending):
+            return form
+    raise RewardError(f"{path!r} is a {names[0] or 'model'}, which fits several formats; say which of {choices}")
+
+
+_ARCHITECTURES: dict[str, ModelFormat] = {
+    "ForTokenClassification": "stepwise",
+    "ForSequenceClassification": "classifier",
+    "ForProcessRewardModel": "extra-0",
+}

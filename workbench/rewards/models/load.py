@@ -6,7 +6,6 @@ head is not among transformers' own, needs no such consent: ``Qwen2ForProcessRew
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from transformers import (
 )
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from workbench.config import ModelConfig, ModelFormat
+from workbench.config import ModelConfig
 from workbench.errors import RewardError
 from workbench.rewards.models.formats import FORMATS
 from workbench.rewards.models.model import Classifier, ProcessModel
@@ -120,26 +119,6 @@ def good_label(model_config: Any, config: ModelConfig) -> int | None:
     if count > 2:
         raise RewardError(f"{config.path!r} has {count} labels; name the good one in label: {', '.join(names)}")
     return None if count == 1 else 1
-
-
-def guess_format(path: str) -> ModelFormat:
-    """A folder's format by its architecture. Raises RewardError where that leaves a choice, naming the choices."""
-    choices = ", ".join(("classifier", *FORMATS))
-    file = Path(path).expanduser() / "config.json"
-    if not file.is_file():
-        raise RewardError(f"the format of reward model {path!r} must be said; one of {choices}")
-    names = json.loads(file.read_text(encoding="utf-8")).get("architectures") or [""]
-    for ending, form in _ARCHITECTURES.items():
-        if names[0].endswith(ending):
-            return form
-    raise RewardError(f"{path!r} is a {names[0] or 'model'}, which fits several formats; say which of {choices}")
-
-
-_ARCHITECTURES: dict[str, ModelFormat] = {
-    "ForTokenClassification": "stepwise",
-    "ForSequenceClassification": "classifier",
-    "ForProcessRewardModel": "extra-0",
-}
 
 
 def _where(path: str) -> str:
