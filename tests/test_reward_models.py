@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tests import reward_models
 from tests.reward_models import PROMPT, STEPS
+from workbench.cli import main
 from workbench.config import ModelConfig, RewardConfig, RunConfig
 from workbench.errors import ConfigError, RewardCodeError, RewardError
 from workbench.rewards import load_reward, score_group
@@ -308,3 +310,30 @@ def test_the_client_imports_no_torch():
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# --- from the shell -----------------------------------------------------------------------------------------------
+
+
+def test_the_score_command_takes_a_reward_model(folders, tmp_path, capsys):
+    file = tmp_path / "group.json"
+    file.write_text(json.dumps(group().to_json()))
+    given = ["score", "--group", str(file), "--pattern.regex", r"\n+", "--pattern.kind", "ends", "--json"]
+    assert main([*given, "--reward-model", folders["token"]]) == 0
+    data = json.loads(capsys.readouterr().out)
+    expected = LocalModels("cpu").score_steps(
+        ModelConfig(path=folders["token"], format="stepwise"), [PROMPT] * 3, [list(one) for one in STEPS]
+    )
+    shown = [[step["reward"] for step in rollout["steps"]] for rollout in data["rollouts"]]
+    for row, scores in zip(shown, expected, strict=True):
+        assert row == pytest.approx(scores, abs=1e-4)
+    assert main([*given, "--reward-model", folders["causal"]]) == 2
+    assert "which fits several formats" in capsys.readouterr().err
+    assert main([*given, "--reward-model", folders["causal"], "--format", "ki"]) == 0
+    capsys.readouterr()
+    outcome = ["--reward-model", f"{folders['token']},2", "--reduce", "min", "--credit.scheme", "outcome"]
+    assert main([*given, *outcome]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [rollout["outcome"] for rollout in data["rollouts"]] == pytest.approx(
+        [2 * min(scores) for scores in expected], abs=1e-4
+    )
