@@ -58,7 +58,8 @@ def config_of(*argv: str) -> RunConfig:
 def leaves(data: dict[str, Any], prefix: str = "") -> set[str]:
     names: set[str] = set()
     for name, value in data.items():
-        names |= leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name}
+        section = isinstance(value, dict) and name != "options"
+        names |= leaves(value, f"{prefix}{name}.") if section else {prefix + name}
     return names
 
 
@@ -73,6 +74,7 @@ def test_flags_set_what_they_name_and_nothing_else() -> None:
     config = config_of(
         *("--training.steps", "30", "--sampling.temperature", "0.7", "--credit.scale", "false"),
         *("--training.gradient_checkpointing", "--credit.clip", "2.5", "--training.lora.r", "8"),
+        *("--credit.options", "threshold=0.25, temperature=2"),
         *("--training.report_to", "wandb, tensorboard", "--pattern.regex", r"\n+", "--pattern.kind", "ends"),
     )
     assert config == RunConfig(
@@ -83,7 +85,7 @@ def test_flags_set_what_they_name_and_nothing_else() -> None:
             "report_to": ["wandb", "tensorboard"],
         },
         sampling={"temperature": 0.7},
-        credit={"scale": False, "clip": 2.5},
+        credit={"scale": False, "clip": 2.5, "options": {"threshold": 0.25, "temperature": 2.0}},
         pattern={"regex": r"\n+", "kind": "ends"},
     )
 

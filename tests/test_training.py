@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 from workbench.config import RunConfig
-from workbench.credit import assign_credit
+from workbench.credit import LOSS_TYPES, assign_credit, length_normalisers
 from workbench.errors import ConfigError
 from workbench.policies.sampler import UnshareableCache
 from workbench.rundir import RunDir
@@ -58,11 +59,20 @@ class Watch:
         trainer._compute_loss = watched
 
 
-def test_invariant_parity(tmp_path):
+@pytest.mark.parametrize(
+    "credit",
+    [
+        {},
+        {"scheme": "position", "normalise": "batch", "outcome_weight": 0.5, "clip": 0.9},
+        {"scheme": "min", "gamma": 0.9, "options": {"temperature": 0.5}},
+    ],
+    ids=["process", "position over the batch", "min"],
+)
+def test_invariant_parity(tmp_path, credit):
     """What is stored for a rollout, and what the heatmap draws of it, is bit for bit what the loss used."""
     from workbench.figures import heatmap
 
-    run = RunDir.create(tmp_path, config(training={"micro_batch_size": 4}))
+    run = RunDir.create(tmp_path, config(training={"micro_batch_size": 4}, credit=credit))
     trainer = build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts)
     watch = Watch(trainer)
     trainer.train()
@@ -75,6 +85,10 @@ def test_invariant_parity(tmp_path):
                 used = watch.rows[(step - 1, *rollout.token_ids)]
                 assert credit.of(i).tobytes() == used
                 assert np.array(drawn["rollouts"][i]["advantages"], dtype=np.float32).tobytes() == used
+                for t in range(len(rollout)):  # a stored credit explains itself, whatever its batch was
+                    why = credit.explain(i, t)
+                    bound = credit.options["clip"] or math.inf
+                    assert np.float32(min(max(why.total, -bound), bound)) == why.advantage == credit.of(i)[t]
                 seen += 1
     assert seen == 16
 
@@ -103,6 +117,32 @@ def test_invariant_ranks_agree(tmp_path):
         assert sorted(halves[0] + halves[1]) == sorted(one[scheme]["rows"])
         assert two[0][scheme]["groups"] == two[1][scheme]["groups"] == one[scheme]["groups"]
         assert any(set(row) != {0.0} for row in one[scheme]["groups"])
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_length_normalisers_are_the_gradient_of_trls_loss(tmp_path, loss_type):
+    """Two implementations: our coefficients, and what TRL's loss weighs each log-probability with (ratio 1, no KL)."""
+    clip = {"epsilon_high": 5.0} if loss_type == "cispo" else {}
+    trainer = build_trainer(config(training={"loss_type": loss_type, **clip}), tmp_path)
+    trainer.current_gradient_accumulation_steps = 1
+    lengths = [2, 6, 5, 1]
+    mask = torch.tensor([[t < length for t in range(6)] for length in lengths]).long()
+    advantages = torch.randn(4, 6, generator=torch.Generator().manual_seed(0)) * mask
+    logps = torch.full((4, 6), -1.0, requires_grad=True)
+    trainer._get_per_token_logps_and_entropies = lambda *a, **k: (logps, torch.zeros(4, 6), None)
+    inputs = {
+        "prompt_ids": torch.ones(4, 2, dtype=torch.long),
+        "prompt_mask": torch.ones(4, 2, dtype=torch.long),
+        "completion_ids": torch.ones(4, 6, dtype=torch.long),
+        "completion_mask": mask,
+        "advantages": advantages,
+        "old_per_token_logps": torch.full((4, 6), -1.0),
+        "num_items_in_batch": mask.sum(),
+    }
+    ProcessGRPOTrainer.__mro__[1]._compute_loss(trainer, trainer.model, inputs).backward()
+    ours = length_normalisers(lengths, loss_type, max_completion_length=trainer.max_completion_length)
+    expected = -torch.from_numpy(ours)[:, None] * advantages
+    assert logps.grad.flatten().tolist() == pytest.approx(expected.flatten().tolist(), abs=1e-6)
 
 
 def test_outcome_scheme_is_trls_own_advantage(tmp_path):
@@ -224,7 +264,7 @@ def test_invariant_the_same_run_twice_gives_the_same_curve(tmp_path):
         ({"loss_type": "vespo"}, "reshapes one weight a sequence"),
         ({"off_policy_mask_threshold": 0.5}, "masks whole sequences"),
         ({"importance_sampling_level": "sequence"}, "mixes the steps' credit"),
-        ({"scale_rewards": "batch"}, "use 'group' or 'none'"),
+        ({"credit_options": {"magic": 1}}, "scheme 'process' has no option 'magic'"),
         ({"credit_scheme": "magic"}, "unknown scheme 'magic'"),
         ({"generation_kwargs": {"stop_strings": ["x"]}}, "stop_strings would be ignored by the group sampler"),
     ],

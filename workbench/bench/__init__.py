@@ -37,7 +37,7 @@ class Bench:
 
 
 BENCHES = {
-    "credit": Bench("assign_credit under every scheme, on 16 completions of 1,024 tokens", "workbench.bench.credit"),
+    "credit": Bench("assign_credit under every scheme, on 1,024 completions of 4,096 tokens", "workbench.bench.credit"),
     "sampler": Bench("sample_group against transformers' generate, on the embedded policy", "workbench.bench.sampler"),
     "import": Bench("imports and the page's first answer against import gradio", "workbench.bench.imports"),
 }

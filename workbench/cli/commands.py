@@ -46,7 +46,7 @@ def score(args: argparse.Namespace) -> int:
     config = read_config(args)
     group = _sampled(args, config) if args.group is None else _read_group(args.group)
     pattern = StepPattern(config.pattern.regex, kind=config.pattern.kind)
-    credit = credit_group(score_group(group, pattern, rewards=config.rewards), **config.credit.model_dump())
+    credit = credit_group(score_group(group, pattern, rewards=config.rewards), **config.credit.keywords())
     if args.html is not None:
         from workbench.figures import heatmap
 

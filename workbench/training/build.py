@@ -92,7 +92,7 @@ def trainer_arguments(config: RunConfig, output_dir: Path, outcome_weights: list
         credit_scheme=config.credit.scheme,
         outcome_weight=config.credit.outcome_weight,
         credit_clip=config.credit.clip,
-        scale_rewards="group" if config.credit.scale else "none",
+        credit_options=config.credit.keywords(but=("scheme", "outcome_weight", "clip")),
         reward_weights=outcome_weights or None,
         # The loss
         loss_type=training.loss_type,

@@ -29,7 +29,7 @@ from trl import GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
 from workbench.config import SamplingConfig
-from workbench.credit import credit_group
+from workbench.credit import credit_groups
 from workbench.errors import ConfigError, RewardError, WorkbenchError
 from workbench.policies.sampler import Sampled, UnshareableCache, sample_rows, to_rollout
 from workbench.rewards import Reward, load_reward, score_completions
@@ -264,7 +264,7 @@ class ProcessGRPOTrainer(GRPOTrainer):
         if self._has_outcome:
             summaries += tuple(RewardSummary(name, "outcome", weight) for name, weight in outcome_weights.items())
         size = self.num_generations if self.model.training else self.num_generations_eval
-        credits = []
+        groups = []
         for start in range(0, len(everyone), size):
             members = everyone[start : start + size]
             group = Group(
@@ -275,16 +275,8 @@ class ProcessGRPOTrainer(GRPOTrainer):
                 sampling={"temperature": self.temperature, "step": self.state.global_step + 1},
             )
             rows = tuple(self._with_outcome(member[3], outcomes[start + i]) for i, member in enumerate(members))
-            credits.append(
-                credit_group(
-                    ScoredGroup(group, rows, summaries),
-                    self.args.credit_scheme,
-                    scale=self.args.scale_rewards != "none",
-                    outcome_weight=self.args.outcome_weight,
-                    clip=self.args.credit_clip,
-                )
-            )
-        return credits
+            groups.append(ScoredGroup(group, rows, summaries))
+        return credit_groups(groups, self.args.credit_scheme, **self.args.credit_keywords())
 
     def _share(self, scored: _Scored) -> _Share:
         """This rank's rows, scored; a failure is put into words that can travel to the other ranks."""
