@@ -186,6 +186,19 @@ def test_a_single_logit_is_what_trl_computes(folders, models):
     assert models.score_texts(config, [talk] * 2, said) == pytest.approx(expected, abs=TOLERANCE)
 
 
+def test_a_loaded_module_is_an_outcome_reward(folders):
+    module = AutoModelForSequenceClassification.from_pretrained(folders["sequence-1"])
+    reward = load_reward(module)
+    assert (reward.name, reward.kind) == ("sequence-1", "outcome")
+    spec = RewardConfig(name="path", kind="outcome", model={"path": folders["sequence-1"], "format": "classifier"})
+    scored = score_group(group(), LINES, [module, spec])
+    for one in scored.scored:
+        assert one.outcome_scores["sequence-1"] == pytest.approx(one.outcome_scores["path"], abs=TOLERANCE)
+    module.config._name_or_path = "/nowhere"
+    with pytest.raises(RewardError, match="tokenizer cannot be loaded from '/nowhere'"):
+        load_reward(module)
+
+
 def test_several_labels_give_log_odds_or_a_probability(folders, models):
     path = folders["sequence-3"]
     model, words = AutoModelForSequenceClassification.from_pretrained(path), AutoTokenizer.from_pretrained(path)

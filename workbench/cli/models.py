@@ -41,7 +41,7 @@ def step_values(args: argparse.Namespace) -> int:
         from workbench.credit import credit_group
         from workbench.figures import heatmap
 
-        credit = credit_group(values.as_scores(group), **config.credit.model_dump())
+        credit = credit_group(values.as_scores(group), **config.credit.keywords())
         args.html.write_text(heatmap(credit).html(), encoding="utf-8")
     right = correctness(group, values)
     agreement = agreement_with(values, right) if right is not None else {}

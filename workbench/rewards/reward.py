@@ -91,11 +91,12 @@ def load_reward(
 ) -> Reward:
     """A built-in reward by name, a function of yours, or what a configuration describes.
 
-    A function's kind is read from its signature. Code in a configuration runs in ``worker``, by default one shared by
-    this process; a reward model is held by ``models``, by default in this process itself, and where it is an outcome
-    reward that scores steps it cuts completions by ``pattern``. Raises RewardCodeError for a name that is not built
-    in, code that defines no usable function, or a kind that its signature contradicts; RewardError for a reward model
-    that cannot be loaded.
+    A sequence classifier (``nn.Module``) is an outcome reward, with the tokenizer of where it was loaded from, as in
+    TRL. A function's kind is read from its signature. Code in a configuration runs in ``worker``, by default one
+    shared by this process; a reward model is held by ``models``, by default in this process itself, and where it is an
+    outcome reward that scores steps it cuts completions by ``pattern``. Raises RewardCodeError for a name that is not
+    built in, code that defines no usable function, or a kind that its signature contradicts; RewardError for a reward
+    model that cannot be loaded.
     """
     if isinstance(spec, Reward):
         return spec
@@ -117,6 +118,11 @@ def load_reward(
         signature = worker.describe(spec.code, spec.name)
         function = WorkerFunction(spec.name, spec.code, signature, worker)
         return Reward(spec.name, spec.kind, function, spec.weight, spec.code)
+    if callable(getattr(spec, "forward", None)):  # an nn.Module, told without importing torch
+        from workbench.rewards.models.local import module_function
+
+        origin = str(getattr(getattr(spec, "config", None), "_name_or_path", "") or type(spec).__name__)
+        return Reward(origin.rstrip("/").rpartition("/")[2], "outcome", module_function(spec))
     if not callable(spec):
         raise RewardCodeError(f"{spec!r} is no reward; give a built-in's name, a function or a RewardConfig")
     name = getattr(spec, "__name__", type(spec).__name__)

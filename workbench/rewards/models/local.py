@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from transformers import AutoTokenizer
+
 from workbench.config import ModelConfig
 from workbench.errors import RewardError
-from workbench.rewards.models.load import load_model
+from workbench.rewards.models.load import good_label, load_model
 from workbench.rewards.models.model import Classifier, ProcessModel
 from workbench.rewards.protocol import Score
 from workbench.schema import Prompt
@@ -54,6 +56,30 @@ class LocalModels:
         if not isinstance(model, Classifier):
             raise RewardError(f"{config.path!r} is a process reward model; it needs the completions' steps")
         return model.score(prompts, completions)
+
+
+def module_function(module: Any) -> Callable[..., list[Score]]:
+    """The outcome reward function of a sequence classifier that is loaded already, on the device it is on.
+
+    Its tokenizer comes from where it came from. Raises RewardError where that is nowhere.
+    """
+    path = str(getattr(getattr(module, "config", None), "_name_or_path", ""))
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise RewardError(
+            f"the module's tokenizer cannot be loaded from {path!r}, where its config says it is from; load the module "
+            "with from_pretrained, or give a RewardConfig with model.path"
+        ) from error
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    label = good_label(module.config, ModelConfig(path=path or "module", format="classifier"))
+    classifier = Classifier(module, tokenizer, label=label)
+
+    def module_scored(prompts: Any, completions: Any, **columns: Any) -> list[Score]:
+        return classifier.score(prompts, completions)
+
+    return module_scored
 
 
 @cache
