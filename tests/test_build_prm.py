@@ -10,8 +10,9 @@ import pytest
 
 from workbench.cli import main
 from workbench.config import ModelConfig
-from workbench.policies.build_prm import PrmRecipe, auc, draw_lesson, lesson_batch, measure
+from workbench.policies.build_prm import PrmRecipe, agreed_characters, auc, draw_lesson, lesson_batch, measure
 from workbench.rewards.models import LocalModels
+from workbench.rewards.models.formats import FORMATS, read_steps
 from workbench.tasks.chain_arithmetic import apply
 
 OPERATIONS = {"+": "add", "-": "subtract", "*": "multiply by"}
@@ -27,22 +28,35 @@ def test_lessons_have_true_labels_and_both_kinds(tiny):
             left, symbol, operand, result = int(words[2]), words[3], int(words[4]), int(words[6])
             assert right == (apply(OPERATIONS[symbol], left, operand) == result)
         labels += lesson.right
-    assert 0.1 < labels.count(False) / len(labels) < 0.4
+    assert 0.2 < labels.count(False) / len(labels) < 0.5
 
 
-def test_labels_stand_on_the_last_token_of_each_step(tiny):
+def test_labels_stand_on_the_last_token_of_each_step_and_on_its_result(tiny):
     rng = random.Random(1)
     lessons = [draw_lesson(rng, PrmRecipe()) for _ in range(3)]
     batch = lesson_batch(tiny.tokenizer, lessons)
     for ids, mask, labels, lesson in zip(*batch.values(), lessons, strict=True):
-        ends = [i for i, label in enumerate(labels.tolist()) if label != -100]
+        ends = read_steps(tiny.tokenizer, FORMATS["stepwise"], lesson.prompt, lesson.steps)[0].positions
         assert [bool(labels[i]) for i in ends] == list(lesson.right)
-        text, start = lesson.prompt, 0
-        for end, step in zip(ends, lesson.steps, strict=True):
-            text += step.strip() + "\n"
-            assert tiny.tokenizer.decode(ids[: end + 1]) == text
-            assert start <= end
         assert int(mask.sum()) == ends[-1] + 1
+        text = lesson.prompt
+        for end, step, agreed in zip(ends, lesson.steps, lesson.agreed, strict=True):
+            start = len(text)
+            text += step + "\n"
+            assert tiny.tokenizer.decode(ids[: end + 1]) == text
+            for i in range(end):  # digits are tokens of their own
+                place = len(tiny.tokenizer.decode(ids[: i + 1])) - start
+                if 0 < place <= len(step) and labels[i] != -100:
+                    assert step[place - 1].isdigit()
+                    assert bool(labels[i]) == (place <= agreed)
+
+
+def test_where_a_result_leaves_the_right_one_by_hand():
+    assert agreed_characters("Step 1: 7 + 5 = 12") == len("Step 1: 7 + 5 = 12")
+    assert agreed_characters("Step 1: 7 + 5 = 13") == len("Step 1: 7 + 5 = 1")
+    assert agreed_characters("Step 1: 7 + 5 = 22") == len("Step 1: 7 + 5 = ")
+    assert agreed_characters("Step 1: 7 + 5 = 120") == len("Step 1: 7 + 5 = 12")
+    assert agreed_characters("Answer: 3") == len("Answer: 3")
 
 
 def test_auc_by_hand():

@@ -9,18 +9,19 @@ is good for is a step reward that is a model and not a rule. This module knows n
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import (
-    AutoModelForCausalLM,
+    AutoConfig,
+    AutoModelForTokenClassification,
     AutoTokenizer,
-    LlamaConfig,
-    LlamaForTokenClassification,
     PreTrainedTokenizerBase,
     get_cosine_schedule_with_warmup,
 )
@@ -35,15 +36,21 @@ from workbench.tasks import chain_arithmetic, load_task
 
 @dataclass(frozen=True)
 class PrmRecipe:
-    """The numbers of the recipe. ``wrong`` is the share of steps that go wrong in the answers it learns from."""
+    """The numbers of the recipe. ``wrong`` is the share of steps that go wrong in the answers it learns from.
+
+    The first ``short_share`` of training sees chains of ``short`` operations, in which there is little to learn but
+    sums; the rest, and the measure, see the task's ``lengths``.
+    """
 
     base: str = "tiny"
-    new_layers: int = 2
-    steps: int = 300
-    batch_size: int = 32
+    steps: int = 2000
+    batch_size: int = 64
     learning_rate: float = 1e-3
-    warmup_steps: int = 20
-    wrong: float = 0.25
+    warmup_steps: int = 30
+    wrong: float = 0.4
+    short_share: float = 0.8
+    short: tuple[int, ...] = (1, 2)
+    lengths: tuple[int, ...] = (4, 5, 6, 7, 8)
     slip: float = 0.04
     held_out: int = 200
     seed: int = 0
@@ -51,11 +58,12 @@ class PrmRecipe:
 
 @dataclass(frozen=True)
 class Lesson:
-    """A prompt, an answer's steps, and whether each of them is right."""
+    """A prompt, an answer's steps, whether each is right, and up to which character it agrees with the right one."""
 
     prompt: str
     steps: tuple[str, ...]
     right: tuple[bool, ...]
+    agreed: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -67,20 +75,37 @@ class PrmReport:
     wrong: int
 
 
-def draw_lesson(rng: random.Random, recipe: PrmRecipe, *, held_out: bool = False) -> Lesson:
-    """An answer of the noisy teacher with its true labels."""
+def draw_lesson(
+    rng: random.Random, recipe: PrmRecipe, operations: Sequence[int] | None = None, *, held_out: bool = False
+) -> Lesson:
+    """An answer of the noisy teacher to a chain of one of ``operations`` lengths, with its true labels."""
     while True:
-        chain = chain_arithmetic.draw_chain(rng)
+        chain = chain_arithmetic.draw_chain(rng, recipe.lengths if operations is None else operations)
         if chain_arithmetic.is_held_out(chain) is held_out:
             break
     text = chain_arithmetic.noisy_answer(chain, rng, wrong=recipe.wrong, slip=recipe.slip)
     pattern = load_task("chain-arithmetic").pattern
-    steps = [text[s.start : s.end] for s in split_steps(text, StepPattern(pattern.regex, pattern.kind))]
-    operations: list[list[object]] = [
-        [chain_arithmetic.SYMBOL[name], str(operand)] for name, operand in chain.operations
-    ]
-    scores = step_correctness([chain.prompt()], [text], [steps], start=[chain.start], operations=[operations])[0]
-    return Lesson(chain.prompt(), tuple(steps), tuple(score == 1.0 for score in scores))
+    steps = [text[s.start : s.end].strip() for s in split_steps(text, StepPattern(pattern.regex, pattern.kind))]
+    todo: list[list[object]] = [[chain_arithmetic.SYMBOL[name], str(operand)] for name, operand in chain.operations]
+    scores = step_correctness([chain.prompt()], [text], [steps], start=[chain.start], operations=[todo])[0]
+    right = tuple(score == 1.0 for score in scores)
+    return Lesson(chain.prompt(), tuple(steps), right, tuple(map(agreed_characters, steps)))
+
+
+def agreed_characters(step: str) -> int:
+    """Characters of a worked line up to where its result leaves the right one; all of any other line."""
+    found = _WORKED.fullmatch(step)
+    if found is None:
+        return len(step)
+    names = {symbol: name for name, symbol in chain_arithmetic.SYMBOL.items()}
+    result = chain_arithmetic.apply(names[found[3]], int(found[2]), int(found[4]))
+    if found[5] == str(result):
+        return len(step)
+    claimed = zip(found[5], str(result), strict=False)
+    return len(found[1]) + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], claimed))
+
+
+_WORKED = re.compile(r"(.*?([0-9]+) ([+*-]) ([0-9]+) = )(-?[0-9]+)")
 
 
 def build_prm(
@@ -95,16 +120,21 @@ def build_prm(
     torch.manual_seed(recipe.seed)
     where = policy_path(recipe.base)
     tokenizer = AutoTokenizer.from_pretrained(where)
-    model = grown(where, recipe)
-    new = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(new, lr=recipe.learning_rate)
+    labels = {0: "wrong", 1: "right"}
+    config = AutoConfig.from_pretrained(where, id2label=labels, label2id={name: i for i, name in labels.items()})
+    config.classifier_dropout = 0.0
+    model = AutoModelForTokenClassification.from_pretrained(
+        where, config=config, dtype=torch.float32, use_safetensors=True
+    ).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98))
     schedule = get_cosine_schedule_with_warmup(optimizer, recipe.warmup_steps, recipe.steps)
     rng = random.Random(f"prm/{recipe.seed}")
     for step in range(1, recipe.steps + 1):
-        lessons = [draw_lesson(rng, recipe) for _ in range(recipe.batch_size)]
+        lengths = recipe.short if step <= recipe.short_share * recipe.steps else recipe.lengths
+        lessons = [draw_lesson(rng, recipe, lengths) for _ in range(recipe.batch_size)]
         loss = model(**lesson_batch(tokenizer, lessons)).loss
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(new, 1.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad(set_to_none=True)
@@ -118,35 +148,27 @@ def build_prm(
     return measure(ProcessModel(model, tokenizer, FORMATS["stepwise"], batch_size=32), held_out)
 
 
-def grown(where: str, recipe: PrmRecipe) -> LlamaForTokenClassification:
-    """The policy's layers, frozen, under ``new_layers`` fresh ones and a head of 2 labels (wrong, right).
-
-    The policy's last layer holds what it expects next; a layer above it can compare that with what was written.
-    """
-    body = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32, use_safetensors=True).model
-    config = LlamaConfig.from_pretrained(where)
-    config.num_hidden_layers += recipe.new_layers
-    config.num_labels, config.classifier_dropout = 2, 0.0
-    config.id2label, config.label2id = {0: "wrong", 1: "right"}, {"wrong": 0, "right": 1}
-    model = LlamaForTokenClassification(config)
-    known = body.state_dict()
-    model.model.load_state_dict(known, strict=False)
-    for name, parameter in model.model.named_parameters():
-        parameter.requires_grad_(name not in known or name == "norm.weight")
-    return model.train()
-
-
 def lesson_batch(tokenizer: PreTrainedTokenizerBase, lessons: Sequence[Lesson]) -> dict[str, torch.Tensor]:
-    """Right-padded ids, mask and labels, each (B, T) int64; labels are -100 but after a step: 1 right, 0 wrong."""
-    readings = [
-        one
-        for lesson in lessons
-        for one in read_steps(tokenizer, FORMATS["stepwise"], lesson.prompt, lesson.steps) or ()
-    ]
-    ids, mask = padded([one.ids for one in readings], tokenizer.pad_token_id, "cpu")
+    """Right-padded ids, mask and labels, each (B, T) int64; labels are 1 right, 0 wrong, -100 elsewhere.
+
+    A step's label stands on its separator's last token, where it is read. The tokens of its result have labels too:
+    whether they agree with the right one so far, which shows the model what there is to compare.
+    """
+    form = FORMATS["stepwise"]
+    after = len(tokenizer(form.separator, add_special_tokens=False)["input_ids"])
+    readings = [read_steps(tokenizer, form, lesson.prompt, lesson.steps) for lesson in lessons]
+    whole = [one for several in readings for one in several or ()]
+    ids, mask = padded([one.ids for one in whole], tokenizer.pad_token_id, "cpu")
     labels = torch.full_like(ids, -100)
-    for i, (reading, lesson) in enumerate(zip(readings, lessons, strict=True)):
-        labels[i, list(reading.positions)] = torch.tensor([int(right) for right in lesson.right])
+    for row, reading, lesson in zip(labels, whole, lessons, strict=True):
+        for step, right, agreed, at in zip(lesson.steps, lesson.right, lesson.agreed, reading.positions, strict=True):
+            row[at] = int(right)
+            offsets = tokenizer(step, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+            result = step.rfind("= ") + 2 if _WORKED.fullmatch(step) else len(step)
+            first = at - after - len(offsets) + 1
+            for token, (start, end) in enumerate(offsets):
+                if start >= result:
+                    row[first + token] = int(end <= agreed)
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
