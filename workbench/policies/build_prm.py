@@ -43,7 +43,7 @@ class PrmRecipe:
     """
 
     base: str = "tiny"
-    steps: int = 2000
+    steps: int = 1500
     batch_size: int = 64
     learning_rate: float = 1e-3
     warmup_steps: int = 30
