@@ -17,7 +17,7 @@ import torch
 
 from workbench.config import RunConfig
 from workbench.credit import LOSS_TYPES, assign_credit, length_normalisers
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, RewardError
 from workbench.policies.sampler import UnshareableCache
 from workbench.rundir import RunDir
 from workbench.training.build import build_trainer
@@ -310,14 +310,52 @@ def test_the_seam_in_trl_is_as_this_project_expects():
 
 
 def test_a_completion_that_cannot_be_split_is_unscored_and_ends_nothing(tmp_path):
-    """Every character a step: over a thousand steps is no reason to end a run, here every rollout has too many."""
-    run = RunDir.create(tmp_path, config(pattern={"regex": "(?=.)", "kind": "starts"}, training={"steps": 1}))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workbench.steps.split.MAX_STEPS", 40)
-        build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts).train()
+    """A pattern that is too slow on every rollout is no reason to end a run."""
+    run = RunDir.create(tmp_path, config(pattern={"regex": r"(?s)(?:.|..)+(?<!.)"}, training={"steps": 1}))
+    build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts).train()
     scores = [one for credit in run.read_rollouts(1) for one in credit.scored.scored]
     assert not any(one.matched for one in scores)
     assert all(one.rewards == (None,) for one in scores)
+
+
+# Scores the first batch and divides by zero at the second; its count is kept between calls.
+FAILS_LATER = """
+calls = []
+
+def mine(prompts, completions, steps, **columns):
+    calls.append(1)
+    if len(calls) == 2:
+        return 1 / 0
+    return [[1.0] * len(texts) for texts in steps]
+"""
+
+
+def failing(tmp_path, **training) -> tuple[RunDir, ProcessGRPOTrainer]:
+    rewards = [{"name": "mine", "code": FAILS_LATER}]
+    run = RunDir.create(tmp_path, config(rewards=rewards, training=training))
+    return run, build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts)
+
+
+def test_a_reward_that_raises_at_the_second_step_ends_the_run_with_its_line(tmp_path):
+    run, trainer = failing(tmp_path)
+    with pytest.raises(RewardError, match="'mine' raised ZeroDivisionError at line 7: division by zero") as caught:
+        trainer.train()
+    assert (caught.value.reward, caught.value.line) == ("mine", 7)
+    assert trainer.state.global_step == 1
+    assert run.rollout_steps() == [1]
+
+
+def test_reward_errors_are_counted_while_the_budget_lasts(tmp_path, capsys):
+    run, trainer = failing(tmp_path, on_reward_error="unscored", max_reward_errors=1)
+    trainer.train()
+    assert [row["reward_errors"] for row in trainer.state.log_history if "reward_errors" in row] == [0.0, 1.0]
+    second = [one for credit in run.read_rollouts(2) for one in credit.scored.scored]
+    assert all(reward is None for one in second for reward in one.rewards)
+    assert "unscored: reward 'mine' raised ZeroDivisionError" in capsys.readouterr().out
+
+    run, trainer = failing(tmp_path / "again", on_reward_error="unscored", max_reward_errors=0)
+    with pytest.raises(RewardError, match=r"1 errors of reward functions; training.max_reward_errors is 0.*division"):
+        trainer.train()
 
 
 def test_a_model_the_sampler_cannot_share_is_sampled_by_trl(tmp_path, monkeypatch, capsys):

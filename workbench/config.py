@@ -191,6 +191,10 @@ class TrainingConfig(Section):
     """Store the rollouts of every n-th generation."""
     reward_deadline: float = Field(default=30.0, gt=0, le=86_400)
     """Seconds one reward function's code may take for a rank's whole batch."""
+    on_reward_error: Literal["stop", "unscored"] = "stop"
+    """When a reward function fails: stop the run, or leave what it failed on unscored."""
+    max_reward_errors: int = Field(default=20, ge=0)
+    """Such failures a run survives, over all ranks, if on_reward_error is unscored."""
     ranks: int = Field(default=1, ge=1, le=64)
     """Processes that share the batch."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

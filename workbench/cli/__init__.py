@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from workbench.cli import commands, models
 from workbench.cli.flags import add_flags
+from workbench.cli.trust import add_trust
 from workbench.errors import WorkbenchError
 
 __all__ = ["main"]
@@ -72,6 +73,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_group(one)
     one.add_argument("--html", type=Path, metavar="FILE", help="write the heatmap there as a page of its own")
     add_flags(one, ("task", "policy", "adapter", "seed", "sampling", "pattern", "rewards", "credit"))
+    add_trust(one)
 
     one = command("step-values", models.step_values, "Estimate what each step is worth by sampling on from its end.")
     _add_group(one)
@@ -101,6 +103,7 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument("--detach", action="store_true", help="start the run and return at once")
     _add_workspace(one)
     add_flags(one)
+    add_trust(one)
 
     listing = command("runs", commands.list_runs, "List the runs of a workspace, show one or stop one.")
     _add_workspace(listing)
@@ -120,6 +123,7 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument("--seeds", type=_count, default=5, metavar="N", help="seeds --seed, +1, … (default: %(default)s)")
     _add_workspace(one)
     add_flags(one)
+    add_trust(one)
 
     one = command("build-tiny", commands.build_tiny, "Teach the embedded policy again from nothing.")
     one.add_argument(
