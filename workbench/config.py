@@ -76,6 +76,13 @@ class RewardConfig(Section):
     monte_carlo: MonteCarloConfig | None = None
     """Score a step by the outcomes of completions that the policy samples from its end."""
 
+    @property
+    def foreign(self) -> str | None:
+        """What this reward runs with its user's rights: its code, or its model's repository's; None for neither."""
+        if self.model is not None and self.model.trust_remote_code:
+            return f"# model.trust_remote_code runs the modelling code that {self.model.path} brings"
+        return self.code
+
     @model_validator(mode="after")
     def _is_one_thing(self) -> Self:
         if sum(part is not None for part in (self.code, self.model, self.monte_carlo)) > 1:

@@ -1,4 +1,4 @@
-"""A small process reward model for chain arithmetic: ``python -m workbench build-prm`` trains one in about a minute.
+"""A small process reward model for chain arithmetic: ``python -m workbench build-prm`` trains one in a few minutes.
 
 The noisy teacher's answers have planted errors and ``step_correctness`` knows which steps they are, so every step has
 its true label. The embedded policy's body, which can add and multiply already, gets a token-classification head in
@@ -43,7 +43,7 @@ class PrmRecipe:
     """
 
     base: str = "tiny"
-    steps: int = 1500
+    steps: int = 1000
     batch_size: int = 64
     learning_rate: float = 1e-3
     warmup_steps: int = 30
