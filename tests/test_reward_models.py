@@ -328,11 +328,25 @@ def test_the_worker_scores_as_this_process_does_and_says_what_is_wrong(folders):
         worker.close()
 
 
-def test_the_client_imports_no_torch():
-    code = (
-        "import sys, workbench.rewards, workbench.rewards.models.client, workbench.rewards.models.formats\n"
-        "sys.exit('torch' in sys.modules)"
-    )
+def test_a_page_that_scores_with_models_held_elsewhere_loads_no_torch():
+    code = """
+import sys
+from workbench.config import RewardConfig
+from workbench.rewards import score_group
+from workbench.rewards.models import ModelWorker, guess_format
+from workbench.schema import Group, Rollout
+from workbench.steps import StepPattern
+
+class Elsewhere(ModelWorker):
+    def _ask(self, request):
+        return [[0.5 for _ in steps] for steps in request["steps"]]
+
+group = Group("p", (Rollout((0, 1), ("a;", "b"), False),))
+spec = RewardConfig(name="prm", model={"path": "me/prm", "format": "ki"})
+scored = score_group(group, StepPattern(";", "ends"), [spec], models=Elsewhere())
+assert scored.step_rewards == [[0.5, 0.5]]
+sys.exit("torch" in sys.modules)
+"""
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
