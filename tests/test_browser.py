@@ -199,7 +199,7 @@ def test_two_tabs_do_not_touch_each_other(page: Page, browser: Browser, app: App
         expect(other.locator(CARDS)).to_have_count(8)
         set_regex(other, "nowhere to be found")
         expect(other.locator(CHIPS)).to_have_count(8)
-        page.locator("#outcome-weight input").fill("1")  # scored anew, with this tab's own pattern
+        page.locator("#credit-outcome-weight input").fill("1")  # scored anew, with this tab's own pattern
         expect(page.locator(f"{CHIPS} .a").first).not_to_have_text(advantage)
         expect(page.locator("#drawing .stale")).to_be_hidden()
         assert page.locator(CHIPS).count() == before

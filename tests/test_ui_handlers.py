@@ -18,6 +18,7 @@ from workbench.rundir import RunDir
 from workbench.schema import Group
 from workbench.steps import pattern
 from workbench.ui.handlers import inspect, training
+from workbench.ui.handlers.credit import FIELDS, CreditForm, default_values
 from workbench.ui.handlers.inspect import EMPTY_SLOT, OWN_OUTCOME, OWN_STEP, builtin_slot
 from workbench.ui.handlers.sampling import SamplingForm, adopt, sample, sampling_config
 from workbench.ui.handlers.scoring import ScoringForm, SlotValues, explain_token, function_name, rescore, reward_configs
@@ -42,7 +43,12 @@ def own(code: str, *, name: str = "mine", kind: str = "step", weight: float = 1.
 def form(*slots: SlotValues, regex: str = r"(?m)^(?:Step \d+|Answer):", kind: str = "starts", **more) -> ScoringForm:
     listed = slots or (builtin_slot("step_correctness"), builtin_slot("answer_correctness"))
     padded = tuple(listed) + (EMPTY_SLOT,) * (SLOTS - len(listed))
-    return ScoringForm(regex, kind, padded, **{"scheme": "process", **more})  # type: ignore[arg-type]
+    return ScoringForm(regex, kind, padded, credit(**more))  # type: ignore[arg-type]
+
+
+def credit(scheme: str = "process", **options) -> CreditForm:
+    values = zip(FIELDS, default_values(scheme), strict=True)
+    return CreditForm(scheme, tuple(options.get(field.name, value) for field, value in values))
 
 
 def sampling_form(**changes) -> SamplingForm:
@@ -402,7 +408,7 @@ def test_a_runs_own_code_is_trusted_and_no_other(session, services, monkeypatch)
 
 def test_what_train_inherits_is_said(session):
     facts = dict(training.inherited(session, form(outcome_weight=0.5), sampling_form()))
-    assert facts["credit"] == "process, outcome × 0.5"
+    assert facts["credit"] == "process, Outcome weight 0.5"
     assert facts["sampling"] == "G 2, 8 tokens, T 1"
     assert dict(training.inherited(session, form(), sampling_form(temperature=None)))["sampling"] == "incomplete"
 

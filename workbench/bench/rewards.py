@@ -18,6 +18,7 @@ from workbench.rewards import RewardWorker, load_reward
 from workbench.rewards.protocol import Batch
 from workbench.steps import StepPattern, split_preview
 from workbench.ui.handlers import inspect
+from workbench.ui.handlers.credit import credit_form
 from workbench.ui.handlers.scoring import ScoringForm, rescore
 from workbench.ui.handlers.session import SLOTS
 
@@ -66,7 +67,7 @@ def _preview(worker: RewardWorker) -> Callable[[], object]:
     session = inspect.first_session()
     slots = tuple(inspect.builtin_slot(slot.name) for slot in session.slots if slot is not None)
     padded = slots + (inspect.EMPTY_SLOT,) * (SLOTS - len(slots))
-    form = ScoringForm(r"(?m)^(?:Step \d+|Answer):", "starts", padded, "process")
+    form = ScoringForm(r"(?m)^(?:Step \d+|Answer):", "starts", padded, credit_form("process"))
     return lambda: rescore(session, form, worker)
 
 

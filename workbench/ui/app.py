@@ -74,10 +74,10 @@ def build(services: Services) -> gr.Blocks:
         def opened(request: gr.Request, *values: Any) -> list[Any]:
             wants_run = "run" in (request.query_params or {})
             selected = gr.Tabs(selected="train") if wants_run else gr.skip()
-            return [first_drawing(services, request, *values), selected, train.refresh(*values)]
+            return [*first_drawing(services, request, *values), selected, train.refresh(*values)]
 
         sources = train.refresh_inputs
-        page.load(opened, sources, [inspect.drawing, tabs, train.inherited], queue=False, **PRIVATE)
+        page.load(opened, sources, [inspect.drawing, aside.strip, tabs, train.inherited], queue=False, **PRIVATE)
         train_tab.select(train.refresh, sources, train.inherited, queue=False, **PRIVATE)
         inspect.train.click(lambda: gr.Tabs(selected="train"), None, tabs, queue=False, **PRIVATE).then(
             train.refresh, sources, train.inherited, queue=False, **PRIVATE
