@@ -285,3 +285,13 @@ def test_the_command_says_how_the_values_agree_with_the_truth(tmp_path, capsys):
     assert len(data["values"]) == len(data["correct"]) == len(labels.read_text().splitlines()) == 4
     assert data["agreement"]["steps"] >= 4
     assert "<pre" in (tmp_path / "v.html").read_text()
+
+
+def test_the_score_command_takes_values_as_a_step_reward(tmp_path, chain_group, capsys):
+    file, config = tmp_path / "group.json", tmp_path / "run.yaml"
+    file.write_text(json.dumps(chain_group.to_json()))
+    config.write_text("rewards: [{name: values, monte_carlo: {continuations: 2}}]\nsampling: {num_generations: 3}\n")
+    assert main(["score", "--group", str(file), "--config", str(config), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    own = score_group(chain_group, CHAIN, ["answer_correctness"]).outcomes
+    assert [rollout["steps"][-1]["reward"] for rollout in data["rollouts"]] == own

@@ -40,6 +40,7 @@ def sample(args: argparse.Namespace) -> int:
 
 
 def score(args: argparse.Namespace) -> int:
+    from workbench.cli.models import with_policy
     from workbench.credit import credit_group
     from workbench.rewards import score_group
     from workbench.steps import StepPattern
@@ -47,7 +48,7 @@ def score(args: argparse.Namespace) -> int:
     config = require_trust(args, read_config(args))
     group = _sampled(args, config) if args.group is None else _read_group(args.group)
     pattern = StepPattern(config.pattern.regex, kind=config.pattern.kind)
-    credit = credit_group(score_group(group, pattern, rewards=config.rewards), **config.credit.keywords())
+    credit = credit_group(score_group(group, pattern, rewards=with_policy(config)), **config.credit.keywords())
     if args.html is not None:
         from workbench.figures import heatmap
 

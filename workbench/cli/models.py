@@ -10,7 +10,9 @@ from typing import Any, get_args
 from workbench.cli.commands import _read_group, _result, _sampled, _say
 from workbench.cli.flags import read_config
 from workbench.cli.text import number, table, visible
+from workbench.config import RewardConfig, RunConfig
 from workbench.policies.step_values import ExportFormat, StepValues, label_rows, write_labels
+from workbench.rewards import Reward
 from workbench.schema import Group
 
 LABEL_FORMATS: tuple[str, ...] = get_args(ExportFormat)
@@ -82,6 +84,20 @@ def agreement_with(values: StepValues, right: list[list[float | None]]) -> dict[
     varied = len(set(scores)) > 1
     correlation = float(np.corrcoef(scores, good)[0, 1]) if varied else None
     return {"steps": len(pairs), "wrong": good.count(False), "auc": auc(scores, good), "correlation": correlation}
+
+
+def with_policy(config: RunConfig) -> list[RewardConfig | Reward]:
+    """The configuration's rewards, those that sample from the policy with that policy."""
+    if all(reward.monte_carlo is None for reward in config.rewards):
+        return list(config.rewards)
+    from workbench.policies import load_policy
+    from workbench.policies.monte_carlo import monte_carlo_reward
+
+    policy = load_policy(config.policy, config.adapter)
+    return [
+        reward if reward.monte_carlo is None else monte_carlo_reward(reward, policy, config.sampling, config.seed)
+        for reward in config.rewards
+    ]
 
 
 def build_prm(args: argparse.Namespace) -> int:
