@@ -34,6 +34,7 @@ class PatternConfig(Section):
 
 ModelFormat = Literal["classifier", "stepwise", "ki", "extra-0", "turns"]
 Reduction = Literal["last", "min", "product"]
+LabelFormat = Literal["trl", "math-shepherd", "processbench"]
 
 
 class ModelConfig(Section):

@@ -5,22 +5,25 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import time
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from workbench.cli.commands import _read_group, _result, _sampled, _say
 from workbench.cli.flags import read_config
 from workbench.cli.text import number, table, visible
-from workbench.config import RewardConfig, RunConfig
-from workbench.policies.step_values import ExportFormat, StepValues, label_rows, write_labels
-from workbench.rewards import Reward
-from workbench.schema import Group
+from workbench.config import LabelFormat, RewardConfig, RunConfig
 
-LABEL_FORMATS: tuple[str, ...] = get_args(ExportFormat)
+if TYPE_CHECKING:
+    from workbench.policies.step_values import StepValues
+    from workbench.rewards import Reward
+    from workbench.schema import Group
+
+LABEL_FORMATS: tuple[str, ...] = get_args(LabelFormat)
 
 
 def step_values(args: argparse.Namespace) -> int:
     from workbench.policies import load_policy
     from workbench.policies.monte_carlo import step_values as estimated
+    from workbench.policies.step_values import label_rows, write_labels
 
     config = read_config(args)
     policy = load_policy(config.policy, config.adapter)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from workbench.config import LabelFormat
 from workbench.errors import TaskError
 from workbench.rewards import Reward, score_group
 from workbench.schema import Group, ScoredGroup
@@ -112,13 +113,11 @@ def estimate(outcomes: Sequence[float]) -> tuple[float | None, float | None]:
 
 # --- labels to train a reward model on ----------------------------------------------------------------------------
 
-ExportFormat = Literal["trl", "math-shepherd", "processbench"]
-
 
 def label_rows(
     group: Group,
     values: StepValues,
-    form: ExportFormat = "trl",
+    form: LabelFormat = "trl",
     *,
     estimation: Estimation = "hard",
     cut: float = 0.5,
