@@ -41,10 +41,10 @@ def split_step_demo() -> tuple[Group, StepPattern, list[Callable[..., Any]]]:
     """Group, pattern and rewards for ``probe``; a token is a word."""
     rollouts = []
     for n, text in enumerate(_ANSWERS):
-        texts = re.findall(r"\S+[ \n]?", text)
-        rollouts.append(Rollout(tuple(range(100 * n, 100 * n + len(texts))), tuple(texts), finished=False))
+        texts = [*re.findall(r"\S+[ \n]?", text), "<end>"]
+        rollouts.append(Rollout(tuple(range(100 * n, 100 * n + len(texts))), tuple(texts), finished=True))
     return (
-        Group(_QUESTION, tuple(rollouts), {"answer": "10"}, "written by hand"),
+        Group(_QUESTION, tuple(rollouts), {"answer": "10"}),
         _PATTERN,
         [sums_and_answer, right_answer],
     )

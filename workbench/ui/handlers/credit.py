@@ -35,7 +35,7 @@ def _fields() -> tuple[Option, ...]:
         for option in scheme.options:
             own.setdefault(option.name, option)
     weight = Option("outcome_weight", "number", 0.0, "Weight α of α · z(R), added to every token", low=-100, high=100)
-    clip = Option("clip", "number", None, "Bound on the size of an advantage; empty for none", low=0, high=1e6)
+    clip = Option("clip", "number", 0.0, "Bound on the size of an advantage; 0 for none", low=0, high=1e6)
     return (weight, *own.values(), clip)
 
 
@@ -53,13 +53,13 @@ class CreditForm:
         """Raises ConfigError naming the field that does not fit."""
         own = {option.name for option in SCHEMES[self.scheme].options}
         given = {field.name: value for field, value in zip(FIELDS, self.values, strict=True) if value is not None}
-        model = set(CreditConfig.model_fields)
-        shared = {
-            name: given[name] for name in given if name in model and (name in own or name in ("outcome_weight", "clip"))
-        }
-        options = {name: given[name] for name in given if name in own and name not in model}
+        if not given.get("clip"):  # a number field cannot be empty
+            given.pop("clip", None)
+        shared = {name for name in CreditConfig.model_fields if name in own or name in ("outcome_weight", "clip")}
+        fields = {name: value for name, value in given.items() if name in shared}
+        options = {name: value for name, value in given.items() if name in own - shared}
         try:
-            return CreditConfig(scheme=self.scheme, **shared, options=options)
+            return CreditConfig(scheme=self.scheme, **fields, options=options)
         except ValidationError as error:
             first = error.errors()[0]
             name = ".".join(str(part) for part in first["loc"])
