@@ -172,8 +172,10 @@ def _guarded(
     except catch as error:
         line = line_of(error, _filename(function))
         where = place + ("" if line is None else f" at line {line}")
+        # What a reward model says of itself needs no class's name before it.
+        what = "" if isinstance(error, RewardError) else f" raised {type(error).__name__}"
         raise RewardError(
-            f"reward {name!r} raised {type(error).__name__}{where}: {message_of(error)}",
+            f"reward {name!r}{what}{where}: {message_of(error)}",
             reward=name,
             line=line,
             rollout=at[0],

@@ -4,7 +4,7 @@
 
     <workspace>/runs/<run id>/
     ├── run.yaml         the whole configuration
-    ├── rewards/         the reward code as it ran, and manifest.json with each file's SHA-256
+    ├── rewards/         the reward code as it ran, settings of models, manifest.json with each file's SHA-256
     ├── status.json      RunStatus, replaced atomically
     ├── metrics.jsonl    one JSON object a row, appended by one os.write each
     ├── rollouts/        step-000012.parquet: that step's generation, advantages as the loss used them
@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import psutil
 
-from workbench.config import RUN_NAME, RunConfig
+from workbench.config import RUN_NAME, RewardConfig, RunConfig
 from workbench.errors import RunError
 from workbench.redact import redact, redact_known
 from workbench.rundir.files import decode, encode, replace_file, sync
@@ -51,6 +51,7 @@ FINAL_STATES: frozenset[RunState] = frozenset({"finished", "stopped", "failed", 
 
 _ROLLOUTS_FILE = re.compile(r"step-(\d{6,})\.parquet")
 _TAIL_BYTES = 64 * 1024
+_HASHED_BYTES = 2**30  # a start is not to wait for more
 
 
 @dataclass(frozen=True)
@@ -347,17 +348,45 @@ def _move_in(draft: Path, runs: Path, name: str | None) -> Path:
 
 
 def _write_reward_code(folder: Path, config: RunConfig, sources: Mapping[str, str]) -> None:
+    """A function's code; of a reward model or Monte-Carlo values, the settings, and for a folder its files' hashes."""
     folder.mkdir()
     manifest = []
     for number, reward in enumerate(config.rewards):
-        code = reward.code if reward.code is not None else sources.get(reward.name)
-        if code is None:
-            continue
-        file = f"{reward.name}.py" if RUN_NAME.fullmatch(reward.name) else f"reward-{number}.py"
-        data = redact_known(code).encode("utf-8", "replace")
+        stem = reward.name if RUN_NAME.fullmatch(reward.name) else f"reward-{number}"
+        given = reward.model or reward.monte_carlo
+        if given is not None:
+            file, text = f"{stem}.json", json.dumps(_described(reward), indent=2, ensure_ascii=False) + "\n"
+        else:
+            code = reward.code if reward.code is not None else sources.get(reward.name)
+            if code is None:
+                continue
+            file, text = f"{stem}.py", redact_known(code)
+        data = text.encode("utf-8", "replace")
         (folder / file).write_bytes(data)
         manifest.append({"name": reward.name, "file": file, "sha256": hashlib.sha256(data).hexdigest()})
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+
+def _described(reward: RewardConfig) -> dict[str, Any]:
+    """The settings, and of a reward model in a folder its files' sizes and, up to _HASHED_BYTES, their SHA-256."""
+    settings = reward.model_dump(exclude_none=True, exclude={"options"})
+    if reward.model is None:
+        return settings
+    folder = Path(reward.model.path).expanduser()
+    files = sorted(path for path in folder.glob("*") if path.suffix in (".json", ".safetensors") and path.is_file())
+    return settings | {"files": {path.name: _identity(path) for path in files}}
+
+
+def _identity(path: Path) -> dict[str, Any]:
+    """Empty for a file that cannot be read; whoever loads it says so."""
+    try:
+        size = path.stat().st_size
+        if size > _HASHED_BYTES:
+            return {"bytes": size}
+        with path.open("rb") as file:
+            return {"bytes": size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    except OSError:
+        return {}
 
 
 def _where(row: Mapping[str, Any]) -> str:

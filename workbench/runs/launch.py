@@ -74,7 +74,7 @@ def _sources(config: RunConfig) -> dict[str, str]:
     return {
         reward.name: find_builtin(reward.name).source_with(reward.options)
         for reward in config.rewards
-        if reward.code is None
+        if reward.is_builtin
     }
 
 
