@@ -581,7 +581,7 @@ def test_a_half_written_checkpoint_has_no_name_yet(tmp_path: Path) -> None:
     (tmp_path / checkpoints.SAVING / "checkpoint-3").mkdir(parents=True)
     assert checkpoints.newest_valid(tmp_path) == (None, [])
     assert checkpoints.newest_valid(tmp_path / "nothing") == (None, [])
-    assert "none was saved" in checkpoints.nothing_usable("a", [])
+    assert "none was saved" in str(checkpoints.nothing_usable("a", []))
 
 
 def test_as_many_checkpoints_are_kept_as_asked(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from workbench import runs
 from workbench.config import RunConfig
 from workbench.errors import CreditError, RunError
 from workbench.rundir import RunDir, RunStatus
-from workbench.runs import Run, compare, launch, list_runs, open_run, processes
+from workbench.runs import Run, compare, list_runs, open_run, processes, spawn
 from workbench.runs.compare import summarise
 from workbench.runs.watch import verdict
 
@@ -98,8 +98,8 @@ def test_waiting_no_longer_than_asked(begin: Start) -> None:
 
 def test_ranks_are_started_by_torchrun() -> None:
     path = Path("/w/runs/a")
-    assert launch.command(path, 1) == [sys.executable, "-m", "workbench.training.child", "/w/runs/a"]
-    assert launch.command(path, 4)[1:] == [
+    assert spawn.training_command(path, 1) == [sys.executable, "-m", "workbench.training.child", "/w/runs/a"]
+    assert spawn.training_command(path, 4)[1:] == [
         *("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "4"),
         *("-m", "workbench.training.child", "/w/runs/a"),
     ]
@@ -121,7 +121,7 @@ def test_a_run_killed_by_a_signal_has_crashed_and_leaves_no_orphan(begin: Start)
     child = first_row(run)["child"]
     status = run.wait()
     assert status.state == "crashed"
-    assert status.reason == "killed by signal 9 (SIGKILL), as the system does when memory runs out"
+    assert status.reason == "killed by signal 9 (SIGKILL), as the system does when memory runs out, at step 0 of 60"
     assert gone(child)
 
 
@@ -304,8 +304,8 @@ def test_a_process_in_the_middle_of_its_exec_is_not_missed(tmp_path: Path, monke
 
 def test_the_verdict_on_a_silent_end() -> None:
     running = RunStatus("running", step=7, total_steps=60)
-    assert verdict(running, -11, [])[1] == "killed by signal 11 (SIGSEGV)"
-    assert verdict(running, -40, [])[1] == "killed by signal 40"
+    assert verdict(running, -11, [])[1] == "killed by signal 11 (SIGSEGV) at step 7 of 60"
+    assert verdict(running, -40, [])[1] == "killed by signal 40 at step 7 of 60"
     assert verdict(running, None, ["a", " ", "====="]) == (
         "crashed",
         "its process is gone; the last line of its log: a",

@@ -20,11 +20,12 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.errors import RunError
 from workbench.rundir.files import sync
 
 MANIFEST = "manifest.json"
@@ -132,9 +133,10 @@ def remove(path: Path) -> None:
     shutil.rmtree(aside)
 
 
-def nothing_usable(run: str, skipped: list[str]) -> str:
+def nothing_usable(run: str, skipped: Sequence[str]) -> RunError:
+    """Says what is wrong with each checkpoint of ``run``, and what to do instead."""
     why = "; ".join(skipped) if skipped else "none was saved; set training.save_every"
-    return f"run {run!r} has no checkpoint to resume from ({why}); start it again with: train --from {run}"
+    return RunError(f"run {run!r} has no checkpoint to resume from ({why}); start it again with: train --from {run}")
 
 
 def _files(folder: Path) -> list[Path]:
