@@ -272,7 +272,7 @@ def test_a_disk_that_refuses_a_sync_is_heard_of(run: RunDir, monkeypatch: pytest
     run.append_metrics({"step": 1})
     assert run._metrics is not None
     run._metrics._syncer.join(timeout=30)
-    with pytest.raises(RunError, match="do not reach the disk.*Input/output error"):
+    with pytest.raises(RunError, match=r"do not reach the disk.*Input/output error"):
         run.append_metrics({"step": 2})
 
 

@@ -55,14 +55,29 @@ def score(args: argparse.Namespace) -> int:
 
 
 def train(args: argparse.Namespace) -> int:
-    run = runs.start(read_config(args), args.workspace)
+    if args.from_run is not None:
+        before = runs.open_run(args.from_run, args.workspace)
+        args.base = before.config().model_dump(mode="json")
+        for difference in before.differences():
+            _say(f"note: since {before.name}, {difference}")
+    return _follow(args, runs.start(read_config(args), args.workspace))
+
+
+def resume(args: argparse.Namespace) -> int:
+    return _follow(args, runs.open_run(args.run, args.workspace).resume())
+
+
+def _follow(args: argparse.Namespace, run: runs.Run) -> int:
+    """Say what the run does until it is over, unless it is to be left alone."""
     _say(f"{run.name} in {run.path}")
     if not args.detach:
         with run.held():
-            for row in run.follow():
+            for row in run.follow(report=_say):
                 _say(show.progress(run, row))
             run.wait()
     status = run.status()
+    for warning in run.dir.warnings():
+        _say(f"warning: {warning}")
     _result(args, show.run_data(run, status), lambda: f"{run.name}: {status.state}, {status.reason}".rstrip(", "))
     return 1 if status.state in ("failed", "crashed") else 0
 

@@ -119,6 +119,16 @@ class RunDir:
             shutil.rmtree(draft, ignore_errors=True)
             raise
 
+    def changed_rewards(self, sources: Mapping[str, str]) -> list[str]:
+        """The names in ``sources`` whose code is not what this run kept of it; unknown where it kept none."""
+        try:
+            manifest = json.loads((self.path / "rewards" / "manifest.json").read_bytes())
+            kept = {entry["name"]: entry["sha256"] for entry in manifest}
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+        now = {name: hashlib.sha256(code.encode("utf-8", "replace")).hexdigest() for name, code in sources.items()}
+        return sorted(name for name in now.keys() & kept.keys() if now[name] != kept[name])
+
     def config(self) -> RunConfig:
         try:
             return RunConfig.load(self.path / "run.yaml")

@@ -24,8 +24,8 @@ from workbench.runs.run import Run
 from workbench.runs.spawn import training_command
 
 
-def main(folder: str, module: str, *flags: str) -> int:
-    """Never returns when all goes well."""
+def main(folder: str, module: str, *flags: str) -> None:
+    """Become training; returns only when that failed, the run's status saying why."""
     run = RunDir(Path(folder))
     run.note(pid=os.getpid(), pid_created=psutil.Process().create_time(), launched=True)
     try:
@@ -39,7 +39,7 @@ def main(folder: str, module: str, *flags: str) -> int:
     except WorkbenchError as error:
         print(f"error: {error}", flush=True)
         run.set_status("failed", str(error))
-        return 1
+        return
     run.set_status("starting", "loading the trainer")
     if held.devices != ("cpu",) and devices.VISIBLE not in os.environ:
         os.environ[devices.VISIBLE] = ",".join(held.devices)
@@ -55,10 +55,7 @@ def _wait_for_device(run: RunDir, config: RunConfig) -> devices.Held:
         run.set_status("queued", reason, behind=None if behind is None else behind.name)
         print(reason, flush=True)
 
-    training = config.training
-    return devices.take(
-        devices.pool(training.device), training.ranks if training.device != "cpu" else 1, run.path, waits
-    )
+    return devices.take(devices.pool(config.training.device), config.training.ranks, run.path, waits)
 
 
 def _named(device: str) -> str:
@@ -86,4 +83,5 @@ def _pick_checkpoint(run: RunDir) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    main(*sys.argv[1:])
+    sys.exit(1)

@@ -7,17 +7,17 @@ from pathlib import Path
 from workbench.config import RunConfig
 from workbench.credit.schemes import find_scheme
 from workbench.errors import RunError
-from workbench.rewards import BUILTINS
 from workbench.rundir import RunDir
 from workbench.runs.run import Run, default_workspace
-from workbench.runs.spawn import TRAINING, spawn
+from workbench.runs.spawn import TRAINING, sources, spawn
 
 
 def start(config: RunConfig, workspace: Path | str | None = None, *, module: str = TRAINING) -> Run:
     """Start a run of ``config`` in ``workspace`` and return at once; it goes on if this process ends.
 
-    While another run has the device it is queued. ``module`` is the module run as ``python -m <module> <run directory>``. The workspace is by default the folder named
-    by WORKBENCH_WORKSPACE, or ``workspace`` in the current one.
+    While another run has the device it is queued. ``module`` is the module run as ``python -m <module> <run
+    directory>``. The workspace is by default the folder named by WORKBENCH_WORKSPACE, or ``workspace`` in the current
+    one.
 
     Raises RunError if the directory cannot be made or the process cannot be started, and CreditError for an unknown
     credit scheme. What goes wrong after that is in the run's status.
@@ -25,14 +25,8 @@ def start(config: RunConfig, workspace: Path | str | None = None, *, module: str
     find_scheme(config.credit.scheme)
     folder = default_workspace() if workspace is None else Path(workspace)
     try:
-        run = RunDir.create(folder.resolve(), config, _sources(config))
+        run = RunDir.create(folder.resolve(), config, sources(config))
     except OSError as error:
         raise RunError(f"a run cannot be made in {folder}: {error}; choose another workspace") from error
     spawn(run, module)
     return Run(run.path)
-
-
-def _sources(config: RunConfig) -> dict[str, str]:
-    """The source of the built-in rewards the run uses, to be kept beside the code of the user's own."""
-    names = {reward.name for reward in config.rewards if reward.code is None} & BUILTINS.keys()
-    return {name: BUILTINS[name].source for name in names}

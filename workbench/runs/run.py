@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,9 +19,10 @@ from workbench.config import RUN_NAME, RunConfig
 from workbench.errors import RunError
 from workbench.rundir import RunDir, RunStatus
 from workbench.rundir.checkpoints import nothing_usable, saved
+from workbench.rundir.environment import differences
 from workbench.runs import watch
 from workbench.runs.processes import ask_to_end, heads, kill_all, lives, members, wait_gone
-from workbench.runs.spawn import TRAINING, spawn
+from workbench.runs.spawn import TRAINING, sources, spawn
 from workbench.schema import Credit
 
 if TYPE_CHECKING:
@@ -77,11 +78,18 @@ class Run:
                 return status
             time.sleep(min(_POLL, left))
 
-    def follow(self) -> Iterator[dict[str, Any]]:
-        """The metrics rows from the first on, each as soon as it is written, until the run is over."""
-        cursor = 0
+    def follow(self, report: Callable[[str], None] = lambda reason: None) -> Iterator[dict[str, Any]]:
+        """The metrics rows from the first on, each as soon as it is written, until the run is over.
+
+        ``report`` is told, while there are none yet, why: what a queued run waits for, what a starting one loads.
+        """
+        cursor, told = 0, ""
         while True:
-            over = self.wait(_POLL).final  # asked first: no row follows a final status
+            status = self.wait(_POLL)
+            over = status.final  # asked first: no row follows a final status
+            if status.reason != told and not over:
+                told = status.reason
+                report(f"{self.name}: {status.state}, {told}".rstrip(", "))
             try:
                 rows, cursor = self.metrics_rows(cursor)
             except RunError:  # resumed since: what was given of later steps is superseded, and given again
@@ -127,6 +135,12 @@ class Run:
         pid = self.dir.status().pid
         watch.join(self.path, pid)
         return watch.settle(self.dir, None if ended else -signal.SIGKILL, pid)
+
+    def differences(self) -> list[str]:
+        """In what this process differs from the one that trained the run, in words: versions, git state, built-ins."""
+        config = self.config()
+        changed = [f"the built-in reward {name!r} has changed" for name in self.dir.changed_rewards(sources(config))]
+        return [*differences(self.path, config), *changed]
 
     @property
     def resumable(self) -> bool:

@@ -12,7 +12,9 @@ from pathlib import Path
 import psutil
 
 from workbench.child import child_environment
+from workbench.config import RunConfig
 from workbench.errors import RunError
+from workbench.rewards import BUILTINS
 from workbench.rundir import RunDir
 from workbench.runs.processes import TAG
 from workbench.runs.watch import watch
@@ -44,6 +46,12 @@ def training_command(path: Path, ranks: int, module: str = TRAINING, *arguments:
     """What trains the run at ``path`` once it has its device."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)] if ranks > 1 else []
     return [sys.executable, *launcher, "-m", module, str(path), *arguments]
+
+
+def sources(config: RunConfig) -> dict[str, str]:
+    """The source of the built-in rewards the run uses, to be kept beside the code of the user's own."""
+    names = {reward.name for reward in config.rewards if reward.code is None} & BUILTINS.keys()
+    return {name: BUILTINS[name].source for name in names}
 
 
 def _created(pid: int) -> float | None:

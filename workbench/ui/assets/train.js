@@ -215,6 +215,7 @@
     function showState(news) {
       // A run whose process is there but has not spoken yet is importing what it trains with.
       const starting = news.state === "starting" || (news.state === "queued" && news.started);
+      const queued = news.state === "queued" && !news.started;
       const state = news.stopping ? "stopping" : starting ? "starting" : news.state;
       badge.textContent = state;
       badge.className = `badge ${state}`;
@@ -223,7 +224,8 @@
       const parts = [`step ${news.step} of ${news.total}`];
       if (news.started) parts.push(duration((news.final ? news.updated : Date.now() / 1000) - news.started));
       if (news.device) parts.push(news.device);
-      progress.textContent = starting ? `loading the trainer, ${duration(Date.now() / 1000 - news.started)}` : parts.join(" · ");
+      if (starting) progress.textContent = [news.reason || "loading the trainer", duration(Date.now() / 1000 - news.started)].join(", ");
+      else progress.textContent = queued && news.reason ? news.reason : parts.join(" · ");
       bar.firstChild.style.width = `${news.total ? Math.min(100, (100 * news.step) / news.total) : 0}%`;
       bar.setAttribute("aria-valuemax", news.total);
       bar.setAttribute("aria-valuenow", news.step);

@@ -140,6 +140,8 @@ def runs_table(workspace: Path) -> list[dict[str, Any]]:
                 "name": run.name,
                 "state": status.state,
                 "reason": status.reason,
+                "behind": status.behind,
+                "resumable": run.resumable,
                 "step": status.step,
                 "total": status.total_steps,
                 "created": status.created,
@@ -172,6 +174,10 @@ def poll(workspace: Path, name: str, cursor: int, after: int) -> dict[str, Any]:
             "device": status.device,
             "started": status.started,
             "updated": status.updated,
+            "behind": status.behind,
+            "resumable": run.resumable,
+            "resumed_from": status.resumed_from,
+            "warnings": run.dir.warnings(),
             "stopping": status.stop_requested is not None and not status.final,
             "rows": rows,
             "cursor": cursor,
@@ -239,6 +245,15 @@ def _drawn(run: Run, credit: Credit) -> Mapping[str, Any]:
     except PatternError:
         matches = None
     return credit_payload(credit, matches, explain_at_most=EXPLAINED_AT_ONCE)
+
+
+def resume(workspace: Path, name: str) -> dict[str, Any]:
+    """Go on with a run from its newest valid checkpoint; says what it waits for or why it cannot."""
+    try:
+        run = open_run(name, workspace).resume()
+    except WorkbenchError as error:
+        return {"message": str(error), "level": "error"}
+    return {"message": f"{run.name} goes on", "level": "info"}
 
 
 def stop(workspace: Path, name: str) -> dict[str, Any]:
