@@ -302,6 +302,13 @@ class RunDir:
         names = (_ROLLOUTS_FILE.fullmatch(name) for name in (os.listdir(folder) if folder.is_dir() else ()))
         return sorted(int(match[1]) for match in names if match)
 
+    def rollouts_written(self, step: int) -> int:
+        """When a step's rollouts were last written, in nanoseconds; 0 where there are none. A resume writes again."""
+        try:
+            return self._rollouts_path(step).stat().st_mtime_ns
+        except OSError:
+            return 0
+
     def drop_rollouts(self, after: int) -> None:
         """Remove the rollouts of later steps than ``after``, which a run resumed from there generates again."""
         for step in self.rollout_steps():

@@ -99,6 +99,7 @@
 
     async function listRuns() {
       runs = await server.runs({});
+      if (runs.some((run) => run.name === view.run && ["queued", "starting", "running"].includes(run.state))) view.final = false; // resumed
       list.hidden = !runs.length;
       if (document.activeElement !== picker) drawPicker();
       table.replaceChildren(...runs.map((run) => el("tr", { class: run.name === view.run ? "current" : null },
@@ -194,7 +195,10 @@
         say(reason, news.error);
         return;
       }
-      if (news.restarted) curves.reset();
+      if (news.restarted) {
+        curves.reset();
+        Object.assign(view, { steps: [], after: -1 });
+      }
       curves.add(news.rows);
       view.cursor = news.cursor;
       view.final = news.final;

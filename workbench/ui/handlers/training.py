@@ -160,9 +160,9 @@ def poll(workspace: Path, name: str, cursor: int, after: int) -> dict[str, Any]:
         try:
             rows, cursor = run.metrics_rows(cursor)
             restarted = False
-        except RunError:  # the file is not the one the cursor is from
+        except RunError:  # the run was resumed, or the file is not the one the cursor is from
             rows, cursor = run.metrics_rows(0)
-            restarted = True
+            restarted, after = True, -1
         steps = [step for step in run.rollout_steps() if step > after]
         return {
             "run": run.name,
@@ -232,8 +232,12 @@ def why(workspace: Path, name: str, step: int, group: int, rollout: int, token: 
     return explain_token(credits[group], rollout, token) if 0 <= group < len(credits) else None
 
 
-@lru_cache(maxsize=32)
 def _credits(run: Run, step: int) -> list[Credit]:
+    return _read_credits(run, step, run.dir.rollouts_written(step))
+
+
+@lru_cache(maxsize=32)
+def _read_credits(run: Run, step: int, written: int) -> list[Credit]:
     return run.rollouts(step)
 
 
