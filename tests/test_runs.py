@@ -19,6 +19,7 @@ from workbench import runs
 from workbench.config import RunConfig
 from workbench.errors import CreditError, RunError
 from workbench.rundir import RunDir, RunStatus, environment
+from workbench.rundir.metrics import resumed
 from workbench.runs import Run, compare, devices, list_runs, open_run, processes, spawn
 from workbench.runs.compare import summarise
 from workbench.runs.watch import verdict
@@ -491,13 +492,18 @@ def test_what_cannot_be_resumed_says_why(begin: Start) -> None:
         run.resume()
 
 
-def test_a_follower_is_given_what_a_resume_did_again(begin: Start) -> None:
-    run = begin("save")
-    run.wait()
-    rows = run.follow()
-    assert [next(rows)["step"] for _ in range(5)] == [1, 2, 3, 4, 5]
-    run.resume(module=FAKE)
-    assert [(row["step"], row["life"]) for row in rows] == [(5, 2), (6, 2)]
+def test_a_follower_is_given_what_a_resume_did_again(tmp_path: Path) -> None:
+    """This process stands for the run's; it is killed and resumed between two looks of the follower."""
+    folder = RunDir.create(tmp_path, RunConfig(name="a"))
+    for step in (1, 2, 3):
+        folder.append_metrics({"step": step, "life": 1})
+    rows = Run(folder.path).follow()
+    assert [next(rows)["step"] for _ in range(3)] == [1, 2, 3]
+    folder.append_metrics(resumed(2))
+    for step in (3, 4):
+        folder.append_metrics({"step": step, "life": 2})
+    folder.set_status("finished", resumed_from=2, pid=None)
+    assert [(row["step"], row["life"]) for row in rows] == [(3, 2), (4, 2)]
 
 
 def test_a_stranger_with_the_runs_process_id_and_start_time_is_not_the_run(tmp_path: Path) -> None:

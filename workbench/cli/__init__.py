@@ -117,6 +117,7 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--repeat", type=_count, default=5, metavar="N", help="measurements of each (default: %(default)s)"
     )
+    one.add_argument("--full", action="store_true", help="the longest version, where a bench has one")
     return parser
 
 

@@ -139,7 +139,7 @@ def bench(args: argparse.Namespace) -> int:
         return _result(args, {"benches": summaries}, lambda: table(("bench", "measures"), list(summaries.items())))
     if args.name not in BENCHES:
         raise TaskError(f"there is no bench {args.name!r}; choose one of {', '.join(BENCHES)}")
-    rows = [dataclasses.asdict(row) for row in BENCHES[args.name].measure(args.repeat)]
+    rows = [dataclasses.asdict(row) for row in BENCHES[args.name].measure(args.repeat, full=args.full)]
     return _result(
         args, {"bench": args.name, "rows": rows}, lambda: table(list(rows[0]), [list(row.values()) for row in rows])
     )
