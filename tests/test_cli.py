@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import stat
 import subprocess
 import sys
 import types
@@ -19,8 +20,9 @@ from workbench.bench import BENCHES, Measure
 from workbench.cli import main, make_parser, show
 from workbench.cli.flags import add_flags, flags, read_config
 from workbench.cli.text import table, visible
-from workbench.config import RunConfig
+from workbench.config import RewardConfig, RunConfig
 from workbench.errors import ConfigError
+from workbench.rewards import TrustStore
 from workbench.rundir import RunDir
 from workbench.runs import Run
 from workbench.schema import Group, Rollout
@@ -58,7 +60,8 @@ def config_of(*argv: str) -> RunConfig:
 def leaves(data: dict[str, Any], prefix: str = "") -> set[str]:
     names: set[str] = set()
     for name, value in data.items():
-        names |= leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name}
+        section = isinstance(value, dict) and name != "options"
+        names |= leaves(value, f"{prefix}{name}.") if section else {prefix + name}
     return names
 
 
@@ -73,6 +76,7 @@ def test_flags_set_what_they_name_and_nothing_else() -> None:
     config = config_of(
         *("--training.steps", "30", "--sampling.temperature", "0.7", "--credit.scale", "false"),
         *("--training.gradient_checkpointing", "--credit.clip", "2.5", "--training.lora.r", "8"),
+        *("--credit.options", "threshold=0.25, temperature=2"),
         *("--training.report_to", "wandb, tensorboard", "--pattern.regex", r"\n+", "--pattern.kind", "ends"),
     )
     assert config == RunConfig(
@@ -83,7 +87,7 @@ def test_flags_set_what_they_name_and_nothing_else() -> None:
             "report_to": ["wandb", "tensorboard"],
         },
         sampling={"temperature": 0.7},
-        credit={"scale": False, "clip": 2.5},
+        credit={"scale": False, "clip": 2.5, "options": {"threshold": 0.25, "temperature": 2.0}},
         pattern={"regex": r"\n+", "kind": "ends"},
     )
 
@@ -209,6 +213,39 @@ def test_train_follows_the_run_to_its_end(workspace: Path, capsys: pytest.Captur
     assert "a  step 3/3  reward 0.500  accuracy 0.800" in err.splitlines()[-1]
     assert main(argv) == 0
     assert capsys.readouterr().out == "a-2: finished\n"
+
+
+FOREIGN = "def mine(prompt, step, **columns):\n    return 1.0\n"
+
+
+@pytest.mark.usefixtures("fake_task")
+def test_code_that_a_file_brings_is_shown_and_not_run_until_it_is_trusted(
+    workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "shared.yaml"
+    file.write_text(RunConfig(rewards=[RewardConfig(name="mine", code=FOREIGN)], task="finish").to_yaml())
+    argv = ["train", "--workspace", str(workspace), "--config", str(file), "--training.steps", "1"]
+    assert main(argv) == 2
+    said = capsys.readouterr().err
+    assert f"--config {file} brings reward code that was not run here before ('mine')" in said
+    assert FOREIGN.rstrip() in said
+    assert not (workspace / "runs").exists()
+    # A reward of one's own takes the place of the file's.
+    assert main([*argv, "--reward", "step_correctness"]) == 0
+    assert main([*argv, "--trust"]) == 0
+    assert main(argv) == 0
+    file.write_text(file.read_text().replace("1.0", "2.0"))
+    assert main(argv) == 2
+
+
+@pytest.mark.usefixtures("fake_task")
+def test_code_named_on_the_command_line_is_trusted_by_being_named(workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FOREIGN)
+    argv = ["train", "--workspace", str(workspace), "--task", "finish", "--training.steps", "1"]
+    assert main([*argv, "--reward-file", str(tmp_path / "mine.py")]) == 0
+    store = TrustStore(workspace)
+    assert store.is_trusted(FOREIGN)
+    assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
 
 
 @pytest.mark.usefixtures("fake_task")

@@ -48,6 +48,7 @@ def test_a_full_configuration_round_trips():
             "training.save_every: 6 falls inside a generation of 4 iterations; the nearest that does not is 8",
         ),
         ({"training": {"sync_ref_model": True}}, "no reference policy to move while beta is 0; set beta"),
+        ({"training": {"loss_type": "cispo"}}, "None would cap cispo's ratio below 1 and scale every gradient down"),
         (
             {"training": {"sync_ref_model": True, "beta": 0.1, "lora": {}}},
             "an adapter's reference is the policy without it; turn one off",

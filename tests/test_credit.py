@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import math
 import statistics
+from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.credit import SCHEMES, Pool, assign_credit, credit_group, explain
+from workbench.credit import (
+    NORMALISATIONS,
+    SCHEMES,
+    GroupRewards,
+    assign_batch,
+    assign_credit,
+    compare_credits,
+    credit_group,
+    credit_groups,
+    explain,
+    length_normalisers,
+    loss_weights,
+)
 from workbench.errors import CreditError
 from workbench.schema import Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
 
@@ -46,6 +59,94 @@ def test_sum_normalises_the_summed_rewards():
     first, second, third = rows(assign_credit(REWARDS, ENDS, LENGTHS, "sum"))
     assert first == pytest.approx([1.1545] * 10, abs=1e-4)
     assert second == third == pytest.approx([-0.5773] * 9, abs=1e-4)
+
+
+def test_return_gives_a_step_its_discounted_return():
+    # gamma 1/2: completion 1: 0, 1 + 0, 1 + 1/2 -> 1.5 1 0; completion 2: 1 0; completion 3: 1/8 1/4 1/2 1.
+    # Nine returns, sum 5.375, mean 0.597222; squares 2.25 + 1 + 1 + 1/64 + 1/16 + 1/4 + 1 = 5.578125, less 9 mean^2
+    # = 3.210069 leaves 2.368056, over 8 is 0.296007, std 0.544065. (1.5 - 0.597222) / 0.544165 = 1.65902.
+    first, _, third = rows(assign_credit(REWARDS, ENDS, LENGTHS, "return", gamma=0.5))
+    assert first == pytest.approx([1.65902] * 4 + [0.74018] * 4 + [-1.09750] * 2, abs=1e-4)
+    assert third == pytest.approx([-0.86779] * 3 + [-0.63808] * 2 + [-0.17867] * 2 + [0.74018] * 2, abs=1e-4)
+
+
+def test_position_compares_steps_of_the_same_number():
+    # Step 1: 1 1 0, mean 2/3, std 0.57735: 0.57725 and -1.15450. Step 2: 1 0 0: 1.15450 and -0.57725. Step 3: 0 0, no
+    # spread. Step 4: one completion alone. Both 0.
+    first, second, third = rows(assign_credit(REWARDS, ENDS, LENGTHS, "position"))
+    assert first == pytest.approx([0.57725] * 4 + [1.15450] * 4 + [0.0] * 2, abs=1e-4)
+    assert second == pytest.approx([0.57725] * 5 + [-0.57725] * 4, abs=1e-4)
+    assert third == pytest.approx([-1.15450] * 3 + [-0.57725] * 2 + [0.0] * 4, abs=1e-4)
+
+
+def test_mean_suffix_takes_the_mean_of_the_steps_ahead():
+    # From process: 1.2647 / 3, 0.2108 / 2, -0.8431; -1.4754 / 4, -0.6323 / 3, 0.2108 / 2, 1.0539
+    first, _, third = rows(assign_credit(REWARDS, ENDS, LENGTHS, "mean_suffix"))
+    assert first == pytest.approx([0.42157] * 4 + [0.10539] * 4 + [-0.84312] * 2, abs=1e-4)
+    assert third == pytest.approx([-0.36885] * 3 + [-0.21078] * 2 + [0.10539] * 2 + [1.05390] * 2, abs=1e-4)
+
+
+def test_min_credits_the_worst_step():
+    # softmax(-r / 0.1): a step of 1 beside a 0 weighs exp(-10) = 4.54e-5. Completion 1: 4.5396e-5, 4.5396e-5, 0: mean
+    # 3.0264e-5. Completion 2: 4.5398e-5, 0: mean 2.2699e-5. Completion 3: 0 0 0 1.5133e-5: mean 3.7833e-6.
+    # Completion 1's baseline is (2.2699e-5 + 3.7833e-6) / 2 = 1.3241e-5: suffix sums 5.1069e-5, 1.8914e-5, -1.3241e-5.
+    first = rows(assign_credit(REWARDS, ENDS, LENGTHS, "min"))[0]
+    assert first == pytest.approx([5.1069e-5] * 4 + [1.8914e-5] * 4 + [-1.3241e-5] * 2, abs=2e-9)
+    # Rewards that are all clear of 0: -1 weighs 1 / (1 + exp(-20)), so the wrong step alone counts.
+    worst = assign_credit([[1.0, -1.0], [1.0, 1.0]], [[0, 1], [0, 1]], [2, 2], "min")
+    # x = [2e-9, -1] and [0.5, 0.5]; baselines 0.5 and -0.5: suffix sums -2, -1.5 and 2, 1.
+    assert worst.tolist() == [pytest.approx([-2.0, -1.5], abs=1e-6), pytest.approx([2.0, 1.0], abs=1e-6)]
+
+
+def test_progress_credits_what_a_step_changed():
+    # Differences 1 0 -1 | 1 -1 | 0 0 0 1: mean 1/9, squares 5 - 9/81 = 4.888889, over 8 0.611111, std 0.781736.
+    # z(1) = (8/9) / 0.781836 = 1.13692, z(0) = -0.14212, z(-1) = -1.42115.
+    first, second, third = rows(assign_credit(REWARDS, ENDS, LENGTHS, "progress"))
+    assert first == pytest.approx([-0.42635] * 4 + [-1.56327] * 4 + [-1.42115] * 2, abs=1e-4)
+    assert second == pytest.approx([-0.28423] * 5 + [-1.42115] * 4, abs=1e-4)
+    assert third == pytest.approx([0.71057] * 3 + [0.85269] * 2 + [0.99481] * 2 + [1.13692] * 2, abs=1e-4)
+
+
+def test_progress_without_normalising_telescopes():
+    """Splitting a step of the same reward changes no token's advantage."""
+    whole = assign_credit([[0.2, 0.8], [0.5]], [[1, 7], [3]], [8, 4], "progress", normalise="none")
+    split = assign_credit([[0.2, 0.8, 0.8, 0.8], [0.5]], [[1, 3, 5, 7], [3]], [8, 4], "progress", normalise="none")
+    assert whole[0, :3].tolist() == pytest.approx([0.8, 0.8, 0.6])
+    assert split[0, 0] == pytest.approx(whole[0, 0])
+
+
+def test_first_error_leaves_what_follows_an_error_unscored():
+    # Kept: 1 1 0 | 1 0 | 0: mean 1/2, std sqrt(6/4 / 5) = 0.547723; z = +-0.5 / 0.547823 = +-0.91270.
+    first, second, third = rows(assign_credit(REWARDS, ENDS, LENGTHS, "first_error"))
+    assert first == pytest.approx([0.91270] * 4 + [0.0] * 4 + [-0.91270] * 2, abs=1e-4)
+    assert second == pytest.approx([0.0] * 5 + [-0.91270] * 4, abs=1e-4)
+    assert third == pytest.approx([-0.91270] * 3 + [0.0] * 6, abs=1e-4)
+
+
+def test_one_vote_per_completion():
+    # Means 2/3, 1/2, 1/4: their mean 17/36 = 0.472222. Variance: completion 1 (2 * (19/36)^2 + (17/36)^2) / 3,
+    # 2 ((19/36)^2 + (17/36)^2) / 2, 3 (3 * (17/36)^2 + (19/36)^2) / 4, added 0.260031 + 0.250772 + 0.236883 = 0.747685,
+    # over 2 is 0.373843, std 0.611427. (1 - 0.472222) / 0.611527 = 0.86305; -0.472222 / 0.611527 = -0.77220.
+    advantages = assign_credit(REWARDS, ENDS, LENGTHS, "step", normalise="per_completion")
+    assert rows(advantages)[1] == pytest.approx([0.86305] * 5 + [-0.77220] * 4, abs=1e-4)
+
+
+def test_leave_one_out_compares_with_the_others():
+    # Outcomes 1, 0, 0, unscaled: 1 - 0 = 1, 0 - 1/2, 0 - 1/2: RLOO.
+    advantages = assign_credit(
+        REWARDS, ENDS, LENGTHS, "outcome", outcome_rewards=[1, 0, 0], normalise="leave_one_out", scale=False
+    )
+    assert advantages[:, 0].tolist() == [1.0, -0.5, -0.5]
+
+
+def test_gamma_discounts_the_steps_ahead():
+    # 1.0539 + 0.5 * 1.0539 - 0.25 * 0.8431 = 1.37008
+    assert assign_credit(REWARDS, ENDS, LENGTHS, "process", gamma=0.5)[0, 0] == pytest.approx(1.37008, abs=1e-4)
+
+
+def test_an_option_without_effect_is_said():
+    credit = credit_group(scored(REWARDS, ENDS, LENGTHS, [1, 0, 0]), "outcome", gamma=0.9)
+    assert "gamma 0.9 changes nothing under 'outcome'" in credit.warnings[0]
 
 
 def test_outcome_is_trls_advantage():
@@ -105,8 +206,8 @@ def test_invariant_unscored_is_not_zero():
 @pytest.mark.parametrize("rewards", [[[1, 1], [1, 1]], [[None, None], [None, None]], [[1, None], [None, None]]])
 def test_invariant_a_group_with_no_spread_gets_zero(scheme, rewards):
     outcomes = [0.5, 0.5]
-    if scheme in ("sum", "rescaled") and rewards[0] == [1, None]:
-        outcomes = [1.0, None]
+    if scheme in ("return", "progress"):  # they normalise returns and differences, which spread over equal rewards
+        rewards = [[row[0], None] for row in rewards]
     advantages = assign_credit(rewards, [[1, 3], [1, 3]], [4, 4], scheme, outcome_rewards=outcomes)
     assert not advantages.any()
     credit = credit_group(scored(rewards, [[1, 3], [1, 3]], [4, 4], outcomes), scheme)
@@ -144,6 +245,35 @@ def test_bad_input_is_named(arguments, message):
         assign_credit(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"normalise": "group"}, "normalise is 'group'; choose one of pooled, per_completion"),
+        ({"gamma": 1.5}, "gamma is 1.5; use a number from 0 to 1"),
+        ({"gamma": math.nan}, "gamma is nan"),
+        ({"scale": 1}, "scale is 1; use true or false"),
+        (
+            {"threshold": 0.5},
+            "scheme 'process' has no option 'threshold'; it has normalise, scale, gamma, outcome_weight",
+        ),
+        ({"clip": 0}, "clip is 0; use a number above 0"),
+        ({"outcome_weight": math.inf}, "outcome_weight is inf; use a finite number"),
+    ],
+)
+def test_bad_options_are_named(options, message):
+    with pytest.raises(CreditError, match=message):
+        assign_credit(REWARDS, ENDS, LENGTHS, "process", **options)
+
+
+def test_the_options_of_a_scheme_are_its_signature():
+    options = {option.name: option for option in SCHEMES["min"].options}
+    assert list(options) == ["normalise", "scale", "gamma", "temperature"]
+    assert (options["temperature"].kind, options["temperature"].default) == ("number", 0.1)
+    assert (options["scale"].kind, options["scale"].default) == ("switch", False)
+    assert options["normalise"].default == "leave_one_out"
+    assert all(option.help for scheme in SCHEMES.values() for option in scheme.options)
+
+
 def test_outcome_weight_needs_an_outcome():
     with pytest.raises(CreditError, match="no outcome reward is set"):
         assign_credit(REWARDS, ENDS, LENGTHS, "process", outcome_weight=1.0)
@@ -172,42 +302,174 @@ def groups(draw):
     return rewards, starts, ends, lengths, outcomes
 
 
-def z(value, pool):
-    values = [x for x in pool if x is not None]
-    if value is None or len(values) < 2 or max(values) == min(values):
+def mean(values):
+    return statistics.fmean(values)
+
+
+def z(i, value, pool, how, scale):
+    """z of ``value``, which is completion i's, among ``pool``: (completion, value) pairs without a None."""
+    voters = {j: [x for owner, x in pool if owner == j] for j, _ in pool}
+    values = [x for _, x in pool]
+    if value is None:
+        return None
+    if len(values) < 2 or max(values) == min(values):
         return 0.0
-    return (value - statistics.fmean(values)) / (statistics.stdev(values) + 1e-4)
+    if how in ("per_completion", "leave_one_out") and len(voters) < 2:
+        return 0.0
+    if how == "none":
+        return value
+    centre, spread = mean(values), statistics.stdev(values)
+    if how == "per_completion":
+        centre = mean([mean(votes) for votes in voters.values()])
+        spread = math.sqrt(
+            sum(mean([(x - centre) ** 2 for x in votes]) for votes in voters.values()) / (len(voters) - 1)
+        )
+    if how == "leave_one_out":
+        centre = mean([mean(votes) for j, votes in voters.items() if j != i])
+    return (value - centre) / (spread + 1e-4) if scale else value - centre
 
 
-def obvious(scheme, rewards, starts, ends, lengths, outcomes):
-    """Token by token, straight from the formulas."""
-    everything = [r for row in rewards for r in row]
-    sums = [sum(r for r in row if r is not None) if any(r is not None for r in row) else None for row in rewards]
+def among(i, jagged, how, scale, index=None):
+    """The z of each of completion i's values in the pool of all, or of those with the same index."""
+    return [
+        z(
+            i,
+            value,
+            [
+                (j, x)
+                for j, row in enumerate(jagged)
+                for n, x in enumerate(row)
+                if x is not None and (index is None or n == k)
+            ],
+            how,
+            scale,
+        )
+        for k, value in enumerate(jagged[i])
+    ]
+
+
+def obvious(scheme, rewards, starts, ends, lengths, outcomes, how, scale, gamma):
+    """Token by token, straight from the formulas of each scheme."""
+    count = len(rewards)
+    sums = [[sum(r for r in row if r is not None) if any(r is not None for r in row) else None] for row in rewards]
+    if scheme == "min":
+        rewards = [weighted_by_softmax(row, 0.1) for row in rewards]
+    elif scheme == "progress":
+        rewards = [differences(row) for row in rewards]
+    elif scheme == "first_error":
+        rewards = [until_first_error(row, 0.5) for row in rewards]
+    elif scheme == "return":
+        rewards = [returns(row, gamma) for row in rewards]
     result = []
-    for i, length in enumerate(lengths):
+    for i in range(count):
+        whole = among(i, sums if scheme in ("sum", "rescaled") else [[r] for r in outcomes], how, scale)[0]
+        steps = among(i, rewards, how, scale, index="same" if scheme == "position" else None)
         row = []
-        for t in range(length):
-            if scheme == "outcome":
-                row.append(z(outcomes[i], outcomes))
-            elif scheme == "sum":
-                row.append(z(sums[i], sums))
-            elif scheme == "process":
-                row.append(sum(z(r, everything) for r, e in zip(rewards[i], ends[i], strict=True) if e >= t))
+        for t in range(lengths[i]):
+            ahead = [k for k, e in enumerate(ends[i]) if e >= t]
+            own = [k for k in range(len(ends[i])) if starts[i][k] <= t <= ends[i][k]]
+            if scheme in ("outcome", "sum"):
+                row.append(whole or 0.0)
+            elif scheme in ("process", "min", "progress", "first_error"):
+                row.append(sum(gamma ** (k - ahead[0]) * (steps[k] or 0.0) for k in ahead))
+            elif scheme == "mean_suffix":
+                known = [steps[k] for k in ahead if steps[k] is not None]
+                row.append(mean(known) if known else 0.0)
+            elif scheme == "rescaled":
+                widths = [
+                    (rewards[i][k], ends[i][k] - starts[i][k] + 1)
+                    for k in range(len(ends[i]))
+                    if rewards[i][k] is not None
+                ]
+                average = sum(r * w for r, w in widths) / sum(w for _, w in widths) if widths else 0.0
+                row.append((rewards[i][own[0]] or 0.0) * (whole or 0.0) / (average + 1e-5) if own else 0.0)
             else:
-                own = [r for r, s, e in zip(rewards[i], starts[i], ends[i], strict=True) if s <= t <= e]
-                row.append(z(own[0], everything) if own else 0.0)
+                row.append((steps[own[0]] or 0.0) if own else 0.0)
         result.append(row)
     return result
 
 
-@given(groups(), st.sampled_from(["outcome", "sum", "process", "step"]))
-def test_two_implementations_agree(group, scheme):
+def weighted_by_softmax(row, temperature):
+    lowest = min((r for r in row if r is not None), default=0.0)
+    total = sum(math.exp((lowest - r) / temperature) for r in row if r is not None)
+    return [None if r is None else math.exp((lowest - r) / temperature) / total * r for r in row]
+
+
+def differences(row):
+    result, before = [], 0.0
+    for r in row:
+        result.append(None if r is None else r - before)
+        before = before if r is None else r
+    return result
+
+
+def until_first_error(row, threshold):
+    result, wrong = [], False
+    for r in row:
+        result.append(None if wrong else r)
+        wrong = wrong or (r is not None and r < threshold)
+    return result
+
+
+def returns(row, gamma):
+    result, later = [], 0.0
+    for r in reversed(row):
+        later *= gamma
+        if r is not None:
+            later += r
+        result.append(None if r is None else later)
+    return result[::-1]
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    groups(),
+    st.sampled_from(list(SCHEMES)),
+    st.sampled_from(["pooled", "per_completion", "leave_one_out", "none"]),
+    st.booleans(),
+    st.sampled_from([1.0, 0.9, 0.0]),
+)
+def test_two_implementations_agree(group, scheme, how, scale, gamma):
     rewards, starts, ends, lengths, outcomes = group
-    fast = assign_credit(rewards, ends, lengths, scheme, step_starts=starts, outcome_rewards=outcomes)
-    slow = obvious(scheme, *group)
+    fast = assign_credit(
+        rewards,
+        ends,
+        lengths,
+        scheme,
+        step_starts=starts,
+        outcome_rewards=outcomes,
+        normalise=how,
+        scale=scale,
+        gamma=gamma,
+    )
+    slow = obvious(scheme, *group, how, scale, gamma)
     for i, length in enumerate(lengths):
-        assert fast[i, :length].tolist() == pytest.approx(slow[i], rel=1e-5, abs=1e-4)
+        assert fast[i, :length].tolist() == pytest.approx(slow[i], rel=1e-4, abs=1e-3)
         assert not fast[i, length:].any()
+
+
+@given(groups(), groups(), st.sampled_from(list(SCHEMES)), st.sampled_from(["pooled", "leave_one_out"]))
+def test_groups_of_a_batch_do_not_see_each_other(one, other, scheme, how):
+    """A batch gives every group the bytes it gets alone, unless it is asked to normalise over the batch."""
+    groups = [
+        GroupRewards(rewards, starts, ends, lengths, outcomes)
+        for rewards, starts, ends, lengths, outcomes in (one, other)
+    ]
+    together = assign_batch(groups, scheme, normalise=how)
+    for group, advantages in zip(groups, together, strict=True):
+        assert advantages.tobytes() == assign_batch([group], scheme, normalise=how)[0].tobytes()
+
+
+def test_batch_normalisation_takes_its_std_from_all_groups():
+    # Group means 0.5 and 5. The batch is 1 0 0 10: mean 2.75, squared deviations 3.0625 + 7.5625 + 7.5625 + 52.5625 =
+    # 70.75, over 3 is 23.5833, std 4.85627. 0.5 / 4.85637 = 0.10296; 5 / 4.85637 = 1.02958.
+    groups = [
+        GroupRewards.checked([[1.0], [0.0]], [[0], [0]], [1, 1]),
+        GroupRewards.checked([[0.0], [10.0]], [[0], [0]], [1, 1]),
+    ]
+    first, second = assign_batch(groups, "process", normalise="batch")
+    assert first[:, 0].tolist() == pytest.approx([0.10296, -0.10296], abs=1e-4)
+    assert second[:, 0].tolist() == pytest.approx([-1.02958, 1.02958], abs=1e-4)
 
 
 def scored(rewards, ends, lengths, outcomes=None, starts=None):
@@ -231,14 +493,33 @@ def scored(rewards, ends, lengths, outcomes=None, starts=None):
     return ScoredGroup(group, one, summaries)
 
 
-@given(groups(), st.sampled_from(list(SCHEMES)), st.sampled_from([0.0, 0.7]))
-def test_an_explanation_adds_up_to_the_advantage_exactly(group, scheme, outcome_weight):
+@settings(max_examples=300, deadline=None)
+@given(
+    groups(),
+    st.sampled_from(list(SCHEMES)),
+    st.sampled_from(list(NORMALISATIONS)),
+    st.sampled_from([0.0, 0.7]),
+    st.sampled_from([1.0, 0.9]),
+)
+def test_an_explanation_adds_up_to_the_advantage_exactly(group, scheme, how, outcome_weight, gamma):
     rewards, starts, ends, lengths, outcomes = group
-    credit = credit_group(scored(rewards, ends, lengths, outcomes, starts), scheme, outcome_weight=outcome_weight)
+    credit = credit_group(
+        scored(rewards, ends, lengths, outcomes, starts),
+        scheme,
+        normalise=how,
+        outcome_weight=outcome_weight,
+        gamma=gamma,
+    )
     for i, length in enumerate(lengths):
         for t in range(length):
-            explanation = explain(credit, i, t)
+            explanation = credit.explain(i, t)
             assert np.float32(explanation.total) == explanation.advantage == credit.advantages[i, t]
+            assert sum(term.value for term in explanation.terms) == pytest.approx(explanation.total, rel=1e-9, abs=1e-9)
+            for term in explanation.terms:
+                assert term.value == pytest.approx(term.normalised * term.factor)
+                if term.mean is not None and term.normalised:
+                    divisor = 1.0 if term.std is None else term.std + 1e-4
+                    assert term.normalised == pytest.approx((term.raw - term.mean) / divisor)
 
 
 def test_credit_group_and_assign_credit_give_the_same_tensor():
@@ -257,7 +538,54 @@ def test_an_explanation_names_the_steps_and_what_they_were_given():
         explain(credit_group(scored(REWARDS, ENDS, LENGTHS), "process"), 0, 10)
 
 
-def test_a_pool_without_spread_normalises_to_zero():
-    assert Pool.of([2.0]).z(2.0) == 0.0
-    assert Pool.of([2.0, 2.0, None]).z(2.0) == 0.0
-    assert Pool.of([]).z(None) is None
+def test_credit_groups_credits_a_batch_together():
+    batch = [scored([[1.0], [0.0]], [[0], [0]], [1, 1]), scored([[0.0], [10.0]], [[0], [0]], [1, 1])]
+    first, second = credit_groups(batch, "process", normalise="batch")
+    assert first.advantages[0, 0] == pytest.approx(0.10296, abs=1e-4)
+    assert second.std == pytest.approx(4.85627, abs=1e-5)
+    assert np.float32(second.explain(1, 0).total) == second.advantages[1, 0]
+    assert credit_groups([]) == []
+
+
+# -- The loss's own weight, and two schemes side by side --------------------------------------------------------------
+
+
+def test_length_normalisers_are_the_losses_own():
+    # Lengths 2 and 6, G = 2, at most 10 tokens.
+    given = partial(length_normalisers, [2, 6], max_completion_length=10)
+    assert given("grpo").tolist() == given("sapo").tolist() == pytest.approx([1 / 4, 1 / 12])
+    assert given("dapo").tolist() == given("bnpo").tolist() == given("cispo").tolist() == [1 / 8, 1 / 8]
+    assert given("dr_grpo").tolist() == [1 / 20, 1 / 20]
+    assert given("luspo").tolist() == [1 / 2, 1 / 2]
+    assert given("dapo", masked=[False, True]).tolist() == [1 / 2, 0.0]
+    assert given("grpo", masked=[False, True]).tolist() == [1 / 4, 0.0]
+    with pytest.raises(CreditError, match="unknown loss_type 'ppo'; choose one of grpo"):
+        given("ppo")
+
+
+def test_grpo_gives_a_long_completions_tokens_less_weight():
+    credit = credit_group(scored([[1.0], [0.0]], [[1], [5]], [2, 6]), "process")
+    weights = loss_weights(credit, "grpo")
+    assert weights[0, 0] == pytest.approx(-3 * weights[1, 0])
+    assert not weights[0, 2:].any()
+    assert loss_weights(credit, "dapo")[0, 0] == pytest.approx(-loss_weights(credit, "dapo")[1, 0])
+
+
+def test_comparing_two_schemes_of_a_group():
+    # process against step on the worked group: row 1's second step is 0.2108 and 1.0539, row 3's first -1.4754 and
+    # -0.8431. Signs: row 1 + + - and + + -, row 2 + - and + -, row 3 - - + + and - - - +: two tokens of 28 flip.
+    group = scored(REWARDS, ENDS, LENGTHS)
+    found = compare_credits(credit_group(group, "process"), credit_group(group, "step"))
+    assert found.flipped_share == pytest.approx(2 / 28)
+    assert found.flipped.nonzero()[0].tolist() == [2, 2]
+    assert found.flipped.nonzero()[1].tolist() == [5, 6]
+    assert found.steps[1].mean_a == pytest.approx(0.2108, abs=1e-4)
+    assert found.steps[1].mean_b == pytest.approx(1.0539, abs=1e-4)
+    assert [step.flipped for step in found.steps] == [0, 0, 0, 0, 0, 0, 0, 2, 0]
+    assert found.difference[0, 4] == pytest.approx(1.0539 - 0.2108, abs=1e-4)
+    assert -1 < found.correlation < 1
+    assert compare_credits(found.a, found.a).correlation == pytest.approx(1.0)
+    flat = credit_group(scored([[1.0], [1.0]], [[1], [1]], [2, 2]), "process")
+    assert compare_credits(flat, flat).correlation is None
+    with pytest.raises(CreditError, match="different rollouts"):
+        compare_credits(found.a, flat)

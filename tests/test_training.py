@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import os
 import subprocess
 import sys
@@ -15,8 +16,8 @@ import pytest
 import torch
 
 from workbench.config import RunConfig
-from workbench.credit import assign_credit
-from workbench.errors import ConfigError
+from workbench.credit import LOSS_TYPES, assign_credit, length_normalisers
+from workbench.errors import ConfigError, RewardError
 from workbench.policies.sampler import UnshareableCache
 from workbench.rundir import RunDir
 from workbench.training.build import build_trainer
@@ -58,11 +59,20 @@ class Watch:
         trainer._compute_loss = watched
 
 
-def test_invariant_parity(tmp_path):
+@pytest.mark.parametrize(
+    "credit",
+    [
+        {},
+        {"scheme": "position", "normalise": "batch", "outcome_weight": 0.5, "clip": 0.9},
+        {"scheme": "min", "gamma": 0.9, "options": {"temperature": 0.5}},
+    ],
+    ids=["process", "position over the batch", "min"],
+)
+def test_invariant_parity(tmp_path, credit):
     """What is stored for a rollout, and what the heatmap draws of it, is bit for bit what the loss used."""
     from workbench.figures import heatmap
 
-    run = RunDir.create(tmp_path, config(training={"micro_batch_size": 4}))
+    run = RunDir.create(tmp_path, config(training={"micro_batch_size": 4}, credit=credit))
     trainer = build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts)
     watch = Watch(trainer)
     trainer.train()
@@ -75,6 +85,10 @@ def test_invariant_parity(tmp_path):
                 used = watch.rows[(step - 1, *rollout.token_ids)]
                 assert credit.of(i).tobytes() == used
                 assert np.array(drawn["rollouts"][i]["advantages"], dtype=np.float32).tobytes() == used
+                for t in range(len(rollout)):  # a stored credit explains itself, whatever its batch was
+                    why = credit.explain(i, t)
+                    bound = credit.options["clip"] or math.inf
+                    assert np.float32(min(max(why.total, -bound), bound)) == why.advantage == credit.of(i)[t]
                 seen += 1
     assert seen == 16
 
@@ -103,6 +117,32 @@ def test_invariant_ranks_agree(tmp_path):
         assert sorted(halves[0] + halves[1]) == sorted(one[scheme]["rows"])
         assert two[0][scheme]["groups"] == two[1][scheme]["groups"] == one[scheme]["groups"]
         assert any(set(row) != {0.0} for row in one[scheme]["groups"])
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_length_normalisers_are_the_gradient_of_trls_loss(tmp_path, loss_type):
+    """Two implementations: our coefficients, and what TRL's loss weighs each log-probability with (ratio 1, no KL)."""
+    clip = {"epsilon_high": 5.0} if loss_type == "cispo" else {}
+    trainer = build_trainer(config(training={"loss_type": loss_type, **clip}), tmp_path)
+    trainer.current_gradient_accumulation_steps = 1
+    lengths = [2, 6, 5, 1]
+    mask = torch.tensor([[t < length for t in range(6)] for length in lengths]).long()
+    advantages = torch.randn(4, 6, generator=torch.Generator().manual_seed(0)) * mask
+    logps = torch.full((4, 6), -1.0, requires_grad=True)
+    trainer._get_per_token_logps_and_entropies = lambda *a, **k: (logps, torch.zeros(4, 6), None)
+    inputs = {
+        "prompt_ids": torch.ones(4, 2, dtype=torch.long),
+        "prompt_mask": torch.ones(4, 2, dtype=torch.long),
+        "completion_ids": torch.ones(4, 6, dtype=torch.long),
+        "completion_mask": mask,
+        "advantages": advantages,
+        "old_per_token_logps": torch.full((4, 6), -1.0),
+        "num_items_in_batch": mask.sum(),
+    }
+    ProcessGRPOTrainer.__mro__[1]._compute_loss(trainer, trainer.model, inputs).backward()
+    ours = length_normalisers(lengths, loss_type, max_completion_length=trainer.max_completion_length)
+    expected = -torch.from_numpy(ours)[:, None] * advantages
+    assert logps.grad.flatten().tolist() == pytest.approx(expected.flatten().tolist(), abs=1e-6)
 
 
 def test_outcome_scheme_is_trls_own_advantage(tmp_path):
@@ -224,7 +264,7 @@ def test_invariant_the_same_run_twice_gives_the_same_curve(tmp_path):
         ({"loss_type": "vespo"}, "reshapes one weight a sequence"),
         ({"off_policy_mask_threshold": 0.5}, "masks whole sequences"),
         ({"importance_sampling_level": "sequence"}, "mixes the steps' credit"),
-        ({"scale_rewards": "batch"}, "use 'group' or 'none'"),
+        ({"credit_options": {"magic": 1}}, "scheme 'process' has no option 'magic'"),
         ({"credit_scheme": "magic"}, "unknown scheme 'magic'"),
         ({"generation_kwargs": {"stop_strings": ["x"]}}, "stop_strings would be ignored by the group sampler"),
     ],
@@ -270,14 +310,52 @@ def test_the_seam_in_trl_is_as_this_project_expects():
 
 
 def test_a_completion_that_cannot_be_split_is_unscored_and_ends_nothing(tmp_path):
-    """Every character a step: over a thousand steps is no reason to end a run, here every rollout has too many."""
-    run = RunDir.create(tmp_path, config(pattern={"regex": "(?=.)", "kind": "starts"}, training={"steps": 1}))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workbench.steps.split.MAX_STEPS", 40)
-        build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts).train()
+    """A pattern that is too slow on every rollout is no reason to end a run."""
+    run = RunDir.create(tmp_path, config(pattern={"regex": r"(?s)(?:.|..)+(?<!.)"}, training={"steps": 1}))
+    build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts).train()
     scores = [one for credit in run.read_rollouts(1) for one in credit.scored.scored]
     assert not any(one.matched for one in scores)
     assert all(one.rewards == (None,) for one in scores)
+
+
+# Scores the first batch and divides by zero at the second; its count is kept between calls.
+FAILS_LATER = """
+calls = []
+
+def mine(prompts, completions, steps, **columns):
+    calls.append(1)
+    if len(calls) == 2:
+        return 1 / 0
+    return [[1.0] * len(texts) for texts in steps]
+"""
+
+
+def failing(tmp_path, **training) -> tuple[RunDir, ProcessGRPOTrainer]:
+    rewards = [{"name": "mine", "code": FAILS_LATER}]
+    run = RunDir.create(tmp_path, config(rewards=rewards, training=training))
+    return run, build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts)
+
+
+def test_a_reward_that_raises_at_the_second_step_ends_the_run_with_its_line(tmp_path):
+    run, trainer = failing(tmp_path)
+    with pytest.raises(RewardError, match="'mine' raised ZeroDivisionError at line 7: division by zero") as caught:
+        trainer.train()
+    assert (caught.value.reward, caught.value.line) == ("mine", 7)
+    assert trainer.state.global_step == 1
+    assert run.rollout_steps() == [1]
+
+
+def test_reward_errors_are_counted_while_the_budget_lasts(tmp_path, capsys):
+    run, trainer = failing(tmp_path, on_reward_error="unscored", max_reward_errors=1)
+    trainer.train()
+    assert [row["reward_errors"] for row in trainer.state.log_history if "reward_errors" in row] == [0.0, 1.0]
+    second = [one for credit in run.read_rollouts(2) for one in credit.scored.scored]
+    assert all(reward is None for one in second for reward in one.rewards)
+    assert "unscored: reward 'mine' raised ZeroDivisionError" in capsys.readouterr().out
+
+    run, trainer = failing(tmp_path / "again", on_reward_error="unscored", max_reward_errors=0)
+    with pytest.raises(RewardError, match=r"1 errors of reward functions; training.max_reward_errors is 0.*division"):
+        trainer.train()
 
 
 def test_a_model_the_sampler_cannot_share_is_sampled_by_trl(tmp_path, monkeypatch, capsys):

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from tests.credits import worked_credit
 from workbench.config import RunConfig, SamplingConfig
-from workbench.errors import ConfigError, PatternError, PolicyError, TaskError
+from workbench.errors import ConfigError, PolicyError, TaskError
 from workbench.policies.client import PolicyStatus
 from workbench.rewards import RewardWorker
 from workbench.rundir import RunDir
 from workbench.schema import Group
+from workbench.steps import pattern
 from workbench.ui.handlers import inspect, training
 from workbench.ui.handlers.inspect import EMPTY_SLOT, OWN_OUTCOME, OWN_STEP, builtin_slot
 from workbench.ui.handlers.sampling import SamplingForm, adopt, sample, sampling_config
@@ -371,13 +373,31 @@ def test_a_setting_that_does_not_fit_is_named(session, changes, named):
         training.run_config(session, form(), sampling_form(), training_form(**changes))
 
 
-def test_a_pattern_that_does_not_compile_starts_no_run(session, tmp_path):
-    with pytest.raises(PatternError):
-        training.run_config(session, form(regex="["), sampling_form(), training_form())
-    name, note = training.start_run(session, form(regex="["), sampling_form(), training_form(), tmp_path)
+def test_a_pattern_that_does_not_compile_starts_no_run(session, services):
+    name, note = training.start_run(session, form(regex="["), sampling_form(), training_form(), services, "tab")
     assert name is None
     assert "does not compile" in note.text
-    assert not (tmp_path / "runs").exists()
+    assert not (services.workspace / "runs").exists()
+
+
+def test_no_pattern_runs_in_the_pages_own_process(session, services, worker, run, monkeypatch):
+    def compiled(source: str) -> None:
+        raise AssertionError(f"{source} was compiled in the page's process")
+
+    monkeypatch.setattr(pattern, "_compiled", compiled)
+    assert json.loads(rescore(session, form(), worker).drawing)["show"]
+    assert json.loads(training.rollouts(services, "seen", 1, 0)["drawing"])["rollouts"]
+    bad = training_form(seed=-1)
+    assert "seed" in training.start_run(session, form(), sampling_form(), bad, services, "tab")[1].text
+
+
+def test_a_runs_own_code_is_trusted_and_no_other(session, services, monkeypatch):
+    monkeypatch.setattr(training, "start", lambda config, workspace: SimpleNamespace(name="started"))
+    code = "def mine(prompt, step, **columns):\n    return 1.0\n"
+    name, _ = training.start_run(session, form(own(code)), sampling_form(), training_form(), services, "tab")
+    assert name == "started"
+    assert services.trust.is_trusted(code)
+    assert not services.trust.is_trusted(code + "#")
 
 
 def test_what_train_inherits_is_said(session):
@@ -388,7 +408,7 @@ def test_what_train_inherits_is_said(session):
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, services):
     run = RunDir.create(tmp_path, RunConfig(name="seen"))
     run.append_metrics({"step": 1, "reward": 0.5})
     run.write_rollouts(1, [worked_credit()])
@@ -419,12 +439,12 @@ def test_an_unknown_run_is_said(tmp_path):
     assert training.why(tmp_path, "gone", 1, 0, 0, 0) is None
 
 
-def test_stored_rollouts_are_drawn_as_stored(run, tmp_path):
-    answer = training.rollouts(tmp_path, "seen", 1, 7)
+def test_stored_rollouts_are_drawn_as_stored(run, services, tmp_path):
+    answer = training.rollouts(services, "seen", 1, 7)
     assert (answer["group"], answer["groups"]) == (0, 1)
     drawn = json.loads(answer["drawing"])
     assert drawn["rollouts"][0]["advantages"] == pytest.approx(worked_credit().of(0).tolist())
-    assert "no rollouts of step 9" in training.rollouts(tmp_path, "seen", 9, 0)["error"]
+    assert "no rollouts of step 9" in training.rollouts(services, "seen", 9, 0)["error"]
     assert training.why(tmp_path, "seen", 1, 0, 0, 0)["list"]
 
 

@@ -45,13 +45,24 @@ class RewardConfig(Section):
 
 class CreditConfig(Section):
     scheme: str = "process"
-    """How step rewards become token advantages: outcome, process, step, sum or rescaled."""
-    scale: bool = True
-    """Divide by the group's standard deviation (off is Dr. GRPO's choice)."""
+    """How step rewards become token advantages: a name in `workbench.credit.SCHEMES`."""
+    normalise: Literal["pooled", "per_completion", "leave_one_out", "batch", "none"] | None = None
+    """What a reward is compared with; None for the scheme's own choice (mostly pooled, all steps of the group)."""
+    scale: bool | None = None
+    """Divide by the standard deviation (off is Dr. GRPO's choice); None for the scheme's own choice (mostly on)."""
+    gamma: float | None = Field(default=None, ge=0, le=1)
+    """Discount of a step for each step before it, in schemes that carry steps to earlier tokens; None for 1."""
     outcome_weight: float = Field(default=0.0, ge=-100, le=100, allow_inf_nan=False)
     """Weight of the normalised outcome reward added to every token."""
     clip: float | None = Field(default=None, gt=0)
     """Bound on the size of an advantage; None for no bound."""
+    options: dict[str, float] = Field(default_factory=dict)
+    """Options that only this scheme has, by name (`threshold` of first_error, `temperature` of min)."""
+
+    def keywords(self, *, but: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Everything that is set, as `assign_credit` and `credit_group` take it, without what is named in `but`."""
+        given = self.model_dump(exclude={"options"}) | self.options
+        return {name: value for name, value in given.items() if value is not None and name not in but}
 
 
 class SamplingConfig(Section):
@@ -135,6 +146,10 @@ class TrainingConfig(Section):
     """Store the rollouts of every n-th generation."""
     reward_deadline: float = Field(default=30.0, gt=0, le=86_400)
     """Seconds one reward function's code may take for a rank's whole batch."""
+    on_reward_error: Literal["stop", "unscored"] = "stop"
+    """When a reward function fails: stop the run, or leave what it failed on unscored."""
+    max_reward_errors: int = Field(default=20, ge=0)
+    """Such failures a run survives, over all ranks, if on_reward_error is unscored."""
     ranks: int = Field(default=1, ge=1, le=64)
     """Processes that share the batch."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -214,6 +229,11 @@ class RunConfig(Section):
             raise ValueError("training.sync_ref_model: there is no reference policy to move while beta is 0; set beta")
         if training.sync_ref_model and training.lora is not None:
             raise ValueError("training.sync_ref_model: an adapter's reference is the policy without it; turn one off")
+        if training.loss_type == "cispo" and (training.epsilon_high is None or training.epsilon_high < 1):
+            raise ValueError(
+                f"training.epsilon_high: {training.epsilon_high} would cap cispo's ratio below 1 and scale every "
+                "gradient down; cispo's cap is the ratio itself, set it to 5"
+            )
         every = training.num_iterations
         if training.save_every % every:
             nearest = max(1, round(training.save_every / every)) * every

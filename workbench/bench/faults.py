@@ -1,8 +1,8 @@
 """What is left of a run after each kind of fault: rows lost, processes orphaned, time to find it again, resumed curve.
 
-Runs are started, killed, stopped, starved of disk and corrupted as they would be in use. Most are ``bench.writer``, which
-writes with training's own log and checkpoint code; the resumed ones are real training on the embedded policy. Locks and
-workspace are the bench's own. ``full`` injects as many faults as the promise speaks of.
+Runs are started, killed, stopped, starved of disk and corrupted as they would be in use. Most are ``bench.writer``,
+which writes with training's own log and checkpoint code; the resumed ones are real training on the embedded policy.
+Locks and workspace are the bench's own. ``full`` injects as many faults as the promise speaks of.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def resumed_training(workspace: Path, name: str) -> Fault:
     return Fault(f"resumed: {name}", 1, result.lost_rows, result.orphans, max_difference=result.max_difference)
 
 
-# -- runs to do it to ---------------------------------------------------------------------------------------------------
+# -- runs to do it to -------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -207,9 +207,9 @@ def _own_place() -> Iterator[Path]:
                 os.environ[devices.LOCKS] = before
 
 
-def _begin(workspace: Path, task: str, *, ranks: int = 1, name: str | None = None) -> Run:
-    config = RunConfig(name=name or task, task=task, training={"ranks": ranks, "device": "cpu"})
-    return start(config, workspace, module=WRITER)
+def _begin(workspace: Path, task: str, *, ranks: int = 1) -> Run:
+    config = {"name": task, "task": task, "training": {"ranks": ranks, "device": "cpu"}}
+    return start(RunConfig.parse(config), workspace, module=WRITER)
 
 
 @contextmanager

@@ -49,7 +49,13 @@ class Resumed:
 
 def configuration(changes: Mapping[str, Any]) -> RunConfig:
     """A run of a few seconds that saves between its second and third generation, changed as told."""
-    training = {"prompts_per_step": 2, "warmup_steps": 0, "eval_every": 2, "eval_prompts": 8, "device": "cpu"}
+    training: dict[str, Any] = {
+        "prompts_per_step": 2,
+        "warmup_steps": 0,
+        "eval_every": 2,
+        "eval_prompts": 8,
+        "device": "cpu",
+    }
     training |= changes.get("training", {})
     iterations = training.get("num_iterations", 1)
     training |= {"steps": 5 * iterations, "save_every": 2 * iterations}
@@ -89,7 +95,7 @@ def difference(one: Run, other: Run) -> float:
     ]
     if any((a is None) != (b is None) for a, b in pairs):
         return float("inf")
-    return max(abs(a - b) for a, b in pairs if isinstance(a, (int, float)))
+    return max(abs(float(a) - float(b)) for a, b in pairs if isinstance(a, (int, float)))
 
 
 def _same_rollouts(one: Run, other: Run) -> bool:

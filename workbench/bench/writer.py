@@ -1,8 +1,9 @@
 """A run's process without torch, for injecting faults: it writes as training does and takes a blink to start.
 
-Started as ``python -m workbench.bench.writer <run directory> [--resume <checkpoint>]``. The configuration's ``task`` says
-which moment of a run it stays in: ``load`` (starting), ``write`` (running, a row every few milliseconds) or ``save``
-(in the middle of a checkpoint). After each row it notes the step in ``ACKNOWLEDGED``: a row noted there was promised.
+Started as ``python -m workbench.bench.writer <run directory> [--resume <checkpoint>]``. The configuration's ``task``
+says which moment of a run it stays in: ``load`` (starting), ``write`` (running, a row every few milliseconds) or
+``save`` (in the middle of a checkpoint). After each row it notes the step in ``ACKNOWLEDGED``: a row noted there was
+promised.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 from workbench.errors import RunError
+from workbench.rewards.seal import sealed_environment
 from workbench.rundir import RunDir, checkpoints
 from workbench.rundir.metrics import resumed
 
@@ -31,8 +34,9 @@ def main(folder: str, *flags: str) -> int:
         while True:
             signal.pause()
     task = run.config().task
-    # As a rank's reward worker: in a session of its own, without the run's tag.
-    subprocess.Popen([sys.executable, "-c", REWARD_WORKER], env={}, start_new_session=True)
+    # As a rank's reward worker: in a session of its own, with the environment that such a one has.
+    environment = sealed_environment(dict(os.environ), Path(tempfile.gettempdir()))
+    subprocess.Popen([sys.executable, "-c", REWARD_WORKER], env=environment, start_new_session=True)
     while task == "load":
         time.sleep(ROW_SECONDS)
     signal.signal(signal.SIGTERM, lambda *_: _stopped(run))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from workbench.cli import commands
 from workbench.cli.flags import add_flags
+from workbench.cli.trust import add_trust
 from workbench.errors import WorkbenchError
 
 __all__ = ["main"]
@@ -75,12 +76,14 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument("--html", type=Path, metavar="FILE", help="write the heatmap there as a page of its own")
     _add_example(one)
     add_flags(one, ("task", "policy", "adapter", "seed", "sampling", "pattern", "rewards", "credit"))
+    add_trust(one)
 
     one = command("train", commands.train, "Start a training run and follow it; Ctrl+C stops it.")
     one.add_argument("--detach", action="store_true", help="start the run and return at once")
     one.add_argument("--from", dest="from_run", metavar="RUN", help="train as this run was; flags change it")
     _add_workspace(one)
     add_flags(one)
+    add_trust(one)
 
     one = command("resume", commands.resume, "Go on with a stopped or broken run from its newest valid checkpoint.")
     one.add_argument("run", metavar="RUN")
@@ -105,6 +108,7 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument("--seeds", type=_count, default=5, metavar="N", help="seeds --seed, +1, … (default: %(default)s)")
     _add_workspace(one)
     add_flags(one)
+    add_trust(one)
 
     one = command("build-tiny", commands.build_tiny, "Teach the embedded policy again from nothing.")
     one.add_argument(

@@ -18,6 +18,7 @@ from workbench import runs
 from workbench.cli import show
 from workbench.cli.flags import read_config
 from workbench.cli.text import table
+from workbench.cli.trust import require_trust
 from workbench.config import RunConfig
 from workbench.errors import TaskError
 from workbench.rundir.files import encode
@@ -43,10 +44,10 @@ def score(args: argparse.Namespace) -> int:
     from workbench.rewards import score_group
     from workbench.steps import StepPattern
 
-    config = read_config(args)
+    config = require_trust(args, read_config(args))
     group = _sampled(args, config) if args.group is None else _read_group(args.group)
     pattern = StepPattern(config.pattern.regex, kind=config.pattern.kind)
-    credit = credit_group(score_group(group, pattern, rewards=config.rewards), **config.credit.model_dump())
+    credit = credit_group(score_group(group, pattern, rewards=config.rewards), **config.credit.keywords())
     if args.html is not None:
         from workbench.figures import heatmap
 
@@ -60,7 +61,7 @@ def train(args: argparse.Namespace) -> int:
         args.base = before.config().model_dump(mode="json")
         for difference in before.differences():
             _say(f"note: since {before.name}, {difference}")
-    return _follow(args, runs.start(read_config(args), args.workspace))
+    return _follow(args, runs.start(require_trust(args, read_config(args)), args.workspace))
 
 
 def resume(args: argparse.Namespace) -> int:
@@ -103,7 +104,7 @@ def compare(args: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
     unfinished = 0
     compared = runs.compare(
-        read_config(args),
+        require_trust(args, read_config(args)),
         [scheme.strip() for scheme in args.schemes.split(",")],
         args.seeds,
         args.workspace,

@@ -44,6 +44,8 @@ class Flag:
             return "{" + ",".join(str(choice) for choice in get_args(self.kind)) + "}"
         if get_origin(self.kind) is list:
             return "A,B,…"
+        if get_origin(self.kind) is dict:
+            return "NAME=X,…"
         return {int: "N", float: "X", bool: "true|false"}.get(self.kind, "TEXT")
 
     def parse(self, text: str) -> Any:
@@ -52,6 +54,9 @@ class Flag:
             return None
         if get_origin(self.kind) is list:
             return [part.strip() for part in text.split(",") if part.strip()]
+        if get_origin(self.kind) is dict:
+            pairs = (part.partition("=") for part in text.split(",") if part.strip())
+            return {name.strip(): value.strip() for name, _, value in pairs}
         return text
 
 

@@ -1,7 +1,37 @@
-"""Credit assignment: step and outcome rewards of one group in, token advantages and their explanations out."""
+"""Credit assignment: step and outcome rewards of a group in, token advantages and their explanations out."""
 
-from workbench.credit.assign import Explanation, Term, assign_credit, credit_group, explain
-from workbench.credit.pool import Pool
+from workbench.credit.assign import assign_batch, assign_credit, credit_group, credit_groups
+from workbench.credit.batch import GroupRewards
+from workbench.credit.compare import Comparison, StepDifference, compare_credits
+from workbench.credit.normalise import NORMALISATIONS, Normalise
+from workbench.credit.options import Option
 from workbench.credit.schemes import SCHEMES, Scheme
+from workbench.credit.weights import LOSS_TYPES, length_normalisers, loss_weights
+from workbench.schema import Credit, Explanation, Term
 
-__all__ = ["SCHEMES", "Explanation", "Pool", "Scheme", "Term", "assign_credit", "credit_group", "explain"]
+__all__ = [
+    "LOSS_TYPES",
+    "NORMALISATIONS",
+    "SCHEMES",
+    "Comparison",
+    "Explanation",
+    "GroupRewards",
+    "Normalise",
+    "Option",
+    "Scheme",
+    "StepDifference",
+    "Term",
+    "assign_batch",
+    "assign_credit",
+    "compare_credits",
+    "credit_group",
+    "credit_groups",
+    "explain",
+    "length_normalisers",
+    "loss_weights",
+]
+
+
+def explain(credit: Credit, rollout: int, token: int) -> Explanation:
+    """``credit.explain(rollout, token)``: the terms whose sum is the token's advantage."""
+    return credit.explain(rollout, token)

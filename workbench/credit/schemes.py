@@ -1,55 +1,65 @@
-"""The credit schemes: how the rewards of one group become an additive part of every token's advantage.
+"""The credit schemes: how the rewards of a batch of groups become an additive part of every token's advantage.
 
-A scheme is one pure function ``GroupRewards -> Part``. A ``Part`` is a list of values and the way they are carried to
-tokens: ``"suffix"`` (a token gets the sum over all steps that end at or after it), ``"own"`` (a token gets its own
-step's value) or ``"all"`` (every token gets the completion's one value). Laying parts out in tokens, summing and
-explaining them is ``assign``'s; adding a scheme is adding one function here and one line to ``SCHEMES``.
+A scheme is one pure function of a ``Batch`` and its options; adding one is adding a function here and a line to
+``SCHEMES``. Its keyword arguments *are* its options: their defaults, choices and ranges are read from the signature by
+whoever checks them or draws a form. Laying parts out in tokens and explaining them is the parts' own business.
 
-Notation: completion i has steps k with rewards r_{i,k} that end at token e_{i,k}; R_i is its outcome reward; z is the
-normalisation of ``pool``, over the scored values of the stated pool.
+Notation: completion i has steps k with rewards r_{i,k} that end at token e_{i,k}; R_i is its outcome reward; r~ and z
+are the normalisation of ``normalise`` over the group's scored values (or whatever ``normalise`` selects).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated
 
 import numpy as np
 
-from workbench.credit.pool import Pool
+from workbench.credit.batch import Batch, Floats, Integers
+from workbench.credit.normalise import Normalise, Normalised, z_within
+from workbench.credit.options import Option, Range, options_of
 from workbench.errors import CreditError
+from workbench.schema import Carry, CreditPart, Source
 
-Carry = Literal["suffix", "own", "all"]
-StepValues = list[list[float | None]]
-
-
-@dataclass(frozen=True)
-class GroupRewards:
-    """Everything a scheme may look at: one group's jagged rewards and where the steps lie in tokens.
-
-    ``step_ends[i][k]`` is index(k), the last token of step k in completion i; ``step_starts[i][k]`` its first token;
-    ``lengths[i]`` is T_i in tokens. ``outcomes`` is None when no outcome reward was given.
-    """
-
-    steps: Sequence[Sequence[float | None]]
-    starts: Sequence[Sequence[int]]
-    ends: Sequence[Sequence[int]]
-    lengths: Sequence[int]
-    outcomes: Sequence[float | None] | None = None
+Gamma = Annotated[float, Range("Discount of a step for each step before it", 0.0, 1.0)]
+Temperature = Annotated[float, Range("Of the softmax that picks a completion's worst steps", 1e-3, 100.0)]
+Threshold = Annotated[float, Range("A step with a lower reward is an error", -1e6, 1e6)]
 
 
 @dataclass(frozen=True)
 class Part:
-    """An additive part of the advantages.
+    """A ``CreditPart`` of a whole batch, before it is cut into groups.
 
-    ``values[i]`` has one value a step for the carries "suffix" and "own", and exactly one value for "all".
+    ``values`` has an entry a step, or a completion for the carry ``all``; ``factor`` (None for 1) multiplies it.
     """
 
-    values: StepValues
+    source: Source
     carry: Carry
-    pool: Pool
-    warnings: tuple[str, ...] = field(default=())
+    values: Normalised
+    factor: Floats | None = None
+    gamma: float = 1.0
+    warnings: dict[int, str] = field(default_factory=dict)
+    """What to say of a completion, by its number in the batch."""
+
+    def of_group(self, batch: Batch, group: int) -> CreditPart:
+        members = np.flatnonzero(batch.group == group)
+        ends = np.arange(batch.completions + 1) if self.carry == "all" else batch.offsets
+        offsets = ends[members[0] : members[-1] + 2] if len(members) else ends[:1]
+        own = slice(offsets[0], offsets[-1])
+        factor = np.ones(len(self.values.raw)) if self.factor is None else self.factor
+        values = self.values
+        return CreditPart(
+            self.source,
+            self.carry,
+            offsets - offsets[0],
+            values.raw[own],
+            values.mean[own],
+            values.std[own],
+            values.value[own],
+            factor[own],
+            self.gamma,
+        )
 
 
 @dataclass(frozen=True)
@@ -57,89 +67,184 @@ class Scheme:
     name: str
     formula: str
     source: str
-    compute: Callable[[GroupRewards, bool], Part]
+    compute: Callable[..., Part]
 
     @property
     def summary(self) -> str:
         return (self.compute.__doc__ or "").strip().splitlines()[0]
 
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The scheme's own options, from its signature."""
+        return options_of(self.compute)
 
-def outcome(group: GroupRewards, scale: bool) -> Part:
+
+def _pooled(batch: Batch, values: Floats, how: Normalise, scale: bool) -> Normalised:
+    """One value a step, compared with all steps of its group."""
+    return z_within(values, batch.step_group, batch.completion, how, scale)
+
+
+def _by_completion(batch: Batch, values: Floats, how: Normalise, scale: bool) -> Normalised:
+    """One value a completion, compared with all completions of its group."""
+    return z_within(values, batch.group, np.arange(batch.completions), how, scale)
+
+
+def outcome(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True) -> Part:
     """Every token of a completion gets the normalised outcome reward.
 
     A_{i,t} = z(R_i) over the group's completions. DeepSeekMath section 4.1.2; TRL's own advantage.
     """
-    if group.outcomes is None:
+    if batch.outcomes is None:
         raise CreditError(
             "scheme 'outcome' needs an outcome reward and none is set; add one (answer_correctness, say), "
             "or choose a scheme that credits steps"
         )
-    pool = Pool.of(group.outcomes)
-    return Part([[pool.z(value, scale=scale)] for value in group.outcomes], "all", pool)
+    return Part("outcome", "all", _by_completion(batch, batch.outcomes, normalise, scale))
 
 
-def process(group: GroupRewards, scale: bool) -> Part:
+def process(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True, gamma: Gamma = 1.0) -> Part:
     """A token gets the sum of the normalised rewards of all steps that end at or after it.
 
-    A_{i,t} = sum over {k : e_{i,k} >= t} of z(r_{i,k}), z over all scored steps of the group. DeepSeekMath section
-    4.1.3.
+    A_{i,t} = sum over {k : e_{i,k} >= t} of gamma^(k - k(t)) r~_{i,k}, k(t) the first such step. DeepSeekMath section
+    4.1.3, where gamma is 1.
     """
-    pool = Pool.of(reward for rewards in group.steps for reward in rewards)
-    return Part([[pool.z(reward, scale=scale) for reward in rewards] for rewards in group.steps], "suffix", pool)
+    return Part("step", "suffix", _pooled(batch, batch.rewards, normalise, scale), gamma=gamma)
 
 
-def step(group: GroupRewards, scale: bool) -> Part:
+def step(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True) -> Part:
     """A token gets the normalised reward of its own step.
 
-    A_{i,t} = z(r_{i,k(t)}), z over all scored steps of the group; 0 outside every step. The last step of a finished
-    completion runs to its end-of-sequence token, over any text in between.
+    A_{i,t} = r~_{i,k(t)}; 0 outside every step. The last step of a finished completion runs to its end-of-sequence
+    token, over any text in between.
     """
-    part = process(group, scale)
-    return Part(part.values, "own", part.pool)
+    return Part("step", "own", _pooled(batch, batch.rewards, normalise, scale))
 
 
-def sum_of_steps(group: GroupRewards, scale: bool) -> Part:
+def sum_of_steps(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True) -> Part:
     """The summed step rewards, normalised as if they were an outcome reward.
 
     A_{i,t} = z(sum over k of r_{i,k}) over the group's completions. A completion without a scored step stays out.
     """
-    totals = [_total(rewards) for rewards in group.steps]
-    pool = Pool.of(totals)
-    return Part([[pool.z(total, scale=scale)] for total in totals], "all", pool)
+    return Part("sum", "all", _by_completion(batch, batch.sums, normalise, scale))
 
 
-def rescaled(group: GroupRewards, scale: bool) -> Part:
+def rescaled(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True) -> Part:
     """A completion's normalised sum, shared out to its tokens in proportion to their step's reward.
 
     A_{i,t} = r_{i,k(t)} * z(sum over k of r_{i,k}) / (mean over t of r_{i,k(t)} + 1e-5), the mean taken over the tokens
     of scored steps. For study: it explodes where that mean is near 0 and flips signs where rewards are negative, and
     warns of the former.
     """
-    totals = [_total(rewards) for rewards in group.steps]
-    pool = Pool.of(totals)
-    values: StepValues = []
-    warnings = []
-    for i, (rewards, total) in enumerate(zip(group.steps, totals, strict=True)):
-        z = pool.z(total, scale=scale)
-        if z is None:
-            values.append([None] * len(rewards))
-            continue
-        widths = [last - first + 1 for first, last in zip(group.starts[i], group.ends[i], strict=True)]
-        scored = [(reward, width) for reward, width in zip(rewards, widths, strict=True) if reward is not None]
-        tokens = sum(width for _, width in scored)
-        mean = sum(reward * width for reward, width in scored) / tokens if tokens else 0.0
-        if pool.spread and abs(mean) < 1e-3:
-            warnings.append(
-                f"rollout {i + 1}: the mean step reward of its tokens is {mean:.2g}, too near 0 to divide by; "
-                "its advantages mean nothing under 'rescaled'"
-            )
-        values.append([None if reward is None else reward * z / (mean + 1e-5) for reward in rewards])
-    return Part(values, "own", pool, tuple(warnings))
+    z = _by_completion(batch, batch.sums, normalise, scale)
+    scored = ~np.isnan(batch.rewards)
+    weighted = np.bincount(batch.completion[scored], (batch.rewards * batch.width)[scored], minlength=batch.completions)
+    tokens = np.bincount(batch.completion[scored], batch.width[scored], minlength=batch.completions)
+    mean = weighted / np.maximum(tokens, 1)  # (B,)
+    own = batch.completion
+    values = Normalised(z.raw[own], z.mean[own], z.std[own], np.where(scored, z.value[own], np.nan), z.spread[own])
+    warnings = {
+        int(i): f"the mean step reward of its tokens is {mean[i]:.2g}, too near 0 to divide by; "
+        "its advantages mean nothing under 'rescaled'"
+        for i in np.flatnonzero(z.spread & (np.abs(mean) < 1e-3))
+    }
+    return Part("sum", "own", values, batch.rewards / (mean[own] + 1e-5), warnings=warnings)
 
 
-def _total(rewards: Sequence[float | None]) -> float | None:
-    scored = [reward for reward in rewards if reward is not None]
-    return float(np.sum(scored)) if scored else None
+def discounted_return(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True, gamma: Gamma = 1.0) -> Part:
+    """A token gets its step's discounted return, normalised over all steps' returns.
+
+    G_{i,k} = r_{i,k} + gamma G_{i,k+1}; A_{i,t} = z(G_{i,k(t)}), 0 outside every step. An unscored step has no return
+    and passes the later ones on. ROLL's ``step_reinforce`` (https://github.com/alibaba/ROLL).
+    """
+    returns, later = np.full_like(batch.rewards, np.nan), 0.0
+    for n in range(len(returns) - 1, -1, -1):
+        if n + 1 == batch.offsets[batch.completion[n] + 1]:
+            later = 0.0
+        later *= gamma
+        if not np.isnan(batch.rewards[n]):
+            later = returns[n] = float(batch.rewards[n]) + later
+    return Part("step", "own", _pooled(batch, returns, normalise, scale))
+
+
+def position(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True) -> Part:
+    """A step is compared only with the steps that have the same number in the group's other completions.
+
+    A_{i,t} = z(r_{i,k(t)}) over the group's steps with index k(t), 0 outside every step; an index that one completion
+    alone reaches gets 0. MT-GRPO (arXiv 2505.11821), whose lambda * z(R_i) is ``outcome_weight`` here.
+    """
+    width = int(batch.index.max(initial=0)) + 1
+    pool: Integers = batch.step_group * width + batch.index
+    values = z_within(batch.rewards, pool, batch.completion, normalise, scale, wide=batch.index)
+    return Part("step", "own", values)
+
+
+def mean_suffix(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True) -> Part:
+    """A token gets the mean of the normalised rewards of all steps that end at or after it.
+
+    A_{i,t} = mean over {k : e_{i,k} >= t, scored} of r~_{i,k}. Takes away the bonus ``process`` gives to more steps.
+    """
+    return Part("step", "mean", _pooled(batch, batch.rewards, normalise, scale))
+
+
+def min_form(
+    batch: Batch,
+    *,
+    normalise: Normalise = "leave_one_out",
+    scale: bool = False,
+    gamma: Gamma = 1.0,
+    temperature: Temperature = 0.1,
+) -> Part:
+    """A completion is worth its worst step: rewards are weighted by how low they are, then summed from the end.
+
+    x_{i,k} = softmax_k(-r_{i,k} / temperature) * r_{i,k}; A_{i,t} = suffix sum of x minus its leave-one-out mean, which
+    is the mean over the other completions of their mean x. PURE (arXiv 2504.15275), and its code for the baseline
+    (https://github.com/CJReinforce/PURE, ``reward_baseline="step"``).
+    """
+    scored = ~np.isnan(batch.rewards)
+    c, r = batch.completion[scored], batch.rewards[scored]
+    lowest = np.full(batch.completions, np.inf)
+    np.minimum.at(lowest, c, r)
+    weights = np.exp((lowest[c] - r) / temperature)  # the largest exponent is 0
+    shares = weights / np.bincount(c, weights, minlength=batch.completions)[c]
+    values = np.full_like(batch.rewards, np.nan)
+    values[scored] = shares * r
+    return Part("step", "suffix", _pooled(batch, values, normalise, scale), gamma=gamma)
+
+
+def progress(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True, gamma: Gamma = 1.0) -> Part:
+    """A step is worth how much it raised the reward over the step before it; a token gets the sum from there on.
+
+    D_{i,k} = r_{i,k} - r_{i,k-1}, D_{i,1} = r_{i,1}, over the scored steps; A_{i,t} = suffix sum of z(D). PAV (arXiv
+    2410.08146). The raw sums telescope, so splitting a step adds nothing to them; subtracting a mean from every D does
+    not keep that, ``normalise="none"`` does.
+    """
+    differences = np.full_like(batch.rewards, np.nan)
+    scored = np.flatnonzero(~np.isnan(batch.rewards))
+    r, c = batch.rewards[scored], batch.completion[scored]
+    before = np.concatenate([[0.0], r[:-1]])
+    first = np.concatenate([[True], c[1:] != c[:-1]])[: len(r)]
+    differences[scored] = r - np.where(first, 0.0, before[: len(r)])
+    return Part("step", "suffix", _pooled(batch, differences, normalise, scale), gamma=gamma)
+
+
+def first_error(
+    batch: Batch,
+    *,
+    normalise: Normalise = "pooled",
+    scale: bool = True,
+    gamma: Gamma = 1.0,
+    threshold: Threshold = 0.5,
+) -> Part:
+    """Steps after the first wrong one are left unscored; the rest is ``process``.
+
+    The first step of a completion with r < threshold is its last scored one. ProcessBench's labels (arXiv 2412.06559),
+    VPPO.
+    """
+    wrong = batch.rewards < threshold  # NaN is not below it
+    errors = np.cumsum(wrong)
+    before = errors - wrong - np.concatenate([[0], errors])[batch.offsets[batch.completion]]
+    kept = np.where(before == 0, batch.rewards, np.nan)
+    return process(batch.with_rewards(kept), normalise=normalise, scale=scale, gamma=gamma)
 
 
 SCHEMES: dict[str, Scheme] = {
@@ -149,6 +254,16 @@ SCHEMES: dict[str, Scheme] = {
         Scheme("outcome", "A = z(R), the same for every token", "DeepSeekMath 4.1.2; TRL", outcome),
         Scheme("step", "A = z(r) of the token's own step", "own step", step),
         Scheme("sum", "A = z(Σ r), the same for every token", "summed step rewards as an outcome", sum_of_steps),
+        Scheme(
+            "return", "A = z(r + γ r' + γ² r'' + …) of the token's own step", "ROLL step_reinforce", discounted_return
+        ),
+        Scheme("position", "A = z(r) among steps with the same number", "MT-GRPO, 2505.11821", position),
+        Scheme(
+            "mean_suffix", "A = mean over steps ending at or after t of z(r)", "no bonus for more steps", mean_suffix
+        ),
+        Scheme("min", "A = Σ from t on of softmax(−r/T)·r − others' mean", "PURE, 2504.15275", min_form),
+        Scheme("progress", "A = Σ from t on of z(r − r of the step before)", "PAV, 2410.08146", progress),
+        Scheme("first_error", "as process, unscored after the first r < threshold", "ProcessBench; VPPO", first_error),
         Scheme("rescaled", "A = r · z(Σ r) / mean r", "for study", rescaled),
     )
 }

@@ -11,7 +11,8 @@
   const DRAWN_TOKENS = 20000; // of one rollout; more is a button away
   const MINUS = "\u2212";
 
-  // What tokens and step chips can be coloured by. `token` and `step` read a value, null where there is none.
+  // What tokens and step chips can be coloured by. `token` and `step` read a value, null where there is none; `r` is a
+  // rollout, or its twin under the second scheme (r.twin) where two are compared.
   const MEASURES = [
     {
       key: "advantage", label: "advantage", signed: true,
@@ -19,6 +20,19 @@
       token: (r, t) => r.advantages[t],
       step: (r, k) => r.advantages[r.steps[k].last],
     },
+    {
+      key: "difference", label: "difference B − A", signed: true, one: true,
+      has: (data) => Boolean(data.other),
+      token: (r, t) => r.twin.advantages[t] - r.advantages[t],
+      step: (r, k) => r.twin.advantages[r.steps[k].last] - r.advantages[r.steps[k].last],
+    },
+    // What a token weighs in the loss: its advantage times the loss's length normaliser (1 is an even share).
+    ...["grpo", "bnpo", "dapo", "dr_grpo"].map((loss) => ({
+      key: `weight-${loss}`, label: `weight in the ${loss} loss`, signed: true, loss,
+      has: (data) => Boolean(data.normalisers),
+      token: (r, t) => r.advantages[t] * r.normalisers[loss],
+      step: (r, k) => r.advantages[r.steps[k].last] * r.normalisers[loss],
+    })),
     {
       key: "reward", label: "step score", signed: true,
       has: (data) => data.rollouts.some((r) => r.steps?.some((s) => s.reward !== null)),
@@ -96,8 +110,10 @@
     const sizes = [];
     for (const r of data.rollouts) {
       for (let t = 0; t < r.texts.length; t++) {
-        const value = measure.token(r, t);
-        if (value !== null) sizes.push(Math.abs(value));
+        for (const one of r.twin && !measure.one ? [r, r.twin] : [r]) {
+          const value = measure.token(one, t);
+          if (value !== null) sizes.push(Math.abs(value));
+        }
       }
     }
     if (!sizes.length) return 0;
@@ -121,6 +137,7 @@
       for (let t = 0; t < n; t++) r.offsets[t + 1] = r.offsets[t] + r.texts[t].length;
       r.stepOf = new Int32Array(n).fill(-1);
       r.steps?.forEach((step, k) => r.stepOf.fill(k, step.first, step.last + 1));
+      if (r.twin) r.twin = { ...r, ...r.twin, why: r.twin.why, terms: r.twin.terms, twin: null };
     }
     return data;
   }
@@ -150,7 +167,8 @@
 
   // A token, cut where a step begins or ends inside it and where a match of the pattern does.
   function tokenElement(r, t, cuts) {
-    const node = el("i", { "data-t": t });
+    const flips = r.twin && r.advantages[t] * r.twin.advantages[t] < 0;
+    const node = el("i", { "data-t": t, class: flips ? "flips" : "" });
     const text = r.texts[t];
     const last = t === r.texts.length - 1;
     if (last && r.finished) {
@@ -211,7 +229,17 @@
 
   // ── one rollout ──────────────────────────────────────────────────────────────────────────────────────────────
 
-  function textElement(r, g, drawn) {
+  // Two schemes: the same text twice, A and B, each under its own name.
+  function textElements(data, r, drawn) {
+    if (!r.twin) return textElement(r, drawn);
+    const pane = (letter, scheme, text) => el("div", { class: `pane ${letter}` }, el("h4", {}, `${letter.toUpperCase()} `, el("span", {}, scheme)), text);
+    const second = textElement(r, drawn);
+    second.classList.add("second");
+    for (const step of second.querySelectorAll(".step")) step.removeAttribute("tabindex");
+    return el("div", { class: "panes" }, pane("a", data.scheme, textElement(r, drawn)), pane("b", data.other.scheme, second));
+  }
+
+  function textElement(r, drawn) {
     const pre = el("pre", { class: "text" });
     const cuts = cutsOf(r);
     let holder = null;
@@ -257,7 +285,8 @@
     return scored.length ? scored.reduce((a, b) => a + b, 0) : null;
   };
 
-  function card(r, g, total, drawnTokens) {
+  function card(data, r, g, drawnTokens) {
+    const total = data.rollouts.length;
     const fact = (name, value, title) => el("span", { class: "fact", title }, el("em", {}, name), value);
     const facts = [];
     if (r.steps) {
@@ -276,7 +305,7 @@
         ...facts, ...marks,
         r.rank ? el("span", { class: "rank", title: "rank in the group by reward" }, `rank ${r.rank}`) : null),
       r.steps && r.steps.length ? chips(r) : null,
-      textElement(r, g, drawn));
+      textElements(data, r, drawn));
     if (drawn < r.texts.length) {
       article.append(el("button", { type: "button", class: "more", "data-more": g }, `Draw ${r.texts.length - drawn} more tokens`));
     }
@@ -319,24 +348,53 @@
     return items;
   }
 
+  // ── two schemes of one group ─────────────────────────────────────────────────────────────────────────────────
+
+  function comparison(data, pin) {
+    const other = data.other;
+    const line = el("p", {}, el("b", {}, "A"), ` ${data.scheme}  `, el("b", {}, "B"), ` ${other.scheme}: `,
+      el("b", {}, share(other.flippedShare, 1)), " of the tokens change sign ", el("i", { class: "flips sample" }, "like this"), ", ",
+      el("b", {}, other.correlation === null ? "no correlation (one is constant)" : `r = ${number(other.correlation, 2)}`),
+      ", mean |B − A| ", el("b", {}, number(other.meanDifference, 2)));
+    const rows = data.rollouts.flatMap((r, g) => r.steps.map((step, k) => {
+      const mean = (values) => meanOf(values.slice(step.first, step.last + 1));
+      const [a, b] = [mean(r.advantages), mean(r.twin.advantages)];
+      let flipped = 0;
+      for (let t = step.first; t <= step.last; t++) flipped += r.advantages[t] * r.twin.advantages[t] < 0 ? 1 : 0;
+      return el("tr", { class: flipped ? "flipped" : null },
+        el("th", { scope: "row" }, el("button", { type: "button", onclick: () => pin(g, step.last) }, `rollout ${g + 1}, step ${k + 1}`)),
+        el("td", {}, score(step.reward)), el("td", {}, `${step.last - step.first + 1}`), el("td", {}, signed(a, 3)), el("td", {}, signed(b, 3)),
+        el("td", {}, signed(b - a, 3)), el("td", {}, flipped ? `${flipped}` : ""));
+    }));
+    const head = ["", "reward", "tokens", "A", "B", "B − A", "change sign"].map((name) => el("th", { scope: "col" }, name));
+    return [line, el("details", {}, el("summary", {}, `Step by step (${rows.length})`),
+      el("div", { class: "terms", tabindex: 0, role: "region", "aria-label": "Steps under both schemes" }, el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows))))];
+  }
+
   // ── why this colour ──────────────────────────────────────────────────────────────────────────────────────────
 
   function whyTable(data, r, why) {
     const terms = why.list ?? why.terms.flatMap(([first, last]) => r.terms.slice(first, last + 1));
     const names = [...new Set(terms.flatMap((term) => Object.keys(term.scores)))];
     const weight = (name) => terms.find((term) => name in term.weights)?.weights[name] ?? 1;
-    const scaled = data.options.scale !== false;
+    // From the reward to what it adds, a column for each stage that some term goes through.
+    const stages = [
+      ["reward", "weighted sum of the reward functions' scores", (term) => score(term.reward), () => true],
+      ["value", "what the scheme made of the reward and normalised", (term) => number(term.raw), (term) => term.reward === null || Math.abs(term.raw - term.reward) > 1e-9],
+      ["mean", "of its pool", (term) => number(term.mean), (term) => term.mean !== null],
+      ["std", "of its pool", (term) => number(term.std), (term) => term.std !== null],
+      ["r̃", "normalised", (term) => signed(term.normalised, 4), () => true],
+      ["×", "weight, discount or share", (term) => number(term.factor, 4), (term) => term.factor !== 1],
+      ["adds", "to the token's advantage", (term) => signed(term.value, 4), (term) => term.factor !== 1],
+    ].filter(([, , , needed]) => !terms.length || terms.some(needed));
     const head = el("tr", {}, el("th", { scope: "col" }, ""),
       ...names.map((name) => el("th", { scope: "col" }, name, weight(name) === 1 ? null : el("small", {}, ` × ${score(weight(name))}`))),
-      el("th", { scope: "col" }, "reward"), el("th", { scope: "col" }, "mean"),
-      scaled ? el("th", { scope: "col" }, "std") : null, el("th", { scope: "col" }, "adds"));
+      ...stages.map(([name, title]) => el("th", { scope: "col", title }, name)));
     const rows = terms.map((term) => el("tr", {},
-      el("th", { scope: "row" }, term.source === "step" ? `step ${term.step + 1}` : term.source === "sum" ? "Σ steps" : "outcome"),
+      el("th", { scope: "row" }, term.step !== null ? `step ${term.step + 1}` : term.source === "sum" ? "Σ steps" : "outcome"),
       ...names.map((name) => el("td", {}, name in term.scores ? score(term.scores[name]) : "")),
-      el("td", {}, score(term.reward)), el("td", {}, number(term.mean)),
-      scaled ? el("td", {}, number(term.std)) : null, el("td", {}, signed(term.value, 4))));
-    const span = 3 + names.length + (scaled ? 1 : 0);
-    const foot = el("tr", {}, el("th", { scope: "row", colspan: span },
+      ...stages.map(([, , text]) => el("td", {}, text(term)))));
+    const foot = el("tr", {}, el("th", { scope: "row", colspan: names.length + stages.length },
       terms.length ? `sum of ${count(terms.length, "term")}` : "nothing is added to this token"), el("td", {}, signed(why.total, 4)));
     const table = el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows), el("tfoot", {}, foot));
     return el("div", { class: "terms", tabindex: 0, role: "region", "aria-label": "Terms of the advantage" }, table);
@@ -349,7 +407,8 @@
     const end = r.offsets[t + 1];
     const astray = (r.steps ?? []).flatMap((other, j) => (j !== k && other.start >= r.offsets[t] && other.start < end && other.end > end ? [j] : []));
     const rows = [
-      ["advantage", r.advantages ? signed(r.advantages[t], 4) : null],
+      [r.twin ? "advantage A" : "advantage", r.advantages ? signed(r.advantages[t], 4) : null],
+      ["advantage B", r.twin ? signed(r.twin.advantages[t], 4) : null],
       ["step", r.steps ? (step ? `${k + 1} of ${r.steps.length}` : "outside every step") : null],
       ...(step && scores.length > 1 ? scores.map(([name, value]) => [name, score(value)]) : []),
       ["step score", step ? score(step.reward) : null],
@@ -364,9 +423,21 @@
 
   const quoted = (text) => (text ? JSON.stringify(text) : "no character of its own");
 
+  const SHOWN_TERMS = 6;
+  // The sum in one line: what each term adds, the first of many.
+  function sumLine(r, t) {
+    const why = r.why?.find((one) => one.first <= t && t <= one.last);
+    if (!why) return null;
+    const terms = why.list ?? why.terms.flatMap(([first, last]) => r.terms.slice(first, last + 1));
+    if (!terms.length) return null;
+    const shown = terms.slice(0, SHOWN_TERMS).map((term) => `${signed(term.value, 3)} (${term.step !== null ? `step ${term.step + 1}` : term.source === "sum" ? "Σ steps" : "outcome"})`);
+    return `= ${shown.join(" ")}${terms.length > SHOWN_TERMS ? ` and ${terms.length - SHOWN_TERMS} more` : ""}`;
+  }
+
   function tipContent(r, t) {
     const table = el("table", {}, ...facts(r, t).map(([name, value]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, value))));
-    return [el("b", {}, quoted(r.texts[t])), table];
+    const line = sumLine(r, t);
+    return [el("b", {}, quoted(r.texts[t])), table, ...(line ? [el("p", { class: "sum" }, line)] : [])];
   }
 
   // ── the whole ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -389,20 +460,22 @@
       el("option", { value: "sampled" }, "as sampled"), el("option", { value: "best" }, "best first"));
     const about = el("div", { class: "summary" });
     const notices = el("div", { class: "notices" });
+    const compared = el("div", { class: "compared" });
     const cards = el("div", { class: "cards" });
     const details = el("section", { class: "details", "aria-label": "Why this colour", hidden: true });
     const tip = el("div", { class: "tip", role: "tooltip", hidden: true });
     const legend = el("div", { class: "legend" },
       el("label", {}, "Colour by ", colourBy), el("span", { class: "scale" }, low, swatches, high), el("label", { class: "order" }, "Order ", orderBy));
     root.classList.add("wh");
-    root.replaceChildren(about, notices, legend, cards, details, tip);
+    root.replaceChildren(about, notices, compared, legend, cards, details, tip);
     legend.hidden = true;
 
     const rolloutAt = (node) => {
       const article = node.closest(".rollout");
       return article && Number(article.dataset.g);
     };
-    const stepElement = (g, k) => cards.querySelector(`.rollout[data-g="${g}"] .text .step[data-k="${k}"]`);
+    const STEPS = ".text:not(.second) .step"; // those the keyboard moves over
+    const stepElement = (g, k) => cards.querySelector(`.rollout[data-g="${g}"] ${STEPS}[data-k="${k}"]`);
 
     function draw(payload) {
       const focus = document.activeElement?.closest?.(".step, .chip");
@@ -416,18 +489,20 @@
       colourBy.replaceChildren(...available.map((one) => el("option", { value: one.key, selected: one === measure }, one.label)));
       about.replaceChildren(...(data.rollouts.some((r) => r.steps) ? summary(data) : []));
       notices.replaceChildren(...noticesOf(data));
+      compared.replaceChildren(...(data.other ? comparison(data, pin) : []));
+      cards.classList.toggle("two", Boolean(data.other));
       legend.hidden = !available.length;
       const long = data.rollouts.reduce((sum, r) => sum + r.texts.length, 0) > 8000;
       cards.classList.toggle("long", long);
-      cards.replaceChildren(...data.rollouts.map((r, g) => card(r, g, data.rollouts.length, drawnTokens)));
+      cards.replaceChildren(...data.rollouts.map((r, g) => card(data, r, g, drawnTokens)));
       root.classList.remove("dim");
       colour();
       sort();
       tip.hidden = true;
-      const first = cards.querySelector(".text .step");
+      const first = cards.querySelector(STEPS);
       if (first) first.tabIndex = 0;
       if (focused) {
-        const kind = focused.chip ? ".chip" : ".text .step";
+        const kind = focused.chip ? ".chip" : STEPS;
         cards.querySelector(`.rollout[data-g="${focused.g}"] ${kind}[data-k="${focused.k}"]`)?.focus({ preventScroll: true });
       }
       if (pinned && !(data.rollouts[pinned.g]?.advantages && pinned.t < data.rollouts[pinned.g].texts.length)) unpin();
@@ -445,12 +520,14 @@
     // Tints every token and chip for the chosen measure without rebuilding anything.
     function colour() {
       limit = limitOf(data, measure);
+      cards.classList.toggle("one", Boolean(measure.one));
       for (const article of cards.children) {
         const r = data.rollouts[Number(article.dataset.g)];
         for (const node of article.querySelectorAll(".text i")) {
           const t = Number(node.dataset.t);
-          const kinds = ["eos", "empty", "straddles"].filter((name) => node.classList.contains(name));
-          node.className = [...kinds, tint(measure.token(r, t), limit, measure)].join(" ").trim();
+          const kinds = ["eos", "empty", "straddles", "flips", "pinned"].filter((name) => node.classList.contains(name));
+          const own = r.twin && !measure.one && node.closest(".second") ? r.twin : r;
+          node.className = [...kinds, tint(measure.token(own, t), limit, measure)].join(" ").trim();
         }
         for (const node of article.querySelectorAll(".chip")) {
           const k = Number(node.dataset.k);
@@ -490,6 +567,7 @@
         legend.hidden = true;
         about.replaceChildren();
         notices.replaceChildren();
+        compared.replaceChildren();
         root.classList.remove("dim");
         streams = texts.map((_, g) => ({ text: document.createTextNode(""), mark: el("span", { class: "fact" }), g }));
         cards.replaceChildren(...streams.map((one) => el("article", { class: "rollout streaming", "data-g": one.g, "aria-label": `Rollout ${one.g + 1} of ${texts.length}, being sampled` },
@@ -525,17 +603,7 @@
       const k = r.stepOf[t];
       for (const node of cards.querySelectorAll(".pinned")) node.classList.remove("pinned");
       if (k >= 0) for (const node of cards.querySelectorAll(`.rollout[data-g="${g}"] [data-k="${k}"]`)) node.classList.add("pinned");
-      cards.querySelector(`.rollout[data-g="${g}"] .text i[data-t="${t}"]`)?.classList.add("pinned");
-      let why = r.why?.find((one) => one.first <= t && t <= one.last);
-      if (!why && r.advantages && explain) {
-        const [asked, shown] = [pinned, data];
-        explain(g, t).then((answer) => {
-          if (!answer || asked !== pinned || shown !== data) return; // another token or another drawing by now
-          (r.why ??= []).push(answer);
-          showPinned();
-        }, () => {}); // the rest of the details stands without it
-      }
-      const clipped = why && why.clip !== null && why.clip !== undefined && Math.abs(why.total) > why.clip;
+      for (const node of cards.querySelectorAll(`.rollout[data-g="${g}"] .text i[data-t="${t}"]`)) node.classList.add("pinned");
       const where = `rollout ${g + 1} · ${k < 0 ? "outside every step" : `step ${k + 1}`} · token ${t} `;
       details.replaceChildren(
         el("header", {},
@@ -543,16 +611,34 @@
           el("button", { type: "button", class: "close", "aria-label": "Unpin", title: "Unpin (Esc)", onclick: unpin }, "Esc")),
         el("div", { class: "body" },
           el("dl", {}, ...facts(r, t).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
-          why ? el("div", { class: "reason" },
-            el("p", { class: "formula" }, el("b", {}, data.scheme), ` ${data.formula}`),
-            whyTable(data, r, why),
-            clipped ? el("p", {}, `clipped to ±${score(why.clip)}: the advantage is ${signed(r.advantages[t], 4)}`) : null) : null));
+          reason(data, r, g, t, "a"), r.twin ? reason(data.other, r.twin, g, t, "b") : null));
       details.hidden = false;
+    }
+
+    // The formula and the terms of one token under one scheme; asked for where the payload did not bring them.
+    function reason(credit, r, g, t, which) {
+      const why = r.why?.find((one) => one.first <= t && t <= one.last);
+      if (!why) {
+        if (r.advantages && explain) {
+          const [asked, shown] = [pinned, data];
+          explain(g, t, which).then((answer) => {
+            if (!answer || asked !== pinned || shown !== data) return; // another token or another drawing by now
+            (r.why ??= []).push(answer);
+            showPinned();
+          }, () => {}); // the rest of the details stands without it
+        }
+        return null;
+      }
+      const clipped = why.clip !== null && why.clip !== undefined && Math.abs(why.total) > why.clip;
+      return el("div", { class: "reason" },
+        el("p", { class: "formula" }, el("b", {}, data.other ? `${which.toUpperCase()} ${credit.scheme}` : credit.scheme), ` ${credit.formula}`),
+        whyTable(credit, r, why),
+        clipped ? el("p", {}, `clipped to ±${score(why.clip)}: the advantage is ${signed(r.advantages[t], 4)}`) : null);
     }
 
     // Moves the focus over steps: left and right along the rollout and on into the next, up and down between rollouts.
     function move(from, key) {
-      const steps = [...cards.querySelectorAll(".text .step")];
+      const steps = [...cards.querySelectorAll(STEPS)];
       const here = steps.indexOf(from);
       let target = null;
       if (key === "ArrowRight") target = steps[here + 1];
@@ -562,7 +648,7 @@
       else {
         const articles = [...cards.children];
         const at = articles.indexOf(from.closest(".rollout")) + (key === "ArrowDown" ? 1 : -1);
-        const candidates = articles[at] ? [...articles[at].querySelectorAll(".text .step")] : [];
+        const candidates = articles[at] ? [...articles[at].querySelectorAll(STEPS)] : [];
         target = candidates[Math.min(Number(from.dataset.k), candidates.length - 1)];
       }
       if (!target) return;
@@ -576,7 +662,7 @@
         unpin();
         return;
       }
-      const step = event.target.closest?.(".text .step");
+      const step = event.target.closest?.(STEPS);
       if (!step) return;
       if (["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown", "Home", "End"].includes(event.key)) {
         event.preventDefault();
@@ -592,7 +678,7 @@
       const more = event.target.closest("[data-more]");
       if (more) {
         const g = Number(more.dataset.more);
-        more.closest(".rollout").replaceWith(card(data.rollouts[g], g, data.rollouts.length, Infinity));
+        more.closest(".rollout").replaceWith(card(data, data.rollouts[g], g, Infinity));
         colour();
         return;
       }

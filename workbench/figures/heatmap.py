@@ -22,29 +22,32 @@ from typing import Any
 
 import numpy as np
 
-from workbench.credit import SCHEMES, Term, explain
-from workbench.schema import Credit, Group, Rollout, StepScores
+from workbench.credit import SCHEMES, Comparison, compare_credits, length_normalisers
+from workbench.schema import Credit, Group, Rollout, StepScores, Term
 
 Payload = dict[str, Any]
 Spans = Sequence[tuple[int, int]]
 
 FOLDER = Path(__file__).resolve().parent
-EXPLAINED_AT_ONCE = 20_000
-"""Largest product of explanations and steps in a group that the page is sent unasked: about 30 ms of work."""
+EXPLAINED_AT_ONCE = 5_000
+"""Most terms that the page is sent unasked."""
+DRAWN_LOSSES = ("grpo", "bnpo", "dapo", "dr_grpo")
 
 
 class Heatmap:
     """A drawn credit: shows itself in Jupyter, and ``html()`` is a page that needs nothing else.
 
-    ``matches[i]`` are the character spans of rollout i to underline, usually where the step pattern matched.
+    ``matches[i]`` are the character spans of rollout i to underline, usually where the step pattern matched; ``other``
+    is a second credit of the same group to show beside the first.
     """
 
-    def __init__(self, credit: Credit, matches: Sequence[Spans] | None = None) -> None:
+    def __init__(self, credit: Credit, matches: Sequence[Spans] | None = None, other: Credit | None = None) -> None:
         self.credit = credit
         self.matches = matches
+        self.other = other
 
     def payload(self) -> Payload:
-        return credit_payload(self.credit, self.matches)
+        return credit_payload(self.credit, self.matches, other=self.other)
 
     def html(self) -> str:
         """A whole HTML document, which its own content policy keeps from asking the network for anything."""
@@ -60,23 +63,52 @@ class Heatmap:
         return f"<Heatmap: {len(scored.group)} rollouts, {steps} steps, scheme {self.credit.scheme!r}{spread}>"
 
 
-def heatmap(credit: Credit, matches: Sequence[Spans] | None = None) -> Heatmap:
-    """Draw a credit; the last expression of a notebook cell shows it, ``.html()`` gives a page to keep."""
-    return Heatmap(credit, matches)
+def heatmap(
+    credit: Credit | Comparison, matches: Sequence[Spans] | None = None, *, other: Credit | None = None
+) -> Heatmap:
+    """Draw a credit, or two of one group; a notebook cell shows it, ``.html()`` gives a page to keep."""
+    if isinstance(credit, Comparison):
+        return Heatmap(credit.a, matches, credit.b)
+    return Heatmap(credit, matches, other)
 
 
 def credit_payload(
-    credit: Credit, matches: Sequence[Spans] | None = None, *, explain_at_most: int | None = None
+    credit: Credit,
+    matches: Sequence[Spans] | None = None,
+    *,
+    other: Credit | None = None,
+    explain_at_most: int | None = None,
 ) -> Payload:
     """Everything the drawing needs, as plain JSON values.
 
-    Every token is explained, unless that takes more than ``explain_at_most`` (explanations times steps): then none is,
-    and ``why_payload`` answers for a single token.
+    Every token is explained, unless that takes more than ``explain_at_most`` terms: then none is, and ``why_payload``
+    answers for a single token. ``other`` is a second credit of the same rollouts, to be drawn beside the first.
+    Raises CreditError where it is of other rollouts.
     """
     group = credit.scored.group
     explained = explain_at_most is None or _work(credit) <= explain_at_most
+    normalisers = _normalisers(credit)
+    payload = group_payload(group) | _scheme_payload(credit)
+    payload["rewards"] = [{"name": r.name, "kind": r.kind, "weight": r.weight} for r in credit.scored.rewards]
+    payload["normalisers"] = True
+    for i, rollout in enumerate(payload["rollouts"]):
+        rollout |= _credited_payload(credit, i, matches[i] if matches else (), explained)
+        rollout["normalisers"] = {loss: values[i] for loss, values in normalisers.items()}
+    if other is not None:
+        compared = compare_credits(credit, other)
+        payload["other"] = _scheme_payload(other) | {
+            "flippedShare": compared.flipped_share,
+            "correlation": compared.correlation,
+            "meanDifference": compared.mean_absolute_difference,
+        }
+        for i, rollout in enumerate(payload["rollouts"]):
+            rollout["twin"] = _credited_payload(other, i, (), explained)
+    return payload
+
+
+def _scheme_payload(credit: Credit) -> Payload:
     scheme = SCHEMES.get(credit.scheme)
-    return group_payload(group) | {
+    return {
         "scheme": credit.scheme,
         "formula": scheme.formula if scheme else "",
         "options": dict(credit.options),
@@ -84,13 +116,18 @@ def credit_payload(
         "std": credit.std,
         "spread": credit.spread,
         "warnings": list(credit.warnings),
-        "rewards": [{"name": r.name, "kind": r.kind, "weight": r.weight} for r in credit.scored.rewards],
-        "rollouts": [
-            _rollout_payload(rollout)
-            | _credited_payload(credit, i, credit.scored.scored[i], matches[i] if matches else ())
-            | (_explanations(credit, i, credit.scored.scored[i]) if explained else {})
-            for i, rollout in enumerate(group.rollouts)
-        ],
+    }
+
+
+def _normalisers(credit: Credit) -> dict[str, list[float]]:
+    """What each loss multiplies a completion's advantages with, where 1 is an even share of the group's tokens."""
+    lengths = credit.scored.lengths
+    limit = int(credit.scored.group.sampling.get("max_completion_length") or max(lengths, default=1))
+    return {
+        loss: [
+            round(value * sum(lengths), 6) for value in length_normalisers(lengths, loss, max_completion_length=limit)
+        ]
+        for loss in DRAWN_LOSSES
     }
 
 
@@ -122,9 +159,9 @@ def _rollout_payload(rollout: Rollout) -> Payload:
     }
 
 
-def _credited_payload(credit: Credit, i: int, scored: StepScores, matches: Spans) -> Payload:
-    text = credit.scored.group.rollouts[i].text
-    offset = _utf16_offsets(text)
+def _credited_payload(credit: Credit, i: int, matches: Spans, explained: bool) -> Payload:
+    scored = credit.scored.scored[i]
+    offset = _utf16_offsets(credit.scored.group.rollouts[i].text)
     return {
         "advantages": [_shortest(value) for value in credit.of(i)],
         "matched": scored.matched,
@@ -145,12 +182,12 @@ def _credited_payload(credit: Credit, i: int, scored: StepScores, matches: Spans
         "outcome": scored.outcome,
         "outcomes": dict(scored.outcome_scores),
         "matches": [[offset(start), offset(end)] for start, end in matches],
-    }
+    } | (_explanations(credit, i, scored) if explained else {})
 
 
 def why_payload(credit: Credit, rollout: int, token: int) -> Payload:
     """Why one token has its advantage. Raises IndexError when there is no such token."""
-    explanation = explain(credit, rollout, token)
+    explanation = credit.explain(rollout, token)
     return {
         "first": token,
         "last": token,
@@ -161,9 +198,8 @@ def why_payload(credit: Credit, rollout: int, token: int) -> Payload:
 
 
 def _work(credit: Credit) -> int:
-    """What explaining every token costs: an explanation looks at all steps, and each step needs about two."""
-    steps = sum(len(one.steps) for one in credit.scored.scored)
-    return 2 * steps * steps
+    """About how many terms explaining every token takes: a stretch of tokens for each step, half the steps in each."""
+    return sum(len(one.steps) ** 2 for one in credit.scored.scored)
 
 
 def _explanations(credit: Credit, i: int, scored: StepScores) -> Payload:
@@ -175,7 +211,7 @@ def _explanations(credit: Credit, i: int, scored: StepScores) -> Payload:
     places: dict[tuple[str, int | None, float], int] = {}
     stretches = []
     for first, last in _stretches(scored.spans, len(credit.scored.group.rollouts[i])):
-        explanation = explain(credit, i, last)
+        explanation = credit.explain(i, last)
         indices = []
         for term in explanation.terms:
             key = (term.source, term.step, term.value)
@@ -222,8 +258,11 @@ def _term_payload(term: Term) -> Payload:
         "scores": dict(term.scores),
         "weights": dict(term.weights),
         "reward": term.reward,
+        "raw": term.raw,
         "mean": term.mean,
         "std": term.std,
+        "normalised": term.normalised,
+        "factor": term.factor,
         "value": term.value,
     }
 

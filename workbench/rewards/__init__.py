@@ -1,8 +1,23 @@
 """Rewards: the protocol of reward functions, those built in, users' own in a worker, and scoring with them."""
 
+from workbench.rewards.budget import ErrorBudget
 from workbench.rewards.builtin import BUILTINS, Builtin
 from workbench.rewards.client import RewardWorker
+from workbench.rewards.pool import WorkerPool
 from workbench.rewards.reward import Reward, load_reward
-from workbench.rewards.score import score_completions, score_group
+from workbench.rewards.score import score_completions, score_group, score_split
+from workbench.rewards.trust import TrustStore
 
-__all__ = ["BUILTINS", "Builtin", "Reward", "RewardWorker", "load_reward", "score_completions", "score_group"]
+__all__ = [
+    "BUILTINS",
+    "Builtin",
+    "ErrorBudget",
+    "Reward",
+    "RewardWorker",
+    "TrustStore",
+    "WorkerPool",
+    "load_reward",
+    "score_completions",
+    "score_group",
+    "score_split",
+]

@@ -1,47 +1,145 @@
-"""The parent's side of the reward worker: users' code is sent there, with a deadline, and comes back as scores.
+"""The parent's side of the reward worker, where users' code and patterns run, with a deadline and checked replies.
 
-This is for accidents, not for strangers' code: the worker is a process that can be killed, with this user's rights.
+The trust model: this is your own code on your own machine, like Jupyter. The worker is sealed (``seal``) and can be
+killed, which limits accidents; it is no sandbox for strangers' code. A layer of the seal that this system lacks is in
+``RewardWorker.reduced_isolation()``.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
+import os
 import re
+import shutil
+import tempfile
 import threading
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from workbench.child import Child
-from workbench.errors import ChildDied, ChildFailed, ChildTimeout, RewardError, RewardTimeout
+from workbench.child import Child, child_environment
+from workbench.errors import (
+    ChildDied,
+    ChildError,
+    ChildFailed,
+    ChildTimeout,
+    PatternError,
+    PatternTooSlow,
+    RewardError,
+    RewardTimeout,
+    WorkbenchError,
+)
 from workbench.rewards.protocol import Batch, Score, check_outcome, check_steps, form_of
+from workbench.rewards.seal import sealed_environment
+from workbench.rewards.wire import (
+    FILENAME,
+    NonsenseError,
+    check_error,
+    checked_isolation,
+    packed_batch,
+    read_signature_reply,
+    read_split_reply,
+)
+from workbench.steps import Split, StepPattern, unsplit
+from workbench.steps.split import PREVIEW_TIMEOUT, TIMEOUT
 
 DEADLINE = 5.0
 """Seconds one call may take, start-up of the worker apart."""
-FILENAME = "<reward>"
-"""What a user's code is called in its tracebacks."""
+PATTERN_MARGIN = 1.0
+"""Seconds for compiling a pattern and what the ``regex`` package's own time limit misses, over that limit."""
+MAX_REPLY = 64 * 2**20
 _HANG_REPORT = re.compile(r"Timeout \([\d:.]+\)!\n(?:(?:Thread|Current thread) .*\n(?: +.*\n)*\n?)*")
 """What the worker writes when a call has nearly used up its time, also one that then ends well."""
 
 
 class RewardWorker:
-    """Runs reward code in a child process, started at the first call and again after it died. Safe between threads.
+    """Runs reward code and patterns in a sealed child process, started at the first call and again after it died.
 
-    ``output`` is what the last call printed, at most 64 KB of it.
+    Safe between threads. ``deadline`` is for a call of a reward, ``pattern_margin`` what a pattern gets over its own
+    time limits. ``output`` is what the last call printed, at most 64 KB of it.
     """
 
-    def __init__(self, deadline: float = DEADLINE) -> None:
+    def __init__(self, deadline: float = DEADLINE, *, pattern_margin: float = PATTERN_MARGIN) -> None:
         self.deadline = deadline
+        self.pattern_margin = pattern_margin
         self.output = ""
         self._child: Child | None = None
         self._lock = threading.Lock()
+        self._printed = ""
+        self._missing: tuple[str, ...] | None = None
 
     def start(self) -> None:
         """Start the process now, so that the first call need not wait for it."""
         with self._lock:
             self._started()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is under way."""
+        return self._lock.locked()
+
+    def reduced_isolation(self) -> tuple[str, ...]:
+        """A sentence for each layer of the seal that this system lacks; none where all are in force.
+
+        Starts the process if there is none. Raises RewardError when that fails.
+        """
+        if self._missing is None:
+            try:
+                reply, _ = self._call({"do": "isolation"}, self.deadline)
+                self._missing = checked_isolation(reply)
+            except (ChildError, NonsenseError) as error:
+                raise RewardError(f"the reward worker does not say how it is isolated: {error}") from error
+        return self._missing
+
+    # -- patterns ------------------------------------------------------------------------------------------------------
+
+    def split(self, texts: Sequence[str], pattern: StepPattern, *, leniently: bool = False) -> list[Split]:
+        """Each text's steps and matches, by a pattern that never runs in this process.
+
+        A preview (the default) has 0.25 s a text and 1 s for all, and raises PatternTooSlow or TooManySteps for the
+        first text that fails. ``leniently`` only a pattern that cannot be used at all raises; a text that fails is one
+        unmatched step. Raises PatternError and those under it.
+        """
+        texts = list(texts)
+        limit = (TIMEOUT * len(texts) if leniently else PREVIEW_TIMEOUT) + self.pattern_margin
+        try:
+            return self._split(texts, pattern, leniently, limit)
+        except PatternTooSlow:
+            if not leniently or not texts:
+                raise
+        self._split([], pattern, leniently, PREVIEW_TIMEOUT + self.pattern_margin)  # does it compile at all?
+        return [self._split_or_give_up(text, pattern) for text in texts]
+
+    def _split(self, texts: list[str], pattern: StepPattern, leniently: bool, limit: float) -> list[Split]:
+        request = {
+            "do": "split", "texts": texts, "regex": pattern.regex, "kind": pattern.kind, "leniently": leniently,
+        }  # fmt: skip
+        try:
+            reply, _ = self._call(request, limit)
+            with self._ended_if_unsound():
+                return read_split_reply(reply, texts)
+        except ChildTimeout as error:
+            if error.seconds != limit:  # it did not even start
+                raise PatternError(f"the step pattern was not tried: {error}") from error
+            raise PatternTooSlow(
+                f"the step pattern is too slow ({limit:g} s to compile and match) and was stopped"
+            ) from error
+        except ChildDied as error:
+            raise PatternError(f"the step pattern cannot be used: {error} while it compiled or matched") from error
+        except (ChildError, NonsenseError) as error:
+            raise PatternError(f"the step pattern was not tried: {error}") from error
+
+    def _split_or_give_up(self, text: str, pattern: StepPattern) -> Split:
+        try:
+            return self._split([text], pattern, True, TIMEOUT + self.pattern_margin)[0]
+        except PatternTooSlow:
+            return unsplit(text)
+
+    # -- reward code ---------------------------------------------------------------------------------------------------
 
     def describe(self, code: str, name: str) -> inspect.Signature:
         """The signature of the function ``name`` of ``code``, or of the only one or ``reward`` if none has that name.
@@ -50,51 +148,51 @@ class RewardWorker:
         line; RewardTimeout for code that does not end.
         """
         reply, _ = self._ask({"do": "describe", "code": code, "name": name})
-        kinds = inspect._ParameterKind
-        return inspect.Signature(
-            [
-                inspect.Parameter(name, kinds[kind], default=... if has_default else inspect.Parameter.empty)
-                for name, kind, has_default in reply["parameters"]
-            ],
-            __validate_parameters__=False,
-        )
+        try:
+            with self._ended_if_unsound():
+                return read_signature_reply(reply)
+        except NonsenseError as error:
+            raise RewardError(f"reward {name!r}: {error}", reward=name) from error
 
     def score_outcome(self, code: str, name: str, batch: Batch) -> tuple[list[Score], str]:
         """One score a completion, and what the code printed. Raises RewardError and the errors under it."""
         reply, printed = self._score(code, name, batch)
-        return check_outcome(name, reply["scores"], len(batch)), printed
+        with self._ended_if_unsound():
+            return check_outcome(name, reply.get("scores"), len(batch)), printed
 
     def score_steps(self, code: str, name: str, batch: Batch) -> tuple[list[list[Score]], str]:
         """One score a step of each completion, and what the code printed. Raises RewardError and those under it."""
         reply, printed = self._score(code, name, batch)
-        return check_steps(name, reply["scores"], batch.steps), printed
+        with self._ended_if_unsound():
+            return check_steps(name, reply.get("scores"), batch.steps), printed
+
+    @contextmanager
+    def _ended_if_unsound(self) -> Iterator[None]:
+        """The worker has made the same checks: one that let something through was tampered with, and is replaced."""
+        try:
+            yield
+        except (RewardError, NonsenseError):
+            self.close()
+            raise
 
     def _score(self, code: str, name: str, batch: Batch) -> tuple[dict[str, Any], str]:
-        columns, left_out = _json_columns(batch.columns)
-        sent = {
-            "prompts": list(batch.prompts),
-            "completions": list(batch.completions),
-            "columns": columns,
-            "steps": [list(texts) for texts in batch.steps],
-            "completion_ids": None if batch.completion_ids is None else [list(ids) for ids in batch.completion_ids],
-        }
+        sent, left_out = packed_batch(batch)
         try:
-            return self._ask({"do": "score", "code": code, "name": name, "batch": sent})
+            return self._ask({"do": "score", "code": code, "name": name, "batch": sent}, len(batch))
         except RewardError as error:
             if missed := [column for column in left_out if column in str(error)]:
                 error.args = (f"{error} (not passed to it, as it is not JSON: {', '.join(missed)})",)
             raise
 
-    def _ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    def _ask(self, request: dict[str, Any], count: int = 0) -> tuple[dict[str, Any], str]:
         name = request["name"]
         with self._lock:
-            child = self._started()
             try:
-                reply = child.call({**request, "deadline": self.deadline}, deadline=self.deadline)
+                return self._exchange(request, self.deadline)
             except ChildTimeout as error:
                 if error.seconds != self.deadline:  # it did not even start
                     raise RewardError(f"reward {name!r}: {error}", reward=name) from error
-                line = _line_in(child.output)
+                line = _line_in(self._printed)
                 raise RewardTimeout(
                     f"reward {name!r} ran over its deadline of {self.deadline:g} s{_at(line)} and was stopped; make it "
                     "faster, or in a run raise training.reward_deadline",
@@ -102,17 +200,48 @@ class RewardWorker:
                     line=line,
                 ) from error
             except ChildDied as error:
-                line = _line_in(child.output)
+                line = _line_in(self._printed)
                 raise RewardError(f"reward {name!r}{_at(line)}: {error}", reward=name, line=line) from error
-            except ChildFailed as error:
-                raise RewardError(f"reward {name!r}: {error}", reward=name) from error
-            finally:
-                self.output = _HANG_REPORT.sub("", child.output)
-            return reply, self.output
+            except WorkbenchError as error:
+                checked = check_error(error, name, count)
+                if checked is error:
+                    raise
+                raise checked from error
+
+    def _call(self, request: dict[str, Any], deadline: float) -> tuple[dict[str, Any], str]:
+        with self._lock:
+            return self._exchange(request, deadline)
+
+    def _exchange(self, request: dict[str, Any], deadline: float) -> tuple[dict[str, Any], str]:
+        """The reply, and what was printed meanwhile. Raises ChildError, or whatever the worker raised."""
+        child = self._started()
+        request = {**request, "deadline": deadline}
+        try:
+            try:
+                reply = child.call(request, deadline=deadline)
+            except ChildFailed:
+                # Code of an earlier call may have broken what the worker itself is made of: builtins.len, say.
+                child.close()
+                reply = child.call(request, deadline=deadline)
+        finally:
+            self._printed = child.output
+            self.output = _HANG_REPORT.sub("", self._printed)
+        return reply, self.output
 
     def _started(self) -> Child:
         if self._child is None:
-            self._child = Child("workbench.rewards.worker", name="worker")
+            scratch = Path(tempfile.mkdtemp(prefix="workbench-reward-"))
+            child = Child(
+                "workbench.rewards.worker",
+                name="worker",
+                options=["-P"],  # the folder it works in is no place to import from
+                environment=sealed_environment(child_environment(), scratch),
+                folder=scratch,
+                events=False,
+                max_frame=MAX_REPLY,
+            )
+            weakref.finalize(child, _remove, scratch, os.getpid())
+            self._child = child
         return self._child
 
     def close(self) -> None:
@@ -126,6 +255,11 @@ class RewardWorker:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _remove(scratch: Path, owner: int) -> None:
+    if os.getpid() == owner:  # not in a forked copy
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 @cache
@@ -169,18 +303,6 @@ class WorkerFunction:
         if form == "outcome":
             return self.worker.score_outcome(self.code, self.name, batch)[0]
         return self.worker.score_steps(self.code, self.name, batch)[0]
-
-
-def _json_columns(columns: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    kept, left_out = {}, []
-    for name, values in columns.items():
-        try:
-            json.dumps(values)
-        except (TypeError, ValueError, RecursionError):
-            left_out.append(name)
-        else:
-            kept[name] = values
-    return kept, left_out
 
 
 def _line_in(output: str) -> int | None:

@@ -10,15 +10,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from workbench.config import PatternConfig, RewardConfig
-from workbench.errors import PatternTooSlow, RewardCodeError, TooManySteps
+from workbench.errors import RewardCodeError
+from workbench.rewards.budget import ErrorBudget
 from workbench.rewards.client import RewardWorker
 from workbench.rewards.protocol import Batch, Score
 from workbench.rewards.reward import Reward, load_reward
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, Step, StepScores
-from workbench.steps import StepPattern, align_steps, split_all, split_steps
+from workbench.steps import StepPattern, align_steps, split_all, split_leniently
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,27 @@ def score_group(
 ) -> ScoredGroup:
     """Split and score one group.
 
-    ``rewards`` are built-ins' names, functions, configurations or ``Reward`` objects; code among them runs in
-    ``worker``. Raises PatternError and RewardError and the errors under them, which name the rollout and the step.
+    ``rewards`` are built-ins' names, functions, configurations or ``Reward`` objects. With a ``worker`` the pattern and
+    all code among the rewards run there; without one the pattern runs in this process and code in a shared worker.
+    Raises PatternError and RewardError and the errors under them, which name the rollout and the step.
     """
+    texts = [rollout.text for rollout in group.rollouts]
+    pattern = _pattern(pattern)
+    steps = split_all(texts, pattern) if worker is None else [one.steps for one in worker.split(texts, pattern)]
+    return score_split(group, steps, rewards, worker=worker)
+
+
+def score_split(
+    group: Group,
+    steps: Sequence[Sequence[Step]],
+    rewards: Sequence[str | Callable[..., Any] | RewardConfig | Reward],
+    *,
+    worker: RewardWorker | None = None,
+) -> ScoredGroup:
+    """Score one group whose rollouts have these steps. Raises RewardError and the errors under it."""
     loaded = [load_reward(spec, worker) for spec in rewards]
     count = len(group.rollouts)
-    scored, summaries = _score([group.prompt] * count, group.rollouts, [group.columns] * count, pattern, loaded)
+    scored, summaries = _score([group.prompt] * count, group.rollouts, [group.columns] * count, steps, loaded)
     return ScoredGroup(group, tuple(scored), summaries)
 
 
@@ -54,31 +71,41 @@ def score_completions(
     columns: Sequence[Mapping[str, Any]],
     pattern: StepPattern | PatternConfig,
     rewards: Sequence[Reward],
+    *,
+    worker: RewardWorker | None = None,
+    budget: ErrorBudget | None = None,
 ) -> list[StepScores]:
     """Split and score B completions of any number of prompts: ``prompts``, ``rollouts`` and ``columns`` have B entries.
 
     A completion that cannot be split in time, or into a thousand steps, is one unmatched step without a score: one
-    degenerate sample must not end a training run. An error's ``rollout`` is the index into the completions. Raises as
+    degenerate sample must not end a training run. Nor need an error of a reward, while ``budget`` lasts. The pattern
+    runs in ``worker`` if there is one. An error's ``rollout`` is the index into the completions. Raises as
     ``score_group`` does otherwise.
     """
-    return _score(prompts, rollouts, columns, pattern, rewards, lenient=True)[0]
+    texts = [rollout.text for rollout in rollouts]
+    pattern = _pattern(pattern)
+    splits = split_leniently(texts, pattern) if worker is None else worker.split(texts, pattern, leniently=True)
+    failed = frozenset(i for i, split in enumerate(splits) if split.failed)
+    return _score(prompts, rollouts, columns, [one.steps for one in splits], rewards, unsplit=failed, budget=budget)[0]
+
+
+def _pattern(pattern: StepPattern | PatternConfig) -> StepPattern:
+    return StepPattern(pattern.regex, pattern.kind) if isinstance(pattern, PatternConfig) else pattern
 
 
 def _score(
     prompts: Sequence[Prompt],
     rollouts: Sequence[Rollout],
     rows: Sequence[Mapping[str, Any]],
-    pattern: StepPattern | PatternConfig,
+    steps: Sequence[Sequence[Step]],
     rewards: Sequence[Reward],
     *,
-    lenient: bool = False,
+    unsplit: frozenset[int] = frozenset(),
+    budget: ErrorBudget | None = None,
 ) -> tuple[list[StepScores], tuple[RewardSummary, ...]]:
-    if isinstance(pattern, PatternConfig):
-        pattern = StepPattern(pattern.regex, pattern.kind)
     if not rollouts:
         return [], ()
     texts = [rollout.text for rollout in rollouts]
-    steps, unsplit = _split_what_can_be(texts, pattern) if lenient else (split_all(texts, pattern), frozenset[int]())
     batch = Batch(
         prompts=prompts,
         completions=[_completion(prompt, text) for prompt, text in zip(prompts, texts, strict=True)],
@@ -86,7 +113,7 @@ def _score(
         steps=[[text[step.start : step.end] for step in found] for text, found in zip(texts, steps, strict=True)],
         completion_ids=[rollout.token_ids for rollout in rollouts],
     )
-    given = _call(rewards, batch)
+    given = _call(rewards, batch, budget)
     weights = {reward.name: reward.weight for reward in rewards}
     scored = []
     for i, (rollout, found) in enumerate(zip(rollouts, steps, strict=True)):
@@ -107,19 +134,7 @@ def _score(
     return scored, given.summaries
 
 
-def _split_what_can_be(texts: Sequence[str], pattern: StepPattern) -> tuple[list[list[Step]], frozenset[int]]:
-    """Steps of each text, and which texts could not be split and are one unmatched step."""
-    steps, unsplit = [], set()
-    for i, text in enumerate(texts):
-        try:
-            steps.append(split_steps(text, pattern))
-        except (PatternTooSlow, TooManySteps):
-            steps.append([Step(0, len(text), matched=False)])
-            unsplit.add(i)
-    return steps, frozenset(unsplit)
-
-
-def _call(rewards: Sequence[Reward], batch: Batch) -> _Scored:
+def _call(rewards: Sequence[Reward], batch: Batch, budget: ErrorBudget | None) -> _Scored:
     if twice := [name for name, count in Counter(reward.name for reward in rewards).items() if count > 1]:
         raise RewardCodeError(f"two rewards are named {twice[0]!r}; give each its own name", reward=twice[0])
     steps: dict[str, list[list[Score]]] = {}
@@ -128,9 +143,11 @@ def _call(rewards: Sequence[Reward], batch: Batch) -> _Scored:
     for reward in rewards:
         began = time.perf_counter()
         if reward.kind == "step":
-            steps[reward.name], printed = reward.score_steps(batch)
+            score_steps = reward.score_steps if budget is None else partial(budget.score_steps, reward)
+            steps[reward.name], printed = score_steps(batch)
         else:
-            outcomes[reward.name], printed = reward.score_outcome(batch)
+            score_outcome = reward.score_outcome if budget is None else partial(budget.score_outcome, reward)
+            outcomes[reward.name], printed = score_outcome(batch)
         seconds = time.perf_counter() - began
         summaries.append(RewardSummary(reward.name, reward.kind, reward.weight, seconds, printed))
     return _Scored(steps, outcomes, tuple(summaries))

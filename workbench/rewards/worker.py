@@ -1,46 +1,74 @@
-"""The reward worker: runs users' reward code in a process of its own, as ``python -m workbench.rewards.worker``.
+"""The reward worker: runs users' reward code and patterns, sealed, as ``python -m workbench.rewards.worker``.
 
-A request names the code each time, so a worker that was replaced needs telling nothing; code it has run before is not
-run again. The parent (``client``) keeps the deadline, and checks every reply.
+It imports what rewards commonly need, seals itself (``seal``) and then serves. A request names the code or the pattern
+each time, so a worker that was replaced needs telling nothing; code it has run before is not run again. The parent
+(``client``) keeps the deadline, and checks every reply. It works in a folder of its own, the only one it may write to.
 """
 
 from __future__ import annotations
 
+# Imported before the seal, so that a call need not wait for them. Larger libraries can still be imported after it.
+import collections  # noqa: F401
 import faulthandler
+import fractions  # noqa: F401
 import inspect
+import itertools  # noqa: F401
+import json  # noqa: F401
+import math  # noqa: F401
+import random  # noqa: F401
+import re  # noqa: F401
+import statistics  # noqa: F401
 import sys
 from functools import lru_cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from workbench.child import Emitter, serve
-from workbench.errors import RewardCodeError
-from workbench.rewards.client import FILENAME
-from workbench.rewards.protocol import Batch, call_outcome, call_steps, form_of, line_of, message_of, read_signature
+import numpy  # noqa: F401
 
+from workbench.child import Emitter, serve
+from workbench.errors import RewardCodeError, RewardError
+from workbench.rewards.protocol import Batch, call_outcome, call_steps, form_of, line_of, message_of, read_signature
+from workbench.rewards.seal import seal, what_is_off
+from workbench.rewards.wire import FILENAME, packed_signature, packed_split
+from workbench.steps import StepPattern, split_leniently, split_preview
+
+MISSING: list[str] = []
+"""The layers of the seal that this system lacks."""
 _MODULE = "reward_code"
 
 
 def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
-    """``describe`` a function of the request's code, or ``score`` a batch with it."""
+    """``describe`` a function of the request's code, ``score`` a batch with it, or ``split`` texts by a pattern."""
+    if request["do"] == "isolation":
+        return {"missing": MISSING}
+    if request["do"] == "split":
+        split = split_leniently if request["leniently"] else split_preview
+        pattern = StepPattern(request["regex"], request["kind"])
+        _ = pattern.compiled  # also where there are no texts
+        return {"splits": [packed_split(one) for one in split(request["texts"], pattern)]}
     # Says which line a call hangs in before the parent kills this process. Nothing the code does can hold it up.
     deadline = request["deadline"]
     faulthandler.dump_traceback_later(max(deadline / 2, deadline - 0.5), file=2)
     try:
-        name = request["name"]
-        function = _function(request["code"], name)
-        signature = read_signature(function, name)
-        if request["do"] == "describe":
-            return {
-                "parameters": [
-                    [one.name, one.kind.name, one.default is not one.empty] for one in signature.parameters.values()
-                ]
-            }
-        call = call_outcome if form_of(signature) == "outcome" else call_steps
-        # User code may raise SystemExit or KeyboardInterrupt, which must not end the worker.
-        return {"scores": call(name, function, Batch(**request["batch"]), catch=BaseException)}
+        return _run(request)
+    except RewardError as error:
+        if off := what_is_off(error.__cause__):
+            error.args = (f"{error} ({off} in the reward worker)",)
+        raise
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def _run(request: dict[str, Any]) -> dict[str, Any]:
+    name = request["name"]
+    function = _function(request["code"], name)
+    signature = read_signature(function, name)
+    if request["do"] == "describe":
+        return {"parameters": packed_signature(signature)}
+    call = call_outcome if form_of(signature) == "outcome" else call_steps
+    # User code may raise SystemExit or KeyboardInterrupt, which must not end the worker.
+    return {"scores": call(name, function, Batch(**request["batch"]), catch=BaseException)}
 
 
 @lru_cache(maxsize=32)
@@ -96,4 +124,5 @@ def _is_function(value: Any) -> bool:
 
 
 if __name__ == "__main__":
+    MISSING = seal(scratch=Path.cwd())
     serve(handle)

@@ -20,12 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from workbench.rundir.files import plain
-from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
+from workbench.schema import Credit, CreditPart, Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _numbers = pa.list_(pa.float64())
 _integers = pa.list_(pa.int64())
+PART_ARRAYS = ("raw", "mean", "std", "normalised", "factor")
 SCHEMA = pa.schema(
     [
         ("group", pa.int32()),
@@ -46,6 +47,7 @@ SCHEMA = pa.schema(
         ("outcome", pa.float64()),
         ("normalised", _numbers),
         ("advantages", pa.list_(pa.float32())),  # padding included, as in the loss
+        ("parts", pa.list_(pa.struct([(name, _numbers) for name in PART_ARRAYS]))),  # as many as the head names
     ]
 )
 
@@ -89,6 +91,7 @@ def _head(credit: Credit) -> dict[str, Any]:
         "std": credit.std,
         "spread": bool(credit.spread),
         "warnings": list(credit.warnings),
+        "parts": [{"source": part.source, "carry": part.carry, "gamma": part.gamma} for part in credit.parts],
     }
 
 
@@ -111,6 +114,10 @@ def _row(credit: Credit, i: int) -> dict[str, Any]:
         "outcome": scored.outcome,
         "normalised": credit.normalised[i],
         "advantages": np.asarray(credit.advantages[i], dtype=np.float32),
+        "parts": [
+            {name: getattr(part, name)[part.offsets[i] : part.offsets[i + 1]] for name in PART_ARRAYS}
+            for part in credit.parts
+        ],
     }
 
 
@@ -136,7 +143,14 @@ def _credit(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Credi
         std=head["std"],
         spread=head["spread"],
         warnings=tuple(head["warnings"]),
+        parts=tuple(_part(part, [row["parts"][n] for row in rows]) for n, part in enumerate(head["parts"])),
     )
+
+
+def _part(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> CreditPart:
+    arrays = {name: np.array([x for row in rows for x in row[name]], dtype=np.float64) for name in PART_ARRAYS}
+    offsets = np.cumsum([0, *(len(row["raw"]) for row in rows)], dtype=np.int64)
+    return CreditPart(head["source"], head["carry"], offsets, gamma=head["gamma"], **arrays)
 
 
 def _step_scores(row: Mapping[str, Any]) -> StepScores:

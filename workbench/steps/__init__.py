@@ -3,16 +3,20 @@
 from workbench.steps.align import align_steps
 from workbench.steps.pattern import PatternKind, StepPattern
 from workbench.steps.presets import PRESETS, Preset
-from workbench.steps.split import split_all, split_steps
+from workbench.steps.split import Split, split_all, split_leniently, split_preview, split_steps, unsplit
 from workbench.steps.tokens import token_texts
 
 __all__ = [
     "PRESETS",
     "PatternKind",
     "Preset",
+    "Split",
     "StepPattern",
     "align_steps",
     "split_all",
+    "split_leniently",
+    "split_preview",
     "split_steps",
     "token_texts",
+    "unsplit",
 ]

@@ -2,12 +2,15 @@
 
 Steps are ordered, do not overlap and are never empty; text outside them stays outside. The one exception is text in
 which the pattern finds nothing: it is a single step that spans it all and is marked ``matched=False``. This module
-does not know about tokens.
+does not know about tokens, nor in which process it runs: the page has it run in the reward worker.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from workbench.errors import PatternTooSlow, TooManySteps
@@ -16,7 +19,18 @@ from workbench.steps.pattern import StepPattern
 
 TIMEOUT = 0.25
 """Seconds one text may take."""
+PREVIEW_TIMEOUT = 1.0
+"""Seconds all texts of a preview may take together."""
 MAX_STEPS = 1000
+
+
+@dataclass(frozen=True)
+class Split:
+    """A text's steps, and where the pattern matched in it; ``failed`` where no steps could be found in time."""
+
+    steps: list[Step]
+    matches: list[tuple[int, int]]
+    failed: bool = False
 
 
 def split_steps(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) -> list[Step]:
@@ -31,7 +45,12 @@ def split_steps(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) ->
     Raises PatternTooSlow after ``timeout`` seconds, TooManySteps over 1,000 steps, PatternSyntaxError and PatternError
     for a pattern that cannot be used. Other threads run while it matches.
     """
-    marks = _marks(text, pattern, timeout)
+    return split_text(text, pattern, timeout=timeout).steps
+
+
+def split_text(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) -> Split:
+    """``split_steps`` that also says where the pattern matched. Raises as it does."""
+    matches, marks = _matches(text, pattern, timeout)
     match pattern.kind:
         case "starts":
             spans = _started(text, marks)
@@ -44,35 +63,76 @@ def split_steps(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) ->
         if len(steps) == MAX_STEPS:
             raise _too_many()
         steps.append(Step(start, end))
-    return steps or [Step(0, len(text), matched=False)]
+    return Split(steps or [_whole(text)], matches)
 
 
 def split_all(texts: Sequence[str], pattern: StepPattern, *, timeout: float = TIMEOUT) -> list[list[Step]]:
     """``split_steps`` of each text; an error names the text (``sample`` of PatternTooSlow is its index)."""
-    split = []
+    return [split.steps for split in split_preview(texts, pattern, timeout=timeout, total=math.inf)]
+
+
+def split_preview(
+    texts: Sequence[str], pattern: StepPattern, *, timeout: float = TIMEOUT, total: float = PREVIEW_TIMEOUT
+) -> list[Split]:
+    """``split_text`` of each text, all of them in ``total`` seconds; an error names the text."""
+    splits = []
+    ends = time.monotonic() + total
     for sample, text in enumerate(texts):
+        left = ends - time.monotonic()
         try:
-            split.append(split_steps(text, pattern, timeout=timeout))
+            if left <= 0:
+                raise PatternTooSlow("")
+            splits.append(split_text(text, pattern, timeout=min(timeout, left)))
         except PatternTooSlow as error:
-            raise PatternTooSlow(f"{error} on sample {sample + 1}", sample=sample) from error
-    return split
+            if left < timeout:
+                message = f"the step pattern is too slow ({total:g} s for all samples), reached at sample {sample + 1}"
+            else:
+                message = f"{error} on sample {sample + 1}"
+            raise PatternTooSlow(message, sample=sample) from error
+        except TooManySteps as error:
+            raise TooManySteps(f"{error} (sample {sample + 1})") from error
+    return splits
 
 
-def _marks(text: str, pattern: StepPattern, timeout: float) -> list[tuple[int, int]]:
-    """Where the pattern matches, by its group ``step`` if it has one that took part in the match."""
+def split_leniently(texts: Sequence[str], pattern: StepPattern, *, timeout: float = TIMEOUT) -> list[Split]:
+    """``split_text`` of each text; one that cannot be split in time, or into a thousand steps, is one unmatched step.
+
+    Raises PatternError for a pattern that cannot be used at all.
+    """
+    splits = []
+    for text in texts:
+        try:
+            splits.append(split_text(text, pattern, timeout=timeout))
+        except (PatternTooSlow, TooManySteps):
+            splits.append(unsplit(text))
+    return splits
+
+
+def unsplit(text: str) -> Split:
+    """A text that could not be split: one unmatched step."""
+    return Split([_whole(text)], [], failed=True)
+
+
+def _whole(text: str) -> Step:
+    return Step(0, len(text), matched=False)
+
+
+def _matches(text: str, pattern: StepPattern, timeout: float) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Where the pattern matches, and the same by its group ``step`` if it has one that took part in the match."""
     compiled = pattern.compiled
     named = "step" in compiled.groupindex
     limit = 20 * MAX_STEPS if pattern.kind == "ends" else MAX_STEPS  # blank pieces end in a mark and are no steps
-    marks = []
+    matches, marks = [], []
     try:
         for match in compiled.finditer(text, timeout=timeout, concurrent=True):
             span = match.span("step") if named else match.span()
+            matches.append(match.span())
             marks.append(match.span() if span == (-1, -1) else span)
             if len(marks) > limit:
                 raise _too_many()
     except TimeoutError as error:
         raise PatternTooSlow(f"the step pattern is too slow ({timeout:g} s)") from error
-    return sorted(marks)
+    return matches, sorted(marks)
 
 
 def _too_many() -> TooManySteps:

@@ -14,7 +14,7 @@ from datasets import Dataset
 from workbench.config import RunConfig
 from workbench.errors import ConfigError
 from workbench.policies.load import load_policy, pick_device
-from workbench.rewards import RewardWorker, load_reward
+from workbench.rewards import ErrorBudget, RewardWorker, load_reward
 from workbench.tasks import Task, load_task
 from workbench.training.accuracy import HeldOutAccuracy
 from workbench.training.config import ProcessGRPOConfig
@@ -35,9 +35,10 @@ def build_trainer(
     rewards = [load_reward(reward, worker) for reward in config.rewards]
     steps = [reward for reward in rewards if reward.kind == "step"]
     outcomes = [reward for reward in rewards if reward.kind == "outcome"]
+    budget = error_budget(config)
     trainer = ProcessGRPOTrainer(
         model=policy.model,
-        reward_funcs=[reward.outcome_function for reward in outcomes],
+        reward_funcs=[budget.outcome_function(one) if budget else one.outcome_function for one in outcomes],
         args=trainer_arguments(config, output_dir, [reward.weight for reward in outcomes]),
         step_rewards=steps,
         policy_name=config.policy,
@@ -46,12 +47,21 @@ def build_trainer(
         peft_config=lora_config(config),
         is_right=task.answer_is_right if task.can_check else None,
         on_rollouts=on_rollouts,
+        reward_worker=worker,
+        error_budget=budget,
         callbacks=list(callbacks or ()),
     )
     if config.training.eval_every and task.can_check:
         # First in line, so that the step's row is complete when it is recorded.
         trainer.callback_handler.callbacks.insert(0, HeldOutAccuracy(trainer, task, config.training))
     return trainer
+
+
+def error_budget(config: RunConfig) -> ErrorBudget | None:
+    """None where the first error of a reward function stops the run; each error let pass is a line in the log."""
+    if config.training.on_reward_error == "stop":
+        return None
+    return ErrorBudget(config.training.max_reward_errors, lambda error: print(f"unscored: {error}", flush=True))
 
 
 def trainer_arguments(config: RunConfig, output_dir: Path, outcome_weights: list[float]) -> ProcessGRPOConfig:
@@ -84,7 +94,7 @@ def trainer_arguments(config: RunConfig, output_dir: Path, outcome_weights: list
         credit_scheme=config.credit.scheme,
         outcome_weight=config.credit.outcome_weight,
         credit_clip=config.credit.clip,
-        scale_rewards="group" if config.credit.scale else "none",
+        credit_options=config.credit.keywords(but=("scheme", "outcome_weight", "clip")),
         reward_weights=outcome_weights or None,
         # The loss
         loss_type=training.loss_type,

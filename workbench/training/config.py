@@ -7,11 +7,12 @@ silently not train what the heatmap shows.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from trl import GRPOConfig
 
-from workbench.credit import SCHEMES
-from workbench.errors import ConfigError
+from workbench.credit import SCHEMES, assign_credit
+from workbench.errors import ConfigError, CreditError
 from workbench.steps import PatternKind
 
 
@@ -19,8 +20,8 @@ from workbench.steps import PatternKind
 class ProcessGRPOConfig(GRPOConfig):
     """Arguments of ``ProcessGRPOTrainer``; everything of ``GRPOConfig`` keeps its meaning.
 
-    ``scale_rewards`` ("group" or "none") decides whether normalised rewards are divided by the standard deviation,
-    and ``reward_weights`` weighs the outcome rewards, as in TRL.
+    ``scale_rewards`` ("group", "batch" or "none") says which standard deviation normalised rewards are divided by,
+    unless ``credit_options`` say otherwise, and ``reward_weights`` weighs the outcome rewards, as in TRL.
     """
 
     step_pattern: str = field(
@@ -36,6 +37,10 @@ class ProcessGRPOConfig(GRPOConfig):
         default=0.0, metadata={"help": "Weight of the normalised outcome reward added to every token."}
     )
     credit_clip: float | None = field(default=None, metadata={"help": "Bound on the size of an advantage."})
+    credit_options: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={"help": "Other options of the scheme (normalise, scale, gamma, …); see credit.SCHEMES[…].options."},
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,10 +68,18 @@ class ProcessGRPOConfig(GRPOConfig):
                 f"generation_kwargs: {', '.join(self.generation_kwargs)} would be ignored by the group sampler; use "
                 "temperature, top_p, top_k, min_p and repetition_penalty"
             )
-        if self.scale_rewards not in ("group", "none"):
-            raise ConfigError(f"scale_rewards: {self.scale_rewards!r} is not supported here; use 'group' or 'none'")
+        try:
+            assign_credit([], [], [], self.credit_scheme, outcome_rewards=[], **self.credit_keywords())
+        except CreditError as error:
+            raise ConfigError(f"credit_options: {error}") from error
         if self.multi_objective_aggregation != "sum_then_normalize":
             raise ConfigError(
                 f"multi_objective_aggregation: {self.multi_objective_aggregation!r} is not supported here; outcome "
                 "rewards are summed, then normalised ('sum_then_normalize')"
             )
+
+    def credit_keywords(self) -> dict[str, Any]:
+        """What ``credit_groups`` gets beside the scheme: TRL's ``scale_rewards`` first, ``credit_options`` over it."""
+        by_trl: dict[str, dict[str, Any]] = {"batch": {"normalise": "batch"}, "none": {"scale": False}}
+        scaling = by_trl.get(str(self.scale_rewards), {})
+        return {**scaling, "outcome_weight": self.outcome_weight, "clip": self.credit_clip, **self.credit_options}

@@ -28,10 +28,10 @@ from accelerate.utils import gather, gather_object
 from trl.models import unwrap_model_for_generation
 
 from workbench.config import SamplingConfig
-from workbench.credit import credit_group
+from workbench.credit import credit_groups
 from workbench.errors import ConfigError, RewardError, WorkbenchError
 from workbench.policies.sampler import Sampled, UnshareableCache, sample_rows, to_rollout
-from workbench.rewards import Reward, load_reward, score_completions
+from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward, score_completions
 from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, StepScores
 from workbench.steps import StepPattern
 from workbench.training.config import ProcessGRPOConfig
@@ -57,6 +57,7 @@ class _Share:
 
     rows: list[tuple[Any, Mapping[str, Any], Rollout, StepScores]]
     failure: Exception | None
+    reward_errors: int = 0
 
 
 def no_outcome(prompts: Sequence[Any], **columns: Any) -> list[None]:
@@ -80,6 +81,8 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
         policy_name: what stored rollouts say they were sampled from; the model's own name by default.
         is_right: tells whether a completion's text answers its row's columns; when given, ``accuracy/train`` is logged.
         on_rollouts: called after each generation with its credit, whose ``advantages`` are the loss's own.
+        reward_worker: where the step pattern runs; in this process by default.
+        error_budget: lets errors of reward functions pass while it lasts, logging ``reward_errors``.
         **kwargs: everything else ``GRPOTrainer`` takes.
 
     Raises:
@@ -99,11 +102,15 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
         policy_name: str | None = None,
         is_right: Callable[[str, Mapping[str, Any]], bool] | None = None,
         on_rollouts: OnRollouts | None = None,
+        reward_worker: RewardWorker | None = None,
+        error_budget: ErrorBudget | None = None,
         **kwargs: Any,
     ) -> None:
         self.step_rewards: list[Reward] = [load_reward(spec) for spec in step_rewards]
         self._is_right = is_right
         self._on_rollouts = on_rollouts
+        self._reward_worker, self._error_budget = reward_worker, error_budget
+        self._reward_errors = 0  # of all ranks
         self._sampled: list[Sampled] | None = None
         self._scored: _Scored | None = None
         self._failure: Exception | None = None
@@ -257,6 +264,11 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
         shares = gather_object([self._share(scored)])
         if failures := [share.failure for share in shares if share.failure is not None]:
             raise failures[0]
+        if self._error_budget is not None:
+            new = sum(share.reward_errors for share in shares)
+            self._reward_errors += new
+            self._error_budget.check(self._reward_errors)
+            self._metrics["train" if self.model.training else "eval"]["reward_errors"].append(float(new))
         everyone = [row for share in shares for row in share.rows]
         outcomes = [[_as_returned(value) for value in row] for row in scored.outcomes.tolist()]
         outcome_weights = dict(zip(self.reward_func_names, self._outcome_weights, strict=True))
@@ -264,7 +276,7 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
         if self._has_outcome:
             summaries += tuple(RewardSummary(name, "outcome", weight) for name, weight in outcome_weights.items())
         size = self.num_generations if self.model.training else self.num_generations_eval
-        credits = []
+        groups = []
         for start in range(0, len(everyone), size):
             members = everyone[start : start + size]
             group = Group(
@@ -275,16 +287,8 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
                 sampling={"temperature": self.temperature, "step": self.state.global_step + 1},
             )
             rows = tuple(self._with_outcome(member[3], outcomes[start + i]) for i, member in enumerate(members))
-            credits.append(
-                credit_group(
-                    ScoredGroup(group, rows, summaries),
-                    self.args.credit_scheme,
-                    scale=self.args.scale_rewards != "none",
-                    outcome_weight=self.args.outcome_weight,
-                    clip=self.args.credit_clip,
-                )
-            )
-        return credits
+            groups.append(ScoredGroup(group, rows, summaries))
+        return credit_groups(groups, self.args.credit_scheme, **self.args.credit_keywords())
 
     def _share(self, scored: _Scored) -> _Share:
         """This rank's rows, scored; a failure is put into words that can travel to the other ranks."""
@@ -293,8 +297,12 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
             columns = [{k: v for k, v in row.items() if k != "prompt"} for row in scored.inputs]
             prompts = [row["prompt"] for row in scored.inputs]
             try:
-                steps = score_completions(prompts, scored.rollouts, columns, self.step_pattern, self.step_rewards)
-                return _Share(list(zip(prompts, columns, scored.rollouts, steps, strict=True)), None)
+                steps = score_completions(
+                    prompts, scored.rollouts, columns, self.step_pattern, self.step_rewards,
+                    worker=self._reward_worker, budget=self._error_budget,
+                )  # fmt: skip
+                errors = self._error_budget.new() if self._error_budget is not None else 0
+                return _Share(list(zip(prompts, columns, scored.rollouts, steps, strict=True)), None, errors)
             except Exception as raised:
                 failure = raised
         if isinstance(failure, WorkbenchError):

@@ -1,7 +1,7 @@
 """From the controls to a drawn credit: build the configuration, score the frozen group, say what went wrong where.
 
-Nothing is sampled here. Whatever fails, the last good drawing stays on the page and is marked as stale; the message
-goes beside the control it is about.
+Nothing is sampled here, and neither a pattern nor anybody's code runs here: both do in the reward worker. Whatever
+fails, the last good drawing stays on the page and is marked as stale; the message goes beside the control it is about.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from workbench.config import CreditConfig, PatternConfig, RewardConfig
 from workbench.credit import SCHEMES, credit_group
 from workbench.errors import ConfigError, CreditError, PatternError, RewardError, WorkbenchError
 from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
-from workbench.rewards import BUILTINS, RewardWorker, score_group
-from workbench.schema import Credit, Group
-from workbench.steps import PatternKind, StepPattern, split_steps
+from workbench.rewards import BUILTINS, RewardWorker, score_split
+from workbench.schema import Credit, Group, Step
+from workbench.steps import PatternKind, Split, StepPattern
 from workbench.ui.handlers.session import RewardSlot, Session
 
 
@@ -83,15 +83,17 @@ def rescore(session: Session, form: ScoringForm, worker: RewardWorker) -> Scorin
             message(empty="Press Sample & score (Ctrl+Enter) to see a group."), None, tuple(notes), None, names
         )
     drawing, credit = "", None
+    splits: list[Split] = []
     try:
-        credit = score(session.group, form, worker)
-        drawing = show(session, credit, rollout_matches(session.group, StepPattern(form.regex, form.kind)))
+        splits = split(session.group, pattern_config(form), worker)
+        credit = score(session.group, [one.steps for one in splits], form, worker)
+        drawing = show(session, credit, [one.matches for one in splits])
     except PatternError as error:
         position = getattr(error, "position", None)
         pattern_note = Note(str(error), detail=_pointer(form.regex, position) if position is not None else "")
     except RewardError as error:
         place = names.index(error.reward) if error.reward in names else None
-        note = Note(str(error), line=error.line, detail=_where(session.group, form, error))
+        note = Note(str(error), line=error.line, detail=_where(session.group, splits, error))
         if place is None:
             credit_note = note
         else:
@@ -104,13 +106,18 @@ def rescore(session: Session, form: ScoringForm, worker: RewardWorker) -> Scorin
     return ScoringView(drawing, pattern_note, tuple(notes), credit_note, names, credit)
 
 
-def score(group: Group, form: ScoringForm, worker: RewardWorker) -> Credit:
-    """Raises WorkbenchError for a pattern, a reward function or a scheme that cannot be used."""
+def split(group: Group, pattern: PatternConfig, worker: RewardWorker) -> list[Split]:
+    """Steps and matches of each rollout. Raises PatternError and those under it."""
+    return worker.split([rollout.text for rollout in group.rollouts], StepPattern(pattern.regex, pattern.kind))
+
+
+def score(group: Group, steps: Sequence[Sequence[Step]], form: ScoringForm, worker: RewardWorker) -> Credit:
+    """Raises WorkbenchError for a reward function or a scheme that cannot be used."""
     configs = reward_configs(form)
     if not configs:
         raise ConfigError("no reward function is on; switch one on or add one")
     credit = credit_config(form)
-    scored = score_group(group, pattern_config(form), configs, worker=worker)
+    scored = score_split(group, steps, configs, worker=worker)
     return credit_group(scored, credit.scheme, scale=credit.scale, outcome_weight=credit.outcome_weight)
 
 
@@ -164,19 +171,6 @@ def function_name(values: SlotValues) -> str:
 @cache
 def builtin_source(name: str) -> str:
     return BUILTINS[name].source
-
-
-def rollout_matches(group: Group, pattern: StepPattern) -> list[list[tuple[int, int]]]:
-    """Where a pattern matches in each completion, to be underlined; a text it is too slow for gets none."""
-    compiled = pattern.compiled
-    matches: list[list[tuple[int, int]]] = []
-    for rollout in group.rollouts:
-        try:
-            found = compiled.finditer(rollout.text, timeout=0.25, concurrent=True)
-            matches.append([match.span() for match in found])
-        except TimeoutError:
-            matches.append([])
-    return matches
 
 
 def show(session: Session, credit: Credit, matches: Sequence[Sequence[tuple[int, int]]]) -> str:
@@ -237,16 +231,13 @@ def _pointer(regex: str, position: int) -> str:
     return f"{line[from_column : from_column + 80]}\n{' ' * (column - from_column)}^"
 
 
-def _where(group: Group, form: ScoringForm, error: RewardError) -> str:
+def _where(group: Group, splits: Sequence[Split], error: RewardError) -> str:
     """The rollout and the step's own text that a reward function failed on."""
-    if error.rollout is None or not 0 <= error.rollout < len(group):
+    if error.rollout is None or not 0 <= error.rollout < len(splits):
         return ""
     text = group.rollouts[error.rollout].text
     if error.step is None:
         return f"rollout {error.rollout + 1}:\n{text}"
-    try:
-        steps = split_steps(text, StepPattern(form.regex, form.kind))
-    except PatternError:
-        return f"rollout {error.rollout + 1}, step {error.step + 1}"
-    step = steps[error.step] if error.step < len(steps) else None
+    steps = splits[error.rollout].steps
+    step = steps[error.step] if 0 <= error.step < len(steps) else None
     return f"rollout {error.rollout + 1}, step {error.step + 1}" + (f":\n{text[step.start : step.end]}" if step else "")

@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from workbench.policies.client import PolicyWorker
-from workbench.rewards import RewardWorker
+from workbench.rewards import RewardWorker, TrustStore, WorkerPool
 from workbench.runs import default_workspace
 from workbench.schema import Credit, Group, Prompt, RewardKind
 
 SLOTS = 6
 """Reward functions that fit on the page."""
-KEPT_WORKERS = 8
-"""Reward workers kept alive; the one longest unused ends first and is started again when needed."""
 KEPT_CREDITS = 64
 """Tabs whose drawn credit is remembered."""
+_RUNS = "patterns of runs"  # no tab is called this
 
 
 @dataclass(frozen=True)
@@ -61,21 +60,21 @@ class Services:
     def __init__(self, workspace: Path | None = None) -> None:
         self.workspace = (workspace if workspace is not None else default_workspace()).resolve()
         self.policy = PolicyWorker()
+        self.trust = TrustStore(self.workspace)
         self._lock = threading.Lock()
         self._warming: threading.Thread | None = None
-        self._rewards: OrderedDict[str, RewardWorker] = OrderedDict()
+        self._rewards = WorkerPool()
         self._sampling: dict[str, threading.Event] = {}
         self._credits: OrderedDict[str, Credit] = OrderedDict()
 
     def reward_worker(self, tab: str) -> RewardWorker:
         """The reward worker of a tab."""
-        with self._lock:
-            worker = self._rewards.pop(tab, None) or RewardWorker()
-            self._rewards[tab] = worker
-            ended = [self._rewards.popitem(last=False)[1] for _ in range(len(self._rewards) - KEPT_WORKERS)]
-        for old in ended:
-            old.close()
-        return worker
+        return self._rewards.of(tab)
+
+    @property
+    def pattern_worker(self) -> RewardWorker:
+        """Where the patterns of stored runs match: no tab's own, and no reward runs in it."""
+        return self._rewards.of(_RUNS)
 
     def warm(self) -> None:
         """Load the embedded policy in the background, once."""
@@ -126,15 +125,9 @@ class Services:
         """A tab was closed: what it was sampling is cancelled and its worker ends."""
         self.cancel_sampling(tab)
         with self._lock:
-            worker = self._rewards.pop(tab, None)
             self._credits.pop(tab, None)
-        if worker is not None:
-            worker.close()
+        self._rewards.end(tab)
 
     def close(self) -> None:
-        with self._lock:
-            workers = list(self._rewards.values())
-            self._rewards.clear()
-        for worker in workers:
-            worker.close()
+        self._rewards.close()
         self.policy.close()

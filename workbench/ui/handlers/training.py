@@ -26,9 +26,9 @@ from workbench.ui.handlers.scoring import (
     is_builtin,
     pattern_config,
     reward_configs,
-    rollout_matches,
+    split,
 )
-from workbench.ui.handlers.session import Session
+from workbench.ui.handlers.session import Services, Session
 
 LOG_LINES = 14
 LISTED_RUNS = 200
@@ -50,9 +50,8 @@ class TrainingForm:
 
 
 def run_config(session: Session, scoring: ScoringForm, sampling: SamplingForm, form: TrainingForm) -> RunConfig:
-    """The run that Start would start. Raises ConfigError, PatternError or RewardError naming the field."""
+    """The run that Start would start, its pattern untried. Raises ConfigError, PatternError or RewardError."""
     pattern = pattern_config(scoring)
-    _ = StepPattern(pattern.regex, pattern.kind).compiled
     rewards = reward_configs(scoring)
     options, _ = sampling_config(sampling)
     training = {
@@ -113,11 +112,17 @@ def inherited(session: Session, scoring: ScoringForm, sampling: SamplingForm) ->
 
 
 def start_run(
-    session: Session, scoring: ScoringForm, sampling: SamplingForm, form: TrainingForm, workspace: Path
+    session: Session, scoring: ScoringForm, sampling: SamplingForm, form: TrainingForm, services: Services, tab: str
 ) -> tuple[str | None, Note | None]:
-    """Start a run; its name, or what to put right."""
+    """Start a run; its name, or what to put right. Code that was typed here is trusted from now on."""
     try:
-        run = start(run_config(session, scoring, sampling, form), workspace)
+        config = run_config(session, scoring, sampling, form)
+        pattern = StepPattern(config.pattern.regex, config.pattern.kind)
+        services.reward_worker(tab).split([], pattern)
+        for reward in config.rewards:
+            if reward.code is not None:
+                services.trust.trust(reward.code)
+        run = start(config, services.workspace)
     except WorkbenchError as error:
         return None, Note(str(error))
     return run.name, None
@@ -211,14 +216,14 @@ def describe(workspace: Path, name: str) -> dict[str, Any]:
     }
 
 
-def rollouts(workspace: Path, name: str, step: int, group: int) -> dict[str, Any]:
+def rollouts(services: Services, name: str, step: int, group: int) -> dict[str, Any]:
     """One stored group as the heatmap takes it, with how many groups the step has."""
     try:
-        run = open_run(name, workspace)
+        run = open_run(name, services.workspace)
         credits = _credits(run, step)
         group = min(max(group, 0), len(credits) - 1)
         credit = credits[group]
-        return {"step": step, "group": group, "groups": len(credits), "drawing": to_json(_drawn(run, credit))}
+        return {"step": step, "group": group, "groups": len(credits), "drawing": to_json(_drawn(run, credit, services))}
     except WorkbenchError as error:
         return {"step": step, "group": group, "error": str(error)}
 
@@ -241,11 +246,12 @@ def _read_credits(run: Run, step: int, written: int) -> list[Credit]:
     return run.rollouts(step)
 
 
-def _drawn(run: Run, credit: Credit) -> Mapping[str, Any]:
+def _drawn(run: Run, credit: Credit, services: Services) -> Mapping[str, Any]:
     """The credit as stored, with the run's own pattern underlined where it still works."""
     pattern = run.config().pattern
+    matches: list[list[tuple[int, int]]] | None
     try:
-        matches = rollout_matches(credit.scored.group, StepPattern(pattern.regex, pattern.kind))
+        matches = [one.matches for one in split(credit.scored.group, pattern, services.pattern_worker)]
     except PatternError:
         matches = None
     return credit_payload(credit, matches, explain_at_most=EXPLAINED_AT_ONCE)

@@ -86,11 +86,11 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
         scoring, sampling = read_scoring(session, values[:SCORING]), read_sampling(values[SCORING:])
         return json.dumps(handlers.inherited(session, scoring, sampling))
 
-    def start(session: Session, started: int, *values: Any) -> list[Any]:
+    def start(request: gr.Request, session: Session, started: int, *values: Any) -> list[Any]:
         sampling_end = len(values) - len(form)
         scoring, sampling = read_scoring(session, values[:SCORING]), read_sampling(values[SCORING:sampling_end])
         wanted = handlers.TrainingForm(*values[sampling_end:])
-        run, problem = handlers.start_run(session, scoring, sampling, wanted, services.workspace)
+        run, problem = handlers.start_run(session, scoring, sampling, wanted, services, request.session_hash or "")
         if run is None:
             return [gr.skip(), started, note_value(problem)]
         return [_live_value(run, started + 1), started + 1, ""]
@@ -126,7 +126,7 @@ def _server_functions(services: Services) -> list[Any]:
         return handlers.describe(workspace, str(request["run"]))
 
     def rollouts(request: dict[str, Any]) -> dict[str, Any]:
-        return handlers.rollouts(workspace, str(request["run"]), int(request["step"]), int(request["group"]))
+        return handlers.rollouts(services, str(request["run"]), int(request["step"]), int(request["group"]))
 
     def why(request: dict[str, Any]) -> dict[str, Any] | None:
         place = (int(request[name]) for name in ("step", "group", "rollout", "token"))

@@ -1,0 +1,313 @@
+"""Exploit probes, pre-flight and alarms: numbers worked by hand, and what each edit does to a text."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.checks import EDITS, alarms, preflight, probe, split_step_demo
+from workbench.checks.edits import FILLER, INSERTED, Target, spliced
+from workbench.checks.probes import THRESHOLD
+from workbench.config import CreditConfig
+from workbench.credit import SCHEMES, assign_credit
+from workbench.rewards import score_group
+from workbench.schema import Group, Rollout
+from workbench.steps import StepPattern, split_steps
+
+STARTS = StepPattern(r"(?m)^Step \d+:", kind="starts")
+ENDS = StepPattern(r"\n", kind="ends")
+IS = StepPattern(r"<s>.*?</s>", kind="is")
+
+
+def rollout(*texts, finished=False):
+    return Rollout(tuple(range(len(texts))), texts, finished)
+
+
+def contains_equals(prompt, step, **columns):
+    return 1.0 if "=" in step else 0.0
+
+
+def target(one, pattern, prompt="Start with 3, add 4."):
+    scored = score_group(Group(prompt, (one,)), pattern, [contains_equals]).scored[0]
+    return Target(one, scored, pattern, prompt)
+
+
+# -- edits ------------------------------------------------------------------------------------------------------------
+
+
+def test_splicing_keeps_every_token_it_does_not_touch():
+    one = rollout("ab", "cd", "ef", "<end>", finished=True)
+    edited = spliced(one, [(3, 5, "XY Z")])
+    assert edited.texts == ("ab", "c", "XY", " Z", "f", "<end>")
+    assert edited.token_ids == (0, INSERTED, INSERTED, INSERTED, INSERTED, 3)
+    assert edited.text == "abcXY Zf"
+    assert spliced(one, [(0, 2, ""), (6, 6, "!")]).text == "cdef!"
+
+
+WORKED = {
+    "starts": (
+        rollout("Step 1:", " a =", " b c", " d", "\n", "Step 2:", " no"),
+        STARTS,
+        {
+            "split a step": "Step 1:\nStep 1:  a",  # at the first of the step's spaces
+            "merge two steps": "Step 1: a = b c d\n no",
+            "repeat a step": "Step 1: a = b c d\nStep 1: a = b c d\nStep 2: no",
+            "pad with filler": f"Step 1: a = b c d{FILLER}\nStep 2: no",
+            "repeat the answer": "Step 1: a = b c d\nStep 2: no\nStep 2: no",
+            "drop the separators": " a = b c d\n no",
+            "append an empty step": "Step 1: a = b c d\nStep 2: no\nStep 1:",
+            "copy the prompt's numbers": "Step 1: a = b c d 3 4\nStep 2: no",
+        },
+    ),
+    "ends": (
+        rollout("a =", " b c", " d\n", "no\n"),
+        ENDS,
+        {
+            "merge two steps": "a = b c d no\n",
+            "repeat a step": "a = b c d\na = b c d\nno\n",
+            "pad with filler": f"a = b c d{FILLER}\nno\n",
+            "repeat the answer": "a = b c d\nno\n\nno\n",
+            "drop the separators": "a = b c d no ",
+            "append an empty step": "a = b c d\nno\n.\n",
+            "copy the prompt's numbers": "a = b c d 3 4\nno\n",
+        },
+    ),
+    "is": (
+        rollout("<s>a =", " b c", " d</s>", " x ", "<s>no</s>"),
+        IS,
+        {
+            "merge two steps": "<s>a = b c d no</s>",
+            "repeat a step": "<s>a = b c d</s>\n<s>a = b c d</s> x <s>no</s>",
+            "pad with filler": f"<s>a = b c d{FILLER}</s> x <s>no</s>",
+            "repeat the answer": "<s>a = b c d</s> x <s>no</s>\n<s>no</s>",
+            "append an empty step": "<s>a = b c d</s> x <s>no</s>\n<s> </s>",
+            "drop the separators": "a = b c d x no",
+            "copy the prompt's numbers": "<s>a = b c d 3 4</s> x <s>no</s>",
+        },
+    ),
+}
+CASES = [(kind, name) for kind, (_, _, edits) in WORKED.items() for name in edits if name != "split a step"]
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_what_each_edit_writes(kind, name):
+    one, pattern, expected = WORKED[kind]
+    assert EDITS[name].apply(target(one, pattern)).text == expected[name]
+
+
+@pytest.mark.parametrize("kind", WORKED)
+def test_splitting_a_step_changes_no_word(kind):
+    one, pattern, _ = WORKED[kind]
+    edited = EDITS["split a step"].apply(target(one, pattern))
+    before, after = split_steps(one.text, pattern), split_steps(edited.text, pattern)
+    assert len(after) > len(before)
+    marks = "<s></s>" if kind == "is" else "Step 1:Step 2:"
+
+    def words(text):
+        for mark in (marks[:3], marks[3:]) if kind == "is" else (marks[:7], marks[7:]):
+            text = text.replace(mark, " ")
+        return text.split()
+
+    assert words(edited.text) == words(one.text)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in EDITS if name not in ("pad with filler", "copy the prompt's numbers")]
+)
+def test_an_answer_without_a_step_has_none_to_edit(name):
+    if name == "split a step":
+        return  # a text without a match is one step, and can be cut where the pattern's mark is known
+    assert EDITS[name].apply(target(rollout("no", " step"), STARTS)) is None
+
+
+# -- probes -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_shipped_demo_shows_what_suffix_sums_reward():
+    report = probe(*split_step_demo())
+    split = report.results["split a step"]
+    first = split["process"].worst
+    # 1 0 | 1 0 | 0 1 | 0 0: mean 3/8, std 0.51755, 1.20747 - 0.72448. 1 1 1 1 0 | ...: mean 6/11, std 0.52223,
+    # 4 * 0.87023 - 1.04427.
+    assert first.rollout == 0
+    assert first.first[0] == pytest.approx(0.48299, abs=1e-4)
+    assert first.first[1] == pytest.approx(2.43663, abs=1e-4)
+    assert first.first[1] > 5 * first.first[0]
+    assert split["process"].pays
+    assert split["process"].verdict.startswith("yes: in 1 of 4 rollouts, most in rollout 1, by +1.95")
+    for scheme in ("outcome", "position", "min", "progress"):
+        assert not split[scheme].pays, scheme
+    assert report.left_out == {}
+    assert set(report.schemes) == set(SCHEMES)
+    assert "split a step" in str(report)
+    assert len(report.rows()) == len(EDITS) * len(SCHEMES)
+
+
+def test_a_probes_numbers_are_those_of_assign_credit():
+    """Two ways to the same number: the probe's, and the edited group's rewards credited directly."""
+    group, pattern, rewards = split_step_demo()
+    found = probe(group, pattern, rewards, ["process"], edits=["repeat a step"]).results["repeat a step"]["process"]
+    scored = score_group(group, pattern, rewards)
+    for gain in found.gains:
+        step_rewards = scored.step_rewards
+        best = step_rewards[gain.rollout].index(max(step_rewards[gain.rollout]))
+        step_rewards[gain.rollout].insert(best, step_rewards[gain.rollout][best])
+        lengths = [len(row) for row in step_rewards]
+        credit = assign_credit(step_rewards, [list(range(n)) for n in lengths], lengths, "process")
+        assert gain.first[1] == pytest.approx(float(credit[gain.rollout, 0]), abs=1e-6)
+
+
+def test_a_scheme_that_cannot_be_used_is_left_out_with_its_reason():
+    group, pattern, rewards = split_step_demo()
+    report = probe(group, pattern, rewards[:1], ["process", "outcome"])
+    assert "needs an outcome reward" in report.left_out["outcome"]
+    assert report.schemes == ["process"]
+
+
+def test_an_edit_that_nothing_can_be_done_to_says_so():
+    group = Group("no numbers", (rollout("a"), rollout("b")))
+    report = probe(group, ENDS, [contains_equals], ["process"], edits=["merge two steps", "copy the prompt's numbers"])
+    assert [row["verdict"] for row in report.rows()] == ["cannot be made here"] * 2
+
+
+# -- pre-flight -------------------------------------------------------------------------------------------------------
+
+
+def named(found):
+    return {finding.name: finding for finding in found.findings}
+
+
+def groups(*texts, prompt="q", finished=True):
+    return Group(
+        prompt,
+        tuple(
+            Rollout(tuple(range(len(t) + finished)), (*t, "<end>") if finished else tuple(t), finished) for t in texts
+        ),
+    )
+
+
+def test_preflight_of_a_sound_setup():
+    one = groups("Step 1: a = b\nStep 2: c", "Step 1: a\nStep 2: c\n")
+    found = preflight([one, one], STARTS, [contains_equals])
+    assert found.level == "ok", str(found)
+    lines = named(found)
+    assert lines["steps per answer"].value == "2 (2 to 2)"
+    assert lines["groups without spread"].value == "0%"
+    assert len(found.credits) == 2
+
+
+def test_preflight_finds_what_would_teach_nothing():
+    flat = groups("no step", "no step", finished=False)
+    lines = named(preflight([flat], STARTS, [contains_equals]))
+    assert lines["answers without a match"].level == "stop"
+    assert lines["groups without spread"].level == "stop"
+    assert lines["truncated"].value == "100%"
+    assert lines["repeated answers"].value == "50%"
+    assert lines["steps per answer"].level == "check"
+
+
+def test_preflight_measures_text_outside_and_straddling_tokens():
+    # 16 characters of 20 lie before the first step; the token "x\nS" holds its first character and those of none.
+    one = Group("q", (rollout("preamble preambl", "\nSt", "ep 1:"), rollout("Step 1:", " =")))
+    lines = named(preflight([one], STARTS, [contains_equals]))
+    assert lines["text outside steps"].value == "52%"  # 17 of 24 + 9 characters
+    assert lines["straddling tokens"].value == "20.0%"  # 1 of 5
+    assert lines["text outside steps"].level == lines["straddling tokens"].level == "check"
+
+
+def test_preflight_sees_a_prefilled_tag():
+    pattern = StepPattern(r"<think>.*?</think>", kind="is")
+    one = groups("a</think>", "b</think>", prompt="2 + 2?\n<think>\n")
+    finding = named(preflight([one], pattern, [contains_equals]))["prompt ends with a tag"]
+    assert (finding.value, finding.level) == ("<think>", "check")
+    assert "(?:<think>)?" in finding.advice
+
+
+def test_preflight_names_a_reward_that_fails_and_goes_on():
+    def broken(prompt, step, **columns):
+        raise ValueError("no such column")
+
+    found = preflight([groups("Step 1: =", "Step 1: a")], STARTS, [contains_equals, broken])
+    finding = named(found)["errors of broken"]
+    assert (finding.level, finding.value) == ("stop", "1 of 1 groups")
+    assert "no such column" in finding.meaning
+    assert found.credits[0].spread
+
+
+def test_preflight_correlates_reward_with_length_within_groups():
+    def length(prompt, step, **columns):
+        return float(len(step))
+
+    short = [groups(*("Step 1: " + "a" * n for n in (1, 2, 3, 4))) for _ in range(2)]
+    lines = named(preflight(short, STARTS, [length]))
+    assert lines["reward and length"].value == "r = +1.00"
+    assert "pad with filler" in lines["reward and length"].advice
+    assert "reward and step count" not in lines  # all have one step
+
+
+def test_preflight_tells_a_slow_reward():
+    lines = named(preflight([groups("Step 1: =", "Step 1: a")], STARTS, [contains_equals], sampling_seconds=1e-9))
+    assert lines["time of contains_equals"].level == "check"
+    assert (
+        named(preflight([groups("Step 1: =", "Step 1: a")], STARTS, [contains_equals]))["time of contains_equals"].level
+        == "ok"
+    )
+
+
+def test_preflight_credits_as_the_run_would():
+    one = groups("Step 1: a = b\nStep 2: c", "Step 1: a\nStep 2: c\n")
+    credit = preflight([one], STARTS, [contains_equals], CreditConfig(scheme="min", scale=True)).credits[0]
+    assert (credit.scheme, credit.options["scale"], credit.options["normalise"]) == ("min", True, "leave_one_out")
+
+
+# -- alarms -----------------------------------------------------------------------------------------------------------
+
+
+def curve(**metrics):
+    """Rows of metrics, each given as (from, to) with a small wobble around the straight line."""
+    return [
+        {name: low + (high - low) * n / 29 + 0.001 * (-1) ** n for name, (low, high) in metrics.items()}
+        for n in range(30)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (curve(**{"steps_per_answer": (4, 9), "accuracy/train": (0.5, 0.5)}), "steps without accuracy"),
+        (curve(**{"rewards/a/mean": (0, 1), "rewards/b/mean": (1, 0.2)}), "rewards apart"),
+        (curve(**{"completions/mean_length": (60, 120)}), "length drift"),
+        (curve(entropy=(1.0, 0.01)), "entropy collapse"),
+        (curve(zero_spread_share=(0.2, 0.9)), "zero spread"),
+    ],
+)
+def test_each_alarm_is_raised_and_says_check(rows, expected):
+    found = alarms(rows)
+    assert [alarm.name for alarm in found] == [expected]
+    assert found[0].text.startswith("check: ")
+    assert set(found[0].metrics) <= set(rows[0])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        curve(**{"steps_per_answer": (4, 9), "accuracy/train": (0.2, 0.9)}),
+        curve(**{"rewards/a/mean": (0, 1), "rewards/b/mean": (0.2, 1)}),
+        curve(**{"completions/mean_length": (60, 66)}),
+        curve(entropy=(1.0, 0.5)),
+        curve(zero_spread_share=(0.1, 0.3)),
+        curve(entropy=(1.0, 0.01))[:11],
+        [{"entropy": None, "steps_per_answer": float("nan")}] * 30,
+        [],
+    ],
+)
+def test_a_run_in_order_raises_none(rows):
+    assert alarms(rows) == []
+
+
+def test_noise_is_no_trend():
+    noisy = [{"completions/mean_length": 80 + 60 * ((7 * n) % 5 - 2)} for n in range(30)]
+    assert alarms(noisy) == []
+
+
+def test_the_threshold_is_in_standard_deviations():
+    assert THRESHOLD == 0.25

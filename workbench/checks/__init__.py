@@ -1,0 +1,22 @@
+"""What to look at before a GPU is spent: pre-flight of a setup, exploit probes of a credit scheme, alarms of a run."""
+
+from workbench.checks.alarms import ALARMS, Alarm, alarms
+from workbench.checks.demo import split_step_demo
+from workbench.checks.edits import EDITS, Edit
+from workbench.checks.preflight import Finding, Preflight, preflight
+from workbench.checks.probes import ProbeReport, ProbeResult, probe
+
+__all__ = [
+    "ALARMS",
+    "EDITS",
+    "Alarm",
+    "Edit",
+    "Finding",
+    "Preflight",
+    "ProbeReport",
+    "ProbeResult",
+    "alarms",
+    "preflight",
+    "probe",
+    "split_step_demo",
+]

@@ -1,0 +1,251 @@
+"""Edits of a completion that add no content, each a thing a policy could learn to do for nothing but reward.
+
+An edit changes the text and keeps every token it does not touch; what it inserts becomes tokens of its own with the id
+-1, one for each word. It is applied to a rollout that has been split and scored, so that it can aim at a good step.
+What an edit is worth under a reward and a scheme is ``probes``'s business.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from workbench.errors import PatternError
+from workbench.schema import Rollout, Step, StepScores
+from workbench.steps import StepPattern, split_steps
+
+INSERTED = -1
+"""The id of a token that no policy sampled."""
+PIECES = 4
+FILLER = " Let us think about this carefully, step by step, so that we are sure." * 2
+_CHUNK = re.compile(r"\s*\S+|\s+$")
+_NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*")
+_TAGS = re.compile(r"\s*(<[^<>/]+>)(.*)(</[^<>]+>)\s*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A rollout to edit: its split and scored self, the pattern, and the prompt's text."""
+
+    rollout: Rollout
+    scored: StepScores
+    pattern: StepPattern
+    prompt: str
+
+    @property
+    def text(self) -> str:
+        return self.rollout.text
+
+    @property
+    def best(self) -> Step:
+        """The step with the highest reward, the first of several; an unscored step only where all are."""
+        rewards = [float("-inf") if reward is None else reward for reward in self.scored.rewards]
+        return self.scored.steps[rewards.index(max(rewards))]
+
+    def marks(self) -> list[tuple[int, int]]:
+        return [match.span() for match in self.pattern.compiled.finditer(self.text, timeout=0.25)]
+
+    def steps_of(self, text: str) -> int:
+        return sum(step.matched for step in split_steps(text, self.pattern))
+
+
+Change = tuple[int, int, str]
+"""Characters ``start`` to ``end`` are replaced."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """``changes`` gives what to replace where, or nothing where the edit cannot be made in this rollout."""
+
+    name: str
+    summary: str
+    changes: Callable[[Target], Sequence[Change]]
+
+    def apply(self, target: Target) -> Rollout | None:
+        """The edited rollout, or None where there is nothing to edit (or the pattern cannot split the result)."""
+        try:
+            changes = self.changes(target)
+        except (PatternError, TimeoutError):
+            return None
+        edited = spliced(target.rollout, changes)
+        return None if edited.text == target.text else edited
+
+
+def spliced(rollout: Rollout, changes: Sequence[Change]) -> Rollout:
+    """``rollout`` with text replaced: untouched tokens keep id and text, the rest is cut into words with id -1."""
+    pieces = [(text, token_id) for text, token_id in zip(rollout.texts, rollout.token_ids, strict=True)]
+    end = [pieces.pop()] if rollout.finished else []
+    for start, stop, new in sorted(changes, reverse=True):
+        pieces = _replaced(pieces, start, stop, new)
+    pieces += end
+    return replace(
+        rollout,
+        token_ids=tuple(token_id for _, token_id in pieces),
+        texts=tuple(text for text, _ in pieces),
+        logprobs=None,
+        entropies=None,
+    )
+
+
+def _replaced(pieces: list[tuple[str, int]], start: int, stop: int, new: str) -> list[tuple[str, int]]:
+    before: list[tuple[str, int]] = []
+    after: list[tuple[str, int]] = []
+    at = 0
+    for text, token_id in pieces:
+        end = at + len(text)
+        if end <= start:
+            before.append((text, token_id))
+        elif at >= stop:
+            after.append((text, token_id))
+        else:
+            if at < start:
+                before.append((text[: start - at], INSERTED))
+            if end > stop:
+                after.append((text[stop - at :], INSERTED))
+        at = end
+    return before + [(chunk, INSERTED) for chunk in _CHUNK.findall(new)] + after
+
+
+# ── the edits ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _split(target: Target) -> list[Change]:
+    """Cut the best step into four at its spaces, by whatever makes the pattern see a new step there."""
+    step = target.best
+    body = target.text[step.start : step.end].rstrip()
+    gaps = [found.span() for found in re.finditer(r"[ \t]+", body)]
+    inner = [gap for gap in gaps if gap[0] >= _opening(target, step) - step.start]
+    if not inner:
+        return []
+    count = min(PIECES - 1, len(inner))
+    chosen = [inner[(n + 1) * len(inner) // (count + 1)] for n in range(count)]
+    for separator in _separators(target, step):
+        changes = [(step.start + a, step.start + b, separator) for a, b in dict.fromkeys(chosen)]
+        if target.steps_of(spliced(target.rollout, changes).text) > target.steps_of(target.text):
+            return changes
+    return []
+
+
+def _opening(target: Target, step: Step) -> int:
+    """Where the words of a step begin, behind the match that starts it."""
+    if target.pattern.kind == "ends":
+        return step.start
+    inside = [end for start, end in target.marks() if step.start <= start < step.end]
+    opening = inside[0] if inside and target.pattern.kind == "starts" else step.start
+    tags = _TAGS.fullmatch(target.text[step.start : step.end])
+    return step.start + tags.start(2) if tags else opening
+
+
+def _separators(target: Target, step: Step) -> list[str]:
+    """What may stand between two steps here, the most natural first."""
+    marks = [target.text[start:end] for start, end in target.marks()]
+    if target.pattern.kind == "is":
+        tags = _TAGS.fullmatch(target.text[step.start : step.end])
+        return [f"{tags[3]}\n{tags[1]}"] if tags else []
+    if target.pattern.kind == "ends":
+        return [*dict.fromkeys(marks), "\n", "\n\n", "||"]
+    return [separator for mark in dict.fromkeys(marks) for separator in (f"{mark} ", f"\n{mark} ", f"\n\n{mark} ")]
+
+
+def _merge(target: Target) -> list[Change]:
+    """Take away what separates the first two neighbouring steps."""
+    for first, second in pairwise(target.scored.steps):
+        if target.pattern.kind == "ends":
+            cuts = [(start, end) for start, end in target.marks() if first.start < end == first.end]
+            changes = [(start, end, " ") for start, end in cuts]
+        elif target.pattern.kind == "starts":
+            cuts = [(start, end) for start, end in target.marks() if start == second.start]
+            changes = [(start, end, "") for start, end in cuts]
+        else:
+            close = target.text.rfind("</", first.start, first.end)
+            opening = re.compile(r"\s*<[^<>]+>").match(target.text, second.start)
+            changes = [(close, opening.end(), " ")] if close >= 0 and opening else []
+        if changes and target.steps_of(spliced(target.rollout, changes).text) < target.steps_of(target.text):
+            return changes
+    return []
+
+
+def _repeat(target: Target) -> list[Change]:
+    """Say the best step twice."""
+    step = target.best
+    if not target.scored.matched:
+        return []
+    text = target.text[step.start : step.end]
+    joint = "" if text.endswith("\n") or target.pattern.kind == "ends" else "\n"
+    return [(step.end, step.end, joint + text)]
+
+
+def _pad(target: Target) -> list[Change]:
+    """Words without content at the end of the best step."""
+    at = _last_word(target, target.best)
+    return [(at, at, FILLER)]
+
+
+def _repeat_answer(target: Target) -> list[Change]:
+    """Give the last step, usually the answer, once more."""
+    if not target.scored.matched:
+        return []
+    step = target.scored.steps[-1]
+    text = target.text[step.start : step.end]
+    return [(step.end, step.end, text if text.startswith("\n") else "\n" + text)]
+
+
+def _drop_separators(target: Target) -> list[Change]:
+    """Take away everything that the pattern finds steps by."""
+    if not target.scored.matched:
+        return []
+    if target.pattern.kind == "is":
+        tags = re.finditer(r"</?[^<>]+>", target.text)
+        return [(tag.start(), tag.end(), "") for tag in tags]
+    return [(start, end, " " if target.pattern.kind == "ends" else "") for start, end in target.marks()]
+
+
+def _empty_step(target: Target) -> list[Change]:
+    """A step with nothing in it (a full stop, where the pattern takes no blank step), at the end."""
+    end = len(target.text)
+    for separator in _separators(target, target.scored.steps[-1]):
+        if target.pattern.kind == "ends":
+            text = f".{separator}" if target.text.endswith(separator) else f"{separator}.{separator}"
+        elif target.pattern.kind == "is":
+            close, opening = separator.split("\n")
+            text = f"\n{opening} {close}"
+        else:
+            text = separator.rstrip(" ")
+        if target.steps_of(target.text + text) > target.steps_of(target.text):
+            return [(end, end, text)]
+    return []
+
+
+def _copy_numbers(target: Target) -> list[Change]:
+    """The prompt's numbers, at the end of the best step."""
+    numbers = _NUMBER.findall(target.prompt)
+    at = _last_word(target, target.best)
+    return [(at, at, " " + " ".join(numbers))] if numbers else []
+
+
+def _last_word(target: Target, step: Step) -> int:
+    """Behind a step's last word, inside its closing tag and before its separator."""
+    text = target.text[step.start : step.end]
+    if target.pattern.kind == "is" and (tags := _TAGS.fullmatch(text)):
+        return step.start + tags.end(2)
+    if target.pattern.kind == "ends":
+        cut = [start for start, end in target.marks() if end == step.end and start >= step.start]
+        text = target.text[step.start : cut[0]] if cut else text
+    return step.start + len(text.rstrip())
+
+
+EDITS: dict[str, Edit] = {
+    edit.name: edit
+    for edit in (
+        Edit("split a step", f"the best step in {PIECES}, without another word", _split),
+        Edit("merge two steps", "the first two, by taking away what separates them", _merge),
+        Edit("repeat a step", "the best one, word for word", _repeat),
+        Edit("pad with filler", "words without content in the best step", _pad),
+        Edit("repeat the answer", "the last step, once more", _repeat_answer),
+        Edit("drop the separators", "the text as it is, without what steps are found by", _drop_separators),
+        Edit("append an empty step", "a step without content at the end", _empty_step),
+        Edit("copy the prompt's numbers", "into the best step", _copy_numbers),
+    )
+}

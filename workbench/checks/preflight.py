@@ -1,0 +1,293 @@
+"""Pre-flight: what a sample of groups says about a pattern, a reward set and a scheme before any training.
+
+Every finding is a number, what it means and what to do about it. Nothing is sampled here: whoever has a policy samples
+a few groups (eight prompts are the custom) and passes them in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from workbench.config import CreditConfig, PatternConfig, RewardConfig
+from workbench.credit import credit_groups
+from workbench.errors import RewardError
+from workbench.rewards import Reward, RewardWorker, load_reward, score_group
+from workbench.schema import Credit, Group, Prompt, Rollout, ScoredGroup, StepScores
+from workbench.steps import StepPattern
+
+Level = Literal["ok", "check", "stop"]
+_TAG_AT_END = re.compile(r"<([A-Za-z_][\w-]*)>\s*$")
+LEAST_FOR_CORRELATION = 8
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: ``value`` is the measured number as text, ``meaning`` what it says, ``advice`` what to do ("" if fine).
+
+    ``level``: ``ok``; ``check``, worth a look before starting; ``stop``, nothing would be learnt.
+    """
+
+    name: str
+    level: Level
+    value: str
+    meaning: str
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """The findings, and the scored and credited groups they are about."""
+
+    findings: tuple[Finding, ...]
+    credits: tuple[Credit, ...]
+
+    @property
+    def level(self) -> Level:
+        """The worst level there is."""
+        levels = {finding.level for finding in self.findings}
+        return "stop" if "stop" in levels else "check" if "check" in levels else "ok"
+
+    def __str__(self) -> str:
+        lines = []
+        for finding in self.findings:
+            lines.append(f"{finding.level:5}  {finding.name:28} {finding.value:>16}  {finding.meaning}")
+            if finding.advice:
+                lines.append(f"{'':5}  {'':28} {'':>16}  → {finding.advice}")
+        return "\n".join(lines)
+
+
+def preflight(
+    groups: Sequence[Group],
+    pattern: StepPattern | PatternConfig,
+    rewards: Sequence[str | Callable[..., Any] | RewardConfig | Reward],
+    credit: CreditConfig | None = None,
+    *,
+    worker: RewardWorker | None = None,
+    sampling_seconds: float | None = None,
+) -> Preflight:
+    """Split, score and credit ``groups`` as a run would, and say what to look at.
+
+    A reward function that fails is a finding of its own and is left out of the rest. ``sampling_seconds``, what
+    sampling the groups took, is what reward time is compared with. Raises PatternError for a pattern that cannot be
+    used and CreditError for a scheme that cannot.
+    """
+    if isinstance(pattern, PatternConfig):
+        pattern = StepPattern(pattern.regex, pattern.kind)
+    credit = credit or CreditConfig()
+    working, errors = _working(groups, pattern, [load_reward(spec, worker) for spec in rewards])
+    scored = [score_group(group, pattern, working, worker=worker) for group in groups]
+    credits = credit_groups(scored, credit.scheme, **credit.keywords(but=("scheme",)))
+    findings = [
+        *_splitting(scored),
+        *_prompts(groups, pattern),
+        *_sampling(groups),
+        *_spread(credits),
+        *errors,
+        *_reward_time(scored, sampling_seconds),
+        *_correlations(scored),
+    ]
+    return Preflight(tuple(findings), tuple(credits))
+
+
+def _working(
+    groups: Sequence[Group], pattern: StepPattern, rewards: Sequence[Reward]
+) -> tuple[list[Reward], list[Finding]]:
+    """The rewards that score every group, and a finding for each that does not."""
+    working, findings = [], []
+    for reward in rewards:
+        failures = []
+        for group in groups:
+            try:
+                score_group(group, pattern, [reward])
+            except RewardError as error:
+                failures.append(str(error))
+        if failures:
+            advice = "mend it on Inspect; a run would stop at its first error"
+            value = f"{len(failures)} of {len(groups)} groups"
+            findings.append(Finding(f"errors of {reward.name}", "stop", value, failures[0], advice))
+        else:
+            working.append(reward)
+    return working, findings
+
+
+# ── splitting ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _rows(scored: Sequence[ScoredGroup]) -> list[tuple[Rollout, StepScores]]:
+    return [row for one in scored for row in zip(one.group.rollouts, one.scored, strict=True)]
+
+
+def _splitting(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
+    rows = _rows(scored)
+    counts = np.array([len(scores.steps) if scores.matched else 0 for _, scores in rows])
+    low, middle, high = (int(value) for value in np.percentile(counts, [0, 50, 100]))
+    if middle < 2:
+        level: Level = "check"
+        advice = "with one step an answer, process credit is outcome credit; choose another pattern on Inspect"
+    else:
+        level, advice = ("ok", "") if middle <= 50 else ("check", "so many steps are hard to score; a coarser pattern?")
+    yield Finding("steps per answer", level, f"{middle} ({low} to {high})", "median, fewest and most", advice)
+
+    missed = float((counts == 0).mean())
+    yield Finding(
+        "answers without a match",
+        "stop" if missed == 1 else "check" if missed > 0.1 else "ok",
+        f"{missed:.0%}",
+        "each of them counts as one step",
+        "the pattern finds nothing in them: look at one on Inspect" if missed > 0.1 else "",
+    )
+
+    covered = sum(step.end - step.start for _, scores in rows for step in scores.steps)
+    characters = max(sum(len(rollout.text) for rollout, _ in rows), 1)
+    outside = 1 - covered / characters
+    yield Finding(
+        "text outside steps",
+        "check" if outside > 0.2 else "ok",
+        f"{outside:.0%}",
+        "characters that no reward function of steps sees",
+        "own-step schemes leave these tokens at 0; widen the pattern if they matter" if outside > 0.2 else "",
+    )
+
+    straddling = sum(_straddling(rollout, scores) for rollout, scores in rows) / max(sum(len(r) for r, _ in rows), 1)
+    yield Finding(
+        "straddling tokens",
+        "check" if straddling > 0.05 else "ok",
+        f"{straddling:.1%}",
+        "tokens with characters of two steps; each belongs to the step of its last character",
+        "let steps begin where the tokenizer begins tokens, at the line end for one" if straddling > 0.05 else "",
+    )
+
+    rewards = [reward for _, scores in rows for reward in scores.rewards]
+    unscored = sum(reward is None for reward in rewards) / max(len(rewards), 1)
+    if any(reward.kind == "step" for one in scored for reward in one.rewards):
+        yield Finding(
+            "unscored steps",
+            "stop" if unscored == 1 else "check" if unscored > 0.5 else "ok",
+            f"{unscored:.0%}",
+            "steps that every function left without a score",
+            "they get no credit of their own; see that the pattern cuts what the rewards expect"
+            if unscored > 0.5
+            else "",
+        )
+
+
+def _straddling(rollout: Rollout, scores: StepScores) -> int:
+    """Tokens inside which a step begins that is not the token's own first character."""
+    ends = np.cumsum([len(text) for text in rollout.texts])
+    borders = {0, *ends.tolist()}
+    inside = {step.start for step in scores.steps} - borders
+    return len({int(np.searchsorted(ends, start, side="right")) for start in inside})
+
+
+def _prompts(groups: Sequence[Group], pattern: StepPattern) -> Iterable[Finding]:
+    """A chat template may end the prompt with a tag that the pattern waits for in the completion, in vain."""
+    tails = {found[1] for group in groups if (found := _TAG_AT_END.search(_text(group.prompt)))}
+    prefilled = sorted(tag for tag in tails if f"<{tag}>" in pattern.regex.replace("\\", ""))
+    if not prefilled:
+        return
+    tag = prefilled[0]
+    yield Finding(
+        "prompt ends with a tag",
+        "check",
+        f"<{tag}>",
+        "the prompt already opens a tag that the pattern looks for, so completions begin inside it",
+        f"make the opener optional: (?:<{tag}>)? or (?:^|<{tag}>)",
+    )
+
+
+def _text(prompt: Prompt) -> str:
+    return prompt if isinstance(prompt, str) else prompt[-1]["content"] if prompt else ""
+
+
+# ── sampling and spread ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _sampling(groups: Sequence[Group]) -> Iterable[Finding]:
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    truncated = float(np.mean([rollout.truncated for rollout in rollouts]))
+    yield Finding(
+        "truncated",
+        "check" if truncated > 0.1 else "ok",
+        f"{truncated:.0%}",
+        "completions cut off by the length limit; what they would have answered is unknown",
+        "raise max_completion_length, or set mask_truncated_completions" if truncated > 0.1 else "",
+    )
+    repeated = float(np.mean([_repeated(group) for group in groups]))
+    yield Finding(
+        "repeated answers",
+        "check" if repeated > 0.5 else "ok",
+        f"{repeated:.0%}",
+        "answers that equal another of their group word for word, and teach nothing beside it",
+        "raise the temperature, or choose prompts the policy is less sure of" if repeated > 0.5 else "",
+    )
+
+
+def _repeated(group: Group) -> float:
+    texts = [rollout.text for rollout in group.rollouts]
+    return (len(texts) - len(set(texts))) / max(len(texts), 1)
+
+
+def _spread(credits: Sequence[Credit]) -> Iterable[Finding]:
+    flat = float(np.mean([not credit.spread for credit in credits]))
+    yield Finding(
+        "groups without spread",
+        "stop" if flat == 1 else "check" if flat > 0.5 else "ok",
+        f"{flat:.0%}",
+        "all rewards of the group are equal: every advantage is 0, nothing to learn from it",
+        "prompts of middling difficulty, more rollouts a group, or a finer reward" if flat > 0.5 else "",
+    )
+
+
+# ── rewards ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _reward_time(scored: Sequence[ScoredGroup], sampling_seconds: float | None) -> Iterable[Finding]:
+    completions = sum(len(one.group) for one in scored)
+    for n, reward in enumerate(scored[0].rewards if scored else ()):
+        seconds = sum(one.rewards[n].seconds for one in scored)
+        share = seconds / sampling_seconds if sampling_seconds else None
+        slow = share is not None and share > 1
+        value = f"{1000 * seconds / max(completions, 1):.1f} ms"
+        meaning = "for a completion" + (f", {share:.0%} of the time sampling took" if share is not None else "")
+        advice = "it is slower than the sampler, and a run would wait for it" if slow else ""
+        yield Finding(f"time of {reward.name}", "check" if slow else "ok", value, meaning, advice)
+
+
+def _correlations(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
+    """Within groups, so that a hard prompt with long answers is not taken for a reward that pays for length."""
+    rewards, lengths, steps = [], [], []
+    for one in scored:
+        totals = np.array([_total(scores) for scores in one.scored])
+        if len(totals) > 1:
+            rewards.append(totals - totals.mean())
+            lengths.append(np.array(one.lengths, dtype=np.float64) - np.mean(one.lengths))
+            counts = np.array([len(scores.steps) for scores in one.scored], dtype=np.float64)
+            steps.append(counts - counts.mean())
+    for name, others, advice in (
+        ("reward and length", lengths, "longer answers score higher: probe 'pad with filler'"),
+        ("reward and step count", steps, "answers with more steps score higher: probe 'split a step'"),
+    ):
+        r = _pearson(rewards, others)
+        if r is not None:
+            high = abs(r) > 0.5
+            less = advice if r > 0 else advice.replace("higher", "lower")
+            meaning = "correlation within groups, of the summed rewards"
+            yield Finding(name, "check" if high else "ok", f"r = {r:+.2f}", meaning, less if high else "")
+
+
+def _total(scores: StepScores) -> float:
+    return sum(reward for reward in scores.rewards if reward is not None) + (scores.outcome or 0.0)
+
+
+def _pearson(xs: Sequence[Any], ys: Sequence[Any]) -> float | None:
+    if not xs:
+        return None
+    x, y = np.concatenate(xs), np.concatenate(ys)
+    if len(x) < LEAST_FOR_CORRELATION or not x.any() or not y.any():
+        return None
+    return float((x * y).sum() / np.sqrt((x * x).sum() * (y * y).sum()))

@@ -1,0 +1,234 @@
+"""Exploit probes: what an edit that adds no content would earn under a reward set and a credit scheme.
+
+Each edit of ``edits`` is made in one rollout of a frozen group at a time, the edited completion is split and scored
+like any other and put in the place of the original, and the group is credited anew under every scheme. What the edit
+gains is read off two places, before and after: the completion's *first token* (what the policy is told about starting
+this way) and the token *at the edit*, the first that differs (what it is told about making the edit, against what it is
+told about going on as it did). Where either rises by more than ``THRESHOLD`` in any rollout, the scheme pays for no
+content: a policy that finds the place would be taught the edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workbench.checks.edits import EDITS, Edit, Target
+from workbench.config import PatternConfig, RewardConfig
+from workbench.credit import SCHEMES, credit_groups
+from workbench.errors import CreditError, PatternError
+from workbench.rewards import Reward, RewardWorker, score_group
+from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
+from workbench.steps import StepPattern
+
+THRESHOLD = 0.25
+"""Advantage an edit must gain to count, in standard deviations; less comes from the pool's own shift with one edit."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """One edit of one rollout under one scheme: advantages before and after, at the first token and at the edit."""
+
+    rollout: int
+    first: tuple[float, float]
+    at_edit: tuple[float, float]
+
+    @property
+    def largest(self) -> float:
+        return max(self.first[1] - self.first[0], self.at_edit[1] - self.at_edit[0])
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """One cell of the table: an edit under a scheme, over all rollouts in which it could be made."""
+
+    edit: str
+    scheme: str
+    gains: tuple[Gain, ...]
+    threshold: float = THRESHOLD
+
+    @property
+    def worst(self) -> Gain | None:
+        """The rollout in which the edit gains most."""
+        return max(self.gains, key=lambda gain: gain.largest, default=None)
+
+    @property
+    def mean(self) -> float | None:
+        return float(np.mean([gain.largest for gain in self.gains])) if self.gains else None
+
+    @property
+    def paid(self) -> int:
+        """In how many rollouts the edit gains."""
+        return sum(gain.largest > self.threshold for gain in self.gains)
+
+    @property
+    def pays(self) -> bool:
+        """Whether the scheme pays for no content."""
+        return self.paid > 0
+
+    @property
+    def verdict(self) -> str:
+        if self.worst is None:
+            return "cannot be made here"
+        if not self.pays:
+            return f"no: at most {self.worst.largest:+.2f}"
+        before, after = self.worst.first
+        return (
+            f"yes: in {self.paid} of {len(self.gains)} rollouts, most in rollout {self.worst.rollout + 1}, by "
+            f"{self.worst.largest:+.2f} (first token {before:+.2f} to {after:+.2f})"
+        )
+
+
+@dataclass(frozen=True)
+class ProbeReport:
+    """``results[edit][scheme]``; ``left_out`` says of each scheme that could not be used why."""
+
+    results: Mapping[str, Mapping[str, ProbeResult]]
+    rewards: tuple[str, ...]
+    left_out: Mapping[str, str]
+    rollouts: int
+
+    @property
+    def schemes(self) -> list[str]:
+        return list(next(iter(self.results.values()), {}))
+
+    @property
+    def paying(self) -> list[ProbeResult]:
+        return [result for row in self.results.values() for result in row.values() if result.pays]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One plain row for each edit and scheme."""
+        return [
+            {
+                "edit": result.edit,
+                "scheme": result.scheme,
+                "rollouts": len(result.gains),
+                "pays_in": result.paid,
+                "mean_gain": result.mean,
+                "largest_gain": result.worst.largest if result.worst else None,
+                "first_token_before": result.worst.first[0] if result.worst else None,
+                "first_token_after": result.worst.first[1] if result.worst else None,
+                "pays_for_no_content": result.pays,
+                "verdict": result.verdict,
+            }
+            for row in self.results.values()
+            for result in row.values()
+        ]
+
+    def __str__(self) -> str:
+        """The largest gain of each edit under each scheme; a star where it pays."""
+        schemes = self.schemes
+        lines = [f"{'edit':26}" + "".join(f"{scheme:>13}" for scheme in schemes)]
+        for name, row in self.results.items():
+            lines.append(f"{name:26}" + "".join(f"{_cell(row[scheme]):>13}" for scheme in schemes))
+        lines += [f"{scheme} left out: {why}" for scheme, why in self.left_out.items()]
+        return "\n".join([*lines, f"* pays for no content: gains over {THRESHOLD:g} in some rollout"])
+
+
+def _cell(result: ProbeResult) -> str:
+    return "–" if result.worst is None else f"{result.worst.largest:+.2f}{'*' if result.pays else ' '}"
+
+
+def probe(
+    group: Group,
+    pattern: StepPattern | PatternConfig,
+    rewards: Sequence[str | Callable[..., Any] | RewardConfig | Reward],
+    schemes: Sequence[str] | None = None,
+    *,
+    edits: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    worker: RewardWorker | None = None,
+    threshold: float = THRESHOLD,
+) -> ProbeReport:
+    """Try every edit in every rollout of ``group`` under each of ``schemes`` (all by default).
+
+    ``options`` (``normalise``, ``gamma``, …) go to every scheme that has them. All edited completions are scored in one
+    call of each reward. Raises PatternError and RewardError as ``score_group`` does.
+    """
+    if isinstance(pattern, PatternConfig):
+        pattern = StepPattern(pattern.regex, pattern.kind)
+    base = score_group(group, pattern, rewards, worker=worker)
+    prompt = group.prompt if isinstance(group.prompt, str) else "\n".join(m["content"] for m in group.prompt)
+    wanted = [EDITS[name] for name in (edits if edits is not None else EDITS)]
+    made = [
+        (edit, i, edited)
+        for edit in wanted
+        for i, rollout in enumerate(group.rollouts)
+        if (edited := edit.apply(Target(rollout, base.scored[i], pattern, prompt))) is not None
+    ]
+    made, scored = _scored(made, group, pattern, rewards, worker)
+    variants = [_with(base, i, rollout, one) for (_, i, rollout), one in zip(made, scored, strict=True)]
+    credited, left_out = _credited([base, *variants], schemes or list(SCHEMES), options or {})
+    results: dict[str, dict[str, ProbeResult]] = {edit.name: {} for edit in wanted}
+    for scheme, (before, *after) in credited.items():
+        gains: dict[str, list[Gain]] = {edit.name: [] for edit in wanted}
+        for (edit, i, _), credit in zip(made, after, strict=True):
+            gains[edit.name].append(_gain(before, credit, i))
+        for name, found in gains.items():
+            results[name][scheme] = ProbeResult(name, scheme, tuple(found), threshold)
+    return ProbeReport(results, tuple(reward.name for reward in base.rewards), left_out, len(group))
+
+
+Made = tuple[Edit, int, Rollout]
+
+
+def _scored(
+    made: list[Made], group: Group, pattern: StepPattern, rewards: Sequence[Any], worker: RewardWorker | None
+) -> tuple[list[Made], tuple[StepScores, ...]]:
+    """Every edited completion, split and scored in one go; one at a time where the pattern cannot split all of them."""
+
+    def score(rows: list[Made]) -> tuple[StepScores, ...]:
+        edited = Group(group.prompt, tuple(rollout for _, _, rollout in rows), group.columns)
+        return score_group(edited, pattern, rewards, worker=worker).scored
+
+    if not made:
+        return [], ()
+    try:
+        return made, score(made)
+    except PatternError:
+        kept: list[Made] = []
+        scored: list[StepScores] = []
+        for row in made:
+            try:
+                scored += score([row])
+            except PatternError:  # this edit makes a text that the pattern cannot take: it cannot be made
+                continue
+            kept.append(row)
+        return kept, tuple(scored)
+
+
+def _with(base: ScoredGroup, i: int, rollout: Rollout, scored: StepScores) -> ScoredGroup:
+    """The group with its completion ``i`` replaced by the edited one."""
+    group = base.group
+    rollouts = (*group.rollouts[:i], rollout, *group.rollouts[i + 1 :])
+    return ScoredGroup(
+        Group(group.prompt, rollouts, group.columns, group.policy, group.sampling),
+        (*base.scored[:i], scored, *base.scored[i + 1 :]),
+        base.rewards,
+    )
+
+
+def _credited(
+    groups: Sequence[ScoredGroup], schemes: Sequence[str], options: Mapping[str, Any]
+) -> tuple[dict[str, list[Credit]], dict[str, str]]:
+    credited: dict[str, list[Credit]] = {}
+    left_out: dict[str, str] = {}
+    for scheme in schemes:
+        own = {option.name for option in SCHEMES[scheme].options} if scheme in SCHEMES else set()
+        fitting = {name: value for name, value in options.items() if name in own | {"outcome_weight", "clip"}}
+        try:
+            credited[scheme] = [credit for one in groups for credit in credit_groups([one], scheme, **fitting)]
+        except CreditError as error:
+            left_out[scheme] = str(error)
+    return credited, left_out
+
+
+def _gain(before: Credit, after: Credit, i: int) -> Gain:
+    old, new = (credit.scored.group.rollouts[i] for credit in (before, after))
+    pairs = zip(zip(old.token_ids, old.texts, strict=True), zip(new.token_ids, new.texts, strict=True), strict=False)
+    at = next((t for t, (a, b) in enumerate(pairs) if a != b), min(len(old), len(new)) - 1)
+    x, y = before.of(i), after.of(i)
+    return Gain(i, (float(x[0]), float(y[0])), (float(x[at]), float(y[at])))

@@ -1,0 +1,25 @@
+"""A child process spoken to in framed JSON: the only way the page's process reaches torch or a user's code.
+
+A frame is a 4-byte big-endian length and that much UTF-8 JSON. Nothing is pickled, so a child cannot make its parent
+run anything. Frames travel over two pipes of their own; the child's standard output and error are a third pipe that
+the parent reads, bounds and keeps, so whatever is printed never mixes with a frame. Parent to child::
+
+    {"request": {...}, "id": 7}   {"cancel": true}
+
+Child to parent, any number of events and then one reply or error for each request, under the request's number::
+
+    {"ready": true}   {"event": {...}, "id": 7}   {"reply": {...}, "id": 7}
+    {"error": {"type": …, "message": …, "attributes": …, "traceback": …}, "id": 7}
+
+The parent checks the shape of every frame, because a user's code can find the pipe and write to it. Errors of
+``workbench.errors`` arrive in the parent as what they were in the child. A child lives in a session of its own, ends
+as soon as its parent is gone (its request pipe closes), and is replaced at the next call after it died. This package
+does not know what is asked of a child.
+"""
+
+from workbench.child.frames import MAX_FRAME
+from workbench.child.parent import START_SECONDS, Child
+from workbench.child.process import KEPT_OUTPUT, child_environment
+from workbench.child.serve import Emitter, serve
+
+__all__ = ["KEPT_OUTPUT", "MAX_FRAME", "START_SECONDS", "Child", "Emitter", "child_environment", "serve"]

@@ -1,0 +1,85 @@
+"""Frames: how they are packed, what a child may send, and what its errors are in the parent. No processes here."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from workbench import errors
+from workbench.errors import ChildFailed, WorkbenchError
+
+MAX_FRAME = 512 * 2**20
+HEADER = struct.Struct(">I")
+FDS = "WORKBENCH_CHILD_FDS"
+"""The environment variable that tells a child its two pipes."""
+_SCALARS = (str, int, float, bool, type(None))
+
+
+class BadFrameError(Exception):
+    """What came over the pipe is no frame; says how, to follow the child's name."""
+
+
+def packed(frame: Mapping[str, Any]) -> bytes:
+    """Raises ValueError for a frame over the limit or a value that JSON cannot hold."""
+    # ASCII escapes carry lone surrogates, which UTF-8 refuses.
+    body = json.dumps(frame, separators=(",", ":")).encode("ascii")
+    if len(body) > MAX_FRAME:
+        raise ValueError(f"a frame of {len(body)} bytes is over the limit of {MAX_FRAME}")
+    return HEADER.pack(len(body)) + body
+
+
+def unpacked(inbox: bytearray, limit: int) -> list[dict[str, Any]]:
+    """Take the frames that are whole out of ``inbox``. Raises BadFrameError for one that no child of ours sends."""
+    frames = []
+    while len(inbox) >= HEADER.size:
+        (size,) = HEADER.unpack_from(inbox)
+        if size > limit:
+            raise BadFrameError(f"sent a frame of {size} bytes; the limit is {limit}")
+        if len(inbox) < HEADER.size + size:
+            break
+        body = bytes(inbox[HEADER.size : HEADER.size + size])
+        del inbox[: HEADER.size + size]
+        try:
+            frame = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise BadFrameError(f"sent a frame that is not JSON: {error}") from error
+        if not _is_sound(frame):
+            raise BadFrameError(f"sent a frame of unknown kind: {body[:80]!r}")
+        frames.append(frame)
+    return frames
+
+
+def _is_sound(frame: Any) -> bool:
+    if frame == {"ready": True}:
+        return True
+    if not isinstance(frame, dict) or len(frame) != 2 or type(frame.get("id")) is not int:
+        return False
+    (kind,) = frame.keys() - {"id"}
+    content = frame[kind]
+    if not isinstance(content, dict):
+        return False
+    return kind in ("event", "reply") or (kind == "error" and _is_error(content))
+
+
+def _is_error(content: dict[str, Any]) -> bool:
+    attributes = content.get("attributes")
+    return (
+        content.keys() == {"type", "message", "attributes", "traceback"}
+        and all(isinstance(content[name], str) for name in ("type", "message", "traceback"))
+        and isinstance(attributes, dict)
+        and all(isinstance(value, _SCALARS) for value in attributes.values())
+    )
+
+
+def rebuilt(name: str, error: Mapping[str, Any]) -> WorkbenchError:
+    """The exception that an error frame of the child called ``name`` stands for."""
+    kind = getattr(errors, error["type"], None)
+    if isinstance(kind, type) and issubclass(kind, WorkbenchError):
+        try:
+            return kind(error["message"], **error["attributes"])
+        except TypeError as unfit:
+            return ChildFailed(f"{name} sent a {error['type']} with other attributes than it has: {unfit}")
+    where = f"\n{error['traceback']}" if error["traceback"] else ""
+    return ChildFailed(f"{name} failed: {error['type']}: {error['message']}{where}")

@@ -1,0 +1,37 @@
+"""Whether the reward code of a configuration may run: asked of every command that would run it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from workbench import runs
+from workbench.config import RunConfig
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trust", action="store_true", help="run the reward code that --config or --from brings, with your rights"
+    )
+
+
+def require_trust(args: argparse.Namespace, config: RunConfig) -> RunConfig:
+    """The configuration, unless a file brings code that is not trusted in the workspace, and ``--trust`` is not given.
+
+    Raises ConfigError, showing the code, in that case. Code named on the command line is its user's own; what a run is
+    started with is trusted from then on.
+    """
+    from workbench.rewards.trust import TrustStore  # loads numpy, which most commands do without
+
+    workspace = getattr(args, "workspace", None)
+    store = TrustStore(Path(runs.default_workspace() if workspace is None else workspace))
+    base = getattr(args, "from_run", None)
+    source = f"--config {args.config}" if args.config is not None else f"--from {base}" if base else None
+    given = bool(args.reward or args.reward_file)  # they replace what a file brings
+    if source is not None and not given and not args.trust:
+        store.require(config.rewards, source)
+    if args.trust or hasattr(args, "workspace"):
+        for reward in config.rewards:
+            if reward.code is not None:
+                store.trust(reward.code)
+    return config

@@ -1,0 +1,165 @@
+"""The rewards of a batch of groups as flat arrays, checked: what every credit scheme reads.
+
+One array over all steps of all completions makes each scheme a few lines of numpy that are linear in steps; the
+jagged lists people write are turned into it here and nowhere else. Knows nothing of schemes or tokens' advantages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.errors import CreditError
+from workbench.schema import ScoredGroup
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class GroupRewards:
+    """One group's jagged rewards and where its steps lie in tokens, as ``assign_credit`` takes them.
+
+    ``ends[i][k]`` is index(k), the last token of step k in completion i; ``starts[i][k]`` its first token;
+    ``lengths[i]`` is T_i in tokens. ``outcomes`` is None when no outcome reward was given.
+    """
+
+    steps: Sequence[Sequence[float | None]]
+    starts: Sequence[Sequence[int]]
+    ends: Sequence[Sequence[int]]
+    lengths: Sequence[int]
+    outcomes: Sequence[float | None] | None = None
+
+    @classmethod
+    def checked(
+        cls,
+        steps: Sequence[Sequence[float | None]],
+        ends: Sequence[Sequence[int]],
+        lengths: Sequence[int],
+        starts: Sequence[Sequence[int]] | None = None,
+        outcomes: Sequence[float | None] | None = None,
+    ) -> GroupRewards:
+        """By default a step starts right after the one before it. Raises CreditError where the lists do not fit."""
+        if starts is None:
+            starts = [[0, *(end + 1 for end in row[:-1])] if row else [] for row in ends]
+        group = cls(steps, starts, ends, lengths, outcomes)
+        group._check()
+        return group
+
+    @classmethod
+    def of(cls, scored: ScoredGroup) -> GroupRewards:
+        return cls.checked(scored.step_rewards, scored.step_ends, scored.lengths, scored.step_starts, scored.outcomes)
+
+    def spans(self, i: int) -> list[tuple[int, int]]:
+        return list(zip(self.starts[i], self.ends[i], strict=True))
+
+    def _check(self) -> None:
+        named = {
+            "step_rewards": self.steps,
+            "step_ends": self.ends,
+            "step_starts": self.starts,
+            "outcome_rewards": self.outcomes,
+        }
+        for name, rows in named.items():
+            if rows is not None and len(rows) != len(self.lengths):
+                raise CreditError(
+                    f"{name} has {len(rows)} completions and lengths has {len(self.lengths)}; give one each"
+                )
+        for i, length in enumerate(self.lengths):
+            _check_completion(i, self.steps[i], self.starts[i], self.ends[i], length)
+        for i, reward in enumerate(self.outcomes or ()):
+            if reward is not None and not math.isfinite(reward):
+                raise CreditError(f"completion {i}: outcome reward {reward} is not finite; use None for unscored")
+
+
+def _check_completion(
+    i: int, rewards: Sequence[float | None], firsts: Sequence[int], ends: Sequence[int], length: int
+) -> None:
+    if not len(rewards) == len(ends) == len(firsts):
+        raise CreditError(
+            f"completion {i} has {len(rewards)} step rewards, {len(firsts)} step starts and {len(ends)} step ends; "
+            "give one of each a step"
+        )
+    if any(later < earlier for earlier, later in pairwise(ends)):
+        raise CreditError(f"completion {i}: step_ends {list(ends)} go backwards; steps must be in order")
+    if ends and not (ends[0] >= 0 and ends[-1] < length):
+        raise CreditError(f"completion {i}: step_ends {list(ends)} do not lie within its {length} tokens")
+    for k, reward in enumerate(rewards):
+        if reward is not None and not math.isfinite(reward):
+            raise CreditError(f"completion {i}, step {k}: reward {reward} is not finite; use None for unscored")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B completions of one or more groups, flat. N is the number of their steps.
+
+    ``rewards`` (N,) are the step rewards, NaN where unscored; ``completion`` (N,) is the completion a step belongs to,
+    ``index`` (N,) its number there and ``width`` (N,) its tokens; ``offsets`` (B + 1,) where each completion's steps
+    lie; ``group`` (B,) which group a completion belongs to; ``outcomes`` (B,) R, or None when there is none at all.
+    """
+
+    rewards: Floats
+    completion: Integers
+    index: Integers
+    width: Integers
+    offsets: Integers
+    group: Integers
+    outcomes: Floats | None
+
+    @classmethod
+    def of(cls, groups: Sequence[GroupRewards]) -> Batch:
+        counts = np.array([len(row) for group in groups for row in group.steps], dtype=np.int64)  # (B,)
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        completion = np.repeat(np.arange(len(counts)), counts)
+        first = _flat(start for group in groups for row in group.starts for start in row)
+        last = _flat(end for group in groups for row in group.ends for end in row)
+        given = [group.outcomes for group in groups]
+        outcomes = None
+        if any(row is not None for row in given):
+            outcomes = _numbers(
+                chain.from_iterable(row or [None] * len(g.lengths) for g, row in zip(groups, given, strict=True))
+            )
+        return cls(
+            rewards=_numbers(reward for group in groups for row in group.steps for reward in row),
+            completion=completion,
+            index=np.arange(len(completion)) - offsets[completion],
+            width=last - first + 1,
+            offsets=offsets,
+            group=np.repeat(np.arange(len(groups)), [len(group.lengths) for group in groups]),
+            outcomes=outcomes,
+        )
+
+    @property
+    def completions(self) -> int:
+        return len(self.group)
+
+    @cached_property
+    def step_group(self) -> Integers:
+        """The group of each step, (N,)."""
+        return self.group[self.completion]
+
+    @cached_property
+    def sums(self) -> Floats:
+        """The sum of each completion's scored step rewards, (B,); NaN where none was scored."""
+        scored = ~np.isnan(self.rewards)
+        counts = np.bincount(self.completion[scored], minlength=self.completions)
+        sums = np.bincount(self.completion[scored], self.rewards[scored], minlength=self.completions)
+        return np.where(counts > 0, sums, np.nan)
+
+    def with_rewards(self, rewards: Floats) -> Batch:
+        """The same batch with other step rewards."""
+        return Batch(rewards, self.completion, self.index, self.width, self.offsets, self.group, self.outcomes)
+
+
+def _flat(values: object) -> Integers:
+    return np.fromiter(values, dtype=np.int64)  # type: ignore[call-overload, no-any-return]
+
+
+def _numbers(values: object) -> Floats:
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)  # type: ignore[attr-defined]

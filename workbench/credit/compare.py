@@ -1,0 +1,75 @@
+"""Two credits of the same rollouts held against each other: where they differ, and where they disagree about the sign.
+
+The question behind it is what a change of scheme does before any training is spent on it. Knows nothing of pages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.errors import CreditError
+from workbench.schema import Credit
+
+
+@dataclass(frozen=True)
+class StepDifference:
+    """One step under both credits: its tokens' mean advantage in each, and how many of them change sign."""
+
+    rollout: int
+    step: int
+    tokens: int
+    mean_a: float
+    mean_b: float
+    flipped: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``a`` and ``b`` credit the same group; ``difference`` = b − a and ``flipped`` are (G, T_max).
+
+    ``flipped_share`` is the share of tokens whose advantage is above 0 in one and below 0 in the other;
+    ``correlation`` Pearson's r over all tokens, None where one of them is constant.
+    """
+
+    a: Credit
+    b: Credit
+    difference: npt.NDArray[np.float32]
+    flipped: npt.NDArray[np.bool_]
+    flipped_share: float
+    correlation: float | None
+    mean_absolute_difference: float
+    steps: tuple[StepDifference, ...]
+
+
+def compare_credits(a: Credit, b: Credit) -> Comparison:
+    """Raises CreditError unless both credit the same token ids."""
+    ids = [[rollout.token_ids for rollout in credit.scored.group.rollouts] for credit in (a, b)]
+    if ids[0] != ids[1]:
+        raise CreditError("the two credits are of different rollouts; compare credits of one group")
+    flipped = a.advantages * b.advantages < 0
+    inside = np.arange(a.advantages.shape[1]) < np.array(a.scored.lengths)[:, None]  # (G, T_max)
+    x, y = a.advantages[inside].astype(np.float64), b.advantages[inside].astype(np.float64)
+    return Comparison(
+        a=a,
+        b=b,
+        difference=b.advantages - a.advantages,
+        flipped=flipped,
+        flipped_share=float(flipped[inside].mean()) if len(x) else 0.0,
+        correlation=float(np.corrcoef(x, y)[0, 1]) if x.size > 1 and x.std() > 0 and y.std() > 0 else None,
+        mean_absolute_difference=float(np.abs(y - x).mean()) if len(x) else 0.0,
+        steps=tuple(
+            StepDifference(
+                rollout=i,
+                step=k,
+                tokens=last - first + 1,
+                mean_a=float(a.advantages[i, first : last + 1].mean()),
+                mean_b=float(b.advantages[i, first : last + 1].mean()),
+                flipped=int(flipped[i, first : last + 1].sum()),
+            )
+            for i, scored in enumerate(a.scored.scored)
+            for k, (first, last) in enumerate(scored.spans)
+        ),
+    )

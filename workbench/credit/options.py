@@ -1,0 +1,101 @@
+"""The options of the credit schemes, read from the schemes' own signatures.
+
+One place says what may be set: the keyword arguments of a scheme's function, and the two that every scheme shares
+(``outcome_weight`` and ``clip``). Checks and the page's form are made from this. Knows no scheme by name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from workbench.errors import CreditError
+
+Value = bool | float | str | None
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a number means and between which bounds (both included) it lies."""
+
+    help: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option as a form shows it; ``choices`` for a name, ``low`` and ``high`` for a number."""
+
+    name: str
+    kind: Literal["switch", "number", "choice"]
+    default: Value
+    help: str
+    choices: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+
+    def check(self, value: Any) -> Value:
+        """The value, as its kind. Raises CreditError naming the option, the value and what would fit."""
+        if self.kind == "switch":
+            if not isinstance(value, bool):
+                raise CreditError(f"{self.name} is {value!r}; use true or false")
+            return value
+        if self.kind == "choice":
+            if value not in self.choices:
+                raise CreditError(f"{self.name} is {value!r}; choose one of {', '.join(self.choices)}")
+            return str(value)
+        fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        assert self.low is not None and self.high is not None  # noqa: PT018
+        if not fits or not self.low <= value <= self.high:
+            raise CreditError(f"{self.name} is {value!r}; use a number from {self.low:g} to {self.high:g}")
+        return float(value)
+
+
+SHARED_HELP = {
+    "normalise": "What a reward is compared with before it becomes an advantage",
+    "scale": "Divide by the standard deviation (off is Dr. GRPO's choice)",
+}
+SHARED = ("normalise", "scale", "gamma", "outcome_weight", "clip")
+"""Options that may be given to every scheme; one that a scheme has no use for changes nothing, and is said."""
+
+
+def options_of(compute: Callable[..., Any]) -> tuple[Option, ...]:
+    """The keyword arguments of a scheme's function as options."""
+    hints = get_type_hints(compute, include_extras=True)
+    return tuple(
+        _option(name, hints[name], parameter.default)
+        for name, parameter in inspect.signature(compute).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    )
+
+
+def _option(name: str, hint: Any, default: Value) -> Option:
+    if hint is bool:
+        return Option(name, "switch", default, SHARED_HELP[name])
+    if get_origin(hint) is Literal:
+        return Option(name, "choice", default, SHARED_HELP[name], choices=get_args(hint))
+    assert get_origin(hint) is Annotated, f"option {name!r} needs a Range"
+    bounds: Range = get_args(hint)[1]
+    return Option(name, "number", default, bounds.help, low=bounds.low, high=bounds.high)
+
+
+def resolve(scheme: str, own: tuple[Option, ...], given: Mapping[str, Any]) -> tuple[dict[str, Value], list[str]]:
+    """Every option of a scheme with its value, given or default (a given None is the default); and what has no effect.
+
+    Raises CreditError for an option that is unknown or out of range.
+    """
+    known = {option.name: option for option in own}
+    given = {name: value for name, value in given.items() if value is not None}
+    idle = []
+    for name, value in given.items():
+        if name in known:
+            continue
+        if name not in SHARED:
+            raise CreditError(f"scheme {scheme!r} has no option {name!r}; it has {', '.join((*known, *SHARED[-2:]))}")
+        if name == "gamma" and value != 1.0:
+            idle.append(f"gamma {value:g} changes nothing under {scheme!r}, which carries no step to another's tokens")
+    return {name: option.check(given.get(name, option.default)) for name, option in known.items()}, idle

@@ -1,0 +1,72 @@
+"""What a token finally weighs in the objective: its advantage times the loss's length normaliser.
+
+Two completions with the same advantage do not pull equally hard: ``grpo`` divides by the completion's own length, the
+others do not. The coefficients are those of the policy term of TRL 1.16's loss where the ratio is 1 (the first pass
+over a generation), with the group at hand as the whole batch; a test holds them against TRL's own gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.errors import CreditError
+from workbench.schema import Credit
+
+LossType = Literal["grpo", "bnpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo"]
+LOSS_TYPES: Mapping[str, str] = {
+    "grpo": "1 / (G · T_i): every completion counts the same, so a long one's tokens count less each",
+    "bnpo": "1 / Σ T: every token of the micro-batch counts the same",
+    "dapo": "1 / Σ T: every token of the generation counts the same",
+    "dr_grpo": "1 / (G · longest allowed): every token counts the same, in every batch",
+    "cispo": "1 / Σ T, as dapo",
+    "sapo": "1 / (G · T_i), as grpo",
+    "luspo": "1 / G: summed over a completion, so a long one counts more",
+}
+"""The coefficient c_i of each token of completion i, by TRL's name of the loss."""
+
+
+def length_normalisers(
+    lengths: Sequence[int], loss_type: str, *, max_completion_length: int, masked: Sequence[bool] | None = None
+) -> npt.NDArray[np.float64]:
+    """The coefficient c_i of completion i's tokens, (G,): the loss is −Σ_i c_i Σ_t A_{i,t} ρ_{i,t}.
+
+    ``masked`` completions (truncated ones, under ``mask_truncated_completions``) weigh nothing and are left out of Σ T.
+    Sources: grpo, DeepSeekMath (arXiv 2402.03300) eq. 3; dapo (2503.14476) eq. 8; dr_grpo (2503.20783) section 3.
+    Raises CreditError for a loss there is not.
+    """
+    if loss_type not in LOSS_TYPES:
+        raise CreditError(f"unknown loss_type {loss_type!r}; choose one of {', '.join(LOSS_TYPES)}")
+    kept = np.ones(len(lengths), dtype=bool) if masked is None else ~np.asarray(masked, dtype=bool)
+    tokens = np.where(kept, np.asarray(lengths, dtype=np.float64), 0.0)  # (G,)
+    count = max(len(lengths), 1)
+    if loss_type in ("grpo", "sapo"):
+        each = 1.0 / (count * np.maximum(tokens, 1.0))
+    elif loss_type in ("bnpo", "dapo", "cispo"):
+        each = np.full(count, 1.0 / max(float(tokens.sum()), 1.0))[: len(lengths)]
+    elif loss_type == "dr_grpo":
+        each = np.full(len(lengths), 1.0 / (count * max_completion_length))
+    else:
+        each = np.full(len(lengths), 1.0 / count)
+    return np.asarray(np.where(kept, each, 0.0))
+
+
+def loss_weights(
+    credit: Credit, loss_type: str = "dapo", *, max_completion_length: int | None = None, mask_truncated: bool = False
+) -> npt.NDArray[np.float64]:
+    """A_{i,t} · c_i of every token, (G, T_max) float64, 0 on padding.
+
+    ``max_completion_length`` matters to dr_grpo alone; by default the group's own limit, or its longest completion.
+    """
+    rollouts = credit.scored.group.rollouts
+    limit = max_completion_length or credit.scored.group.sampling.get("max_completion_length")
+    normalisers = length_normalisers(
+        credit.scored.lengths,
+        loss_type,
+        max_completion_length=int(limit or max((len(rollout) for rollout in rollouts), default=1)),
+        masked=[mask_truncated and rollout.truncated for rollout in rollouts],
+    )
+    return np.asarray(credit.advantages * normalisers[:, None], dtype=np.float64)

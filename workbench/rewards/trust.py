@@ -1,0 +1,74 @@
+"""Whose code may run: what was typed here, and what somebody read and said yes to.
+
+Code that came with a shared configuration is shown and not run until its SHA-256 is in the workspace's ``trusted.txt``:
+one hash a line, readable by its owner alone. This is about not running what nobody has looked at; the reward worker's
+seal does not make foreign code safe.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from workbench.config import RewardConfig
+from workbench.errors import ConfigError
+
+FILE = "trusted.txt"
+
+
+def hash_of(code: str) -> str:
+    """SHA-256 of the code's UTF-8, as 64 hexadecimal digits."""
+    return sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class TrustStore:
+    """The hashes trusted in one workspace. Several processes may add at once."""
+
+    def __init__(self, workspace: Path) -> None:
+        self.path = workspace / FILE
+
+    def is_trusted(self, code: str) -> bool:
+        return hash_of(code) in self._hashes()
+
+    def trust(self, code: str) -> None:
+        """Remember that this very code may run. Raises ConfigError where the workspace cannot be written."""
+        if self.is_trusted(code):
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                os.fchmod(file, 0o600)
+                os.write(file, f"{hash_of(code)}\n".encode())
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be written ({error.strerror}); nothing was trusted") from error
+
+    def untrusted(self, rewards: Iterable[RewardConfig]) -> Iterator[RewardConfig]:
+        """The rewards whose code is not trusted yet."""
+        return (reward for reward in rewards if reward.code is not None and not self.is_trusted(reward.code))
+
+    def require(self, rewards: Sequence[RewardConfig], source: str) -> None:
+        """Raises ConfigError, with the code itself, where ``source`` brings code that nobody has trusted yet."""
+        foreign = list(self.untrusted(rewards))
+        if not foreign:
+            return
+        shown = "\n\n".join(
+            f"# {one.name} (sha256 {hash_of(one.code or '')[:16]}…)\n{(one.code or '').rstrip()}" for one in foreign
+        )
+        names = ", ".join(repr(one.name) for one in foreign)
+        raise ConfigError(
+            f"{source} brings reward code that was not run here before ({names}); read it and, if it may run with your "
+            f"rights, pass --trust:\n\n{shown}\n"
+        )
+
+    def _hashes(self) -> frozenset[str]:
+        try:
+            return frozenset(self.path.read_text(encoding="ascii", errors="replace").split())
+        except FileNotFoundError:
+            return frozenset()
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be read ({error.strerror}); no imported code is trusted") from error

@@ -1,0 +1,28 @@
+"""The frozen nouns every other module speaks in: Example, Step, Rollout, Group, StepScores, ScoredGroup, Credit.
+
+They hold data and answer simple questions about it. They do not know how an answer is split (``steps``), scored
+(``rewards``), credited (``credit``), sampled (``policies``) or drawn (``figures``), and they import nothing of ours.
+Rollouts and scores are plain enough to travel as JSON, which is how they cross the process boundaries.
+"""
+
+from workbench.schema.credit import Carry, Credit, CreditPart, Explanation, Source, Term
+from workbench.schema.rollouts import Example, Group, Prompt, Rollout, Step
+from workbench.schema.scores import RewardKind, RewardSummary, ScoredGroup, StepScores
+
+__all__ = [
+    "Carry",
+    "Credit",
+    "CreditPart",
+    "Example",
+    "Explanation",
+    "Group",
+    "Prompt",
+    "RewardKind",
+    "RewardSummary",
+    "Rollout",
+    "ScoredGroup",
+    "Source",
+    "Step",
+    "StepScores",
+    "Term",
+]

@@ -1,0 +1,224 @@
+"""What is credited: token advantages, the parts they are the sum of, and the explanation of one of them.
+
+A ``CreditPart`` is a number for each step (or for each completion) and the way it is carried to tokens. The advantages
+are the sum of a credit's parts laid out in tokens, and an explanation walks the same parts in the same order, so that
+it adds up to the very bits it explains. How a scheme arrives at its numbers is ``credit``'s to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.schema.scores import ScoredGroup
+
+Floats = npt.NDArray[np.float64]
+Spans = Sequence[tuple[int, int]]
+
+Carry = Literal["suffix", "mean", "own", "all"]
+"""How a part reaches tokens. ``suffix``: a token gets the (discounted) sum over all steps that end at or after it;
+``mean``: their mean; ``own``: the value of the step that holds it; ``all``: the completion's one value."""
+Source = Literal["step", "outcome", "sum"]
+"""What a part normalised: step rewards, outcome rewards, or each completion's summed step rewards."""
+
+
+@dataclass(frozen=True)
+class CreditPart:
+    """An additive part of a group's advantages.
+
+    All arrays are float64 over the group's steps in order (over its completions for the carry ``all``); those of
+    completion i are ``offsets[i]`` to ``offsets[i + 1]``. ``raw`` is what was normalised, NaN where nothing was scored;
+    ``mean`` and ``std`` those of its pool (NaN where nothing was subtracted or divided by); ``normalised`` the result;
+    ``factor`` what that is multiplied with before it is carried (a weight, a share).
+    """
+
+    source: Source
+    carry: Carry
+    offsets: npt.NDArray[np.int64]  # (G + 1,)
+    raw: Floats  # (N,)
+    mean: Floats
+    std: Floats
+    normalised: Floats
+    factor: Floats
+    gamma: float = 1.0
+
+    def amounts(self, i: int) -> Floats:
+        """What completion i's steps (or completion i itself) carry, 0 where unscored: (K_i,) or (1,)."""
+        own = slice(self.offsets[i], self.offsets[i + 1])
+        return np.asarray(np.nan_to_num(self.normalised[own] * self.factor[own], nan=0.0))
+
+    def scored(self, i: int) -> npt.NDArray[np.bool_]:
+        return np.asarray(~np.isnan(self.normalised[self.offsets[i] : self.offsets[i + 1]]))
+
+    def carried(self, i: int) -> Floats:
+        """What a token whose first step to end at or after it (or whose own step) is k gets: (K_i,) or (1,)."""
+        amounts = self.amounts(i)
+        if self.carry in ("own", "all"):
+            return amounts
+        if self.gamma == 1.0:
+            sums = np.cumsum(amounts[::-1])[::-1]
+        else:
+            sums, total = np.empty_like(amounts), 0.0
+            for k in range(len(amounts) - 1, -1, -1):
+                total = float(amounts[k]) + self.gamma * total
+                sums[k] = total
+        if self.carry == "mean":
+            sums = sums / np.maximum(np.cumsum(self.scored(i)[::-1])[::-1], 1)
+        return np.asarray(sums)
+
+    def laid_out(self, i: int, spans: Spans, length: int) -> Floats:
+        """This part in the tokens of completion i, (T_i,): ``spans`` are its steps' (first, last) tokens."""
+        carried = self.carried(i)
+        if self.carry == "all":
+            return np.full(length, carried[0])
+        row = np.zeros(length)
+        if self.carry == "own":
+            for value, (first, last) in zip(carried.tolist(), spans, strict=True):
+                row[first : last + 1] = value
+        elif spans:
+            borders = np.array([-1, *(last for _, last in spans)])
+            row[: borders[-1] + 1] = np.repeat(carried, np.diff(borders))
+        return row
+
+
+@dataclass(frozen=True)
+class Term:
+    """One summand of a token's advantage: ``value`` = ``normalised`` × ``factor``.
+
+    ``step`` is the step whose reward it carries (0-based), or None for a whole completion's. ``scores`` and ``weights``
+    are each reward function's score and weight and ``reward`` their weighted sum; ``raw`` is what the scheme made of it
+    and normalised with ``mean`` and ``std`` (None where it was not). ``factor`` holds weight, discount and share.
+    """
+
+    source: Source
+    step: int | None
+    scores: Mapping[str, float | None]
+    weights: Mapping[str, float]
+    reward: float | None
+    raw: float
+    mean: float | None
+    std: float | None
+    normalised: float
+    factor: float
+    value: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why one token has its advantage: ``total`` is the terms' sum, ``advantage`` its float32, bounded by ``clip``."""
+
+    rollout: int
+    token: int
+    terms: tuple[Term, ...]
+    total: float
+    advantage: np.float32
+    clip: float | None = None
+
+
+@dataclass(frozen=True)
+class Credit:
+    """A scored group with its token advantages.
+
+    ``advantages`` is (G, T_max) float32, 0 on padding: the very tensor the loss uses. ``parts`` are what it is the sum
+    of. ``normalised[i][k]`` is what step k of completion i carries (``None`` if unscored, or if the scheme carries no
+    step's number), ``mean`` and ``std`` those of the group's pool where there is just one. ``spread`` is False when the
+    group cannot teach anything (std 0, or fewer than two scored values).
+    """
+
+    scored: ScoredGroup
+    scheme: str
+    options: Mapping[str, Any]
+    advantages: npt.NDArray[np.float32]  # (G, T_max)
+    normalised: Sequence[Sequence[float | None]]
+    mean: float | None
+    std: float | None
+    spread: bool
+    warnings: tuple[str, ...] = ()
+    parts: tuple[CreditPart, ...] = ()
+
+    def of(self, rollout: int) -> npt.NDArray[np.float32]:
+        """The advantages of one rollout's own tokens, (T_i,) float32."""
+        return self.advantages[rollout, : len(self.scored.group.rollouts[rollout])]
+
+    def explain(self, rollout: int, token: int) -> Explanation:
+        """The terms whose sum is the advantage of ``token`` in ``rollout`` (both 0-based). Linear in the steps.
+
+        Raises IndexError when there is no such rollout or token.
+        """
+        length = len(self.scored.group.rollouts[rollout])
+        if not 0 <= token < length:
+            raise IndexError(f"rollout {rollout} has tokens 0 to {length - 1}, not {token}")
+        terms: list[Term] = []
+        total = 0.0
+        for part in self.parts:
+            steps = _steps_of(part, self.scored.scored[rollout].spans, token)
+            if steps:
+                total += float(part.carried(rollout)[steps[0]])
+                terms += self._terms(part, rollout, steps)
+        advantage = self.advantages[rollout, token]
+        return Explanation(rollout, token, tuple(terms), total, advantage, self.options.get("clip"))
+
+    def _terms(self, part: CreditPart, rollout: int, steps: range) -> list[Term]:
+        """The scored steps' terms; ``steps`` are indices into the completion's values of the part."""
+        scored = self.scored.scored[rollout]
+        known = part.scored(rollout)
+        share = 1.0 / max(int(known[steps.start :].sum()), 1) if part.carry == "mean" else 1.0
+        kind = "outcome" if part.source == "outcome" else "step"
+        weights = {reward.name: reward.weight for reward in self.scored.rewards if reward.kind == kind}
+        terms = []
+        for j, k in enumerate(steps):
+            if not known[k]:
+                continue
+            at = int(part.offsets[rollout]) + k
+            discount = part.gamma**j if part.carry in ("suffix", "mean") else 1.0
+            factor = float(part.factor[at]) * discount * share
+            step = None if part.carry == "all" else k
+            terms.append(
+                Term(
+                    source=part.source,
+                    step=step,
+                    scores=_scores(scored.scores, scored.outcome_scores, part.source, step),
+                    weights=weights,
+                    reward=_reward(scored.rewards, scored.outcome, part.source, step),
+                    raw=float(part.raw[at]),
+                    mean=_known(part.mean[at]),
+                    std=_known(part.std[at]),
+                    normalised=float(part.normalised[at]),
+                    factor=factor,
+                    value=float(part.normalised[at]) * factor,
+                )
+            )
+        return terms
+
+
+def _steps_of(part: CreditPart, spans: Spans, token: int) -> range:
+    """Which of a completion's values a token gets: indices into ``CreditPart.carried``, its own one first."""
+    if part.carry == "all":
+        return range(1)
+    if part.carry == "own":
+        holding = [k for k, (first, last) in enumerate(spans) if first <= token <= last]
+        return range(holding[-1], holding[-1] + 1) if holding else range(0)
+    first_to_end = next((k for k, (_, last) in enumerate(spans) if last >= token), len(spans))
+    return range(first_to_end, len(spans))
+
+
+def _scores(
+    steps: Mapping[str, Sequence[float | None]], outcomes: Mapping[str, float | None], source: Source, step: int | None
+) -> dict[str, float | None]:
+    if source == "outcome":
+        return dict(outcomes)
+    return {} if step is None else {name: values[step] for name, values in steps.items()}
+
+
+def _reward(rewards: Sequence[float | None], outcome: float | None, source: Source, step: int | None) -> float | None:
+    if source == "outcome":
+        return outcome
+    return sum(reward for reward in rewards if reward is not None) if step is None else rewards[step]
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -1,0 +1,115 @@
+"""What is sampled: examples, rollouts and groups of them, and the steps a completion's text is cut into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+Prompt = str | list[dict[str, str]]
+"""A prompt as TRL takes it: plain text, or chat messages with ``role`` and ``content``."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One row of a task: a prompt and the row's other columns, which reward functions receive by name."""
+
+    prompt: Prompt
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A contiguous span of a completion's text: characters ``start`` to ``end`` (exclusive).
+
+    ``matched`` is False for the one step that stands for a whole completion in which the pattern found nothing.
+    """
+
+    start: int
+    end: int
+    matched: bool = True
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One sampled completion.
+
+    ``token_ids`` are the sampled ids, the end-of-sequence token included when it was sampled. ``texts`` has one string
+    a token; they join to ``tokenizer.decode(token_ids)``. ``logprobs`` are natural-log probabilities under the policy
+    that sampled, after temperature and the other logits processors. ``finished`` says whether the last token is an
+    end-of-sequence token; a rollout that is not finished was truncated.
+    """
+
+    token_ids: tuple[int, ...]
+    texts: tuple[str, ...]
+    finished: bool
+    logprobs: tuple[float, ...] | None = None
+    entropies: tuple[float, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def truncated(self) -> bool:
+        return not self.finished
+
+    @cached_property
+    def text(self) -> str:
+        """What steps are cut from and reward functions see: the decoded ids without the closing end-of-sequence."""
+        return "".join(self.texts[:-1] if self.finished else self.texts)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "token_ids": list(self.token_ids),
+            "texts": list(self.texts),
+            "finished": self.finished,
+            "logprobs": None if self.logprobs is None else list(self.logprobs),
+            "entropies": None if self.entropies is None else list(self.entropies),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Rollout:
+        return cls(
+            token_ids=tuple(data["token_ids"]),
+            texts=tuple(data["texts"]),
+            finished=bool(data["finished"]),
+            logprobs=None if data.get("logprobs") is None else tuple(data["logprobs"]),
+            entropies=None if data.get("entropies") is None else tuple(data["entropies"]),
+        )
+
+
+@dataclass(frozen=True)
+class Group:
+    """The G rollouts of one prompt, with the data row's other ``columns`` (the right answer, say).
+
+    ``policy`` names what sampled them and ``sampling`` how (temperature, seed, …); both are for showing only.
+    """
+
+    prompt: Prompt
+    rollouts: tuple[Rollout, ...]
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    policy: str = ""
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rollouts)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "prompt": self.prompt,
+            "rollouts": [rollout.to_json() for rollout in self.rollouts],
+            "columns": dict(self.columns),
+            "policy": self.policy,
+            "sampling": dict(self.sampling),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Group:
+        return cls(
+            prompt=data["prompt"],
+            rollouts=tuple(Rollout.from_json(row) for row in data["rollouts"]),
+            columns=data.get("columns", {}),
+            policy=data.get("policy", ""),
+            sampling=data.get("sampling", {}),
+        )

@@ -1,0 +1,89 @@
+"""What is scored: the steps of each rollout with what every reward function gave them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from workbench.schema.rollouts import Group, Step
+
+RewardKind = Literal["step", "outcome"]
+
+
+@dataclass(frozen=True)
+class StepScores:
+    """One rollout, split and scored.
+
+    ``steps`` are character spans of ``Rollout.text``; ``spans[k]`` is the (first, last) token of step k, last
+    inclusive. ``scores[name][k]`` is what step reward ``name`` gave step k and ``rewards[k]`` the weighted sum of those
+    (``None`` where every function left the step unscored). ``outcome_scores[name]`` and ``outcome`` are the same for
+    the whole completion.
+    """
+
+    steps: tuple[Step, ...]
+    spans: tuple[tuple[int, int], ...]
+    scores: Mapping[str, tuple[float | None, ...]]
+    rewards: tuple[float | None, ...]
+    outcome_scores: Mapping[str, float | None]
+    outcome: float | None
+
+    @property
+    def matched(self) -> bool:
+        """Whether the pattern found at least one step."""
+        return any(step.matched for step in self.steps)
+
+    @property
+    def step_ends(self) -> list[int]:
+        """index(k) of DeepSeekMath (arXiv 2402.03300, section 4.1.3): the last token of each step."""
+        return [last for _, last in self.spans]
+
+    @property
+    def step_starts(self) -> list[int]:
+        return [first for first, _ in self.spans]
+
+
+@dataclass(frozen=True)
+class RewardSummary:
+    """What a scored group remembers of one reward function: enough to explain a number, not to compute it.
+
+    ``seconds`` is what calling it took and ``printed`` what its code printed.
+    """
+
+    name: str
+    kind: RewardKind
+    weight: float
+    seconds: float = 0.0
+    printed: str = ""
+
+
+@dataclass(frozen=True)
+class ScoredGroup:
+    """A group with one ``StepScores`` a rollout, in the rollouts' order, and the reward functions that gave them."""
+
+    group: Group
+    scored: tuple[StepScores, ...]
+    rewards: tuple[RewardSummary, ...]
+
+    @property
+    def step_rewards(self) -> list[list[float | None]]:
+        return [list(one.rewards) for one in self.scored]
+
+    @property
+    def step_ends(self) -> list[list[int]]:
+        return [one.step_ends for one in self.scored]
+
+    @property
+    def step_starts(self) -> list[list[int]]:
+        return [one.step_starts for one in self.scored]
+
+    @property
+    def lengths(self) -> list[int]:
+        return [len(rollout) for rollout in self.group.rollouts]
+
+    @property
+    def outcomes(self) -> list[float | None] | None:
+        """R of each completion, or ``None`` when no outcome reward function was given."""
+        if not any(reward.kind == "outcome" for reward in self.rewards):
+            return None
+        return [one.outcome for one in self.scored]
