@@ -28,9 +28,11 @@ from workbench.training.trainer import ProcessGRPOTrainer
 pytestmark = pytest.mark.training
 
 
-def train(
-    run: RunDir, *, resume: str | None = None, watch: Callable[[ProcessGRPOTrainer], None] = lambda _: None
-) -> None:
+Watch = Callable[[ProcessGRPOTrainer], None]
+RESUMED = ("process, all weights", "outcome scheme, LoRA, reference", "two iterations, reference that moves")
+
+
+def train(run: RunDir, *, resume: str | None = None, watch: Watch = lambda _: None) -> None:
     """What the run's process does, in this one."""
     config = run.config()
     recorder = Recorder(run, config, writes=True)
@@ -75,9 +77,9 @@ def test_invariant_a_resumed_run_is_the_run_it_would_have_been(tmp_path: Path, n
 
 
 def test_a_resume_in_a_later_epoch_meets_the_prompts_in_their_order(tmp_path: Path) -> None:
-    """Three rows, one prompt a step: step 5 is the second of the second epoch, in an order of its own."""
+    """Three training rows and a held-out one, one prompt a step: step 5 is in the second epoch, whose order is its own."""
     task = wb.load_task("chain-arithmetic")
-    rows = [{"prompt": task[n].prompt, **task[n].columns} for n in range(3)]
+    rows = [{"prompt": task[n].prompt, **task[n].columns} for n in range(4)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     training = {"prompts_per_step": 1, "eval_every": 0, "device": "cpu", "steps": 8, "save_every": 4}
     sampling = {"num_generations": 2, "max_completion_length": 16}
@@ -93,27 +95,35 @@ def test_a_resume_in_a_later_epoch_meets_the_prompts_in_their_order(tmp_path: Pa
     assert difference(Run(alone.path), Run(resumed.path)) == 0
 
 
-def test_a_killed_run_of_two_ranks_is_resumed_by_its_command(tmp_path: Path) -> None:
-    """The whole way: real processes, SIGKILL, the newest checkpoint damaged, and the launcher started again."""
-    config = configuration({"training": {"ranks": 2, "eval_every": 0}})
-    run = wb.train(config, tmp_path)
-    for row in run.follow():
-        if row["step"] == 4:
-            break
+def test_a_stopped_run_of_two_ranks_saves_where_it_stops_and_goes_on_from_what_is_whole(tmp_path: Path) -> None:
+    """The whole way, with real processes: both ranks end after the same step, and the launcher is started again."""
+    training = {"ranks": 2, "eval_every": 0, "steps": 1000, "save_every": 2, "prompts_per_step": 2, "device": "cpu"}
+    sampling = {"num_generations": 2, "max_completion_length": 16}
+    run = wb.train(RunConfig.parse({"training": training, "sampling": sampling}), tmp_path)
+    _reached(run, 3)
     status = run.stop()
     assert status.state == "stopped", "\n".join(run.log_tail())
-    saved = checkpoints.saved(run.dir.checkpoints)
-    step = int(status.reason.split()[2])  # "after step 4 of 5", or a step more
-    assert saved[0].step == step  # what was asked to stop saves where it stops
-    (saved[0].path / "optimizer.safetensors").write_bytes(b"")
-    final = run.resume().wait(timeout=240)
-    assert final.state == "finished", "\n".join(run.log_tail())
-    assert final.resumed_from == saved[1].step
-    assert final.warnings[0].startswith(f"skipped {saved[0].name}: optimizer.safetensors has 0 bytes")
-    assert [row["step"] for row in run.metrics_rows()[0]] == [1, 2, 3, 4, 5]
-    names = os.listdir(checkpoints.saved(run.dir.checkpoints)[0].path)
-    assert {"rng-0.safetensors", "rng-1.safetensors", "model.safetensors", "manifest.json"} <= set(names)
+    newest, before = checkpoints.saved(run.dir.checkpoints)
+    assert status.reason == f"after step {newest.step} of 1000"
+    names = set(os.listdir(newest.path))
+    assert {"rng-0.safetensors", "rng-1.safetensors", "model.safetensors", "manifest.json"} <= names
     assert not [name for name in names if name.endswith(checkpoints.PICKLES)]
+    (newest.path / "optimizer.safetensors").write_bytes(b"")
+    run.resume()
+    _reached(run, newest.step + 1)
+    status = run.stop()
+    assert (status.state, status.resumed_from) == ("stopped", before.step), "\n".join(run.log_tail())
+    assert status.warnings[0].startswith(f"skipped {newest.name}: optimizer.safetensors has 0 bytes")
+    steps = [row["step"] for row in run.metrics_rows()[0]]
+    assert steps == list(range(1, len(steps) + 1))
+    assert run.resumable
+
+
+def _reached(run: Run, step: int) -> None:
+    for row in run.follow():
+        if row["step"] == step:
+            return
+    raise AssertionError("\n".join(run.log_tail()))
 
 
 # -- what ends a run, in words ----------------------------------------------------------------------------------------
@@ -180,9 +190,9 @@ def test_states_come_back_bit_for_bit_and_without_pickles(tmp_path: Path) -> Non
 
 
 def test_an_adapter_is_what_a_lora_run_saves(tmp_path: Path) -> None:
-    run = RunDir.create(
-        tmp_path, configuration({"training": {"lora": {"r": 4, "alpha": 8}, "steps": 2, "save_every": 2}})
-    )
+    training = {"lora": {"r": 4, "alpha": 8}, "steps": 1, "save_every": 1, "prompts_per_step": 1, "device": "cpu"}
+    sampling = {"num_generations": 2, "max_completion_length": 16}
+    run = RunDir.create(tmp_path, RunConfig.parse({"training": training | {"eval_every": 0}, "sampling": sampling}))
     train(run)
     (checkpoint,) = checkpoints.saved(run.checkpoints)
     assert all("lora" in name for name in load_file(checkpoint.path / "adapter_model.safetensors"))
