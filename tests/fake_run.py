@@ -14,7 +14,7 @@ from workbench.rundir import RunDir, checkpoints
 from workbench.rundir.metrics import resumed
 
 _PAUSE = "import signal\nwhile True: signal.pause()"
-_BASE, _LATER = 0.3, {"process": (0.5, 0.7, 0.8), "outcome": (0.4, 0.5, 0.6)}
+_BASE, _LATER = 0.3, {"process": (0.5, 0.7, 0.8), "outcome": (0.4, 0.5, 0.6), "sum": (0.4, 0.4, 0.4)}
 
 
 def finish(run: RunDir) -> None:

@@ -77,7 +77,7 @@ def test_invariant_a_resumed_run_is_the_run_it_would_have_been(tmp_path: Path, n
 
 
 def test_a_resume_in_a_later_epoch_meets_the_prompts_in_their_order(tmp_path: Path) -> None:
-    """Three training rows and a held-out one, one prompt a step: step 5 is in the second epoch, whose order is its own."""
+    """Three training rows, one prompt a step: step 5 is in the second epoch, whose order is its own."""
     task = wb.load_task("chain-arithmetic")
     rows = [{"prompt": task[n].prompt, **task[n].columns} for n in range(4)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

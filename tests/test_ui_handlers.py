@@ -452,7 +452,7 @@ def test_what_a_reader_should_know_of_a_run_is_told(run, tmp_path):
     run.set_status("crashed", "killed", warnings=["skipped checkpoint-2"])
     news = training.poll(tmp_path, "seen", 0, -1)
     assert news["warnings"][0] == "skipped checkpoint-2"
-    assert news["warnings"][1].startswith("metrics.jsonl, line 3:")
+    assert news["warnings"][1].startswith("skipped metrics.jsonl, line 3:")
     assert news["resumable"]
     assert training.runs_table(tmp_path)[0]["resumable"]
     (run.checkpoints / "checkpoint-1").rmdir()

@@ -268,7 +268,7 @@ class RunDir:
 
     def warnings(self) -> list[str]:
         """What a reader should know of this run: what its status warns of, and the corrupt rows met by this reader."""
-        return [*self.status().warnings, *self.corrupt.values()]
+        return [*self.status().warnings, *(f"skipped {what}" for what in self.corrupt.values())]
 
     def close(self) -> None:
         """Have all rows on the disk and close the log; the next append opens it again."""

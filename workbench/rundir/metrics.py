@@ -131,7 +131,7 @@ def read(path: Path, run: str, cursor: int = 0) -> Reading:
                 row = decode(line)
             except ValueError as error:
                 line_number = number + os.pread(file.fileno(), begin, 0).count(b"\n")
-                corrupt[cursor] = f"metrics.jsonl, line {line_number}: {error}; the row is skipped"
+                corrupt[cursor] = f"metrics.jsonl, line {line_number}: {error}"
             else:
                 if "schema" in row and cursor == 0:
                     _check_schema(row["schema"], run)
