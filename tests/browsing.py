@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -34,19 +35,40 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass(frozen=True)
 class App:
+    """A served page: its address, and the token its link was printed with."""
+
     url: str
     pid: int
     workspace: Path
+    token: str
+
+    @property
+    def link(self) -> str:
+        return f"{self.url}?token={self.token}"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What a script sends to be let in."""
+        return {"Authorization": f"Bearer {self.token}"}
+
+
+_tokens: dict[str, str] = {}
+"""Of the apps served by now, by address: ``visit`` opens each with its own."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 @contextmanager
-def serve(workspace: Path) -> Iterator[App]:
+def serve(workspace: Path, *flags: str, port: int | None = None) -> Iterator[App]:
     """``python app.py`` on a free port, ready when it says where it is."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = port or free_port()
     process = subprocess.Popen(
-        [sys.executable, "app.py", "--port", str(port), "--workspace", str(workspace)],
+        [sys.executable, "app.py", "--port", str(port), "--workspace", str(workspace), *flags],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -56,7 +78,10 @@ def serve(workspace: Path) -> Iterator[App]:
     try:
         line = process.stdout.readline()
         assert "http://" in line, f"the app did not start: {line!r}, exit code {process.poll()}"
-        yield App(line.split()[-1], process.pid, workspace)
+        parts = urlsplit(line.split()[-1])
+        url = f"{parts.scheme}://{parts.netloc}/"
+        _tokens[url] = parse_qs(parts.query).get("token", [""])[0]
+        yield App(url, process.pid, workspace, _tokens[url])
     finally:
         process.terminate()
         try:
@@ -89,16 +114,29 @@ class Seen:
         assert self.foreign == []
 
 
+def with_token(url: str) -> str:
+    """The address as a link that lets in."""
+    token = _tokens.get(url.split("?")[0])
+    return f"{url}{'&' if '?' in url else '?'}token={token}" if token else url
+
+
 @contextmanager
-def visit(browser: Browser, url: str, *, width: int = 1280, height: int = 860, **options: Any) -> Iterator[Page]:
-    """A page on ``url`` in a browser context of its own; at the end nothing may have gone wrong in it."""
+def visit(
+    browser: Browser, url: str, *, width: int = 1280, height: int = 860, script: str = "", **options: Any
+) -> Iterator[Page]:
+    """A page on ``url`` in a browser context of its own; at the end nothing may have gone wrong in it.
+
+    ``script`` runs in the page before anything else does.
+    """
     context = browser.new_context(viewport={"width": width, "height": height}, **options)
     page = context.new_page()
     page.set_default_timeout(SECONDS)
+    if script:
+        page.add_init_script(script)
     seen = Seen(url.split("?")[0])
     seen.watch(page)
     try:
-        page.goto(url)
+        page.goto(with_token(url))
         yield page
         seen.check()
     finally:

@@ -10,11 +10,17 @@ import threading
 from typing import Any
 
 from workbench.child import Emitter, serve
+from workbench.child.frames import packed
 from workbench.errors import RewardValueError
 
 if "--fail-to-start" in sys.argv:
     raise RuntimeError("no such luck")
 print("printed while starting")
+
+
+def error(kind: str, attributes: dict[str, Any], emit: Emitter) -> dict[str, Any]:
+    described = {"type": kind, "message": "no", "attributes": attributes, "traceback": ""}
+    return {"error": described, "id": emit._request}
 
 
 def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
@@ -47,6 +53,24 @@ def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
         case "leave-a-copy":
             subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
             os._exit(7)
+        case "two-kinds":
+            emit._send(packed({"reply": {}, "event": {}, "id": emit._request}))
+        case "text-for-a-reply":
+            emit._send(packed({"reply": "text", "id": emit._request}))
+        case "error-without-message":
+            emit._send(packed({"error": {"type": "RewardError"}, "id": emit._request}))
+        case "odd-attributes":
+            emit._send(packed(error("RewardError", {"line": [1]}, emit)))
+        case "unknown-attributes":
+            emit._send(packed(error("RewardError", {"colour": "red"}, emit)))
+        case "no-error-of-ours":
+            emit._send(packed(error("SystemExit", {}, emit)))
+        case "answer-twice":
+            emit._send(packed({"reply": {"forged": True}, "id": emit._request}))
+        case "answer-ahead":
+            emit._send(packed({"reply": {"forged": True}, "id": emit._request + 1}))
+        case "ready-again":
+            emit._send(packed({"ready": True}))
         case "nonsense":
             emit._send(b"\x00\x00\x00\x03[1]")
         case "huge":

@@ -11,7 +11,7 @@ from workbench.config import CreditConfig
 from workbench.credit import SCHEMES, assign_credit
 from workbench.rewards import score_group
 from workbench.schema import Group, Rollout
-from workbench.steps import StepPattern, split_steps
+from workbench.steps import StepPattern, split_preview, split_steps
 
 STARTS = StepPattern(r"(?m)^Step \d+:", kind="starts")
 ENDS = StepPattern(r"\n", kind="ends")
@@ -28,7 +28,7 @@ def contains_equals(prompt, step, **columns):
 
 def target(one, pattern, prompt="Start with 3, add 4."):
     scored = score_group(Group(prompt, (one,)), pattern, [contains_equals]).scored[0]
-    return Target(one, scored, pattern, prompt)
+    return Target(one, scored, pattern.kind, prompt, lambda text: split_preview([text], pattern)[0])
 
 
 # -- edits ------------------------------------------------------------------------------------------------------------

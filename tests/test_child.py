@@ -112,6 +112,40 @@ def test_frames_that_make_no_sense_end_the_child(child: Child, what: str) -> Non
         child.call({"do": what}, deadline=LONG)
 
 
+@pytest.mark.parametrize("what", ["two-kinds", "text-for-a-reply", "error-without-message", "odd-attributes"])
+def test_a_frame_of_another_shape_ends_the_child(child: Child, what: str) -> None:
+    with pytest.raises(ChildDied, match=r"worker sent a frame of unknown kind"):
+        child.call({"do": what}, deadline=LONG)
+
+
+def test_an_error_with_attributes_it_does_not_have_is_named(child: Child) -> None:
+    with pytest.raises(ChildFailed, match="sent a RewardError with other attributes than it has"):
+        child.call({"do": "unknown-attributes"}, deadline=LONG)
+    with pytest.raises(ChildFailed, match="worker failed: SystemExit: no"):
+        child.call({"do": "no-error-of-ours"}, deadline=LONG)
+
+
+def test_what_was_sent_during_an_earlier_call_is_no_answer_to_the_next(child: Child) -> None:
+    assert child.call({"do": "answer-twice"}, deadline=LONG) == {"forged": True}
+    # The second answer to that came with the first and was dropped, or comes now and has the child replaced.
+    assert child.call({"n": 2}, deadline=LONG)["echo"] == {"n": 2}
+
+
+@pytest.mark.parametrize("what", ["ready-again", "answer-ahead"])
+def test_a_child_that_always_answers_what_was_not_asked_is_named(child: Child, what: str) -> None:
+    with pytest.raises(ChildDied, match=r"^worker sent a frame that nobody asked for \(.*\) and was ended$"):
+        child.call({"do": what}, deadline=LONG)
+    assert child.call({"n": 3}, deadline=LONG)["echo"] == {"n": 3}
+
+
+def test_a_child_of_which_no_events_are_wanted_may_send_none_and_no_large_frame() -> None:
+    with Child(MODULE, name="worker", events=False, max_frame=10_000) as child:
+        with pytest.raises(ChildDied, match=r"nobody asked for \(event, id\)"):
+            child.call({"do": "count", "to": 1}, deadline=LONG)
+        with pytest.raises(ChildDied, match=r"sent a frame of .* bytes; the limit is 10000"):
+            child.call({"text": "x" * 10_000}, deadline=LONG)
+
+
 def test_a_cancelled_call_is_told_and_still_replies(child: Child) -> None:
     started = threading.Event()
     reply = child.call(

@@ -140,7 +140,7 @@ def test_another_task_brings_its_own_defaults() -> None:
     [
         (("--training.steps", "many"), r"training\.steps: .*integer.* \(got 'many'\)"),
         (("--training.learning_rate", "nan"), r"training\.learning_rate: "),
-        (("--training.learning_rate", "-1"), r"training\.learning_rate: .*greater than 0"),
+        (("--training.learning_rate", "-1"), r"training\.learning_rate: .*above 0 and at most 1"),
         (("--name", "../../x"), "name: use 1 to 80 letters"),
         (("--training.ranks", "5"), r"training\.ranks: a batch of 48 completions .* does not divide over 5 ranks"),
         (("--reward", "magic"), "no built-in reward 'magic'; choose one of"),
@@ -530,11 +530,22 @@ def test_build_tiny_takes_a_folder_and_steps(
 
 def test_app_is_launched_as_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     launched: list[dict[str, Any]] = []
-    page = types.SimpleNamespace(launch=lambda **how: launched.append(how))
+
+    def launch(announce: Any, **how: Any) -> None:
+        launched.append(how)
+        announce("http://127.0.0.1:7999/?token=t")
+
+    page = types.SimpleNamespace(launch=launch)
     monkeypatch.setitem(sys.modules, "workbench.ui.app", page)  # the real one takes seconds to import
     assert main(["app", "--port", "7999", "--no-browser", "--workspace", "w", "--json"]) == 0
-    assert launched == [{"host": "127.0.0.1", "port": 7999, "workspace": Path("w"), "open_browser": False}]
-    assert answer(capsys) == {"url": "http://127.0.0.1:7999"}
+    given = {"host": "127.0.0.1", "port": 7999, "workspace": Path("w"), "open_browser": False}
+    assert launched == [{**given, "login": None, "token": True, "allow_hosts": [], "mcp": False}]
+    assert answer(capsys) == {"url": "http://127.0.0.1:7999/?token=t"}
+    monkeypatch.setenv("WORKBENCH_AUTH", "ada:correct horse")
+    assert main(["app", "--host", "0.0.0.0", "--allow-host", "wb.example", "--no-token", "--json"]) == 0
+    how = launched[1]
+    assert (how["login"].name, how["login"].password) == ("ada", "correct horse")
+    assert (how["host"], how["allow_hosts"], how["token"]) == ("0.0.0.0", ["wb.example"], False)
 
 
 def test_text_cannot_steer_the_terminal() -> None:

@@ -34,10 +34,22 @@ def test_a_full_configuration_round_trips():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"training": {"learning_rate": -1}}, r"training.learning_rate: Input should be greater than 0 \(got -1\)"),
-        ({"training": {"learning_rate": float("nan")}}, "training.learning_rate: .*got nan"),
+        (
+            {"training": {"learning_rate": -1}},
+            r"training.learning_rate: out of range, which is above 0 and at most 1 \(got -1\)",
+        ),
+        (
+            {"training": {"learning_rate": float("nan")}},
+            r"training.learning_rate: out of range, which is above 0 and at most 1 \(got nan\)",
+        ),
+        ({"training": {"lora": {"r": 0}}}, "training.lora.r: out of range, which is at least 1 and at most 1024"),
+        ({"training": {"beta": float("inf")}}, r"training.beta: out of range, which is at least 0 \(got inf\)"),
+        ({"sampling": {"temperature": "hot"}}, r"sampling.temperature: Input should be a valid number.* \(got 'hot'\)"),
         ({"training": {"lerning_rate": 1}}, "training.lerning_rate: Extra inputs are not permitted"),
-        ({"sampling": {"num_generations": 1}}, "sampling.num_generations: .*greater than or equal to 2"),
+        (
+            {"sampling": {"num_generations": 1}},
+            "sampling.num_generations: out of range, which is at least 2 and at most 64",
+        ),
         ({"training": {"ranks": 5}}, r"training.ranks: a batch of 48 completions .* does not divide over 5 ranks"),
         (
             {"training": {"prompts_per_step": 8, "micro_batch_size": 7}},
@@ -63,7 +75,9 @@ def test_a_full_configuration_round_trips():
         ({"rewards": [{"name": "a"}, {"name": "a"}]}, "'a' is given twice"),
         ({"name": "../../x"}, "name: use 1 to 80 letters"),
         ({"name": "a\0b"}, "name: use 1 to 80 letters"),
-        ({"name": "x" * 300}, "name: use 1 to 80 letters"),
+        ({"name": "x" * 300}, "name: use 1 to 80 letters, .* a letter or digit first .* 302 characters"),
+        ({"name": "a\n"}, "name: use 1 to 80 letters"),
+        ({"name": ".hidden"}, "name: use 1 to 80 letters"),
         ({"training": {"loss_type": "vespo"}}, "training.loss_type: Input should be 'grpo', 'bnpo'"),
         ({"pattern": {"kind": "middle"}}, "pattern.kind: Input should be 'starts', 'ends' or 'is'"),
     ],
@@ -87,3 +101,21 @@ def test_every_field_explains_itself():
                 yield from undocumented(field.annotation, f"{path}{name}.")
 
     assert list(undocumented(RunConfig)) == []
+
+
+def test_a_secret_in_a_configuration_is_kept_nowhere():
+    secret = "hf_" + "aB3" * 11
+    config = RunConfig.parse(
+        {
+            "policy": f"https://me:{secret}@hub.example/model",
+            "rewards": [{"name": "mine", "code": f"def mine(prompt, step, **c):\n    return len('{secret}')\n"}],
+        }
+    )
+    assert config.policy == "https://[redacted]@hub.example/model"
+    assert config.rewards[0].code == "def mine(prompt, step, **c):\n    return len('[redacted]')\n"
+    config.adapter = secret  # set later, not only when read
+    assert secret not in config.to_yaml()
+    with pytest.raises(ConfigError, match=r"hf_token: Extra inputs are not permitted \(got '\[redacted\]'\)"):
+        RunConfig.parse({"hf_token": secret})
+    with pytest.raises(ConfigError, match=r"api_key: Extra inputs are not permitted \(got '\[redacted\]'\)"):
+        RunConfig.parse({"api_key": "hunter22"})

@@ -79,7 +79,7 @@ def test_a_state_that_cannot_be_shared_out_is_said_to_be():
 def test_adapter_weights_in_pickles_are_refused(tiny, tmp_path):
     (tmp_path / "adapter_config.json").write_text("{}")
     (tmp_path / "adapter_model.bin").write_bytes(b"")
-    with pytest.raises(PolicyError, match=r"holds no adapter_model\.safetensors"):
+    with pytest.raises(PolicyError, match=r"holds adapter_model\.bin, a pickle, .*use safetensors"):
         load_policy("tiny", adapter=str(tmp_path), device="cpu")
 
 
@@ -123,3 +123,29 @@ def test_build_tiny_teaches_and_saves_a_loadable_policy_twice_the_same(tmp_path)
     assert load_policy(str(tmp_path / "one"), device="cpu").tokenizer.eos_token == "<|end|>"
     one, two = ((tmp_path / folder / "model.safetensors").read_bytes() for folder in ("one", "two"))
     assert one == two
+
+
+@pytest.mark.parametrize("file", ["pytorch_model.bin", "model.pt", "consolidated.00.pth"])
+def test_pickled_weights_are_refused_unread(tmp_path, file):
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / file).write_bytes(b"cos\nsystem\n(S'touch owned'\ntR.")
+    with pytest.raises(PolicyError, match=f"holds {file}, a pickle, .*use safetensors"):
+        load_policy(str(tmp_path), device="cpu")
+
+
+def test_a_trainers_leftovers_are_no_weights(tiny, tmp_path):
+    tiny.model.save_pretrained(tmp_path)
+    tiny.tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "training_args.bin").write_bytes(b"")
+    assert load_policy(str(tmp_path), device="cpu").name == str(tmp_path)
+
+
+def test_a_repositorys_own_code_needs_consent(tiny, tmp_path):
+    tiny.tokenizer.save_pretrained(tmp_path)
+    auto_map = '{"AutoConfig": "modeling_odd.OddConfig", "AutoModelForCausalLM": "modeling_odd.Odd"}'
+    (tmp_path / "config.json").write_text(f'{{"model_type": "odd", "auto_map": {auto_map}}}')
+    (tmp_path / "modeling_odd.py").write_text("raise SystemExit('it ran')\n")
+    with pytest.raises(PolicyError, match=r"brings modeling_odd.py, which would run .* say trust_remote_code: true"):
+        load_policy(str(tmp_path), device="cpu")
+    with pytest.raises(SystemExit, match="it ran"):
+        load_policy(str(tmp_path), device="cpu", trust_remote_code=True)

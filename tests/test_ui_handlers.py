@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.credits import worked_credit
-from workbench.config import RunConfig, SamplingConfig
+from workbench.config import RewardConfig, RunConfig, SamplingConfig
 from workbench.errors import ConfigError, PolicyError, TaskError
 from workbench.policies.client import PolicyStatus
 from workbench.rewards import RewardWorker
@@ -19,7 +19,8 @@ from workbench.rundir import RunDir
 from workbench.rundir.metrics import resumed
 from workbench.schema import Group
 from workbench.steps import pattern
-from workbench.ui.handlers import inspect, training
+from workbench.ui.handlers import imports, inspect, training
+from workbench.ui.handlers.credit import FIELDS, CreditForm, default_values
 from workbench.ui.handlers.inspect import EMPTY_SLOT, OWN_OUTCOME, OWN_STEP, builtin_slot
 from workbench.ui.handlers.sampling import SamplingForm, adopt, sample, sampling_config
 from workbench.ui.handlers.scoring import ScoringForm, SlotValues, explain_token, function_name, rescore, reward_configs
@@ -44,7 +45,12 @@ def own(code: str, *, name: str = "mine", kind: str = "step", weight: float = 1.
 def form(*slots: SlotValues, regex: str = r"(?m)^(?:Step \d+|Answer):", kind: str = "starts", **more) -> ScoringForm:
     listed = slots or (builtin_slot("step_correctness"), builtin_slot("answer_correctness"))
     padded = tuple(listed) + (EMPTY_SLOT,) * (SLOTS - len(listed))
-    return ScoringForm(regex, kind, padded, **{"scheme": "process", **more})  # type: ignore[arg-type]
+    return ScoringForm(regex, kind, padded, credit(**more))  # type: ignore[arg-type]
+
+
+def credit(scheme: str = "process", **options) -> CreditForm:
+    values = zip(FIELDS, default_values(scheme), strict=True)
+    return CreditForm(scheme, tuple(options.get(field.name, value) for field, value in values))
 
 
 def sampling_form(**changes) -> SamplingForm:
@@ -402,9 +408,41 @@ def test_a_runs_own_code_is_trusted_and_no_other(session, services, monkeypatch)
     assert not services.trust.is_trusted(code + "#")
 
 
+# ── configurations opened ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_code_of_an_opened_configuration_waits_to_be_trusted(services):
+    code = "def mine(prompt, step, **columns):\n    return 1.0\n"
+    shared = RunConfig(rewards=[RewardConfig(name="mine", code=code), RewardConfig(name="step_correctness")])
+    opened = imports.open_config("shared.yaml", shared.to_yaml().encode(), services.trust)
+    note = imports.opened_note(opened)
+    assert [one.name for one in opened.foreign] == ["mine"]
+    assert "was not run here before (mine)" in note.text
+    assert note.detail == "# mine\n" + code.rstrip()
+    trusted = imports.trust_opened(opened, services.trust)
+    assert trusted.foreign == ()
+    assert "are those of shared.yaml" in imports.opened_note(trusted).text
+    assert [one.slot.name for one in trusted.slots[:2]] == ["mine", "step_correctness"]
+    assert imports.open_config("again.yaml", shared.to_yaml().encode(), services.trust).foreign == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"x" * 1_000_001, "c.yaml has 1,000,001 bytes; a configuration may have 1,000,000"),
+        (b"task: \xff", "c.yaml is not UTF-8 at byte 6"),
+        (b"seed: [", "not YAML"),
+        (b"rewards: [" + b",".join(b"{name: r%d}" % i for i in range(SLOTS + 1)) + b"]", "fit on the page"),
+    ],
+)
+def test_what_is_no_configuration_is_refused(services, content, message):
+    with pytest.raises(ConfigError, match=message):
+        imports.open_config("c.yaml", content, services.trust)
+
+
 def test_what_train_inherits_is_said(session):
     facts = dict(training.inherited(session, form(outcome_weight=0.5), sampling_form()))
-    assert facts["credit"] == "process, outcome × 0.5"
+    assert facts["credit"] == "process, Outcome weight 0.5"
     assert facts["sampling"] == "G 2, 8 tokens, T 1"
     assert dict(training.inherited(session, form(), sampling_form(temperature=None)))["sampling"] == "incomplete"
 

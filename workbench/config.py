@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from workbench.errors import ConfigError
+from workbench.redact import redact, redact_known
 from workbench.schema import RewardKind
 
 LossType = Literal["grpo", "bnpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo"]
@@ -22,7 +23,15 @@ RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", validate_assignment=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", validate_assignment=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _without_secrets(cls, value: Any) -> Any:
+        """Taken out before anything is kept, so that what is shown, stored and run is one and the same."""
+        return redact_known(value) if isinstance(value, str) else value
 
 
 class PatternConfig(Section):
@@ -169,6 +178,8 @@ class RunConfig(Section):
     """The embedded policy's name, a Hub id, or a local folder."""
     adapter: str | None = None
     """A PEFT adapter to put on the policy: a Hub id or a local folder."""
+    trust_remote_code: bool = False
+    """Run modelling code that the policy's own repository brings, with your rights; read it first."""
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Seed of prompts order, sampling and new weights."""
     pattern: PatternConfig = Field(default_factory=PatternConfig)
@@ -275,10 +286,39 @@ def _nearest_divisor(batch: int, wanted: int) -> int:
     return min((n for n in range(1, batch + 1) if batch % n == 0), key=lambda n: abs(n - wanted))
 
 
+_SHOWN = 120  # characters of a wrong value
+
+
 def _readable(error: Any) -> str:
     where = ".".join(str(part) for part in error["loc"])
     message: str = error["msg"].removeprefix("Value error, ")
+    if error["type"] in _OUT_OF_RANGE and (limits := _limits(error["loc"])):
+        message = f"out of range, which is {limits}"
     if not where:
-        return message
-    value = "" if isinstance(error["input"], dict) else f" (got {error['input']!r})"
-    return f"{where}: {message}{value}"
+        return redact(message)
+    if isinstance(error["input"], dict):
+        return redact(f"{where}: {message}")
+    _, _, value = redact(f"{where}={error['input']!r}").partition("=")  # a field's name may say that it is a secret
+    shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…, {len(value):,} characters"
+    return f"{where}: {message} (got {shown})"
+
+
+_OUT_OF_RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
+_LIMITS = (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most"))
+
+
+def _limits(place: tuple[str | int, ...]) -> str:
+    """A field's whole range in words, whichever end of it a value missed."""
+    model: Any = RunConfig
+    for name in place[:-1]:
+        field = model.model_fields.get(name)
+        model = next((kind for kind in (field.annotation, *get_args(field.annotation)) if _is_section(kind)), None)
+        if model is None:
+            return ""
+    rules = model.model_fields[place[-1]].metadata
+    found = [f"{word} {getattr(rule, key):g}" for rule in rules for key, word in _LIMITS if hasattr(rule, key)]
+    return " and ".join(found) or "any finite number"
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Section)

@@ -53,6 +53,7 @@ class Bench:
 BENCHES = {
     "credit": Bench("assign_credit under every scheme, on 1,024 completions of 4,096 tokens", "workbench.bench.credit"),
     "sampler": Bench("sample_group against transformers' generate, on the embedded policy", "workbench.bench.sampler"),
+    "rewards": Bench("the reward worker: calls, starts, kills, errors past their deadline", "workbench.bench.rewards"),
     "import": Bench("imports and the page's first answer against import gradio", "workbench.bench.imports"),
     "faults": Bench("what is left of runs killed, stopped, starved, corrupted, resumed", "workbench.bench.faults"),
 }

@@ -17,9 +17,9 @@ from workbench.errors import RewardError
 from workbench.rewards import RewardWorker, load_reward
 from workbench.rewards.protocol import Batch
 from workbench.steps import StepPattern, split_preview
-from workbench.ui.handlers import inspect
-from workbench.ui.handlers.scoring import ScoringForm, rescore
-from workbench.ui.handlers.session import SLOTS
+from workbench.ui.handlers.credit import credit_form
+from workbench.ui.handlers.inspect import first_session
+from workbench.ui.handlers.scoring import ScoringForm, SlotValues, builtin_source, rescore
 
 DEADLINE = 0.5
 CALLS = 100  # a round
@@ -28,16 +28,19 @@ _CODE = "def reward(prompts, completions, **columns):\n    return [float(len(tex
 
 def measure(repeat: int) -> list[Measure]:
     small = Batch(["p"], ["Step 1: 7 + 5 = 12"])
-    large = Batch(["p"] * 16, [("Step 1: 7 + 5 = 12\n" * 900)[: 16 * 1024]] * 16)
+    step = "Step 1: 7 + 5 = 12\n".ljust(256, ".")
+    large = Batch(["p"] * 16, [step * 64] * 16)  # 16 KB each
     with RewardWorker() as worker:
         reward = load_reward(RewardConfig(name="reward", kind="outcome", code=_CODE), worker)
         there = {"small call": small, "16 completions of 16 KB": large}
         rows = []
         for what, batch in there.items():
             rows += _percentiles(what, lambda batch=batch: reward.score_outcome(batch), repeat)  # type: ignore[misc]
-        pattern, texts = StepPattern(r"(?m)^Step \d+:.{9}(?=[1-9])"), list(large.completions)
+        pattern, texts = StepPattern(r"Step \d+:"), list(large.completions)
         inside = _seconds(lambda: split_preview(texts, pattern, timeout=9, total=99), 1, repeat)
-        rows += _percentiles("split of 16 × 16 KB", lambda: worker.split(texts, pattern), 1, statistics.median(inside))
+        rows += _percentiles(
+            "split of 16 × 16 KB, 64 steps each", lambda: worker.split(texts, pattern), 1, statistics.median(inside)
+        )
         rows += _percentiles("rescore of the page's first group", _preview(worker), 1)
         rows += _starts(worker, repeat)
     return rows + _overruns()
@@ -63,10 +66,11 @@ def _seconds(call: Callable[[], object], calls: int, rounds: int) -> list[float]
 
 
 def _preview(worker: RewardWorker) -> Callable[[], object]:
-    session = inspect.first_session()
-    slots = tuple(inspect.builtin_slot(slot.name) for slot in session.slots if slot is not None)
-    padded = slots + (inspect.EMPTY_SLOT,) * (SLOTS - len(slots))
-    form = ScoringForm(r"(?m)^(?:Step \d+|Answer):", "starts", padded, "process")
+    session = first_session()
+    slots = tuple(
+        SlotValues(slot, True, 1.0, builtin_source(slot.name) if slot is not None else "") for slot in session.slots
+    )
+    form = ScoringForm(r"(?m)^(?:Step \d+|Answer):", "starts", slots, credit_form("process"))
     return lambda: rescore(session, form, worker)
 
 

@@ -3,7 +3,7 @@
 from workbench.checks.alarms import ALARMS, Alarm, alarms
 from workbench.checks.demo import split_step_demo
 from workbench.checks.edits import EDITS, Edit
-from workbench.checks.preflight import Finding, Preflight, preflight
+from workbench.checks.preflight import Finding, Preflight, preflight, preflight_of
 from workbench.checks.probes import ProbeReport, ProbeResult, probe
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "ProbeResult",
     "alarms",
     "preflight",
+    "preflight_of",
     "probe",
     "split_step_demo",
 ]

@@ -10,6 +10,8 @@ nothing under ``outcome``: rewards 1 0 | 1 0 | 0 1 | 0 0 have mean 3/8 and std 0
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
@@ -35,14 +37,14 @@ def sums_and_answer(prompt: str, step: str, **columns: object) -> float:
     return float(all(work[sign](int(a), int(b)) == int(c) for a, sign, b, c in sums))
 
 
-def split_step_demo() -> tuple[Group, StepPattern, list[object]]:
+def split_step_demo() -> tuple[Group, StepPattern, list[Callable[..., Any]]]:
     """Group, pattern and rewards for ``probe``; a token is a word."""
     rollouts = []
     for n, text in enumerate(_ANSWERS):
-        texts = re.findall(r"\S+[ \n]?", text)
-        rollouts.append(Rollout(tuple(range(100 * n, 100 * n + len(texts))), tuple(texts), finished=False))
+        texts = [*re.findall(r"\S+[ \n]?", text), "<end>"]
+        rollouts.append(Rollout(tuple(range(100 * n, 100 * n + len(texts))), tuple(texts), finished=True))
     return (
-        Group(_QUESTION, tuple(rollouts), {"answer": "10"}, "written by hand"),
+        Group(_QUESTION, tuple(rollouts), {"answer": "10"}),
         _PATTERN,
         [sums_and_answer, right_answer],
     )

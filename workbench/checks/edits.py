@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 from workbench.errors import PatternError
 from workbench.schema import Rollout, Step, StepScores
-from workbench.steps import StepPattern, split_steps
+from workbench.steps import PatternKind, Split
 
 INSERTED = -1
 """The id of a token that no policy sampled."""
@@ -27,12 +28,16 @@ _TAGS = re.compile(r"\s*(<[^<>/]+>)(.*)(</[^<>]+>)\s*", re.DOTALL)
 
 @dataclass(frozen=True)
 class Target:
-    """A rollout to edit: its split and scored self, the pattern, and the prompt's text."""
+    """A rollout to edit: its split and scored self, the pattern's kind, and the prompt's text.
+
+    ``split`` splits a text by the pattern, wherever that runs.
+    """
 
     rollout: Rollout
     scored: StepScores
-    pattern: StepPattern
+    kind: PatternKind
     prompt: str
+    split: Callable[[str], Split]
 
     @property
     def text(self) -> str:
@@ -44,11 +49,13 @@ class Target:
         rewards = [float("-inf") if reward is None else reward for reward in self.scored.rewards]
         return self.scored.steps[rewards.index(max(rewards))]
 
+    @cached_property
     def marks(self) -> list[tuple[int, int]]:
-        return [match.span() for match in self.pattern.compiled.finditer(self.text, timeout=0.25)]
+        """Where the pattern matches."""
+        return self.split(self.text).matches
 
     def steps_of(self, text: str) -> int:
-        return sum(step.matched for step in split_steps(text, self.pattern))
+        return sum(step.matched for step in self.split(text).steps)
 
 
 Change = tuple[int, int, str]
@@ -67,7 +74,7 @@ class Edit:
         """The edited rollout, or None where there is nothing to edit (or the pattern cannot split the result)."""
         try:
             changes = self.changes(target)
-        except (PatternError, TimeoutError):
+        except PatternError:
             return None
         edited = spliced(target.rollout, changes)
         return None if edited.text == target.text else edited
@@ -130,21 +137,21 @@ def _split(target: Target) -> list[Change]:
 
 def _opening(target: Target, step: Step) -> int:
     """Where the words of a step begin, behind the match that starts it."""
-    if target.pattern.kind == "ends":
+    if target.kind == "ends":
         return step.start
-    inside = [end for start, end in target.marks() if step.start <= start < step.end]
-    opening = inside[0] if inside and target.pattern.kind == "starts" else step.start
+    inside = [end for start, end in target.marks if step.start <= start < step.end]
+    opening = inside[0] if inside and target.kind == "starts" else step.start
     tags = _TAGS.fullmatch(target.text[step.start : step.end])
     return step.start + tags.start(2) if tags else opening
 
 
 def _separators(target: Target, step: Step) -> list[str]:
     """What may stand between two steps here, the most natural first."""
-    marks = [target.text[start:end] for start, end in target.marks()]
-    if target.pattern.kind == "is":
+    marks = [target.text[start:end] for start, end in target.marks]
+    if target.kind == "is":
         tags = _TAGS.fullmatch(target.text[step.start : step.end])
         return [f"{tags[3]}\n{tags[1]}"] if tags else []
-    if target.pattern.kind == "ends":
+    if target.kind == "ends":
         return [*dict.fromkeys(marks), "\n", "\n\n", "||"]
     return [separator for mark in dict.fromkeys(marks) for separator in (f"{mark} ", f"\n{mark} ", f"\n\n{mark} ")]
 
@@ -152,11 +159,11 @@ def _separators(target: Target, step: Step) -> list[str]:
 def _merge(target: Target) -> list[Change]:
     """Take away what separates the first two neighbouring steps."""
     for first, second in pairwise(target.scored.steps):
-        if target.pattern.kind == "ends":
-            cuts = [(start, end) for start, end in target.marks() if first.start < end == first.end]
+        if target.kind == "ends":
+            cuts = [(start, end) for start, end in target.marks if first.start < end == first.end]
             changes = [(start, end, " ") for start, end in cuts]
-        elif target.pattern.kind == "starts":
-            cuts = [(start, end) for start, end in target.marks() if start == second.start]
+        elif target.kind == "starts":
+            cuts = [(start, end) for start, end in target.marks if start == second.start]
             changes = [(start, end, "") for start, end in cuts]
         else:
             close = target.text.rfind("</", first.start, first.end)
@@ -173,7 +180,7 @@ def _repeat(target: Target) -> list[Change]:
     if not target.scored.matched:
         return []
     text = target.text[step.start : step.end]
-    joint = "" if text.endswith("\n") or target.pattern.kind == "ends" else "\n"
+    joint = "" if text.endswith("\n") or target.kind == "ends" else "\n"
     return [(step.end, step.end, joint + text)]
 
 
@@ -196,19 +203,19 @@ def _drop_separators(target: Target) -> list[Change]:
     """Take away everything that the pattern finds steps by."""
     if not target.scored.matched:
         return []
-    if target.pattern.kind == "is":
+    if target.kind == "is":
         tags = re.finditer(r"</?[^<>]+>", target.text)
         return [(tag.start(), tag.end(), "") for tag in tags]
-    return [(start, end, " " if target.pattern.kind == "ends" else "") for start, end in target.marks()]
+    return [(start, end, " " if target.kind == "ends" else "") for start, end in target.marks]
 
 
 def _empty_step(target: Target) -> list[Change]:
     """A step with nothing in it (a full stop, where the pattern takes no blank step), at the end."""
     end = len(target.text)
     for separator in _separators(target, target.scored.steps[-1]):
-        if target.pattern.kind == "ends":
+        if target.kind == "ends":
             text = f".{separator}" if target.text.endswith(separator) else f"{separator}.{separator}"
-        elif target.pattern.kind == "is":
+        elif target.kind == "is":
             close, opening = separator.split("\n")
             text = f"\n{opening} {close}"
         else:
@@ -228,10 +235,10 @@ def _copy_numbers(target: Target) -> list[Change]:
 def _last_word(target: Target, step: Step) -> int:
     """Behind a step's last word, inside its closing tag and before its separator."""
     text = target.text[step.start : step.end]
-    if target.pattern.kind == "is" and (tags := _TAGS.fullmatch(text)):
+    if target.kind == "is" and (tags := _TAGS.fullmatch(text)):
         return step.start + tags.end(2)
-    if target.pattern.kind == "ends":
-        cut = [start for start, end in target.marks() if end == step.end and start >= step.start]
+    if target.kind == "ends":
+        cut = [start for start, end in target.marks if end == step.end and start >= step.start]
         text = target.text[step.start : cut[0]] if cut else text
     return step.start + len(text.rstrip())
 

@@ -79,15 +79,24 @@ def preflight(
     if isinstance(pattern, PatternConfig):
         pattern = StepPattern(pattern.regex, pattern.kind)
     credit = credit or CreditConfig()
-    working, errors = _working(groups, pattern, [load_reward(spec, worker) for spec in rewards])
+    working, errors = _working(groups, pattern, [load_reward(spec, worker) for spec in rewards], worker)
     scored = [score_group(group, pattern, working, worker=worker) for group in groups]
     credits = credit_groups(scored, credit.scheme, **credit.keywords(but=("scheme",)))
+    found = preflight_of(credits, pattern, sampling_seconds=sampling_seconds)
+    return Preflight((*errors, *found.findings), found.credits)
+
+
+def preflight_of(
+    credits: Sequence[Credit], pattern: StepPattern, *, sampling_seconds: float | None = None
+) -> Preflight:
+    """The findings about groups that have been scored and credited already."""
+    scored = [credit.scored for credit in credits]
+    groups = [one.group for one in scored]
     findings = [
         *_splitting(scored),
         *_prompts(groups, pattern),
         *_sampling(groups),
         *_spread(credits),
-        *errors,
         *_reward_time(scored, sampling_seconds),
         *_correlations(scored),
     ]
@@ -95,7 +104,7 @@ def preflight(
 
 
 def _working(
-    groups: Sequence[Group], pattern: StepPattern, rewards: Sequence[Reward]
+    groups: Sequence[Group], pattern: StepPattern, rewards: Sequence[Reward], worker: RewardWorker | None
 ) -> tuple[list[Reward], list[Finding]]:
     """The rewards that score every group, and a finding for each that does not."""
     working, findings = [], []
@@ -103,7 +112,7 @@ def _working(
         failures = []
         for group in groups:
             try:
-                score_group(group, pattern, [reward])
+                score_group(group, pattern, [reward], worker=worker)
             except RewardError as error:
                 failures.append(str(error))
         if failures:

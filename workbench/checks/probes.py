@@ -22,7 +22,7 @@ from workbench.credit import SCHEMES, credit_groups
 from workbench.errors import CreditError, PatternError
 from workbench.rewards import Reward, RewardWorker, score_group
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
-from workbench.steps import StepPattern
+from workbench.steps import Split, StepPattern, split_preview
 
 THRESHOLD = 0.25
 """Advantage an edit must gain to count, in standard deviations; less comes from the pool's own shift with one edit."""
@@ -146,10 +146,12 @@ def probe(
     """Try every edit in every rollout of ``group`` under each of ``schemes`` (all by default).
 
     ``options`` (``normalise``, ``gamma``, …) go to every scheme that has them. All edited completions are scored in one
-    call of each reward. Raises PatternError and RewardError as ``score_group`` does.
+    call of each reward. With a ``worker`` the pattern and the rewards' code run there. Raises PatternError and
+    RewardError as ``score_group`` does.
     """
     if isinstance(pattern, PatternConfig):
         pattern = StepPattern(pattern.regex, pattern.kind)
+    splitter = _splitter(pattern, worker)
     base = score_group(group, pattern, rewards, worker=worker)
     prompt = group.prompt if isinstance(group.prompt, str) else "\n".join(m["content"] for m in group.prompt)
     wanted = [EDITS[name] for name in (edits if edits is not None else EDITS)]
@@ -157,7 +159,7 @@ def probe(
         (edit, i, edited)
         for edit in wanted
         for i, rollout in enumerate(group.rollouts)
-        if (edited := edit.apply(Target(rollout, base.scored[i], pattern, prompt))) is not None
+        if (edited := edit.apply(Target(rollout, base.scored[i], pattern.kind, prompt, splitter))) is not None
     ]
     made, scored = _scored(made, group, pattern, rewards, worker)
     variants = [_with(base, i, rollout, one) for (_, i, rollout), one in zip(made, scored, strict=True)]
@@ -170,6 +172,10 @@ def probe(
         for name, found in gains.items():
             results[name][scheme] = ProbeResult(name, scheme, tuple(found), threshold)
     return ProbeReport(results, tuple(reward.name for reward in base.rewards), left_out, len(group))
+
+
+def _splitter(pattern: StepPattern, worker: RewardWorker | None) -> Callable[[str], Split]:
+    return lambda text: (split_preview([text], pattern) if worker is None else worker.split([text], pattern))[0]
 
 
 Made = tuple[Edit, int, Rollout]

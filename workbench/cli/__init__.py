@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.cli import commands
+from workbench.cli.checks import add_check_commands
 from workbench.cli.flags import add_flags
 from workbench.cli.trust import add_trust
 from workbench.errors import WorkbenchError
+from workbench.redact import redact
 
 __all__ = ["main"]
 
+SAMPLED = ("task", "policy", "adapter", "trust_remote_code", "seed", "sampling")
+"""Fields that say what is sampled."""
 Command = Callable[[argparse.Namespace], int]
 if TYPE_CHECKING:
     Adder = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -34,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = args.command(args)
         sys.stdout.flush()
     except WorkbenchError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {redact(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -63,11 +67,23 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     one.add_argument("--port", type=int, default=7860, help="port to listen on (default: %(default)s)")
     one.add_argument("--no-browser", action="store_true", help="do not open a browser")
+    one.add_argument(
+        "--auth", metavar="NAME:PASSWORD", help="ask for these too; needed on any other address (or set WORKBENCH_AUTH)"
+    )
+    one.add_argument(
+        "--no-token", action="store_true", help="let every account of this machine in; only on this machine's loopback"
+    )
+    one.add_argument(
+        "--allow-host", action="append", default=[], metavar="HOST", help="answer to this name too, a proxy's for one"
+    )
+    one.add_argument(
+        "--mcp", action="store_true", help="serve the tools that only read, for MCP clients (needs the package mcp)"
+    )
     _add_workspace(one)
 
     one = command("sample", commands.sample, "Sample a group of answers to one prompt.")
     _add_example(one)
-    add_flags(one, ("task", "policy", "adapter", "seed", "sampling"))
+    add_flags(one, SAMPLED)
 
     one = command("score", commands.score, "Split a group into steps, score them and assign credit.")
     one.add_argument(
@@ -75,8 +91,10 @@ def make_parser() -> argparse.ArgumentParser:
     )
     one.add_argument("--html", type=Path, metavar="FILE", help="write the heatmap there as a page of its own")
     _add_example(one)
-    add_flags(one, ("task", "policy", "adapter", "seed", "sampling", "pattern", "rewards", "credit"))
+    add_flags(one, (*SAMPLED, "pattern", "rewards", "credit"))
     add_trust(one)
+
+    add_check_commands(command)
 
     one = command("train", commands.train, "Start a training run and follow it; Ctrl+C stops it.")
     one.add_argument("--detach", action="store_true", help="start the run and return at once")

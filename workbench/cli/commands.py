@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
+import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from workbench import runs
 from workbench.cli import show
+from workbench.cli.checks import read_group
 from workbench.cli.flags import read_config
 from workbench.cli.text import table
 from workbench.cli.trust import require_trust
@@ -26,11 +26,21 @@ from workbench.schema import Example, Group
 
 
 def app(args: argparse.Namespace) -> int:
+    from workbench.ui.access import Login
     from workbench.ui.app import launch
 
-    if args.json:
-        print(encode({"url": f"http://{args.host}:{args.port}"}).decode(), flush=True)
-    launch(host=args.host, port=args.port, workspace=args.workspace, open_browser=not args.no_browser)
+    auth = args.auth or os.environ.get("WORKBENCH_AUTH")
+    launch(
+        host=args.host,
+        port=args.port,
+        workspace=args.workspace,
+        open_browser=not args.no_browser,
+        login=Login.parse(auth) if auth else None,
+        token=not args.no_token,
+        allow_hosts=args.allow_host,
+        mcp=args.mcp,
+        announce=(lambda link: print(encode({"url": link}).decode(), flush=True)) if args.json else None,
+    )
     return 0
 
 
@@ -45,7 +55,7 @@ def score(args: argparse.Namespace) -> int:
     from workbench.steps import StepPattern
 
     config = require_trust(args, read_config(args))
-    group = _sampled(args, config) if args.group is None else _read_group(args.group)
+    group = _sampled(args, config) if args.group is None else read_group(args.group)
     pattern = StepPattern(config.pattern.regex, kind=config.pattern.kind)
     credit = credit_group(score_group(group, pattern, rewards=config.rewards), **config.credit.keywords())
     if args.html is not None:
@@ -150,7 +160,7 @@ def _sampled(args: argparse.Namespace, config: RunConfig) -> Group:
     from workbench.policies import load_policy, sample_group
 
     example = Example(args.prompt) if args.prompt is not None else _example(config.task, args.index, args.held_out)
-    policy = load_policy(config.policy, config.adapter)
+    policy = load_policy(config.policy, config.adapter, trust_remote_code=config.trust_remote_code)
     return sample_group(policy, example, **config.sampling.model_dump(), seed=config.seed)
 
 
@@ -162,15 +172,6 @@ def _example(task_name: str, index: int, held_out: bool) -> Example:
     if not 0 <= index < len(examples):
         raise TaskError(f"--index {index}: {task_name} has examples 0 to {len(examples) - 1}")
     return examples[index]
-
-
-def _read_group(path: Path) -> Group:
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-        return Group.from_json(json.loads(text))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise TaskError(f"--group {path}: not a group as 'sample --json' prints it ({what})") from error
 
 
 def _result(args: argparse.Namespace, data: dict[str, Any], text: Callable[[], str]) -> int:

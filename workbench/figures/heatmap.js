@@ -9,6 +9,8 @@
 
   const BINS = 10; // colour steps each side of zero; with zero itself 21
   const DRAWN_TOKENS = 20000; // of one rollout; more is a button away
+  const DRAWN_CHARACTERS = 200000; // of one rollout, likewise
+  const TOKEN_CHARACTERS = 20000; // of one token; the rest is in the full text
   const MINUS = "\u2212";
 
   // What tokens and step chips can be coloured by. `token` and `step` read a value, null where there is none; `r` is a
@@ -146,6 +148,11 @@
 
   // Characters of a token that get an element of their own: line ends, tabs, invisible ones.
   function appendText(parent, text) {
+    if (text.length > TOKEN_CHARACTERS) {
+      appendText(parent, text.slice(0, TOKEN_CHARACTERS));
+      parent.append(el("u", { class: "cut", "data-mark": `… ${(text.length - TOKEN_CHARACTERS).toLocaleString("en")} more characters` }));
+      return;
+    }
     if (!SPECIAL.test(text)) {
       parent.append(text);
       return;
@@ -298,7 +305,8 @@
     const marks = [];
     if (r.steps && !r.matched) marks.push(el("mark", { title: "The step pattern found nothing: the whole completion counts as one step" }, "no match"));
     if (!r.finished) marks.push(el("mark", { title: "No end-of-sequence token: the length limit cut it off" }, "truncated"));
-    const drawn = Math.min(r.texts.length, drawnTokens);
+    let drawn = Math.min(r.texts.length, drawnTokens);
+    if (drawnTokens !== Infinity) while (drawn > 1 && r.offsets[drawn] > DRAWN_CHARACTERS) drawn--;
     const article = el("article", { class: "rollout", "data-g": g, "aria-label": `Rollout ${g + 1} of ${total}` },
       el("header", {},
         el("h3", {}, `${g + 1}`),
@@ -309,7 +317,19 @@
     if (drawn < r.texts.length) {
       article.append(el("button", { type: "button", class: "more", "data-more": g }, `Draw ${r.texts.length - drawn} more tokens`));
     }
+    if (drawn < r.texts.length || r.texts.some((text) => text.length > TOKEN_CHARACTERS)) article.append(fullText(r, g));
     return article;
+  }
+
+  // A link to the whole of a text that is too long to draw, as a file of plain text that never leaves the browser.
+  function fullText(r, g) {
+    const link = el("a", { class: "more", href: "#", download: `rollout-${g + 1}.txt` }, `Full text, ${r.offsets[r.texts.length].toLocaleString("en")} characters`);
+    link.addEventListener("click", () => {
+      const url = URL.createObjectURL(new Blob(r.texts, { type: "text/plain;charset=utf-8" }));
+      link.href = url;
+      setTimeout(() => URL.revokeObjectURL(url), 60000);
+    });
+    return link;
   }
 
   // Rank by total reward, 1 is best, equal totals share a rank.
@@ -421,7 +441,9 @@
     return rows.filter(([, value]) => value !== null);
   }
 
-  const quoted = (text) => (text ? JSON.stringify(text) : "no character of its own");
+  const escaped = (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  const short = (text) => (text.length > 200 ? `${text.slice(0, 200)}…` : text);
+  const quoted = (text) => (text ? JSON.stringify(short(text)).replace(new RegExp(INVISIBLE, "g"), escaped) : "no character of its own");
 
   const SHOWN_TERMS = 6;
   // The sum in one line: what each term adds, the first of many.

@@ -14,6 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from workbench.errors import PolicyError
+from workbench.policies.consent import check_weights, code_refused, pickles_refused
 from workbench.policies.embedded import EMBEDDED
 
 
@@ -75,6 +76,8 @@ def load_policy(
         PolicyError: if it cannot be found or read; the message says where it was looked for.
     """
     where = policy_path(name)
+    if Path(where).is_dir():
+        check_weights(name, Path(where))
     target = pick_device(device)
     if dtype == "auto":
         wanted: Any = torch.float32 if target.type == "cpu" else "auto"
@@ -92,7 +95,7 @@ def load_policy(
 
             model = PeftModel.from_pretrained(model, _adapter_path(adapter), is_trainable=trainable)
     except (OSError, ValueError) as error:
-        raise PolicyError(f"policy {name!r} cannot be loaded: {_first_line(error)}") from error
+        raise PolicyError(_refusal(name, error)) from error
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return Policy(name, model.to(target).eval(), tokenizer)
@@ -120,9 +123,20 @@ def policy_path(name: str) -> str:
 
 def _adapter_path(name: str) -> str:
     where = policy_path(name)
+    if Path(where).is_dir():
+        check_weights(name, Path(where))
     if Path(where).is_dir() and not (Path(where) / "adapter_model.safetensors").is_file():
         raise PolicyError(f"adapter folder {name!r} holds no adapter_model.safetensors; save it with safetensors")
     return where
+
+
+def _refusal(name: str, error: Exception) -> str:
+    """transformers' message, or a clearer one for what is refused on purpose."""
+    if "trust_remote_code" in str(error):
+        return code_refused(name)
+    if "pytorch_model.bin" in str(error) and "safetensors" in str(error):
+        return pickles_refused(name)
+    return f"policy {name!r} cannot be loaded: {_first_line(error)}"
 
 
 def _first_line(error: BaseException) -> str:

@@ -220,7 +220,7 @@ class RewardWorker:
             try:
                 reply = child.call(request, deadline=deadline)
             except ChildFailed:
-                # Code of an earlier call may have broken what the worker itself is made of: builtins.len, say.
+                # An earlier call has worn it out, or broken what the worker itself is made of: builtins.len, say.
                 child.close()
                 reply = child.call(request, deadline=deadline)
         finally:
@@ -240,7 +240,7 @@ class RewardWorker:
                 events=False,
                 max_frame=MAX_REPLY,
             )
-            weakref.finalize(child, _remove, scratch, os.getpid())
+            self._clean_up = weakref.finalize(child, _remove, scratch, os.getpid())
             self._child = child
         return self._child
 
@@ -248,7 +248,9 @@ class RewardWorker:
         """End the process. A later call starts a new one."""
         child, self._child = self._child, None
         if child is not None:
+            clean_up = self._clean_up
             child.close()
+            clean_up()
 
     def __enter__(self) -> RewardWorker:
         return self

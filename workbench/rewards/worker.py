@@ -19,6 +19,7 @@ import random  # noqa: F401
 import re  # noqa: F401
 import statistics  # noqa: F401
 import sys
+import threading
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -35,11 +36,20 @@ from workbench.steps import StepPattern, split_leniently, split_preview
 
 MISSING: list[str] = []
 """The layers of the seal that this system lacks."""
+MOST_THREADS = 32
+"""Threads that may be left when a call is over; a pool that code keeps is fine, a flood of them is not."""
 _MODULE = "reward_code"
+_worn: list[str] = []  # rewards that ran out of memory, which what they left behind may still hold
+
+
+class WornError(Exception):
+    """This worker should be replaced; its parent does so and asks again (``ChildFailed``)."""
 
 
 def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
     """``describe`` a function of the request's code, ``score`` a batch with it, or ``split`` texts by a pattern."""
+    if _worn or threading.active_count() > MOST_THREADS:
+        raise WornError("earlier calls have left this worker without memory, or with threads that still run")
     if request["do"] == "isolation":
         return {"missing": MISSING}
     if request["do"] == "split":
@@ -53,6 +63,8 @@ def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
     try:
         return _run(request)
     except RewardError as error:
+        if isinstance(error.__cause__, MemoryError):
+            _worn.append(error.reward or "")
         if off := what_is_off(error.__cause__):
             error.args = (f"{error} ({off} in the reward worker)",)
         raise

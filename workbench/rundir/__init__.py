@@ -40,6 +40,7 @@ import psutil
 
 from workbench.config import RUN_NAME, RunConfig
 from workbench.errors import RunError
+from workbench.redact import redact, redact_known
 from workbench.rundir import metrics as metrics_log
 from workbench.rundir.files import encode, replace_file, sync
 from workbench.rundir.metrics import MetricsWriter
@@ -175,6 +176,9 @@ class RunDir:
 
     def _write_status(self, status: RunStatus, **changes: Any) -> RunStatus:
         status = dataclasses.replace(status, **{"updated": time.time(), **changes})
+        status = dataclasses.replace(
+            status, reason=redact(status.reason), warnings=tuple(redact(warning) for warning in status.warnings)
+        )
         path, data = self.path / "status.json", encode(dataclasses.asdict(status))
         try:
             replace_file(path, data)
@@ -335,7 +339,7 @@ class RunDir:
     # -- log ------------------------------------------------------------------------------------------------------
 
     def log_tail(self, lines: int = 50) -> list[str]:
-        """The last lines of the log; of a line redrawn with carriage returns, its last state."""
+        """The last lines of the log, without secrets; of a line redrawn with carriage returns, its last state."""
         try:
             with self.log.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
@@ -346,7 +350,7 @@ class RunDir:
         found = [line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n")]
         if size > _TAIL_BYTES:
             found = found[1:]  # the first one is cut
-        return found[-lines:] if text else []
+        return redact("\n".join(found[-lines:])).split("\n") if text else []
 
 
 def _reserve(folder: Path) -> None:
@@ -384,7 +388,7 @@ def _write_reward_code(folder: Path, config: RunConfig, sources: Mapping[str, st
         if code is None:
             continue
         file = f"{reward.name}.py" if RUN_NAME.fullmatch(reward.name) else f"reward-{number}.py"
-        data = code.encode("utf-8", "replace")
+        data = redact_known(code).encode("utf-8", "replace")
         (folder / file).write_bytes(data)
         manifest.append({"name": reward.name, "file": file, "sha256": hashlib.sha256(data).hexdigest()})
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")

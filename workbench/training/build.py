@@ -30,7 +30,14 @@ def build_trainer(
         WorkbenchError: for anything in the configuration that cannot be loaded or cannot work together.
     """
     task = load_task(config.task)
-    policy = load_policy(config.policy, config.adapter, device="cpu", dtype="float32", trainable=True)
+    policy = load_policy(
+        config.policy,
+        config.adapter,
+        device="cpu",
+        dtype="float32",
+        trust_remote_code=config.trust_remote_code,
+        trainable=True,
+    )
     worker = RewardWorker(config.training.reward_deadline)
     rewards = [load_reward(reward, worker) for reward in config.rewards]
     steps = [reward for reward in rewards if reward.kind == "step"]

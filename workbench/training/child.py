@@ -19,6 +19,7 @@ from transformers import PrinterCallback
 
 from workbench.config import RunConfig
 from workbench.errors import RunError, WorkbenchError
+from workbench.redact import RedactedStream
 from workbench.rundir import RunDir
 from workbench.training.build import build_trainer
 from workbench.training.failures import reason
@@ -81,4 +82,5 @@ def _train(trainer: ProcessGRPOTrainer, run: RunDir, config: RunConfig, checkpoi
 
 
 if __name__ == "__main__":
+    sys.stdout, sys.stderr = RedactedStream(sys.stdout), RedactedStream(sys.stderr)
     sys.exit(main(sys.argv[1:]))

@@ -12,8 +12,9 @@ import os
 import socket
 import threading
 import webbrowser
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,17 @@ import gradio as gr
 import uvicorn
 from fastapi import FastAPI, HTTPException
 from fastapi.responses import FileResponse
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from workbench import figures
 from workbench.errors import WorkbenchError
+from workbench.runs import default_workspace
+from workbench.ui.access import Access, Login, workspace_token
+from workbench.ui.api import add_api
+from workbench.ui.guard import ANY_ADDRESS, LOOPBACK_NAMES, Guard
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import ASSETS, PRIVATE, drawn
 from workbench.ui.tabs.inspect import build_inspect
-from workbench.ui.tabs.inspect_events import first_drawing, wire_inspect
+from workbench.ui.tabs.inspect_events import first_drawing, first_isolation, wire_inspect
 from workbench.ui.tabs.train import build_train, plotly_script
 from workbench.ui.theme import theme
 
@@ -47,9 +51,10 @@ def files() -> dict[str, Path]:
     return {**found, "plotly.min.js": plotly_script()}
 
 
-def build(services: Services) -> gr.Blocks:
-    """The widgets and what they do."""
+def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
+    """The widgets and what they do, and the API."""
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
+        add_api(services, mcp=mcp)  # before events of the same names
 
         def policy_status(request: Any) -> dict[str, Any]:
             status = services.policy.status()
@@ -74,10 +79,16 @@ def build(services: Services) -> gr.Blocks:
         def opened(request: gr.Request, *values: Any) -> list[Any]:
             wants_run = "run" in (request.query_params or {})
             selected = gr.Tabs(selected="train") if wants_run else gr.skip()
-            return [first_drawing(services, request, *values), selected, train.refresh(*values)]
+            return [
+                *first_drawing(services, request, *values),
+                first_isolation(services, request),
+                selected,
+                train.refresh(*values),
+            ]
 
         sources = train.refresh_inputs
-        page.load(opened, sources, [inspect.drawing, tabs, train.inherited], queue=False, **PRIVATE)
+        opens = [inspect.drawing, aside.strip, inspect.isolation, tabs, train.inherited]
+        page.load(opened, sources, opens, queue=False, **PRIVATE)
         train_tab.select(train.refresh, sources, train.inherited, queue=False, **PRIVATE)
         inspect.train.click(lambda: gr.Tabs(selected="train"), None, tabs, queue=False, **PRIVATE).then(
             train.refresh, sources, train.inherited, queue=False, **PRIVATE
@@ -90,9 +101,28 @@ def build(services: Services) -> gr.Blocks:
     return page
 
 
-def create_app(workspace: Path | str | None = None, *, hosts: list[str] | None = None) -> FastAPI:
-    """The whole application, for uvicorn to serve. ``hosts`` are the names it answers to."""
+def create_app(
+    workspace: Path | str | None = None,
+    *,
+    access: Access | None = None,
+    names: Collection[str] = LOOPBACK_NAMES,
+    proxies: Collection[str] = (),
+    mcp: bool = False,
+) -> FastAPI:
+    """The whole application, for uvicorn to serve; it answers to ``names`` only, see ``guard.Guard``.
+
+    ``access`` is by default the workspace's own token, to be sent as a cookie or a header. ``mcp`` serves the API's
+    functions that only read or compute as tools of the Model Context Protocol too, at /gradio_api/mcp.
+
+    Raises WorkbenchError if ``mcp`` is asked for and its package is not installed.
+    """
+    if mcp and find_spec("mcp") is None:
+        raise WorkbenchError("--mcp needs the package mcp, which is not installed; pip install 'mcp<2' adds it")
     services = Services(Path(workspace) if workspace is not None else None)
+    if access is None:
+        access = Access(workspace_token(services.workspace))
+    # Read by Gradio while it builds: files that are uploaded, and all it serves at file=, are the workspace's.
+    os.environ["GRADIO_TEMP_DIR"] = str(services.workspace / "uploads")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -103,7 +133,8 @@ def create_app(workspace: Path | str | None = None, *, hosts: list[str] | None =
 
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.services = services
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts or ["127.0.0.1", "localhost", "testserver"])
+    app.state.access = access
+    app.add_middleware(Guard, access=access, names=names, proxies=proxies)
     served = files()
 
     @app.get(f"/{ASSETS}/{{name}}")
@@ -116,13 +147,13 @@ def create_app(workspace: Path | str | None = None, *, hosts: list[str] | None =
     links = "".join(f'<link rel="stylesheet" href="{ASSETS}/{name}">' for name in STYLES)
     mounted: FastAPI = gr.mount_gradio_app(
         app,
-        build(services),
+        build(services, mcp=mcp),
         path="/",
         footer_links=[],
         run_history=False,
         show_error=True,
         ssr_mode=False,
-        mcp_server=False,
+        mcp_server=mcp,
         pwa=False,
         enable_monitoring=False,
         theme=theme(),
@@ -132,6 +163,7 @@ def create_app(workspace: Path | str | None = None, *, hosts: list[str] | None =
 
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+WILDCARDS = ("", "0.0.0.0", "::")
 
 
 def launch(
@@ -139,29 +171,57 @@ def launch(
     port: int = 7860,
     workspace: Path | str | None = None,
     open_browser: bool = False,
+    *,
+    login: Login | None = None,
+    token: bool = True,
+    allow_hosts: Collection[str] = (),
+    mcp: bool = False,
+    announce: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve the page until interrupted.
+    """Serve the page until interrupted. ``announce`` is told the link once it answers; by default it is printed.
 
-    Raises WorkbenchError when the port is taken, or the host is another than this machine's own loopback: the page runs
-    the Python that is typed into it and asks for no password.
+    Whoever can reach the page can run Python on this machine. On this machine's own loopback the token in the link
+    says who may (``token`` False: everybody with an account here may). On any other address a ``login`` is needed,
+    because a link gets around and that choice should be made on purpose.
+
+    Raises WorkbenchError when the port is taken, or the host is not loopback and there is no login.
     """
-    if host not in LOOPBACK:
+    if host not in LOOPBACK and (login is None or not token):
         raise WorkbenchError(
-            f"--host {host} would let others on the network run code here, and the page has no login; use 127.0.0.1, "
-            "and an SSH tunnel (ssh -L 7860:127.0.0.1:7860) to reach it from another machine"
+            f"--host {host or 'with no name'} would let others on the network run code here; add --auth NAME:PASSWORD "
+            "(or set WORKBENCH_AUTH), or keep 127.0.0.1 and reach it through an SSH tunnel "
+            "(ssh -L 7860:127.0.0.1:7860)"
         )
     _check_free(host, port)
+    folder = (Path(workspace) if workspace is not None else default_workspace()).resolve()
+    access = Access(workspace_token(folder) if token else None, login)
     shown = f"[{host}]" if ":" in host else host
-    url = f"http://{shown}:{port}/"
-    app = create_app(workspace, hosts=["127.0.0.1", "localhost", shown])
-    config = uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=1)
+    own = (ANY_ADDRESS, socket.gethostname()) if host in WILDCARDS else (shown,)
+    app = create_app(folder, access=access, names=(*LOOPBACK_NAMES, *own), proxies=allow_hosts, mcp=mcp)
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,  # it would hold the links' tokens
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    address = f"http://{'127.0.0.1' if host in WILDCARDS else shown}:{port}/"
 
-    def announce() -> None:
-        print(f"{TITLE}: {url}", flush=True)
+    def started() -> None:
+        link = f"{address}?token={access.token}" if access.token else address
+        if announce is None:
+            print(f"{TITLE}: {link}", flush=True)
+        else:
+            announce(link)
         if open_browser:
-            threading.Thread(target=webbrowser.open, args=[url], daemon=True).start()
+            # What a browser is started with can be seen by everybody on this machine.
+            once = f"{address}?token={access.one_time_token()}" if access.token else address
+            threading.Thread(target=webbrowser.open, args=[once], daemon=True).start()
 
-    _Server(config, announce).run()
+    _Server(config, started).run()
 
 
 class _Server(uvicorn.Server):

@@ -13,7 +13,7 @@
     const stale = el("p", { class: "stale", role: "status", hidden: true });
     const holder = el("div", { id: "heatmap" });
     const heatmap = globalThis.WorkbenchHeatmap.mount(holder, {
-      explain: (rollout, token) => handles.server.why({ rollout, token }),
+      explain: (rollout, token, which) => handles.server.why({ rollout, token, which }),
     });
     let shown = false;
 

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
-from workbench.config import CreditConfig, PatternConfig, RewardConfig
+from workbench.checks import Finding, preflight_of
+from workbench.config import PatternConfig, RewardConfig
 from workbench.credit import SCHEMES, credit_group
 from workbench.errors import ConfigError, CreditError, PatternError, RewardError, WorkbenchError
 from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
+from workbench.redact import redact
 from workbench.rewards import BUILTINS, RewardWorker, score_split
 from workbench.schema import Credit, Group, Step
 from workbench.steps import PatternKind, Split, StepPattern
+from workbench.ui.handlers.credit import CreditForm
 from workbench.ui.handlers.session import RewardSlot, Session
+
+TRUST_MODEL = (
+    "This is your own code on your own machine, like Jupyter; the seal limits accidents, it is not a sandbox for "
+    "strangers' code."
+)
 
 
 @dataclass(frozen=True)
@@ -39,9 +47,9 @@ class ScoringForm:
     regex: str
     kind: PatternKind
     slots: tuple[SlotValues, ...]
-    scheme: str
-    scale: bool = True
-    outcome_weight: float | None = 0.0
+    credit: CreditForm
+    other: CreditForm | None = None
+    """A second scheme to draw beside the first."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,7 @@ class Note:
     detail: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return {"text": self.text, "level": self.level, "line": self.line, "detail": self.detail}
+        return {"text": redact(self.text), "level": self.level, "line": self.line, "detail": redact(self.detail)}
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,9 @@ class ScoringView:
     note: Note | None
     names: tuple[str, ...]
     credit: Credit | None = None
+    other: Credit | None = None
+    preflight: str = ""
+    """The findings about the group on screen, for the strip above it."""
 
 
 def rescore(session: Session, form: ScoringForm, worker: RewardWorker) -> ScoringView:
@@ -82,12 +93,14 @@ def rescore(session: Session, form: ScoringForm, worker: RewardWorker) -> Scorin
         return ScoringView(
             message(empty="Press Sample & score (Ctrl+Enter) to see a group."), None, tuple(notes), None, names
         )
-    drawing, credit = "", None
+    drawing, found, credit, other = "", "", None, None
     splits: list[Split] = []
     try:
-        splits = split(session.group, pattern_config(form), worker)
-        credit = score(session.group, [one.steps for one in splits], form, worker)
-        drawing = show(session, credit, [one.matches for one in splits])
+        pattern = pattern_config(form)
+        splits = split(session.group, pattern, worker)
+        credit, other = score(session.group, [one.steps for one in splits], form, worker)
+        drawing = show(session, credit, [one.matches for one in splits], other)
+        found = findings_json(preflight_of([credit], StepPattern(pattern.regex, pattern.kind)).findings)
     except PatternError as error:
         position = getattr(error, "position", None)
         pattern_note = Note(str(error), detail=_pointer(form.regex, position) if position is not None else "")
@@ -103,7 +116,10 @@ def rescore(session: Session, form: ScoringForm, worker: RewardWorker) -> Scorin
     problem = pattern_note or credit_note or next((note for note in notes if note), None)
     if problem is not None:
         drawing = message(stale=problem.text, group=to_fallback(session.group))
-    return ScoringView(drawing, pattern_note, tuple(notes), credit_note, names, credit)
+        credit = other = None
+    else:
+        pattern_note = _no_match(splits)
+    return ScoringView(drawing, pattern_note, tuple(notes), credit_note, names, credit, other, found)
 
 
 def split(group: Group, pattern: PatternConfig, worker: RewardWorker) -> list[Split]:
@@ -111,14 +127,20 @@ def split(group: Group, pattern: PatternConfig, worker: RewardWorker) -> list[Sp
     return worker.split([rollout.text for rollout in group.rollouts], StepPattern(pattern.regex, pattern.kind))
 
 
-def score(group: Group, steps: Sequence[Sequence[Step]], form: ScoringForm, worker: RewardWorker) -> Credit:
-    """Raises WorkbenchError for a reward function or a scheme that cannot be used."""
+def score(
+    group: Group, steps: Sequence[Sequence[Step]], form: ScoringForm, worker: RewardWorker
+) -> tuple[Credit, Credit | None]:
+    """The group's credit under the form's scheme, and under its second one.
+
+    Raises WorkbenchError for a reward function or a scheme that cannot be used.
+    """
     configs = reward_configs(form)
     if not configs:
         raise ConfigError("no reward function is on; switch one on or add one")
-    credit = credit_config(form)
+    wanted = [one.config() for one in (form.credit, form.other) if one is not None]
     scored = score_split(group, steps, configs, worker=worker)
-    return credit_group(scored, credit.scheme, scale=credit.scale, outcome_weight=credit.outcome_weight)
+    first, *rest = [credit_group(scored, one.scheme, **one.keywords(but=("scheme",))) for one in wanted]
+    return first, rest[0] if rest else None
 
 
 def pattern_config(form: ScoringForm) -> PatternConfig:
@@ -127,11 +149,6 @@ def pattern_config(form: ScoringForm) -> PatternConfig:
     if len(form.regex) > 10_000:
         raise PatternError(f"the pattern has {len(form.regex):,} characters; the limit is 10,000")
     return PatternConfig(regex=form.regex, kind=form.kind)
-
-
-def credit_config(form: ScoringForm) -> CreditConfig:
-    weight = form.outcome_weight if form.outcome_weight is not None else 0.0
-    return CreditConfig(scheme=form.scheme, scale=form.scale, outcome_weight=weight)
 
 
 def reward_configs(form: ScoringForm, *, off_too: bool = False) -> list[RewardConfig]:
@@ -173,12 +190,14 @@ def builtin_source(name: str) -> str:
     return BUILTINS[name].source
 
 
-def show(session: Session, credit: Credit, matches: Sequence[Sequence[tuple[int, int]]]) -> str:
-    """The message that draws a credit, with what the page says above it."""
+def show(
+    session: Session, credit: Credit, matches: Sequence[Sequence[tuple[int, int]]], second: Credit | None = None
+) -> str:
+    """The message that draws a credit (and a second one beside it), with what the page says above it."""
     group = credit.scored.group
     other = group.prompt not in (session.prompt, session.edited)
     return message(
-        show=credit_payload(credit, matches, explain_at_most=EXPLAINED_AT_ONCE),
+        show=credit_payload(credit, matches, other=second, explain_at_most=EXPLAINED_AT_ONCE),
         about=_about(group),
         other="This group answers another prompt; Sample & score samples the one on the left." if other else "",
     )
@@ -194,6 +213,11 @@ def explain_token(credit: Credit | None, rollout: Any, token: Any) -> dict[str, 
         return why_payload(credit, rollout, token)
     except IndexError:
         return None
+
+
+def findings_json(findings: Sequence[Finding]) -> str:
+    """Findings of a pre-flight as the page's script draws them."""
+    return to_json({"findings": [asdict(finding) for finding in findings]})
 
 
 def message(**parts: Any) -> str:
@@ -220,6 +244,23 @@ def _about(group: Group) -> str:
     if "seed" in sampling:
         parts.append(f"seed {sampling['seed']}")
     return ", ".join(part for part in parts if part)
+
+
+def isolation_note(worker: RewardWorker) -> Note | None:
+    """What of the seal around reward code this system lacks."""
+    try:
+        missing = worker.reduced_isolation()
+    except RewardError as error:
+        return Note(str(error))
+    return Note(f"reduced isolation: {'; '.join(missing)}", level="warning") if missing else None
+
+
+def _no_match(splits: Sequence[Split]) -> Note | None:
+    unmatched = [str(i + 1) for i, one in enumerate(splits) if not one.steps[0].matched]
+    if not unmatched:
+        return None
+    which = f"rollout {unmatched[0]}" if len(unmatched) == 1 else f"{len(unmatched)} of {len(splits)} rollouts"
+    return Note(f"no match in {which}, where all text is one step", level="warning")
 
 
 def _pointer(regex: str, position: int) -> str:

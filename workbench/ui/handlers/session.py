@@ -65,7 +65,7 @@ class Services:
         self._warming: threading.Thread | None = None
         self._rewards = WorkerPool()
         self._sampling: dict[str, threading.Event] = {}
-        self._credits: OrderedDict[str, Credit] = OrderedDict()
+        self._credits: OrderedDict[str, tuple[Credit, Credit | None]] = OrderedDict()
 
     def reward_worker(self, tab: str) -> RewardWorker:
         """The reward worker of a tab."""
@@ -107,19 +107,20 @@ class Services:
         cancel.set()
         return True
 
-    def keep_credit(self, tab: str, credit: Credit | None) -> None:
+    def keep_credit(self, tab: str, credit: Credit | None, other: Credit | None = None) -> None:
         """Remember what a tab has drawn, to explain its tokens when asked; None leaves the last one."""
         if credit is None:
             return
         with self._lock:
-            self._credits[tab] = credit
+            self._credits[tab] = (credit, other)
             self._credits.move_to_end(tab)
             while len(self._credits) > KEPT_CREDITS:
                 self._credits.popitem(last=False)
 
-    def credit(self, tab: str) -> Credit | None:
+    def credit(self, tab: str, *, second: bool = False) -> Credit | None:
+        """What a tab has drawn last, or the second scheme's credit of it."""
         with self._lock:
-            return self._credits.get(tab)
+            return self._credits.get(tab, (None, None))[1 if second else 0]
 
     def leave(self, tab: str) -> None:
         """A tab was closed: what it was sampling is cancelled and its worker ends."""

@@ -18,6 +18,7 @@ from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, to_json
 from workbench.runs import Run, list_runs, open_run, start
 from workbench.schema import Credit
 from workbench.steps import StepPattern
+from workbench.ui.handlers.credit import CreditForm, carried_over
 from workbench.ui.handlers.sampling import SamplingForm, sampling_config
 from workbench.ui.handlers.scoring import (
     Note,
@@ -69,15 +70,18 @@ def run_config(session: Session, scoring: ScoringForm, sampling: SamplingForm, f
             "seed": _whole(form.seed),
             "pattern": pattern.model_dump(),
             "rewards": [reward.model_dump() for reward in rewards],
-            "credit": {
-                "scheme": scoring.scheme if form.scheme == AS_INSPECT else form.scheme,
-                "scale": scoring.scale,
-                "outcome_weight": scoring.outcome_weight or 0.0,
-            },
+            "credit": chosen_credit(scoring, form.scheme).config().model_dump(),
             "sampling": options.model_dump(),
             "training": training,
         }
     )
+
+
+def chosen_credit(scoring: ScoringForm, scheme: str) -> CreditForm:
+    """Inspect's credit, or another scheme with what somebody set on Inspect."""
+    if scheme in (AS_INSPECT, scoring.credit.scheme):
+        return scoring.credit
+    return CreditForm(scheme, carried_over(scoring.credit.scheme, scheme, scoring.credit.values))
 
 
 def _whole(value: float | None) -> int | float | None:
@@ -93,15 +97,12 @@ def inherited(session: Session, scoring: ScoringForm, sampling: SamplingForm) ->
         for values in scoring.slots
         if values.slot is not None and values.on
     ]
-    credit = scoring.scheme + ("" if scoring.scale else ", not scaled")
-    if scoring.outcome_weight:
-        credit += f", outcome × {scoring.outcome_weight:g}"
     return [
         ("task", session.task),
         ("policy", sampling.policy.strip() or "tiny"),
         ("pattern", f"{scoring.regex}  ({scoring.kind})"),
         ("rewards", ", ".join(rewards) or "none is on"),
-        ("credit", credit),
+        ("credit", scoring.credit.summary),
         (
             "sampling",
             f"G {sampling.num_generations:g}, {sampling.max_completion_length:g} tokens, T {sampling.temperature:g}",

@@ -8,14 +8,17 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.credit import SCHEMES
 from workbench.steps import PRESETS
 from workbench.tasks import TASKS, Task
 from workbench.ui.handlers import inspect as handlers
+from workbench.ui.handlers.credit import NOTHING
 from workbench.ui.handlers.sampling import SamplingForm
-from workbench.ui.handlers.scoring import ScoringForm, explain_token, scheme_note
+from workbench.ui.handlers.scoring import TRUST_MODEL, ScoringForm, explain_token, scheme_note
 from workbench.ui.handlers.session import SLOTS, Services, Session
+from workbench.ui.tabs.checks import build_probes
 from workbench.ui.tabs.common import drawn, heading, note, note_value
+from workbench.ui.tabs.credit import PER_FORM, CreditWidgets, build_credit_form, read_credit
+from workbench.ui.tabs.imports import ImportRow, build_import
 from workbench.ui.tabs.rewards import PER_SLOT, RewardList, build_reward_list, read_slots
 
 KINDS = [("starts a step", "starts"), ("ends a step", "ends"), ("is a step", "is")]
@@ -34,9 +37,9 @@ class InspectTab:
     regex: gr.Textbox
     kind: gr.Dropdown
     rewards: RewardList
-    scheme: gr.Dropdown
-    scale: gr.Checkbox
-    outcome_weight: gr.Number
+    isolation: gr.HTML
+    credit: CreditWidgets
+    other: CreditWidgets
     policy: gr.Dropdown
     num_generations: gr.Number
     temperature: gr.Number
@@ -47,7 +50,7 @@ class InspectTab:
 
     @property
     def scoring_inputs(self) -> list[Any]:
-        return [self.regex, self.kind, self.scheme, self.scale, self.outcome_weight, *self.rewards.inputs]
+        return [self.regex, self.kind, *self.credit.inputs, *self.other.inputs, *self.rewards.inputs]
 
     @property
     def sampling_inputs(self) -> list[Any]:
@@ -61,21 +64,17 @@ class InspectTab:
         ]
 
 
-SCORING = 5 + SLOTS * PER_SLOT
+SCORING = 2 + 2 * PER_FORM + SLOTS * PER_SLOT
 SAMPLING = 6
 
 
 def read_scoring(session: Session, values: Sequence[Any]) -> ScoringForm:
     """The form that ``InspectTab.scoring_inputs`` hold."""
-    regex, kind, scheme, scale, outcome_weight, *slots = values
-    return ScoringForm(
-        regex=regex or "",
-        kind=kind,
-        slots=read_slots(session.slots, slots),
-        scheme=scheme,
-        scale=scale,
-        outcome_weight=outcome_weight,
-    )
+    regex, kind, *rest = values
+    first, second, slots = rest[:PER_FORM], rest[PER_FORM : 2 * PER_FORM], rest[2 * PER_FORM :]
+    credit = read_credit(first)
+    assert credit is not None  # its dropdown has no choice without a scheme
+    return ScoringForm(regex or "", kind, read_slots(session.slots, slots), credit, read_credit(second))
 
 
 def read_sampling(values: Sequence[Any]) -> SamplingForm:
@@ -94,9 +93,16 @@ class Aside:
     pattern_note: gr.HTML
     credit_note: gr.HTML
     formula: gr.HTML
+    strip: gr.HTML
+    probe: gr.Button
+    probe_schemes: gr.Dropdown
+    probe_demo: gr.Button
+    probe_note: gr.HTML
+    probe_table: gr.HTML
     sample: gr.Button
     cancel: gr.Button
     sample_note: gr.HTML
+    imports: ImportRow
 
 
 def build_inspect(services: Services) -> tuple[InspectTab, Aside]:
@@ -109,8 +115,13 @@ def build_inspect(services: Services) -> tuple[InspectTab, Aside]:
             found |= _example_widgets(first) | _step_widgets(task)
             heading("Rewards")
             found["rewards"] = build_reward_list(first.slots)
+            found["imports"] = build_import()
+            drawn("trust-model", "WorkbenchPage.note", note_value(TRUST_MODEL), classes=["note"])
+            found["isolation"] = note("isolation-note")
             found |= _credit_widgets() | _sampling_widgets(task)
         with gr.Column(elem_id="view", scale=1, min_width=0):
+            found["strip"] = drawn("preflight-strip", "WorkbenchChecks.strip")
+            found |= build_probes()
             found["drawing"] = drawn("drawing", "WorkbenchInspect.mount", server_functions=[_why(services)])
     aside = Aside(**{field.name: found.pop(field.name) for field in fields(Aside)})
     return InspectTab(**found), aside
@@ -180,20 +191,10 @@ def _step_widgets(task: Task) -> dict[str, Any]:
 
 def _credit_widgets() -> dict[str, Any]:
     heading("Credit")
-    with gr.Row(elem_classes=["fields"]):
-        scheme = gr.Dropdown(
-            list(SCHEMES), value="process", label="Scheme", elem_id="scheme", filterable=False, min_width=0
-        )
-        outcome_weight = gr.Number(0, label="Outcome weight", step=0.1, elem_id="outcome-weight", min_width=0)
-        scale = gr.Checkbox(True, label="÷ std", elem_id="scale", min_width=0, elem_classes=["inline"])
+    credit = build_credit_form("process")
     formula = drawn("formula", "WorkbenchPage.note", note_value(scheme_note("process")), classes=["note", "one-line"])
-    return {
-        "scheme": scheme,
-        "outcome_weight": outcome_weight,
-        "scale": scale,
-        "formula": formula,
-        "credit_note": note("credit-note"),
-    }
+    other = build_credit_form(NOTHING, prefix="b-", optional=True)
+    return {"credit": credit, "formula": formula, "other": other, "credit_note": note("credit-note")}
 
 
 def _sampling_widgets(task: Task) -> dict[str, Any]:
@@ -234,6 +235,7 @@ def _sampling_widgets(task: Task) -> dict[str, Any]:
 
 def _why(services: Services) -> Any:
     def why(asked: dict[str, Any], request: gr.Request) -> dict[str, Any] | None:
-        return explain_token(services.credit(request.session_hash or ""), asked.get("rollout"), asked.get("token"))
+        credit = services.credit(request.session_hash or "", second=asked.get("which") == "b")
+        return explain_token(credit, asked.get("rollout"), asked.get("token"))
 
     return why

@@ -11,10 +11,13 @@ import gradio as gr
 
 from workbench.errors import WorkbenchError
 from workbench.ui.handlers import inspect as handlers
+from workbench.ui.handlers.checks import probe_demo
 from workbench.ui.handlers.sampling import adopt, sample
-from workbench.ui.handlers.scoring import Note, message, rescore, scheme_note
+from workbench.ui.handlers.scoring import Note, isolation_note, message, rescore, scheme_note
 from workbench.ui.handlers.session import Services, Session
+from workbench.ui.tabs.checks import wire_probe
 from workbench.ui.tabs.common import PRIVATE, note_value
+from workbench.ui.tabs.imports import wire_import
 from workbench.ui.tabs.inspect import SCORING, Aside, InspectTab, read_sampling, read_scoring
 from workbench.ui.tabs.rewards import read_slots
 
@@ -33,9 +36,13 @@ def wire_inspect(tab: InspectTab, aside: Aside, services: Services) -> None:
         event.then(lambda: secrets.token_hex(8), None, again, concurrency_limit=None, **PRIVATE)
 
     _wire_scoring(tab, aside, services, again)
+    tab.credit.wire()
+    tab.other.wire()
     tab.rewards.wire(tab.session, then_score)
+    wire_import(aside.imports, tab, services, then_score)
     _wire_examples(tab, aside, then_score)
     _wire_sampling(tab, aside, services, then_score)
+    _wire_probes(tab, aside, services, then_score)
 
 
 # ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -50,17 +57,26 @@ def _wire_scoring(tab: InspectTab, aside: Aside, services: Services, again: gr.S
         if services.is_sampling(tab_id):  # the drawing shows texts growing; it is scored when they are whole
             return [gr.skip()] * len(outputs)
         view = rescore(session, form, services.reward_worker(tab_id))
-        services.keep_credit(tab_id, view.credit)
+        services.keep_credit(tab_id, view.credit, view.other)
         return [
             view.drawing,
+            view.preflight or gr.skip(),
             note_value(view.pattern),
             note_value(view.note),
-            note_value(scheme_note(form.scheme)),
+            note_value(scheme_note(form.credit.scheme)),
             *(note_value(one, editor=f"reward-code-{i}") for i, one in enumerate(view.slots)),
             *(_renamed(session, i, name) for i, name in enumerate(view.names)),
         ]
 
-    outputs = [tab.drawing, aside.pattern_note, aside.credit_note, aside.formula, *rewards.notes, *rewards.switches]
+    outputs = [
+        tab.drawing,
+        aside.strip,
+        aside.pattern_note,
+        aside.credit_note,
+        aside.formula,
+        *rewards.notes,
+        *rewards.switches,
+    ]
     changes = [again, *tab.scoring_inputs]
     gr.on(
         [widget.change for widget in changes],
@@ -189,10 +205,29 @@ def _wire_sampling(tab: InspectTab, aside: Aside, services: Services, then_score
     aside.cancel.click(stop, None, None, queue=False, **PRIVATE)
 
 
-def first_drawing(services: Services, request: gr.Request, session: Session, *values: Any) -> str:
-    """The group on screen when the page opens."""
+def _wire_probes(tab: InspectTab, aside: Aside, services: Services, then_score: ThenScore) -> None:
+    wire_probe(
+        aside.probe, aside.probe_schemes, aside.probe_note, aside.probe_table, services,
+        tab.session, tab.scoring_inputs, read_scoring,
+    )  # fmt: skip
+
+    def demo(session: Session) -> list[Any]:
+        view = probe_demo(session)
+        return [view.session, view.regex, view.kind, *tab.rewards.values(view.slots)]
+
+    outputs = [tab.session, tab.regex, tab.kind, *tab.rewards.outputs]
+    then_score(aside.probe_demo.click(demo, tab.session, outputs, queue=False, **PRIVATE))
+
+
+def first_drawing(services: Services, request: gr.Request, session: Session, *values: Any) -> list[str]:
+    """The group on screen when the page opens, and the strip above it."""
     tab_id = request.session_hash or ""
     view = rescore(session, read_scoring(session, values[:SCORING]), services.reward_worker(tab_id))
-    services.keep_credit(tab_id, view.credit)
+    services.keep_credit(tab_id, view.credit, view.other)
     services.warm()
-    return view.drawing or message(empty="")
+    return [view.drawing or message(empty=""), view.preflight]
+
+
+def first_isolation(services: Services, request: gr.Request) -> str:
+    """What of the seal this system lacks, as the page opens."""
+    return note_value(isolation_note(services.reward_worker(request.session_hash or "")))

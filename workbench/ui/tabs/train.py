@@ -18,7 +18,10 @@ from workbench.config import LossType, RunConfig
 from workbench.credit import SCHEMES
 from workbench.figures.curves import panels_payload
 from workbench.ui.handlers import training as handlers
+from workbench.ui.handlers.sampling import SamplingForm
+from workbench.ui.handlers.scoring import ScoringForm
 from workbench.ui.handlers.session import Services, Session
+from workbench.ui.tabs.checks import build_preflight, wire_preflight
 from workbench.ui.tabs.common import ASSETS, PRIVATE, drawn, heading, note, note_value
 from workbench.ui.tabs.inspect import SCORING, InspectTab, read_sampling, read_scoring
 
@@ -73,6 +76,7 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
                     min_width=0,
                 )
             name = gr.Textbox("", label="Name", placeholder="from the date", elem_id="run-name", max_lines=1)
+            preflight = build_preflight()
             with gr.Column(elem_classes=["actions"], min_width=0):
                 go = gr.Button("Start", variant="primary", elem_id="start", min_width=0)
                 start_note = note("start-note")
@@ -95,6 +99,9 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
             return [gr.skip(), started, note_value(problem)]
         return [_live_value(run, started + 1), started + 1, ""]
 
+    def read_both(session: Session, values: Any) -> tuple[ScoringForm, SamplingForm]:
+        return read_scoring(session, values[:SCORING]), read_sampling(values[SCORING:])
+
     started = gr.State(0)
     sources = [inspect.session, *inspect.scoring_inputs, *inspect.sampling_inputs]
     go.click(
@@ -104,6 +111,7 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
         concurrency_limit=1,
         **PRIVATE,
     )
+    wire_preflight(preflight, services, sources, read_both)
     return TrainTab(live, refresh, sources, inherited)
 
 

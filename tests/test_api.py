@@ -1,0 +1,144 @@
+"""The API as a script uses it: ``gradio_client`` with the token, and an MCP client without the tools that act."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+from starlette.testclient import TestClient
+
+from tests.browsing import App, serve
+from tests.credits import WORKED_ENDS, WORKED_REWARDS, worked_credit
+from workbench.config import RunConfig
+from workbench.errors import WorkbenchError
+from workbench.rundir import RunDir
+from workbench.ui import app as page
+from workbench.ui.access import Access, workspace_token
+
+FUNCTIONS = {"/sample", "/score", "/assign_credit", "/list_runs", "/read_metrics"}
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    with serve(tmp_path_factory.mktemp("workspace")) as app:
+        yield app
+
+
+@pytest.fixture(scope="module")
+def client(app: App, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    client = Client(app.url, headers=app.headers, verbose=False, download_files=tmp_path_factory.mktemp("downloads"))
+    yield client
+    client.close()
+
+
+def test_five_functions_are_public_and_each_tells_its_types(client: Client) -> None:
+    endpoints = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
+    assert endpoints.keys() == FUNCTIONS
+    parameters = {one["parameter_name"]: one for one in endpoints["/sample"]["parameters"]}
+    assert parameters["prompt"]["python_type"]["type"] == "str"
+    assert not parameters["prompt"]["parameter_has_default"]
+    assert parameters["num_generations"]["parameter_default"] == 8
+    assert endpoints["/read_metrics"]["description"].startswith("Read the metrics of a training run")
+    assert all(endpoint["description"] for endpoint in endpoints.values())
+
+
+def test_a_group_is_sampled_and_scored(client: Client) -> None:
+    asked: dict[str, Any] = {"num_generations": 2, "max_completion_length": 40, "seed": 3}
+    columns = {"answer": "12"}
+    group = client.predict(prompt="Start with 7, add 5.\n", columns=columns, **asked, api_name="/sample")
+    assert len(group["rollouts"]) == 2
+    assert group == client.predict(prompt="Start with 7, add 5.\n", columns=columns, **asked, api_name="/sample")
+    scored = client.predict(group=group, rewards=["answer_correctness"], scheme="outcome", api_name="/score")
+    for rollout, credited in zip(group["rollouts"], scored["rollouts"], strict=True):
+        assert len(credited["advantages"]) == len(rollout["token_ids"])
+        assert credited["outcome"] in (0.0, 1.0)
+        assert all(step["text"] in credited["text"] for step in credited["steps"])
+
+
+def test_credit_is_the_functions_own(client: Client) -> None:
+    asked = {"step_rewards": WORKED_REWARDS, "step_ends": WORKED_ENDS, "lengths": [10, 9, 9]}
+    advantages = client.predict(**asked, api_name="/assign_credit")
+    credit = worked_credit()
+    assert advantages == [credit.of(i).tolist() for i in range(3)]
+
+
+def test_runs_and_their_metrics_are_read(client: Client, app: App) -> None:
+    run = RunDir.create(app.workspace, RunConfig(name="mine"))
+    run.append_metrics({"step": 1, "reward": 0.25})
+    run.set_status("finished", step=1)
+    (listed,) = client.predict(api_name="/list_runs")
+    assert (listed["run"], listed["state"], listed["scheme"]) == ("mine", "finished", "process")
+    first = client.predict(run="mine", api_name="/read_metrics")
+    assert first["rows"] == [{"step": 1, "reward": 0.25}]
+    run.append_metrics({"step": 2, "reward": 0.5})
+    second = client.predict(run="mine", cursor=first["cursor"], api_name="/read_metrics")
+    assert second["rows"] == [{"step": 2, "reward": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("function", "asked", "message"),
+    [
+        (
+            "/sample",
+            {"prompt": "a", "num_generations": 1},
+            "sampling.num_generations: out of range, which is at least 2",
+        ),
+        ("/sample", {"prompt": "a", "policy": "/no/such"}, "there is no folder '/no/such'"),
+        ("/score", {"group": {}, "rewards": ["tag_format"]}, "not a group as sample gives it"),
+        ("/score", {"group": {}, "rewards": ["os.system"]}, "there is no built-in reward 'os.system'"),
+        ("/assign_credit", {"step_rewards": [[1.0]], "step_ends": [], "lengths": []}, ""),
+        ("/read_metrics", {"run": "../../etc"}, "cannot be a run's name"),
+        ("/read_metrics", {"run": "never"}, "there is no run 'never'"),
+    ],
+)
+def test_what_is_wrong_comes_back_in_words(client: Client, function: str, asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(AppError) as error:
+        client.predict(**asked, api_name=function)
+    assert message in str(error.value)
+    assert "show_error" not in str(error.value)
+
+
+def test_without_the_token_there_is_no_api(app: App) -> None:
+    with pytest.raises(Exception, match="credentials were not provided"):
+        Client(app.url, verbose=False)
+
+
+# ── MCP ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ask(client: TestClient, method: str, **params: Any) -> Any:
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    answer = client.post("/gradio_api/mcp/", json=body, headers={"Accept": "application/json, text/event-stream"})
+    assert answer.status_code == 200, answer.text
+    lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith(("data: ", "{"))]
+    return json.loads(lines[-1])["result"]
+
+
+def test_mcp_offers_what_only_reads_and_to_the_owner_alone(tmp_path: Path) -> None:
+    access = Access(workspace_token(tmp_path))
+
+    async def make() -> Any:
+        return page.create_app(tmp_path, access=access, mcp=True)
+
+    app = asyncio.run(make())
+    with TestClient(app, base_url="http://127.0.0.1:7860") as client:
+        assert client.post("/gradio_api/mcp/", json={}).status_code == 401
+        client.headers["Authorization"] = f"Bearer {access.token}"
+        client.headers["Origin"] = "https://evil.example"
+        assert client.post("/gradio_api/mcp/", json={}).status_code == 403
+        del client.headers["Origin"]
+        tools = {tool["name"]: tool for tool in ask(client, "tools/list")["tools"]}
+        assert tools.keys() == {"assign_credit", "list_runs", "read_metrics"}
+        assert tools["read_metrics"]["inputSchema"]["properties"]["run"]["type"] == "string"
+
+
+def test_mcp_without_its_package_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "find_spec", lambda name: None)
+    with pytest.raises(WorkbenchError, match="pip install 'mcp<2'"):
+        page.create_app(tmp_path, mcp=True)

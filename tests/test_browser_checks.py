@@ -1,0 +1,151 @@
+"""Credit options, two schemes side by side, pre-flight and probes, driven in a real Chromium."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browsing import App, chromium, serve, visit
+from workbench.credit import SCHEMES
+
+pytestmark = pytest.mark.browser
+ROLLOUTS = "document.querySelector('#heatmap').heatmap.data.rollouts"
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory) -> Iterator[App]:
+    with serve(tmp_path_factory.mktemp("workspace")) as app:
+        yield app
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Browser, app: App) -> Iterator[Page]:
+    with visit(browser, app.url, height=1000) as page:
+        page.wait_for_selector("#heatmap .rollout .chip")
+        yield page
+
+
+def choose(page: Page, elem_id: str, option: str) -> None:
+    page.locator(f"#{elem_id} input").click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def advantages(page: Page) -> list[list[float]]:
+    return page.evaluate(f"{ROLLOUTS}.map(r => r.advantages)")
+
+
+def test_every_scheme_shows_its_own_options_and_is_drawn(page: Page) -> None:
+    """The form is the scheme's signature; each scheme draws another tensor."""
+    seen = set()
+    for name, scheme in SCHEMES.items():
+        choose(page, "scheme", name)
+        page.wait_for_function("name => document.querySelector('#heatmap').heatmap.data.scheme === name", arg=name)
+        for option in ("normalise", "scale", "gamma", "temperature", "threshold"):
+            shown = option in {one.name for one in scheme.options}
+            expect(page.locator(f"#credit-{option}")).to_be_visible() if shown else expect(
+                page.locator(f"#credit-{option}")
+            ).to_have_count(0)
+        seen.add(str(advantages(page)))
+    assert len(seen) == len(SCHEMES)
+
+
+def test_an_option_changes_the_drawing_and_a_bad_one_keeps_it(page: Page) -> None:
+    before = advantages(page)
+    choose(page, "credit-normalise", "leave one out")
+    page.wait_for_function("document.querySelector('#heatmap').heatmap.data.options.normalise === 'leave_one_out'")
+    after = advantages(page)
+    assert after != before
+    page.locator("#credit-gamma input").fill("7")
+    expect(page.locator("#credit-note")).to_contain_text("gamma")
+    assert advantages(page) == after
+
+
+def test_two_schemes_side_by_side(page: Page) -> None:
+    choose(page, "b-scheme", "step")
+    expect(page.locator(".rollout").first.locator(".pane")).to_have_count(2)
+    expect(page.locator(".compared")).to_contain_text("of the tokens change sign")
+    flipped = page.evaluate(
+        f"{ROLLOUTS}.flatMap(r => r.advantages.filter((a, t) => a * r.twin.advantages[t] < 0)).length"
+    )
+    assert page.locator("#heatmap .text:not(.second) i.flips").count() == flipped > 0
+    # The details explain both, and each sum is the number that is drawn.
+    page.locator(".rollout").nth(2).locator(".text.second i").nth(12).click()
+    expect(page.locator(".details .reason")).to_have_count(2)
+    drawn = page.evaluate(f"[{ROLLOUTS}[2].advantages[12], {ROLLOUTS}[2].twin.advantages[12]]")
+    for shown, value in zip(page.locator(".details tfoot td").all_inner_texts(), drawn, strict=True):
+        assert float(shown.replace("−", "-")) == pytest.approx(value, abs=1e-4)
+    # The difference, in one pane.
+    page.locator(".colour-by").select_option("difference")
+    expect(page.locator(".rollout").first.locator(".pane.b")).to_be_hidden()
+    page.locator(".compared summary").click()
+    expect(page.locator(".compared tbody tr")).to_have_count(page.locator("#heatmap .chip").count())
+    choose(page, "b-scheme", "nothing")
+    expect(page.locator(".pane")).to_have_count(0)
+
+
+def test_what_a_token_weighs_in_the_loss(page: Page) -> None:
+    """Under grpo a short completion's tokens weigh more than under dapo."""
+    for loss in ("grpo", "bnpo", "dapo", "dr_grpo"):
+        page.locator(".colour-by").select_option(f"weight-{loss}")
+        expect(page.locator(".swatches")).to_be_visible()
+    found = page.evaluate(f"{ROLLOUTS}.map(r => [r.texts.length, r.normalisers])")
+    mean = sum(length for length, _ in found) / len(found)
+    for length, normalisers in found:
+        assert normalisers["dapo"] == normalisers["bnpo"] == pytest.approx(1.0)
+        assert normalisers["grpo"] == pytest.approx(mean / length, rel=1e-5)
+
+
+def test_the_hover_shows_the_sum(page: Page) -> None:
+    page.locator(".rollout").first.locator(".text i").nth(3).hover()
+    expect(page.locator(".tip .sum")).to_have_text(re.compile(r"^= [+−][\d.]+ \(step 1\)"))
+
+
+def test_the_strip_tells_the_groups_preflight(page: Page) -> None:
+    strip = page.locator("#preflight-strip")
+    expect(strip).to_contain_text("straddling tokens")
+    strip.locator("summary").click()
+    expect(strip.locator("li")).not_to_have_count(0)
+    page.locator("#regex textarea").fill("nowhere")
+    expect(strip.locator("summary")).to_contain_text("nothing would be learnt: answers without a match 100%")
+
+
+def test_probes_and_their_demo(page: Page) -> None:
+    page.get_by_role("button", name="Exploit probes").click()
+    page.locator("#probe-demo").click()
+    page.wait_for_function("document.querySelectorAll('#heatmap .rollout').length === 4")
+    expect(page.locator("#reward-on-0")).to_contain_text("sums_and_answer")
+    page.locator("#probe").click()
+    row = page.locator("#probe-table tbody tr").filter(has_text="split a step")
+    expect(row.locator("td").first).to_have_text("+1.95 ▲")
+    row.get_by_role("button").first.click()
+    expect(page.locator("#probe-table .said")).to_contain_text("first token +0.48 to +2.44")
+
+
+def test_preflight_before_start(page: Page) -> None:
+    page.locator("#generations input").fill("2")
+    page.locator("#max-tokens input").fill("12")
+    page.get_by_role("tab", name="Train").click()
+    page.locator("#preflight").click()
+    found = page.locator("#preflight-findings")
+    expect(found.locator(".busy")).to_contain_text("sampling prompt")
+    expect(found.locator("li").filter(has_text="truncated").locator("b")).to_have_text("100%")
+    expect(page.locator("#preflight-cancel")).to_be_disabled()
+
+
+def test_preflight_can_be_cancelled(page: Page) -> None:
+    page.locator("#generations input").fill("16")
+    page.get_by_role("tab", name="Train").click()
+    page.locator("#preflight").click()
+    expect(page.locator("#preflight-findings .busy")).to_contain_text("sampling prompt")
+    page.locator("#preflight-cancel").click()
+    expect(page.locator("#preflight-note")).to_contain_text("Cancelled")
+    expect(page.locator("#preflight")).to_be_enabled()

@@ -1,0 +1,50 @@
+"""``preflight`` and ``probe`` from the shell, on groups from files so that nothing is sampled."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from workbench.checks import split_step_demo
+from workbench.cli import main
+from workbench.policies.embedded import FIRST_GROUP
+
+
+def test_probe_prints_its_table_and_its_rows(capsys, tmp_path):
+    assert main(["probe", "--demo", "--schemes", "process,outcome"]) == 0
+    shown = capsys.readouterr().out
+    assert "split a step" in shown
+    assert "+1.95*" in shown
+    file = tmp_path / "group.json"
+    file.write_text(json.dumps(split_step_demo()[0].to_json()))
+    rewards = ["--reward", "length_and_mistake", "--pattern.regex", r"\n", "--pattern.kind", "ends"]
+    assert main(["probe", "--group", str(file), "--schemes", "sum", *rewards, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    padded = next(row for row in rows if row["edit"] == "pad with filler")
+    assert padded["pays_for_no_content"]  # 0.01 a character pays for filler, in whatever scheme sums it
+
+
+def test_preflight_says_what_to_look_at_and_fails_where_nothing_would_be_learnt(capsys, tmp_path):
+    assert main(["preflight", "--group", str(FIRST_GROUP), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["level"] == "check"
+    assert {"steps per answer", "truncated", "groups without spread"} <= {one["name"] for one in data["findings"]}
+    assert main(["preflight", "--group", str(FIRST_GROUP), "--pattern.regex", "nowhere"]) == 1
+    assert "the pattern finds nothing in them" in capsys.readouterr().out
+
+
+@pytest.mark.training
+def test_preflight_samples_when_no_group_is_given(capsys):
+    flags = ["--prompts", "2", "--sampling.num_generations", "2", "--sampling.max_completion_length", "8"]
+    assert main(["preflight", *flags, "--json"]) in (0, 1)
+    findings = {one["name"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
+    assert findings["truncated"]["value"] == "100%"
+    assert "of the time sampling took" in findings["time of step_correctness"]["meaning"]
+
+
+def test_a_file_that_is_no_group_is_named(capsys, tmp_path):
+    file = tmp_path / "x.json"
+    file.write_text("{}")
+    assert main(["probe", "--group", str(file)]) == 2
+    assert "not a group as 'sample --json' prints it" in capsys.readouterr().err

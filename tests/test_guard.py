@@ -1,0 +1,447 @@
+"""Whose requests the page answers: the real application, asked as a browser, a script or an attacker would."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
+
+from workbench.errors import WorkbenchError
+from workbench.ui import app as page
+from workbench.ui.access import TOKEN_FILE, Access, Login, workspace_token
+from workbench.ui.guard import ANY_ADDRESS, LOOPBACK_NAMES, Guard, script_hashes
+
+HOST = "127.0.0.1:7860"
+HERE = f"http://{HOST}"
+HTML = {"Accept": "text/html"}
+LOGIN = Login("ada", "correct horse")
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("workspace")
+
+
+@pytest.fixture(scope="module")
+def access(workspace: Path) -> Access:
+    return Access(workspace_token(workspace))
+
+
+@pytest.fixture(scope="module")
+def app(workspace: Path, access: Access) -> Iterator[Any]:
+    async def make() -> Any:  # Gradio makes locks while it is built, and leaves a loop open where none is running
+        return page.create_app(workspace, access=access)
+
+    app = asyncio.run(make())
+    yield app
+    app.state.services.close()
+
+
+@pytest.fixture
+def stranger(app: Any) -> TestClient:
+    """Somebody without a token."""
+    return TestClient(app, base_url=HERE, follow_redirects=False)
+
+
+@pytest.fixture
+def owner(stranger: TestClient, access: Access) -> TestClient:
+    """The owner's browser: it has the cookie."""
+    stranger.cookies.set(access.cookie_name, access.cookie_value)
+    return stranger
+
+
+@pytest.fixture(scope="module")
+def script(app: Any, access: Access) -> Iterator[TestClient]:
+    """The owner's script: it sends the token, to an application that is running."""
+    with TestClient(app, base_url=HERE, headers={"Authorization": f"Bearer {access.token}"}) as client:
+        yield client
+
+
+# ── forged requests ──────────────────────────────────────────────────────────────────────────────────────────────
+
+# What a page of another site can make the owner's browser send, cookie included.
+WITH_THE_OWNERS_COOKIE = [
+    ("GET", "/", {"Host": "evil.example"}),
+    ("GET", "/", {"Host": "evil.example:7860"}),
+    ("GET", "/", {"Host": "127.0.0.1.evil.example:7860"}),
+    ("GET", "/", {"Host": "evil.example@127.0.0.1:7860"}),
+    ("GET", "/", {"Host": "localhost.:7860"}),
+    ("GET", "/", {"Host": "10.0.0.1:7860"}),
+    ("GET", "/", {"Host": "evil.example", "X-Forwarded-Host": HOST}),
+    ("GET", "/config", {"Host": "2130706433:7860"}),
+    ("GET", "/", {"Host": f"{HOST}, evil.example"}),
+    ("GET", "/", {"Host": ""}),
+    ("GET", "/gradio_api/file=/etc/passwd", {"Host": "evil.example"}),
+    ("POST", "/gradio_api/queue/join", {"Origin": "https://evil.example"}),
+    ("POST", "/gradio_api/queue/join", {"Origin": "null"}),
+    ("POST", "/gradio_api/queue/join", {"Origin": "http://127.0.0.1:9999"}),
+    ("POST", "/gradio_api/queue/join", {"Origin": "http://127.0.0.1"}),
+    ("POST", "/gradio_api/queue/join", {"Origin": "http://localhost:7860"}),
+    ("POST", "/gradio_api/queue/join", {"Origin": f"https://{HOST}"}),
+    ("POST", "/gradio_api/queue/join", {"Origin": f"{HERE}.evil.example"}),
+    ("POST", "/gradio_api/queue/join", {"Origin": f"http://evil.example/{HOST}"}),
+    ("POST", "/gradio_api/queue/join", {"Origin": f"http://{HOST}@evil.example"}),
+    ("POST", "/gradio_api/queue/join", {"Origin": "file://"}),
+    ("POST", "/gradio_api/queue/join", {"Origin": ""}),
+    ("POST", "/gradio_api/upload", {"Origin": "https://evil.example"}),
+    ("POST", "/gradio_api/component_server", {"Origin": "null"}),
+    ("POST", "/gradio_api/run/predict", {"Origin": "http://127.0.0.1:9999"}),
+    ("OPTIONS", "/gradio_api/queue/join", {"Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST"}),
+    ("GET", "/gradio_api/queue/data?session_hash=a", {"Origin": "https://evil.example"}),
+    ("GET", "/gradio_api/queue/data?session_hash=a", {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}),
+    ("GET", "/workbench-assets/page.js", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "script"}),
+    ("GET", "/", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}),
+    ("POST", "/", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}),
+    ("GET", "/gradio_api/mcp/sse", {"Origin": "https://evil.example"}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "headers"), WITH_THE_OWNERS_COOKIE)
+def test_another_sites_requests_are_refused(owner: TestClient, method: str, path: str, headers: dict[str, str]) -> None:
+    answer = owner.request(method, path, headers=headers)
+    assert answer.status_code == 403
+    assert answer.text.startswith("Refused: ")
+    assert "access-control-allow-origin" not in answer.headers
+
+
+WITHOUT_A_TOKEN = [
+    ("GET", "/", {}),
+    ("HEAD", "/", {}),
+    ("GET", "/?token=", {}),
+    ("GET", "/?token=wrong", {}),
+    ("GET", "/?run=a&token=TOKEN0", {}),  # the right one with something after it
+    ("HEAD", "/?token=TOKEN", {}),
+    ("POST", "/gradio_api/queue/join?token=TOKEN", {}),
+    ("PUT", "/?token=TOKEN", {}),
+    ("GET", "/TOKEN", {}),
+    ("GET", "/", {"Authorization": "Bearer"}),
+    ("GET", "/", {"Authorization": "Bearer wrong"}),
+    ("GET", "/", {"Authorization": "Basic TOKEN"}),
+    ("GET", "/", {"Authorization": "TOKEN"}),
+    ("GET", "/", {"X-Token": "TOKEN"}),
+    ("GET", "/", {"Cookie": "token=TOKEN"}),
+    ("GET", "/", {"Cookie": "NAME="}),
+    ("GET", "/", {"Cookie": "NAME=TOKEN"}),
+    ("GET", "/", {"Cookie": "access-token=TOKEN; session=a"}),
+    ("GET", "/", {"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": HOST, "X-Real-IP": "127.0.0.1"}),
+    ("GET", "/", {"X-Original-URL": "/assets/a", "X-HTTP-Method-Override": "HEAD"}),
+    ("GET", "/assets/index.js", {}),
+    ("GET", "/workbench-assets/page.js", {}),
+    ("GET", "/assets/../gradio_api/info", {}),
+    ("GET", "//gradio_api/info", {}),
+    ("GET", "/%2e%2e/%2e%2e/etc/passwd", {}),
+    ("GET", "/config", {}),
+    ("GET", "/theme.css", {}),
+    ("GET", "/gradio_api/info", {}),
+    ("GET", "/gradio_api/heartbeat/a", {}),
+    ("GET", "/gradio_api/queue/data?session_hash=a", {}),
+    ("GET", "/gradio_api/file=/etc/passwd", {}),
+    ("GET", "/gradio_api/startup-events", {}),
+    ("GET", "/gradio_api/mcp/sse", {}),
+    ("POST", "/gradio_api/queue/join", {}),
+    ("POST", "/gradio_api/upload", {}),
+    ("POST", "/login", {}),
+    ("DELETE", "/", {}),
+    ("TRACE", "/", {}),
+    ("PROPFIND", "/", {}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "headers"), WITHOUT_A_TOKEN)
+def test_without_the_token_in_its_place_nothing_answers(
+    stranger: TestClient, access: Access, method: str, path: str, headers: dict[str, str]
+) -> None:
+    assert access.token is not None
+    real = {"TOKEN": access.token, "NAME": access.cookie_name}
+    for word, value in real.items():
+        path = path.replace(word, value)
+        headers = {name: text.replace(word, value) for name, text in headers.items()}
+    answer = stranger.request(method, path, headers=headers)
+    assert answer.status_code == 401
+    assert access.token not in answer.text
+    assert "set-cookie" not in answer.headers
+    assert method == "HEAD" or "link that the terminal printed" in answer.text
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}]
+)
+def test_websockets_are_guarded_too(stranger: TestClient, owner: TestClient, headers: dict[str, str]) -> None:
+    client = owner if headers else TestClient(stranger.app, base_url=HERE)
+    with pytest.raises(WebSocketDisconnect) as refused, client.websocket_connect("/gradio_api/ws", headers=headers):
+        pytest.fail("a forged WebSocket was accepted")
+    assert refused.value.code == 1008
+
+
+# ── the owner ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_link_gives_a_cookie_and_leaves_no_token_behind(stranger: TestClient, access: Access) -> None:
+    answer = stranger.get(f"/?run=a&token={access.token}&step=3", headers=HTML)
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/?run=a&step=3"
+    assert access.token is not None
+    cookie = answer.headers["set-cookie"]
+    assert access.token not in cookie
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} < {part.strip() for part in cookie.split(";")}
+    assert answer.headers["referrer-policy"] == "same-origin"
+    assert stranger.get("/?run=a&step=3", headers=HTML).status_code == 200  # with the cookie it was given
+    # An old link opened again leads on, and changes nothing.
+    again = stranger.get("/?token=of-last-week", headers=HTML)
+    assert (again.status_code, again.headers["location"]) == (303, "/")
+    assert "set-cookie" not in again.headers
+
+
+@pytest.mark.parametrize("path", ["//evil.example/", "/\\evil.example/", "/%5Cevil.example/", "///evil.example/%2e%2e"])
+def test_the_link_leads_nowhere_else(stranger: TestClient, access: Access, path: str) -> None:
+    answer = stranger.get(f"{HERE}{path}?token={access.token}")
+    assert answer.status_code == 303
+    assert re.match(r"/[^/\\]", answer.headers["location"])
+
+
+def test_a_link_on_another_sites_page_works(stranger: TestClient, access: Access) -> None:
+    """A redirect would not do: the browser sends no strict cookie along one that began elsewhere."""
+    navigation = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    answer = stranger.get(f"/?token={access.token}&run=%22%3E", headers={**HTML, **navigation})
+    assert answer.status_code == 200
+    assert '<meta http-equiv="refresh" content="0;url=/?run=%22%3E">' in answer.text
+    assert access.token is not None
+    assert access.token not in answer.text
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+
+
+def test_a_token_that_is_good_once_is_good_once(stranger: TestClient, access: Access) -> None:
+    once = access.one_time_token()
+    assert stranger.get(f"/?token={once}").status_code == 303
+    stranger.cookies.clear()
+    assert stranger.get(f"/?token={once}").status_code == 401
+    assert stranger.get("/config", headers={"Authorization": f"Bearer {access.one_time_token()}"}).status_code == 401
+
+
+def test_a_script_sends_the_token_as_a_header(script: TestClient) -> None:
+    assert script.get("/config").status_code == 200
+    assert script.get("/gradio_api/info").status_code == 200
+
+
+def test_forwarding_headers_change_nothing(script: TestClient) -> None:
+    headers = {"X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "https", "Forwarded": "host=evil.example"}
+    answer = script.get("/config", headers=headers)
+    assert answer.status_code == 200
+    assert "evil.example" not in answer.text
+
+
+def test_every_answer_denies_framing_sniffing_and_foreign_scripts(script: TestClient, app: Any) -> None:
+    nobody = TestClient(app, base_url=HERE)
+    for answer in (script.get("/", headers=HTML), script.get("/config"), nobody.get("/", headers=HTML)):
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+        policy = dict(part.strip().partition(" ")[::2] for part in answer.headers["content-security-policy"].split(";"))
+        assert policy["frame-ancestors"] == "'none'"
+        assert "http" not in answer.headers["content-security-policy"]
+        assert "'unsafe-inline'" not in policy.get("script-src", "")
+
+
+def test_the_pages_own_inline_scripts_are_allowed_by_hash(script: TestClient) -> None:
+    answer = script.get("/", headers={**HTML, "Accept-Encoding": "br"})
+    hashes = script_hashes(answer.text).split()
+    assert len(hashes) >= 4
+    assert all(one in answer.headers["content-security-policy"] for one in hashes)
+    # printf 'a < 1' | openssl dgst -sha256 -binary | base64
+    assert script_hashes("<p>a < 1</p><script>a < 1</script><script src='x.js'></script>") == (
+        " 'sha256-/YVYObfDvXrWPBLUnAF96g8fuc4KQAYRK0Y1AIW0I1M='"
+    )
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/gradio_api/file=/etc/passwd",
+        "/gradio_api/file=..%2F..%2F..%2F..%2Fetc%2Fpasswd",
+        "/gradio_api/file=%2Fetc%2Fpasswd",
+        "/gradio_api/file=file:///etc/passwd",
+        "/gradio_api/file=WORKSPACE/.token",
+        "/gradio_api/file=WORKSPACE/uploads/../.token",
+        "/gradio_api/file=workbench/ui/app.py",
+        "/gradio_api/file=http://127.0.0.1:1/",
+    ],
+)
+def test_no_other_file_is_served(script: TestClient, workspace: Path, path: str) -> None:
+    assert script.get(path.replace("WORKSPACE", str(workspace))).status_code == 403
+
+
+@pytest.mark.parametrize("name", ["app.py", "..%2Fapp.py", "%2Fetc%2Fpasswd", ".token"])
+def test_only_the_pages_own_assets_are_served(script: TestClient, name: str) -> None:
+    assert script.get("/workbench-assets/heatmap.js").status_code == 200
+    assert script.get(f"/workbench-assets/{name}").status_code == 404
+
+
+def test_an_upload_lands_in_the_workspace_under_its_basename(script: TestClient, workspace: Path) -> None:
+    sent = {"files": ("../../../x<b>.txt", b"hello")}
+    (path,) = script.post("/gradio_api/upload", files=sent).json()
+    assert Path(path).parent.parent == workspace / "uploads"
+    assert re.fullmatch(r"x[^/]*\.txt", Path(path).name)
+    assert script.get(f"/gradio_api/file={path}").content == b"hello"
+    assert not (workspace.parent / "x.txt").exists()
+
+
+# ── the token's file ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_token_is_random_kept_and_the_owners_alone(tmp_path: Path) -> None:
+    token = workspace_token(tmp_path / "a")
+    path = tmp_path / "a" / TOKEN_FILE
+    assert re.fullmatch(r"[\w-]{43}", token)  # 32 bytes in base64
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert workspace_token(tmp_path / "a") == token
+    assert workspace_token(tmp_path / "b") != token
+    assert os.listdir(tmp_path / "a") == [TOKEN_FILE]
+
+
+@pytest.mark.parametrize("spoil", ["readable by others", "a link", "cut short"])
+def test_a_token_others_may_know_is_replaced(tmp_path: Path, spoil: str) -> None:
+    old = workspace_token(tmp_path)
+    path = tmp_path / TOKEN_FILE
+    if spoil == "readable by others":
+        path.chmod(0o644)
+    elif spoil == "a link":
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        path.write_text(old[:10])
+    new = workspace_token(tmp_path)
+    assert new != old
+    assert not path.is_symlink()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_cookies_end_with_the_token_or_the_password() -> None:
+    one, other = Access("a" * 43), Access("b" * 43)
+    assert one.cookie_name != other.cookie_name
+    with_login = [Access("a" * 43, Login("ada", password)).cookie_value for password in ("12345678", "87654321")]
+    assert len({one.cookie_value, other.cookie_value, *with_login}) == 4
+    assert not one.takes_cookie(other.cookie_value)
+
+
+# ── elsewhere than on loopback ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.1.2", "workbench.example"])
+@pytest.mark.parametrize("how", [{}, {"login": LOGIN, "token": False}])
+def test_other_addresses_are_refused_without_a_login(tmp_path: Path, host: str, how: dict[str, Any]) -> None:
+    with pytest.raises(WorkbenchError, match=r"add --auth NAME:PASSWORD .* or keep 127\.0\.0\.1"):
+        page.launch(host=host, workspace=tmp_path, **how)
+    assert not (tmp_path / TOKEN_FILE).exists()
+
+
+def launched(monkeypatch: pytest.MonkeyPatch, **how: Any) -> SimpleNamespace:
+    """What ``launch`` would serve, and the links it gives."""
+    got = SimpleNamespace(links=[], opened=[])
+
+    class Server:
+        def __init__(self, config: Any, announce: Any) -> None:
+            got.config, self.announce = config, announce
+
+        def run(self) -> None:
+            self.announce()
+
+    def create(workspace: Path, **what: Any) -> object:
+        got.what = what
+        return object()
+
+    class Thread:
+        def __init__(self, target: Any, args: list[str], daemon: bool) -> None:
+            got.opened += args
+
+        def start(self) -> None: ...
+
+    monkeypatch.setattr(page, "_Server", Server)
+    monkeypatch.setattr(page, "create_app", create)
+    monkeypatch.setattr(page, "_check_free", lambda host, port: None)
+    monkeypatch.setattr(page, "threading", SimpleNamespace(Thread=Thread))
+    page.launch(announce=got.links.append, **how)
+    return got
+
+
+def test_with_a_login_it_listens_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    got = launched(monkeypatch, host="0.0.0.0", workspace=tmp_path, login=LOGIN, allow_hosts=["wb.example"])
+    assert got.config.host == "0.0.0.0"
+    assert got.what["access"].login == LOGIN
+    assert {*LOOPBACK_NAMES, ANY_ADDRESS} < set(got.what["names"])
+    assert got.what["proxies"] == ["wb.example"]
+
+
+def test_neither_log_nor_another_process_sees_the_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    got = launched(monkeypatch, workspace=tmp_path, open_browser=True)
+    token = workspace_token(tmp_path)
+    assert got.links == [f"http://127.0.0.1:7860/?token={token}"]
+    assert not got.config.access_log
+    (opened,) = got.opened
+    assert token not in opened
+    assert got.what["access"].takes_link(opened.partition("token=")[2])
+
+
+def test_without_a_token_the_other_checks_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    got = launched(monkeypatch, workspace=tmp_path, token=False)
+    assert got.links == ["http://127.0.0.1:7860/"]
+    client = guarded(got.what["access"])
+    assert client.get("/").text == "the page"
+    assert client.get("/", headers={"Host": "evil.example"}).status_code == 403
+    assert client.get("/", headers={"Origin": "null"}).status_code == 403
+
+
+def guarded(access: Access, **how: Any) -> TestClient:
+    async def the_page(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+        await send({"type": "http.response.body", "body": b"the page"})
+
+    return TestClient(Guard(the_page, access, penalty=0, **how), base_url=HERE, follow_redirects=False)
+
+
+def test_a_login_gives_the_cookie() -> None:
+    client = guarded(Access("t" * 43, LOGIN))
+    assert '<form method="post" action="/login">' in client.get("/", headers=HTML).text
+    for wrong in ({"username": "ada", "password": "wrong"}, {"username": "eve", "password": LOGIN.password}, {}):
+        answer = client.post("/login", data=wrong)
+        assert (answer.status_code, answer.text[:26]) == (401, "Name or password is wrong.")
+    assert client.post("/login", content=b"username=ada&password=" + b"x" * 10_000).status_code == 401
+    right = {"username": LOGIN.name, "password": LOGIN.password}
+    assert client.post("/login", data=right, headers={"Origin": "https://evil.example"}).status_code == 403
+    assert client.post("/login", data=right, headers=HTML).headers["location"] == "/"
+    assert client.get("/").text == "the page"
+    assert client.post("/login", data=right).status_code == 200  # as gradio_client's auth= expects
+
+
+@pytest.mark.parametrize("text", ["ada", ":12345678", "ada:short"])
+def test_a_login_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(WorkbenchError, match="--auth") as refused:
+        Login.parse(text)
+    assert "short" not in str(refused.value).replace("shorter", "")
+    assert Login.parse("ada:a:b:c:d:e") == Login("ada", "a:b:c:d:e")
+
+
+def test_a_proxys_name_and_a_bare_address_are_answered_when_asked_for() -> None:
+    access = Access("t" * 43)
+    client = guarded(access, names=(*LOOPBACK_NAMES, ANY_ADDRESS), proxies=["WB.example"])
+    token = {"Authorization": f"Bearer {access.token}"}
+    for fine in (
+        {"Host": "wb.example", "Origin": "https://wb.example"},
+        {"Host": "127.0.0.1:7860", "Origin": "https://wb.example:8443"},  # the proxy asks by the address
+        {"Host": "192.168.1.2:7860", "Origin": "http://192.168.1.2:7860"},
+        {"Host": "[fe80::1]:7860"},
+    ):
+        assert client.get("/", headers={**token, **fine}).status_code == 200
+    for forged in ({"Host": "evil.example"}, {"Host": "192.168.1.2", "Origin": "https://wb.example.evil"}):
+        assert client.get("/", headers={**token, **forged}).status_code == 403

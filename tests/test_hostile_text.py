@@ -1,0 +1,216 @@
+"""Everything shown is shown as text: hostile payloads in every view of the page, in a real Chromium.
+
+The page's security policy would stop most of them even if they got in; it would also complain on the console, and a
+page that complains fails (``browsing.visit``), so these tests are about escaping all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from tests.browsing import SECONDS, App, chromium, serve, visit, with_token
+from tests.credits import make_credit, make_rollout
+from tests.hostile import ACTIVE, ALL, INJECTED, ONE_LINE, PAYLOADS, WATCH, check
+from workbench.config import RunConfig
+from workbench.figures import heatmap
+from workbench.rundir import RunDir
+from workbench.schema import Credit, RewardSummary
+
+pytestmark = pytest.mark.browser
+expect.set_options(timeout=SECONDS)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    with serve(tmp_path_factory.mktemp("workspace")) as app:
+        yield app
+
+
+def hostile_credit() -> Credit:
+    """Every payload a token, and every name and text of the group a payload too."""
+    rollouts = [make_rollout(PAYLOADS, finished=False), make_rollout([*PAYLOADS[:-1], PAYLOADS[0]])]
+    last = len(PAYLOADS) - 1
+    credit = make_credit(rollouts, [[2, last], [3, last]], [[1.0, 0.0], [0.0, 1.0]], [1.0, 0.0])
+    scored = credit.scored
+    names = {"rule": ALL, "right": PAYLOADS[0]}
+    return replace(
+        credit,
+        warnings=(ALL, *PAYLOADS),
+        scored=replace(
+            scored,
+            group=replace(scored.group, prompt=ALL, policy=ALL),
+            scored=tuple(
+                replace(
+                    one, scores={ALL: one.scores["rule"], "b": one.scores["rule"]}, outcome_scores={PAYLOADS[0]: 1.0}
+                )
+                for one in scored.scored
+            ),
+            rewards=tuple(RewardSummary(names[reward.name], reward.kind, reward.weight) for reward in scored.rewards),
+        ),
+    )
+
+
+def hostile_run(workspace: Path) -> RunDir:
+    config = {
+        "name": "hostile",
+        "task": ALL,
+        "policy": ALL,
+        "pattern": {"regex": re.escape(ONE_LINE)},
+        "rewards": [{"name": ALL, "code": "def f(prompt, step, **columns):\n    return 1.0\n"}],
+        "credit": {"scheme": "process"},
+    }
+    run = RunDir.create(workspace, RunConfig.parse(config))
+    run.append_metrics({"step": 1, "reward": 0.25, ALL: 1.0})
+    run.write_rollouts(1, [hostile_credit()])
+    run.log.write_text(f"first\n{ONE_LINE}\n")
+    run.set_status("failed", ALL, step=1, device=ALL)
+    return run
+
+
+def test_a_run_full_of_payloads_shows_them_as_text(browser: Browser, app: App) -> None:
+    run = hostile_run(app.workspace)
+    with visit(browser, f"{app.url}?run=hostile", script=WATCH) as page:
+        expect(page.locator("#run-heatmap .rollout")).to_have_count(2)
+        expect(page.locator("#run-reason")).to_contain_text("<img src=x onerror")
+        drawn = page.locator("#run-heatmap .rollout .text").evaluate_all("nodes => nodes.map(node => node.textContent)")
+        assert drawn[0] == run.read_rollouts(1)[0].scored.group.rollouts[0].text
+        assert "<script>" in page.locator("#run-log").inner_text()
+        expect(page.locator("#live .rollouts .about")).to_contain_text("</textarea><script>")
+        page.locator(".settings summary").first.click()
+        expect(page.locator(".settings dl")).to_contain_text("<svg onload")
+        for token in (0, 2, 8, 23, 24):  # the tip beside the pointer
+            page.locator(f"#run-heatmap .rollout .text i[data-t='{token}']").first.dispatch_event("pointerover")
+            expect(page.locator("#run-heatmap .tip")).to_be_visible()
+        for chip in range(2):
+            page.locator("#run-heatmap .rollout .chip").nth(chip).click()
+            expect(page.get_by_role("region", name="Why this colour")).to_be_visible()
+        page.locator(".runs summary").click()
+        check(page)
+        page.reload()
+        expect(page.locator("#run-heatmap .rollout")).to_have_count(2)
+        check(page)
+
+
+def test_a_deep_link_full_of_payloads_is_text(browser: Browser, app: App) -> None:
+    with visit(browser, f"{app.url}?run={quote(ONE_LINE)}&step={quote(PAYLOADS[0])}&group=%00", script=WATCH) as page:
+        expect(page.locator("#run-reason")).to_contain_text("cannot be a run's name")
+        check(page)
+
+
+def test_controls_full_of_payloads_answer_in_text(browser: Browser, app: App) -> None:
+    with visit(browser, app.url, script=WATCH) as page:
+        expect(page.locator("#drawing .rollout")).to_have_count(8)
+        page.locator("#regex textarea").fill(f"(?P<{ONE_LINE}")
+        expect(page.locator("#pattern-note")).to_contain_text("does not compile")
+        page.locator("#regex textarea").fill(r"(?m)^Step \d+:")
+        code = f"def mine(prompt, step, **columns):\n    print({ALL!r})\n    raise ValueError({ALL!r})\n"
+        own_reward(page, 2, code)
+        expect(page.locator("#reward-note-2")).to_contain_text("<img src=x onerror")
+        page.locator("#prompt textarea").fill(f"{PAYLOADS[2]} {PAYLOADS[0]} {PAYLOADS[23]}\n")
+        page.locator("#max-tokens input").fill("4")
+        page.locator("#generations input").fill("2")
+        page.locator("#sample").click()
+        expect(page.locator("#drawing .about")).to_contain_text("</textarea><script>")
+        expect(page.locator("#drawing .rollout:not(.streaming)")).to_have_count(2)
+        page.locator("#policy input").fill(f"/{ONE_LINE}")
+        page.locator("#policy input").press("Enter")
+        page.locator("#sample").click()
+        expect(page.locator("#sample-note")).to_contain_text("<img src=x onerror")
+        page.locator("#task input").fill(f"/{ONE_LINE}")
+        page.locator("#task input").press("Enter")
+        expect(page.get_by_text("</textarea><script>").first).to_be_visible()
+        page.get_by_role("tab", name="Train").click()
+        page.locator("#run-name input, #run-name textarea").fill(ONE_LINE[:200])
+        page.locator("#start").click()
+        expect(page.locator("#start-note")).to_contain_text("use 1 to 80 letters")
+        expect(page.locator("#inherited")).to_contain_text("<img src=x onerror")
+        check(page)
+
+
+def own_reward(page: Page, place: int, code: str) -> None:
+    page.locator("#add-reward input").click()
+    page.get_by_role("option", name="Your own step function").click()
+    page.locator(f"#reward-edit-{place}").click()
+    page.locator(f"#reward-code-{place} .cm-content").click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(code)
+
+
+def test_a_toast_full_of_payloads_does_nothing(browser: Browser, app: App) -> None:
+    """Gradio itself says in a toast which value a drop-down does not have; only a forged request has such a one.
+
+    It shows toasts as markup made harmless, so an image may be asked for, in vain; no message of ours is a toast.
+    """
+
+    def forge(route: Route) -> None:
+        request = route.request.post_data or ""
+        route.continue_(post_data=request.replace('"dapo"', json.dumps(ALL)))
+
+    page = browser.new_page()
+    page.add_init_script(WATCH)
+    page.goto(with_token(app.url))
+    expect(page.locator("#drawing .rollout")).to_have_count(8)
+    page.route("**/queue/join*", forge)
+    page.get_by_role("tab", name="Train").click()
+    page.locator("#start").click()
+    expect(page.locator(".toast-body").first).to_contain_text("Value:")
+    assert page.evaluate("window.__fired") == []
+    assert page.locator(".toast-body").locator(ACTIVE).count() == 0
+    page.close()
+
+
+def test_an_exported_heatmap_full_of_payloads_is_text(browser: Browser, tmp_path: Path) -> None:
+    """The file allows inline scripts, its own, so here nothing but escaping stands between."""
+    file = tmp_path / "heatmap.html"
+    file.write_text(heatmap(hostile_credit()).html(), encoding="utf-8", errors="surrogatepass")
+    with visit(browser, file.as_uri(), script=WATCH) as page:
+        expect(page.locator(".rollout")).to_have_count(2)
+        page.locator(".chip").first.click()
+        page.locator(".text i").nth(5).hover()
+        expect(page.locator(".notices")).to_contain_text("<svg onload")
+        check(page)
+
+
+def test_a_five_megabyte_completion_is_cut_with_a_link_to_all_of_it(browser: Browser, tmp_path: Path) -> None:
+    long = "<b>x</b> 012345" * 350_000  # 5.25 million characters in one token
+    many = ["y" * 500 + "\n"] * 10_000  # 5.01 million in ten thousand
+    rollouts = [make_rollout([long, "end"], finished=False), make_rollout(many, finished=False)]
+    credit = make_credit(rollouts, [[1], [9_999]], [[1.0], [0.0]])
+    file = tmp_path / "heatmap.html"
+    file.write_text(heatmap(credit).html(), encoding="utf-8")
+    with visit(browser, file.as_uri()) as page:
+        lengths = page.locator(".text").evaluate_all("nodes => nodes.map(node => node.textContent.length)")
+        # 20,000 characters of the first token ("end" is beyond the 200,000 that are drawn); 399 tokens of 501.
+        assert lengths == [20_000, 399 * 501]
+        assert page.locator(".cut").get_attribute("data-mark") == "… 5,230,000 more characters"
+        assert page.locator(".text b").count() == 0
+        for place, whole in enumerate((long + "end", "".join(many))):
+            with page.expect_download() as download:
+                page.get_by_text("Full text, 5,").nth(place).click()
+            assert download.value.suggested_filename == f"rollout-{place + 1}.txt"
+            assert Path(download.value.path()).read_text() == whole
+
+
+def test_a_payload_would_be_noticed(browser: Browser, tmp_path: Path) -> None:
+    """The check itself: the same texts read as markup fire, and become elements."""
+    file = tmp_path / "careless.html"
+    file.write_text(f"<!doctype html><meta charset=utf-8><script>{WATCH}</script>{' '.join(PAYLOADS[:10])}")
+    page = browser.new_page()
+    page.goto(file.as_uri())
+    page.wait_for_function("window.__fired.length > 2")
+    assert page.locator(INJECTED).count() > 3
+    page.close()

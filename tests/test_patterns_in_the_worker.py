@@ -1,0 +1,163 @@
+"""Step patterns run in the reward worker: the message each bad one gets on the page, and what a run makes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from workbench.errors import PatternError, PatternSyntaxError, PatternTooSlow, TooManySteps
+from workbench.rewards import RewardWorker, load_reward, score_completions, score_group
+from workbench.schema import Group, Rollout, Step
+from workbench.steps import PRESETS, Split, StepPattern, split_preview
+from workbench.ui.handlers import inspect
+from workbench.ui.handlers.credit import credit_form
+from workbench.ui.handlers.scoring import ScoringForm, ScoringView, SlotValues, builtin_source, rescore
+from workbench.ui.handlers.session import SLOTS, RewardSlot
+
+LONG = 60.0
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[RewardWorker]:
+    with RewardWorker(deadline=60, pattern_margin=60) as worker:
+        yield worker
+
+
+def group(*texts: str) -> Group:
+    return Group("p", tuple(Rollout((1, 2), (text, ""), True) for text in texts))
+
+
+def preview(worker: RewardWorker, regex: str, *texts: str, kind: str = "starts") -> ScoringView:
+    name = "step_correctness"
+    listed = SlotValues(RewardSlot(name, "step", name), True, 1.0, builtin_source(name))
+    slots = (listed, *[SlotValues(None, True, 1.0, "")] * (SLOTS - 1))
+    form = ScoringForm(regex, kind, slots, credit_form("process"))  # type: ignore[arg-type]
+    shown = replace(group(*texts), columns=inspect.first_session().columns)
+    return rescore(replace(inspect.first_session(), group=shown), form, worker)
+
+
+@pytest.mark.parametrize(
+    ("regex", "texts", "kind", "message"),
+    [
+        ("(a|aa)+$", ["b", "aab", "a" * 50 + "b"], "starts", "the step pattern is too slow (0.25 s) on sample 3"),
+        (r"\s+$", [" " * 100_000 + "x"], "starts", "the step pattern is too slow (0.25 s) on sample 1"),
+        ("((a{1000}){1000}){1000}", ["a"], "starts", "the step pattern is too large to compile"),
+        ("(" * 3000, ["a"], "starts", "the step pattern is nested too deeply; the limit is 100 groups"),
+        ("[", ["a"], "starts", "does not compile: unterminated character set at character 1"),
+        ("", ["a"], "starts", "the pattern is empty and would match empty text"),
+        ("x*", ["a"], "starts", "the step pattern matches empty text; require at least one character"),
+        ("a", ["b", "a" * 200_000], "is", "the step pattern finds over 1,000 steps in one text"),
+        ("é" * 5001, ["a"], "starts", "the step pattern is 10,002 bytes; the limit is 10,000"),
+        ("a" * 10_001, ["a"], "starts", "the pattern has 10,001 characters; the limit is 10,000"),
+    ],
+)
+def test_a_bad_pattern_gets_its_message_beside_the_field(
+    worker: RewardWorker, regex: str, texts: list[str], kind: str, message: str
+) -> None:
+    view = preview(worker, regex, *texts, kind=kind)
+    assert view.pattern is not None
+    assert message in view.pattern.text
+    assert "stale" in view.drawing
+
+
+def test_no_match_is_a_warning_and_one_step(worker: RewardWorker) -> None:
+    view = preview(worker, "never", "ab", "cd")
+    assert view.pattern is not None
+    assert (view.pattern.level, view.pattern.text) == (
+        "warning",
+        "no match in 2 of 2 rollouts, where all text is one step",
+    )
+    assert view.credit is not None
+    assert [one.steps for one in view.credit.scored.scored] == [(Step(0, 2, matched=False),)] * 2
+    assert "show" in view.drawing
+    one = preview(worker, "a", "ab", "cd").pattern
+    assert one is not None
+    assert one.text == "no match in rollout 2, where all text is one step"
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_worker_splits_as_this_process_does(worker: RewardWorker, name: str) -> None:
+    preset = PRESETS[name]
+    texts = [preset.sample, "", "nothing of the kind", preset.sample * 3, "\ud800 中\x00"]
+    splits = worker.split(texts, preset.pattern)
+    assert splits == split_preview(texts, preset.pattern, timeout=LONG, total=LONG)
+    assert all(0 <= match[0] <= match[1] <= len(preset.sample) for match in splits[0].matches)
+
+
+def test_matches_are_whole_where_a_named_group_marks_the_step(worker: RewardWorker) -> None:
+    (split,) = worker.split(["xay xby"], StepPattern("x(?P<step>.)y", "is"))
+    assert split.steps == [Step(1, 2), Step(5, 6)]
+    assert split.matches == [(0, 3), (4, 7)]
+
+
+def test_all_texts_of_a_preview_share_a_second(worker: RewardWorker) -> None:
+    # Each text alone has 0.25 s; at 0 s for all of them the first is one too many.
+    with pytest.raises(PatternTooSlow, match=r"too slow \(0 s for all samples\), reached at sample 1$"):
+        split_preview(["a", "b"], StepPattern("a"), total=0.0)
+
+
+class Stopping(RewardWorker):
+    """Its process is stopped before it sees a text called "hang": as if a match never came to look at its time."""
+
+    def _split(self, texts: list[str], pattern: StepPattern, leniently: bool, limit: float) -> list[Split]:
+        if "hang" in texts:
+            super()._split([], pattern, leniently, LONG)
+            assert self._child is not None
+            os.kill(self._child.pid, signal.SIGSTOP)
+        return super()._split(texts, pattern, leniently, limit)
+
+
+def test_a_match_that_the_time_limit_misses_is_ended_with_its_worker() -> None:
+    with Stopping(pattern_margin=0.0) as worker:
+        with pytest.raises(PatternTooSlow, match=r"too slow \(1 s to compile and match\) and was stopped"):
+            worker.split(["a", "hang"], StepPattern("a"))
+        worker.pattern_margin = LONG
+        assert worker.split(["ba"], StepPattern("a"))[0].steps == [Step(1, 2)]
+
+
+def test_in_a_run_a_text_that_cannot_be_split_is_unscored_and_the_others_are_not(worker: RewardWorker) -> None:
+    texts = ["aab", "a" * 50 + "b", "a"]
+    rollouts = group(*texts).rollouts
+    reward = load_reward(always_one)
+    scored = score_completions(["p"] * 3, rollouts, [{}] * 3, StepPattern("(a|aa)+$"), [reward], worker=worker)
+    assert [one.rewards for one in scored] == [(1.0,), (None,), (1.0,)]
+    assert [one.matched for one in scored] == [False, False, True]
+
+
+def always_one(prompt: str, step: str, **columns: object) -> float:
+    return 1.0
+
+
+def test_in_a_run_an_overrun_that_only_the_kill_ends_costs_that_text_alone() -> None:
+    with Stopping() as worker:
+        splits = worker.split(["ba", "hang"], StepPattern("a"), leniently=True)
+    assert [split.failed for split in splits] == [False, True]
+    assert splits[0].steps == [Step(1, 2)]
+    assert splits[1].steps == [Step(0, 4, matched=False)]
+
+
+@pytest.mark.parametrize("leniently", [False, True])
+@pytest.mark.parametrize(
+    ("regex", "kind"), [("[", PatternSyntaxError), ("x*", PatternError), ("((a{1000}){1000}){1000}", PatternError)]
+)
+def test_a_pattern_that_cannot_be_used_ends_a_run_too(
+    worker: RewardWorker, regex: str, kind: type[PatternError], leniently: bool
+) -> None:
+    for texts in ([], ["a"]):
+        with pytest.raises(kind):
+            worker.split(texts, StepPattern(regex), leniently=leniently)
+
+
+def test_too_many_steps_name_the_sample(worker: RewardWorker) -> None:
+    with pytest.raises(TooManySteps, match=r"over 1,000 steps in one text; .* \(sample 2\)"):
+        worker.split(["a", "a" * 2000], StepPattern("a"))
+
+
+def test_a_group_scored_with_a_worker_is_split_there(worker: RewardWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.steps.pattern._compiled", None)
+    scored = score_group(group("Sa", "SbSc"), StepPattern("S"), [always_one], worker=worker)
+    assert scored.step_rewards == [[1.0], [1.0, 1.0]]

@@ -1,0 +1,184 @@
+"""What surrounds reward code: how many workers live, how many errors a run survives, and whose code may run."""
+
+from __future__ import annotations
+
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from workbench.config import RewardConfig
+from workbench.errors import ConfigError, RewardError
+from workbench.rewards import ErrorBudget, RewardWorker, TrustStore, WorkerPool, load_reward, score_completions
+from workbench.rewards.protocol import Batch
+from workbench.rewards.trust import hash_of
+from workbench.schema import Rollout
+from workbench.steps import StepPattern
+
+BATCH = Batch(["p"] * 3, ["ab", "c", "d"], {}, [["a", "b"], ["c"], ["d"]])
+PATTERN = StepPattern("S")
+
+
+# --- the pool -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pool():
+    pool = WorkerPool(kept=2, idle_seconds=600)
+    yield pool
+    pool.close()
+
+
+def pid(worker: RewardWorker) -> int:
+    worker.split([], PATTERN)
+    assert worker._child is not None
+    return worker._child.pid
+
+
+def test_the_longest_unused_worker_ends_when_there_are_too_many(pool: WorkerPool) -> None:
+    first, second = pool.of("a"), pool.of("b")
+    pids = pid(first), pid(second)
+    assert pool.of("a") is first
+    third = pool.of("c")
+    assert len(pool) == 2
+    assert psutil.pid_exists(pids[0])
+    assert not psutil.pid_exists(pids[1])
+    assert pool.of("c") is third
+    assert pool.of("b") is not second
+
+
+def test_a_worker_in_the_middle_of_a_call_is_the_last_to_go(pool: WorkerPool) -> None:
+    busy, idle = pool.of("a"), pool.of("b")
+    idle_pid = pid(idle)
+    started, errors = threading.Event(), []
+    code = "def mine(prompt, step, **c):\n    import threading\n    threading.Event().wait()\n"
+    busy.deadline = 600
+    reward = load_reward(RewardConfig(name="mine", code=code), busy)
+
+    def hang() -> None:
+        started.set()
+        try:
+            reward.score_steps(BATCH)
+        except RewardError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    assert started.wait(60)
+    while not busy.busy:  # until the call has begun
+        thread.join(0.01)
+    pool.of("c")
+    assert pool.of("a") is busy
+    assert not psutil.pid_exists(idle_pid)
+    pool.end("a")
+    thread.join(60)
+    assert "SIGKILL" in str(errors[0])
+
+
+def test_idle_workers_end_and_come_back_when_asked_for(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("workbench.rewards.pool.time.monotonic", lambda: now[0])
+    old = pool.of("a")
+    old_pid = pid(old)
+    now[0] = 1599.0
+    new = pool.of("b")
+    pool.end_idle(1600.0)
+    assert not psutil.pid_exists(old_pid)
+    assert len(pool) == 1
+    assert pool.of("b") is new
+    assert pool.of("a") is not old
+
+
+# --- the budget ---------------------------------------------------------------------------------------------------
+
+
+def picky(prompt: Any, step: str, **columns: Any) -> float:
+    if step in "bd":
+        raise ValueError(step)
+    return 1.0
+
+
+def all_at_once(prompts: Any, completions: Any, steps: Any, **columns: Any) -> Any:
+    return [[1.0] * len(texts) for texts in steps[:-1]] + [["no score"]]
+
+
+def outcome(prompts: Any, completions: Any, **columns: Any) -> Any:
+    return [1.0] * (len(prompts) - 1)
+
+
+def test_a_function_called_by_step_loses_only_the_rollouts_it_failed_on() -> None:
+    told: list[RewardError] = []
+    budget = ErrorBudget(2, told.append)
+    assert budget.score_steps(load_reward(picky), BATCH) == ([[None, None], [1.0], [None]], "")
+    assert [(error.rollout, error.step) for error in told] == [(0, 1), (2, 0)]
+    assert (budget.spent, budget.new(), budget.new()) == (2, 2, 0)
+
+
+def test_a_function_that_sees_all_leaves_all_unscored() -> None:
+    budget = ErrorBudget(2)
+    assert budget.score_steps(load_reward(all_at_once), BATCH) == ([[None, None], [None], [None]], "")
+    assert budget.score_outcome(load_reward(outcome), BATCH) == ([None] * 3, "")
+    with pytest.raises(RewardError, match=r"^3 errors of reward functions; training.max_reward_errors is 2. The last"):
+        budget.outcome_function(load_reward(outcome))(prompts=["p"] * 2, completions=["a"] * 2)
+
+
+def test_the_budget_is_all_ranks_together() -> None:
+    budget = ErrorBudget(2)
+    budget.score_outcome(load_reward(outcome), BATCH)
+    budget.check(2)  # one here, one on another rank
+    with pytest.raises(RewardError, match=r"3 errors .* returned 2 scores for 3 completions"):
+        budget.check(3)
+
+
+def test_scoring_within_a_budget_keeps_what_other_functions_gave() -> None:
+    rollouts = [Rollout((1, 2), (text, ""), True) for text in ("a", "b")]
+    rewards = [load_reward(picky), load_reward(RewardConfig(name="step_correctness", weight=2.0))]
+    columns = [{"start": 1, "operations": [["+", 1]], "answer": "2"}] * 2
+    scored = score_completions(["p"] * 2, rollouts, columns, PATTERN, rewards, budget=ErrorBudget(1))
+    assert [one.scores["picky"] for one in scored] == [(1.0,), (None,)]
+    assert scored[1].rewards[0] == 2 * scored[1].scores["step_correctness"][0]  # type: ignore[operator]
+
+
+# --- trust --------------------------------------------------------------------------------------------------------
+
+CODE = "def mine(prompt, step, **columns):\n    return 1.0\n"
+
+
+def test_code_is_trusted_by_its_hash_and_remembered(tmp_path: Path) -> None:
+    store = TrustStore(tmp_path / "new")
+    assert not store.is_trusted(CODE)
+    store.trust(CODE)
+    store.trust(CODE)
+    assert TrustStore(tmp_path / "new").is_trusted(CODE)
+    assert not store.is_trusted(CODE + "\n")
+    # SHA-256 of the UTF-8, one a line.
+    assert hash_of("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert store.path.read_text() == f"{hash_of(CODE)}\n"
+    assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
+
+
+def test_what_is_not_trusted_is_shown_whole(tmp_path: Path) -> None:
+    store = TrustStore(tmp_path)
+    rewards = [RewardConfig(name="step_correctness"), RewardConfig(name="mine", code=CODE)]
+    assert [one.name for one in store.untrusted(rewards)] == ["mine"]
+    with pytest.raises(
+        ConfigError, match=r"--config x brings reward code that was not run here before \('mine'\)"
+    ) as e:
+        store.require(rewards, "--config x")
+    assert CODE.rstrip() in str(e.value)
+    store.trust(CODE)
+    store.require(rewards, "--config x")
+
+
+def test_a_store_that_is_no_file_of_ours_is_named(tmp_path: Path) -> None:
+    store = TrustStore(tmp_path)
+    store.path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match=r"cannot be written .*; nothing was trusted"):
+        store.trust(CODE)
+    store.path.unlink()
+    store.path.mkdir()
+    with pytest.raises(ConfigError, match=r"cannot be read .*; no imported code is trusted"):
+        store.is_trusted(CODE)

@@ -1,0 +1,92 @@
+"""Many at once: twenty pages on one live run, and a page that outlives its app."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import expect
+
+from tests.browsing import SECONDS, App, chromium, free_port, serve, with_token
+from workbench.config import RunConfig
+from workbench.errors import RunError
+from workbench.rundir import RunDir
+from workbench.runs import open_run
+
+VIEWERS, ROWS = 20, 60
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    with serve(tmp_path_factory.mktemp("workspace")) as app:
+        yield app
+
+
+def live_element(client: httpx.Client) -> int:
+    """The element of the Train tab whose server functions the page's script calls."""
+    components = client.get("config").json()["components"]
+    return next(one["id"] for one in components if one["props"].get("elem_id") == "live")
+
+
+def test_twenty_viewers_of_one_live_run_each_see_every_row_once(app: App) -> None:
+    """A run that is this very process writes while twenty pages poll, each with its own cursor."""
+    run = RunDir.create(app.workspace, RunConfig(name="watched"))
+    run.set_status("running", device="cpu")
+    everybody_looks = threading.Barrier(VIEWERS + 1)
+
+    def watch(number: int) -> list[dict[str, Any]]:
+        with httpx.Client(base_url=app.url, headers=app.headers, timeout=60) as client:
+            asked = {"component_id": live_element(client), "session_hash": f"viewer{number}", "fn_name": "poll"}
+            cursor, seen, final = 0, [], False
+            everybody_looks.wait(60)
+            while not final:
+                data = {"run": "watched", "cursor": cursor, "after": -1}
+                news = client.post("gradio_api/component_server/", json={**asked, "data": data}).json()
+                assert "error" not in news, news
+                seen += news["rows"]
+                cursor, final = news["cursor"], news["final"]
+            return seen
+
+    with ThreadPoolExecutor(VIEWERS) as pool:
+        watching = [pool.submit(watch, number) for number in range(VIEWERS)]
+        everybody_looks.wait(60)
+        for step in range(1, ROWS + 1):
+            run.append_metrics({"step": step})
+        run.set_status("finished", step=ROWS)
+        rows = [one.result() for one in watching]
+    # A final status follows the last row, and the poll that sees it reads the rows after it.
+    assert rows == [[{"step": step} for step in range(1, ROWS + 1)]] * VIEWERS
+
+
+@pytest.mark.browser
+def test_an_open_page_goes_on_after_the_app_was_started_again(tmp_path: Path) -> None:
+    expect.set_options(timeout=SECONDS)
+    port = free_port()
+    with chromium() as browser:
+        page = browser.new_page()
+        with serve(tmp_path, port=port) as app:
+            page.goto(with_token(app.url))
+            assert page.url == app.url  # no token in the address, so none in history, bookmarks or Referer
+            expect(page.locator("#drawing .rollout")).to_have_count(8)
+        expect(page.locator("#policy-status")).to_contain_text("no connection")
+        with serve(tmp_path, port=port) as again:
+            assert again.token == app.token
+            expect(page.locator("#policy-status")).not_to_contain_text("no connection")
+            page.reload()
+            expect(page.locator("#drawing .rollout")).to_have_count(8)
+            page.context.clear_cookies()
+            page.reload()
+            expect(page.get_by_text("Open the link that the terminal printed.")).to_be_visible()
+
+
+def test_a_run_that_is_a_link_is_not_opened(tmp_path: Path) -> None:
+    outside = RunDir.create(tmp_path / "elsewhere", RunConfig(name="a"))
+    (tmp_path / "here" / "runs").mkdir(parents=True)
+    (tmp_path / "here" / "runs" / "a").symlink_to(outside.path)
+    with pytest.raises(RunError, match="is a link that may lead outside the workspace"):
+        open_run("a", tmp_path / "here")

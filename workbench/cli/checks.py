@@ -1,0 +1,102 @@
+"""``preflight`` and ``probe``: what to look at before a run, from the shell."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from workbench.cli.flags import add_flags, read_config
+from workbench.cli.trust import add_trust
+from workbench.config import RunConfig
+from workbench.errors import TaskError
+from workbench.rundir.files import encode
+from workbench.schema import Group
+
+Adder = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
+FIELDS = ("task", "policy", "adapter", "seed", "sampling", "pattern", "rewards", "credit")
+
+
+def add_check_commands(command: Adder) -> None:
+    one = command("preflight", run_preflight, "Sample a few groups and say what to look at before training on them.")
+    one.add_argument("--prompts", type=int, default=8, metavar="N", help="prompts to sample (default: %(default)s)")
+    one.add_argument(
+        "--group", type=Path, action="append", metavar="FILE", help="look at a sampled group instead; repeatable"
+    )
+    add_flags(one, FIELDS)
+    add_trust(one)
+
+    one = command("probe", run_probe, "What edits without content would earn under each credit scheme.")
+    one.add_argument(
+        "--group", type=Path, metavar="FILE", help="a group that 'sample --json' printed, - for standard input"
+    )
+    one.add_argument("--demo", action="store_true", help="the shipped group, in which splitting one step pays")
+    one.add_argument("--schemes", default="", metavar="A,B,…", help="credit schemes (default: all)")
+    one.add_argument(
+        "--index", type=int, default=0, metavar="I", help="which example of the task to sample (default: 0)"
+    )
+    add_flags(one, FIELDS)
+    add_trust(one)
+
+
+def run_preflight(args: argparse.Namespace) -> int:
+    from workbench.checks import preflight
+
+    config = read_config(args)
+    began = time.monotonic()
+    groups = [read_group(path) for path in args.group] if args.group else _sampled(config, args.prompts)
+    seconds = None if args.group else time.monotonic() - began
+    found = preflight(groups, config.pattern, config.rewards, config.credit, sampling_seconds=seconds)
+    data = {"level": found.level, "findings": [dataclasses.asdict(one) for one in found.findings]}
+    print(encode(data).decode() if args.json else str(found))
+    return 1 if found.level == "stop" else 0
+
+
+def run_probe(args: argparse.Namespace) -> int:
+    from workbench.checks import probe, split_step_demo
+
+    config = read_config(args)
+    group: Group
+    pattern: Any
+    rewards: list[Any]
+    if args.demo:
+        group, pattern, rewards = split_step_demo()
+    else:
+        group = read_group(args.group) if args.group is not None else _sampled(config, 1, first=args.index)[0]
+        pattern, rewards = config.pattern, list(config.rewards)
+    schemes = [scheme.strip() for scheme in args.schemes.split(",") if scheme.strip()]
+    report = probe(group, pattern, rewards, schemes or None, options=config.credit.keywords(but=("scheme",)))
+    data = {"rows": report.rows(), "rewards": list(report.rewards), "left_out": dict(report.left_out)}
+    print(encode(data).decode() if args.json else str(report))
+    return 0
+
+
+def read_group(path: Path) -> Group:
+    """Raises TaskError for what is no group."""
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        return Group.from_json(json.loads(text))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise TaskError(f"--group {path}: not a group as 'sample --json' prints it ({what})") from error
+
+
+def _sampled(config: RunConfig, count: int, first: int | None = None) -> list[Group]:
+    """Groups of ``count`` examples, drawn by the seed or from ``first`` on."""
+    from workbench.policies import load_policy, sample_group
+    from workbench.tasks import load_task
+
+    task = load_task(config.task)
+    if first is not None and not 0 <= first < len(task):
+        raise TaskError(f"--index {first}: {config.task} has examples 0 to {len(task) - 1}")
+    drawn = random.Random(config.seed).sample(range(len(task)), min(count, len(task)))
+    indices = sorted(drawn) if first is None else range(first, min(first + count, len(task)))
+    policy = load_policy(config.policy, config.adapter)
+    options = config.sampling.model_dump()
+    return [sample_group(policy, task[i], **options, seed=config.seed + n) for n, i in enumerate(indices)]

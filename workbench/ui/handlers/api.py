@@ -1,0 +1,138 @@
+"""What scripts may ask of a running workbench: sample, score, assign credit, list runs, read metrics.
+
+Plain JSON values in and out; the same functions as the notebooks', reached over HTTP with the workbench's own workers
+and runs. Knows nothing of how a request arrives. Raises WorkbenchError where a notebook would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from workbench import credit as credits
+from workbench.config import RewardConfig, RunConfig
+from workbench.errors import ConfigError, RewardError
+from workbench.redact import redact_known
+from workbench.rewards import BUILTINS, score_group
+from workbench.runs import list_runs as runs_of
+from workbench.runs import open_run
+from workbench.schema import Credit, Example, Group
+from workbench.ui.handlers.inspect import parse_prompt
+from workbench.ui.handlers.session import Services
+
+WORKER = "api"
+"""Scripts share one reward worker, apart from every tab's."""
+LISTED = 200
+
+
+def sample(
+    services: Services,
+    prompt: str,
+    policy: str,
+    columns: dict[str, Any],
+    seed: int,
+    options: dict[str, Any],
+) -> dict[str, Any]:
+    """A group, as ``Group.to_json`` gives it. Raises ConfigError or PolicyError."""
+    given = RunConfig.parse({"policy": policy, "seed": seed, "sampling": options})
+    example = Example(parse_prompt(prompt), columns)
+    group = services.policy.sample(given.policy, example, given.sampling, seed=given.seed)
+    assert group is not None  # nobody cancels it
+    return group.to_json()
+
+
+def score(
+    services: Services,
+    group: dict[str, Any],
+    regex: str,
+    kind: str,
+    rewards: Sequence[str],
+    scheme: str,
+    options: dict[str, Any],
+) -> dict[str, Any]:
+    """A group's steps, scores and token advantages. Raises WorkbenchError; only built-in rewards are run."""
+    if unknown := [name for name in rewards if name not in BUILTINS]:
+        raise RewardError(f"there is no built-in reward {unknown[0]!r}; take some of {', '.join(BUILTINS)}")
+    known = [RewardConfig(name=name, kind=BUILTINS[name].kind) for name in rewards]
+    pattern = RunConfig.parse({"pattern": {"regex": regex, "kind": kind}}).pattern
+    scored = score_group(_group(group), pattern, known, worker=services.reward_worker(WORKER))
+    return credit_data(credits.credit_group(scored, scheme, **options))
+
+
+def credit_data(credit: Credit) -> dict[str, Any]:
+    """A credit in plain values: for each rollout its steps, the outcome reward and one advantage a token."""
+    texts = [rollout.text for rollout in credit.scored.group.rollouts]
+    return {
+        "scheme": credit.scheme,
+        "mean": credit.mean,
+        "std": credit.std,
+        "spread": credit.spread,
+        "warnings": list(credit.warnings),
+        "rollouts": [
+            {
+                "text": text,
+                "steps": [
+                    {
+                        "text": text[step.start : step.end],
+                        "first_token": first,
+                        "last_token": last,
+                        "scores": {name: values[k] for name, values in scored.scores.items()},
+                        "reward": scored.rewards[k],
+                    }
+                    for k, (step, (first, last)) in enumerate(zip(scored.steps, scored.spans, strict=True))
+                ],
+                "outcome": scored.outcome,
+                "advantages": credit.of(i).tolist(),
+            }
+            for i, (text, scored) in enumerate(zip(texts, credit.scored.scored, strict=True))
+        ],
+    }
+
+
+def assign_credit(
+    step_rewards: list[list[float | None]],
+    step_ends: list[list[int]],
+    lengths: list[int],
+    scheme: str,
+    outcome_rewards: list[float | None] | None,
+    options: dict[str, Any],
+) -> list[list[float]]:
+    """Advantages, one list a completion, as long as the completion is. Raises CreditError."""
+    table = credits.assign_credit(step_rewards, step_ends, lengths, scheme, outcome_rewards=outcome_rewards, **options)
+    return [row[:length].tolist() for row, length in zip(table, lengths, strict=True)]
+
+
+def list_runs(services: Services) -> list[dict[str, Any]]:
+    """The newest runs of the workspace, the newest first."""
+    found = []
+    for run in runs_of(services.workspace)[:LISTED]:
+        status, config = run.status(), run.config()
+        found.append(
+            {
+                "run": run.name,
+                "state": status.state,
+                "reason": status.reason,
+                "step": status.step,
+                "total_steps": status.total_steps,
+                "created": status.created,
+                "task": config.task,
+                "policy": config.policy,
+                "scheme": config.credit.scheme,
+            }
+        )
+    return found
+
+
+def read_metrics(services: Services, run: str, cursor: int) -> dict[str, Any]:
+    """``rows`` from byte ``cursor`` on, and the ``cursor`` to ask from next time. Raises RunError."""
+    opened = open_run(run, services.workspace)
+    rows, end = opened.metrics_rows(cursor)
+    return {"run": opened.name, "state": opened.status().state, "rows": rows, "cursor": end}
+
+
+def _group(data: dict[str, Any]) -> Group:
+    try:
+        return Group.from_json(data)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        what = redact_known(f"{type(error).__name__}: {error}")[:200]
+        raise ConfigError(f"that is not a group as sample gives it ({what})") from error

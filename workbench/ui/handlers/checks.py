@@ -1,0 +1,153 @@
+"""Exploit probes of the setup on screen, and pre-flight on freshly sampled groups.
+
+Both take the controls as they stand. A pattern or a reward's code runs in the tab's reward worker, never here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from workbench.checks import EDITS, ProbeReport, preflight, probe, split_step_demo
+from workbench.credit import SCHEMES
+from workbench.errors import ConfigError, WorkbenchError
+from workbench.figures.heatmap import to_json
+from workbench.rewards import RewardWorker
+from workbench.schema import Example, Group
+from workbench.ui.handlers.inspect import EMPTY_SLOT, find_task
+from workbench.ui.handlers.sampling import SamplingForm, sampling_config
+from workbench.ui.handlers.scoring import (
+    Note,
+    ScoringForm,
+    SlotValues,
+    findings_json,
+    pattern_config,
+    reward_configs,
+)
+from workbench.ui.handlers.session import SLOTS, RewardSlot, Services, Session
+
+PREFLIGHT_PROMPTS = 8
+
+
+@dataclass(frozen=True)
+class CheckView:
+    """One thing to show: what the element draws (JSON), a note beside the button, and whether it can be cancelled."""
+
+    drawing: str
+    note: Note | None = None
+    running: bool = False
+
+
+def probe_setup(session: Session, form: ScoringForm, schemes: Sequence[str], worker: RewardWorker) -> CheckView:
+    """What each edit without content would earn in the group on screen under ``schemes`` (all where none is chosen)."""
+    if session.group is None:
+        return CheckView("", Note("There is no group to probe; sample one first."))
+    try:
+        options = form.credit.changed
+        report = probe(
+            session.group,
+            pattern_config(form),
+            _rewards(form),
+            [scheme for scheme in schemes if scheme in SCHEMES] or list(SCHEMES),
+            options=options,
+            worker=worker,
+        )
+    except WorkbenchError as error:
+        return CheckView("", Note(str(error)))
+    return CheckView(probe_json(report))
+
+
+def probe_json(report: ProbeReport) -> str:
+    """A report as ``checks.js`` draws it."""
+    return to_json(
+        {
+            "schemes": report.schemes,
+            "edits": [{"name": name, "summary": EDITS[name].summary} for name in report.results],
+            "rows": report.rows(),
+            "leftOut": dict(report.left_out),
+            "rewards": list(report.rewards),
+            "threshold": next((one.threshold for row in report.results.values() for one in row.values()), 0.0),
+        }
+    )
+
+
+@dataclass(frozen=True)
+class DemoView:
+    """The shipped probe demo as Inspect's controls hold it."""
+
+    session: Session
+    regex: str
+    kind: str
+    slots: tuple[SlotValues, ...]
+
+
+def probe_demo(session: Session) -> DemoView:
+    """The group in which one good step, split in four, earns about five times the advantage under ``process``."""
+    group, pattern, rewards = split_step_demo()
+    own = []
+    for function in rewards:
+        kind = "step" if "step" in inspect.signature(function).parameters else "outcome"
+        slot = RewardSlot(function.__name__, "step" if kind == "step" else "outcome")
+        own.append(SlotValues(slot, True, 1.0, inspect.getsource(function)))
+    slots = (*own, *[EMPTY_SLOT] * (SLOTS - len(own)))
+    shown = replace(session, group=group, edited=group.prompt, slots=tuple(one.slot for one in slots))
+    return DemoView(shown, pattern.regex, pattern.kind, slots)
+
+
+# ── pre-flight ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def run_preflight(
+    session: Session, scoring: ScoringForm, sampling: SamplingForm, services: Services, tab: str
+) -> Iterator[CheckView]:
+    """Sample PREFLIGHT_PROMPTS groups with the policy, telling how far it is, and say what they show."""
+    if services.is_sampling(tab):
+        yield CheckView("", Note("This page is sampling already; cancel it first."))
+        return
+    try:
+        options, seed = sampling_config(sampling)
+        pattern, rewards, credit = pattern_config(scoring), _rewards(scoring), scoring.credit.config()
+        examples = _examples(session.task, seed)
+    except WorkbenchError as error:
+        yield CheckView("", Note(str(error)))
+        return
+    cancel = services.begin_sampling(tab)
+    groups: list[Group] = []
+    began = time.monotonic()
+    try:
+        for n, example in enumerate(examples):
+            yield CheckView(to_json({"busy": f"sampling prompt {n + 1} of {len(examples)}"}), running=True)
+            group = services.policy.sample(
+                sampling.policy.strip() or "tiny", example, options, seed=seed + n, cancelled=cancel.is_set
+            )
+            if group is None:
+                yield CheckView(to_json({}), Note("Cancelled.", level="info"))
+                return
+            groups.append(group)
+        seconds = time.monotonic() - began
+        yield CheckView(to_json({"busy": "scoring"}), running=True)
+        worker = services.reward_worker(tab)
+        found = preflight(groups, pattern, rewards, credit, worker=worker, sampling_seconds=seconds)
+    except WorkbenchError as error:
+        yield CheckView(to_json({}), Note(str(error)))
+        return
+    finally:
+        services.end_sampling(tab)
+    yield CheckView(findings_json(found.findings))
+
+
+def _rewards(form: ScoringForm) -> list[Any]:
+    rewards = reward_configs(form)
+    if not rewards:
+        raise ConfigError("no reward function is on; switch one on or add one")
+    return list(rewards)
+
+
+def _examples(task_name: str, seed: int) -> list[Example]:
+    task = find_task(task_name)
+    count = min(PREFLIGHT_PROMPTS, len(task))
+    return [task[i] for i in sorted(random.Random(seed).sample(range(len(task)), count))]
