@@ -351,8 +351,8 @@ def test_a_queue_is_served_in_its_order_and_a_dead_waiter_forgotten(begin: Start
     first_row(running)
     waiting = [begin("obey") for _ in range(3)]
     assert waits(waiting[0]).behind == "obey"
-    assert waits(waiting[1]).behind == "obey-2"
-    assert waits(waiting[2]).behind == "obey-3"
+    until(waiting[1], lambda status: status.behind == "obey-2")
+    until(waiting[2], lambda status: status.behind == "obey-3")
     psutil.Process(waiting[0].status().pid).kill()
     assert waiting[0].wait().state == "crashed"
     running.stop()

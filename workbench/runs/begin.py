@@ -1,4 +1,4 @@
-"""The first thing a run's process does: ``python -m workbench.runs.begin <run directory> <module> [--resume]``.
+"""The first thing a run's process does: ``python -m workbench.runs.begin <run directory> <module> …``.
 
 It waits for the run's device, picks the checkpoint to resume from, writes down what the run is made with, and becomes
 training by ``exec``: the process, its id, its tag and its lock stay. Until then it holds no torch, so a run that waits
@@ -7,6 +7,7 @@ costs nothing.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
@@ -24,17 +25,23 @@ from workbench.runs.run import Run
 from workbench.runs.spawn import training_command
 
 
-def main(folder: str, module: str, *flags: str) -> None:
+def main(arguments: list[str]) -> None:
     """Become training; returns only when that failed, the run's status saying why."""
-    run = RunDir(Path(folder))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("module", help="what to become")
+    parser.add_argument("--queued", type=int, default=time.time_ns(), help="since when the run waits, in nanoseconds")
+    parser.add_argument("--resume", action="store_true", help="from the newest valid checkpoint")
+    args = parser.parse_args(arguments)
+    run = RunDir(args.folder)
     run.note(pid=os.getpid(), pid_created=psutil.Process().create_time(), launched=True)
     try:
         config = run.config()
-        held = _wait_for_device(run, config)
+        held = _wait_for_device(run, config, args.queued)
         for before in held.before:
             _clear_away(before)
         run.note(started=time.time(), behind=None, device="")
-        resume = _pick_checkpoint(run) if "--resume" in flags else []
+        resume = _pick_checkpoint(run) if args.resume else []
         write_environment(run.path, config)
     except WorkbenchError as error:
         print(f"error: {error}", flush=True)
@@ -43,11 +50,11 @@ def main(folder: str, module: str, *flags: str) -> None:
     run.set_status("starting", "loading the trainer")
     if held.devices != ("cpu",) and devices.VISIBLE not in os.environ:
         os.environ[devices.VISIBLE] = ",".join(held.devices)
-    command = training_command(run.path, config.training.ranks, module, *resume)
+    command = training_command(run.path, config.training.ranks, args.module, *resume)
     os.execv(command[0], command)
 
 
-def _wait_for_device(run: RunDir, config: RunConfig) -> devices.Held:
+def _wait_for_device(run: RunDir, config: RunConfig, since: int) -> devices.Held:
     def waits(behind: Path | None, device: str) -> None:
         other = "another run" if behind is None else f"run {behind.name!r}"
         where = "" if behind is None or behind.parent == run.path.parent else f" of {behind.parents[1]}"
@@ -55,7 +62,7 @@ def _wait_for_device(run: RunDir, config: RunConfig) -> devices.Held:
         run.set_status("queued", reason, behind=None if behind is None else behind.name)
         print(reason, flush=True)
 
-    return devices.take(devices.pool(config.training.device), config.training.ranks, run.path, waits)
+    return devices.take(devices.pool(config.training.device), config.training.ranks, run.path, waits, since=since)
 
 
 def _named(device: str) -> str:
@@ -83,5 +90,5 @@ def _pick_checkpoint(run: RunDir) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1:])
     sys.exit(1)

@@ -1,9 +1,9 @@
 """One run a device: a lock for each GPU (by its UUID) and one for the CPU, and a queue in front of them.
 
 A lock is an ``flock`` on a file, held by the run's first process through its ``exec`` into training, so that the system
-gives it back however that process ends. Who waits holds a locked ticket: tickets are served in the order they were
-drawn, and one whose holder has died is thrown away by whoever meets it. Locks are per user and machine, whatever the
-workspace, because that is what two runs would share; ``WORKBENCH_LOCKS`` names another folder for them.
+gives it back however that process ends. Who waits holds a locked ticket: tickets are served in the order in which their
+runs were started, and one whose holder has died is thrown away by whoever meets it. Locks are per user and machine,
+whatever the workspace, because that is what two runs would share; ``WORKBENCH_LOCKS`` names another folder for them.
 
 Knows nothing of torch: GPUs are listed by their driver.
 """
@@ -70,11 +70,14 @@ def gpus() -> list[str]:
     return chosen
 
 
-def take(names: list[str], count: int, run: Path, on_wait: OnWait) -> Held:
-    """Wait for ``count`` of the devices ``names`` (all of them if they are fewer), and hold them."""
+def take(names: list[str], count: int, run: Path, on_wait: OnWait, *, since: int | None = None) -> Held:
+    """Wait for ``count`` of the devices ``names`` (all of them if they are fewer), and hold them.
+
+    ``since`` is when the run began to wait (unix nanoseconds): its place in the queue.
+    """
     folder = locks_folder()
     told: tuple[Path | None, str] | None = None
-    with _ticket(folder / f"queue-{'cpu' if names == ['cpu'] else 'gpu'}", run) as earlier:
+    with _ticket(folder / f"queue-{'cpu' if names == ['cpu'] else 'gpu'}", run, since or time.time_ns()) as earlier:
         while True:
             ahead = earlier()
             held, busy = ([], None) if ahead else _try(folder, names, min(count, len(names)), run)
@@ -138,10 +141,10 @@ def _holder(folder: Path, name: str) -> Path | None:
 
 
 @contextmanager
-def _ticket(queue: Path, run: Path) -> Iterator[Callable[[], list[Path]]]:
+def _ticket(queue: Path, run: Path, since: int) -> Iterator[Callable[[], list[Path]]]:
     """Draw a ticket; gives a function that lists the runs with earlier ones, the first drawn first."""
     queue.mkdir(mode=0o700, exist_ok=True)
-    name = f"{time.time_ns():020d}-{os.getpid()}"
+    name = f"{since:020d}-{os.getpid()}"
     draft = queue / f".{name}"
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

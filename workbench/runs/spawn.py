@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -24,7 +25,8 @@ TRAINING = "workbench.training.child"
 
 def spawn(run: RunDir, module: str = TRAINING, *, resume: bool = False) -> None:
     """Start the process of a queued run and watch it. Raises RunError, the run failed, when the system refuses."""
-    command = [sys.executable, "-m", "workbench.runs.begin", str(run.path), module, *(["--resume"] if resume else [])]
+    command = [sys.executable, "-m", "workbench.runs.begin", str(run.path), module, "--queued", str(time.time_ns())]
+    command += ["--resume"] if resume else []
     try:
         with run.log.open("ab") as log:
             process = subprocess.Popen(
