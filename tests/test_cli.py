@@ -117,6 +117,19 @@ def test_rewards_by_name_and_by_file(tmp_path: Path) -> None:
     assert config.rewards[2].code == file.read_text()
 
 
+def test_a_function_of_trl_is_named_with_its_colon_and_a_file_says_its_kind_itself(tmp_path: Path) -> None:
+    file = tmp_path / "brief.py"
+    file.write_text("def brief(prompts, completions, **columns):\n    return [1.0] * len(prompts)\n")
+    config = config_of(
+        "--reward", "trl:think_format_reward:outcome:0.5", "--reward", "step_correctness", "--reward-file", str(file)
+    )
+    assert [(reward.name, reward.kind, reward.weight) for reward in config.rewards] == [
+        ("trl:think_format_reward", "outcome", 0.5),
+        ("step_correctness", "step", 1.0),
+        ("brief", "outcome", 1.0),
+    ]
+
+
 def test_another_task_brings_its_own_defaults() -> None:
     config = config_of("--task", "chain-arithmetic-tags")
     assert "<answer>" in config.pattern.regex
@@ -143,7 +156,7 @@ def test_another_task_brings_its_own_defaults() -> None:
         (("--training.learning_rate", "-1"), r"training\.learning_rate: .*above 0 and at most 1"),
         (("--name", "../../x"), "name: use 1 to 80 letters"),
         (("--training.ranks", "5"), r"training\.ranks: a batch of 48 completions .* does not divide over 5 ranks"),
-        (("--reward", "magic"), "no built-in reward 'magic'; choose one of"),
+        (("--reward", "magic"), "no built-in reward is named 'magic'; choose one of"),
         (("--reward", "tag_format:both"), r"rewards\.0\.kind"),
         (("--reward-file", "/no/such.py"), r"--reward-file /no/such\.py"),
         (("--config", "/no/such.yaml"), r"--config /no/such\.yaml"),
@@ -501,7 +514,7 @@ def test_a_bench_prints_its_rows(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     (outcome,) = [row for row in result["rows"] if row["what"] == "outcome"]
     assert (outcome["unit"], outcome["ratio"], outcome["against"]) == ("ms", 1.0, "outcome")
     assert main(["bench", "magic"]) == 2
-    assert "no bench 'magic'; choose one of credit, sampler, " in capsys.readouterr().err
+    assert "no bench 'magic'; choose one of credit, sampler, rewards, import" in capsys.readouterr().err
     monkeypatch.setattr("workbench.bench.credit.measure", lambda repeat: [Measure("a", 1.5, "s", None)])
     assert main(["bench", "credit"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["a", "1.500", "s", "–"]

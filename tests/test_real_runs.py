@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 import workbench as wb
 from workbench.rundir import RunDir
@@ -87,11 +88,12 @@ def test_a_loss_that_is_not_a_number_names_the_step_and_the_way_out(tmp_path):
 
 
 def test_a_reward_that_fails_on_one_rank_ends_the_run_with_its_own_message(tmp_path):
-    """Only the second rank's half of the group has the completion that is refused; every rank hears of it."""
+    """Only the second rank is given the prompt that is refused, the first step's second; every rank hears of it."""
+    order = torch.randperm(1000, generator=torch.Generator().manual_seed(0))  # TRL's, of the run's thousand rows
+    refused = wb.load_task("chain-arithmetic")[int(order[1])].prompt
     code = (
         "def picky(prompts, completions, **columns):\n"
-        "    import os\n"
-        "    if os.environ['RANK'] == '1':\n"
+        f"    if {refused!r} in prompts:\n"
         "        raise ValueError('not on my rank')\n"
         "    return [1.0 for _ in completions]\n"
     )

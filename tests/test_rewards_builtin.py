@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from workbench.rewards import BUILTINS, load_reward
 from workbench.rewards.builtin import answer_correctness, length_and_mistake, step_correctness, tag_format
 from workbench.steps import PRESETS, StepPattern, split_steps
 from workbench.tasks import chain_arithmetic
@@ -284,21 +283,3 @@ def test_length_and_mistake_is_a_hundredth_a_character_less_three_tenths() -> No
 )
 def test_tag_format_wants_each_tag_once_in_order_and_filled(text: str, expected: float) -> None:
     assert tag_format(["p", "p"], [text, [{"role": "assistant", "content": text}]]) == [expected, expected]
-
-
-@pytest.mark.parametrize("name", BUILTINS)
-def test_a_builtins_source_runs_where_it_is_pasted(name: str) -> None:
-    builtin = BUILTINS[name]
-    pasted: dict[str, Any] = {}
-    exec(builtin.source, pasted)
-    arguments: dict[str, Any] = {"answer": ["20"], "start": [7], "operations": [OPERATIONS]}
-    if name == "length_and_mistake":
-        arguments |= {"prompt": "p", "step": ONE}
-    else:
-        arguments |= {"prompts": ["p"], "completions": [RIGHT], "steps": [[ONE, TWO]]}
-    assert pasted[name](**arguments) == builtin.function(**arguments)
-
-
-@pytest.mark.parametrize("name", BUILTINS)
-def test_a_builtin_loads_by_name_with_the_kind_its_signature_has(name: str) -> None:
-    assert load_reward(name).kind == BUILTINS[name].kind

@@ -385,6 +385,38 @@ def test_held_out_accuracy_does_not_depend_on_how_it_is_batched(tmp_path):
     assert whole * 21 == pytest.approx(round(whole * 21))
 
 
+def test_rewards_that_run_in_the_worker_train_too(tmp_path):
+    """A function of TRL, one of math-verify, and options; what ran is in the run's directory, by hash."""
+    rewards = [
+        {"name": "step_correctness", "kind": "step"},
+        {"name": "math_equality", "kind": "outcome"},
+        {"name": "trl:get_soft_overlong_punishment", "kind": "outcome", "options": {"max_completion_len": 40}},
+        {"name": "length_target", "kind": "outcome", "options": {"target_length": 0}},
+    ]
+    trainer = build_trainer(config(rewards=rewards, training={"steps": 1, "reward_deadline": 120}), tmp_path)
+    trainer.train()
+    row = trainer.state.log_history[0]
+    assert 0 <= row["rewards/math_equality/mean"] <= 1
+    assert -1 <= row["rewards/trl:get_soft_overlong_punishment/mean"] < 0  # answers have some 50 tokens
+    assert row["rewards/length_target/mean"] < 0  # minus the length
+
+
+def test_a_reward_slower_than_the_sampler_is_named_once(tmp_path, monkeypatch, caplog):
+    trainer = build_trainer(config(training={"steps": 2}), tmp_path)
+    original = trainer._calculate_rewards
+
+    def slow(*args):
+        result = original(*args)
+        trainer._reward_seconds["answer_correctness"] = 3600.0
+        return result
+
+    monkeypatch.setattr(trainer, "_calculate_rewards", slow)
+    trainer.train()
+    named = [record.getMessage() for record in caplog.records if "sets the pace" in record.getMessage()]
+    assert len(named) == 1
+    assert named[0].startswith("reward 'answer_correctness' took 3.6e+03 s and sampling")
+
+
 def test_too_few_rows_for_one_generation_are_refused_with_the_fix(tmp_path):
     file = tmp_path / "few.jsonl"
     file.write_text('{"prompt": "1 + 1 =", "answer": 2}\n' * 4)
@@ -436,6 +468,13 @@ def test_plain_functions_and_a_plain_dataset_work_as_in_trl(tiny, tmp_path):
     row = trainer.state.log_history[0]
     assert row["rewards/short/mean"] < 0
     assert 0 <= row["rewards/has_digit/mean"] <= 1
+    mean = row["rewards/has_digit/mean"]  # of zeros and ones
+    assert row["rewards/has_digit/std"] == pytest.approx((mean * (1 - mean)) ** 0.5, abs=1e-5)
+    assert row["rewards/has_digit/zero_share"] == pytest.approx(1 - mean)
+    assert row["rewards/short/zero_share"] == 0.0
+    assert row["rewards/has_digit/time"] > 0
+    assert row["rewards/short/time"] > 0
+    assert row["sampling_time"] > row["rewards/short/time"]
     assert "accuracy/train" not in row
 
 

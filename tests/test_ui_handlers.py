@@ -21,7 +21,15 @@ from workbench.schema import Group
 from workbench.steps import pattern
 from workbench.ui.handlers import imports, inspect, training
 from workbench.ui.handlers.credit import FIELDS, CreditForm, default_values
-from workbench.ui.handlers.inspect import EMPTY_SLOT, OWN_OUTCOME, OWN_STEP, builtin_slot
+from workbench.ui.handlers.rewards import (
+    EMPTY_SLOT,
+    OWN_OUTCOME,
+    OWN_STEP,
+    TEMPLATES,
+    add_reward,
+    builtin_slot,
+    task_slots,
+)
 from workbench.ui.handlers.sampling import SamplingForm, adopt, sample, sampling_config
 from workbench.ui.handlers.scoring import ScoringForm, SlotValues, explain_token, function_name, rescore, reward_configs
 from workbench.ui.handlers.session import SLOTS, RewardSlot, Services
@@ -229,7 +237,7 @@ def test_functions_are_added_until_the_list_is_full():
     slots = [EMPTY_SLOT] * SLOTS
     names = []
     for choice in (OWN_STEP, OWN_OUTCOME, OWN_STEP, "tag_format", OWN_STEP, OWN_STEP):
-        place, values = inspect.add_reward(slots, choice)
+        place, values = add_reward(slots, choice)
         slots[place] = values
         names.append(values.slot.name)
     assert names == [
@@ -240,13 +248,15 @@ def test_functions_are_added_until_the_list_is_full():
         "my_step_reward_3",
         "my_step_reward_4",
     ]
-    assert inspect.add_reward(slots, OWN_STEP) is None
-    assert inspect.add_reward([*slots[:5], EMPTY_SLOT], "tag_format") is None  # there already
+    for i in range(6, SLOTS):
+        slots[i] = slots[0]
+    assert add_reward(slots, OWN_STEP) is None
+    assert add_reward([*slots[:5], EMPTY_SLOT], "tag_format") is None  # there already
 
 
-@pytest.mark.parametrize("choice", [OWN_STEP, OWN_OUTCOME])
+@pytest.mark.parametrize("choice", TEMPLATES)
 def test_the_templates_work_as_they_are(session, worker, choice):
-    _, values = inspect.add_reward([EMPTY_SLOT] * SLOTS, choice)
+    _, values = add_reward([EMPTY_SLOT] * SLOTS, choice)
     view = rescore(session, form(builtin_slot("step_correctness"), values), worker)
     assert view.slots == (None,) * SLOTS
     assert "show" in json.loads(view.drawing)
@@ -254,7 +264,7 @@ def test_the_templates_work_as_they_are(session, worker, choice):
 
 def test_another_task_keeps_what_somebody_wrote():
     mine = own("def mine(prompt, step, **c):\n    return 1.0\n")
-    slots = inspect.task_slots([builtin_slot("length_and_mistake"), mine], inspect.find_task("chain-arithmetic-tags"))
+    slots = task_slots([builtin_slot("length_and_mistake"), mine], inspect.find_task("chain-arithmetic-tags"))
     names = [values.slot.name for values in slots if values.slot is not None]
     assert names == ["step_correctness", "answer_correctness", "tag_format", "mine"]
     assert len(slots) == SLOTS
@@ -301,7 +311,8 @@ def test_a_sampled_group_takes_the_place_of_the_old_one(session, services):
     views = list(sample(session, sampling_form(), services, "tab"))
     assert views[0].running
     assert "asking" in json.loads(views[0].drawing)["busy"]
-    assert adopt(session, views[-1].sampled).group is group
+    timed = replace(group, sampling={**group.sampling, "seconds": 1.0})
+    assert adopt(session, views[-1].sampled).group == timed
     assert views[-1].seed == 6  # the next press samples anew
     assert not views[-1].running
     assert not services.is_sampling("tab")

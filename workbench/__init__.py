@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from workbench.figures import heatmap
     from workbench.policies import load_policy, sample_group
     from workbench.rewards import Reward, score_group
+    from workbench.rewards.check import check_reward
+    from workbench.rollouts import load_groups
     from workbench.runs import list_runs, open_run, train
     from workbench.schema import Credit, Example, Group, Rollout, ScoredGroup, Step, StepScores
     from workbench.steps import StepPattern, align_steps, split_steps, token_texts
@@ -33,9 +35,11 @@ __all__ = [
     "StepScores",
     "align_steps",
     "assign_credit",
+    "check_reward",
     "credit_group",
     "heatmap",
     "list_runs",
+    "load_groups",
     "load_policy",
     "load_task",
     "open_run",
@@ -52,6 +56,8 @@ _MODULES = {
     "workbench.figures": ("heatmap",),
     "workbench.policies": ("load_policy", "sample_group"),
     "workbench.rewards": ("Reward", "score_group"),
+    "workbench.rewards.check": ("check_reward",),
+    "workbench.rollouts": ("load_groups",),
     "workbench.runs": ("list_runs", "open_run", "train"),
     "workbench.schema": ("Credit", "Example", "Group", "Rollout", "ScoredGroup", "Step", "StepScores"),
     "workbench.steps": ("StepPattern", "align_steps", "split_steps", "token_texts"),

@@ -50,6 +50,8 @@ class RewardConfig(Section):
     """Weight of this function in the weighted sum."""
     code: str | None = None
     """Python source that defines the function; None for a built-in."""
+    options: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    """A built-in's options, by name: `{target_length: 80}` for `length_target`, say."""
 
 
 class CreditConfig(Section):

@@ -19,7 +19,9 @@ from workbench.rewards.protocol import Batch
 from workbench.steps import StepPattern, split_preview
 from workbench.ui.handlers.credit import credit_form
 from workbench.ui.handlers.inspect import first_session
-from workbench.ui.handlers.scoring import ScoringForm, SlotValues, builtin_source, rescore
+from workbench.ui.handlers.rewards import EMPTY_SLOT, builtin_slot
+from workbench.ui.handlers.scoring import ScoringForm, rescore
+from workbench.ui.handlers.session import SLOTS
 
 DEADLINE = 0.5
 CALLS = 100  # a round
@@ -67,10 +69,9 @@ def _seconds(call: Callable[[], object], calls: int, rounds: int) -> list[float]
 
 def _preview(worker: RewardWorker) -> Callable[[], object]:
     session = first_session()
-    slots = tuple(
-        SlotValues(slot, True, 1.0, builtin_source(slot.name) if slot is not None else "") for slot in session.slots
-    )
-    form = ScoringForm(r"(?m)^(?:Step \d+|Answer):", "starts", slots, credit_form("process"))
+    slots = tuple(builtin_slot(slot.name) for slot in session.slots if slot is not None)
+    padded = slots + (EMPTY_SLOT,) * (SLOTS - len(slots))
+    form = ScoringForm(r"(?m)^(?:Step \d+|Answer):", "starts", padded, credit_form("process"))
     return lambda: rescore(session, form, worker)
 
 

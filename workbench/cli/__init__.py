@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.cli import commands
+from workbench.cli import commands, data
 from workbench.cli.checks import add_check_commands
-from workbench.cli.flags import add_flags
+from workbench.cli.flags import add_flags, add_reward_flags
 from workbench.cli.trust import add_trust
 from workbench.errors import WorkbenchError
 from workbench.redact import redact
@@ -94,6 +94,21 @@ def make_parser() -> argparse.ArgumentParser:
     add_flags(one, (*SAMPLED, "pattern", "rewards", "credit"))
     add_trust(one)
 
+    one = command("rollouts", data.rollouts, "List the groups of a data file, or print one for 'score --group -'.")
+    _add_data(one)
+    one.add_argument("--show", type=int, metavar="I", help="print this group (from 0) as one JSON document")
+
+    one = command("check-reward", data.check_reward, "Hold a reward against labelled data: agreement, AUC, F1, errors.")
+    _add_data(one)
+    one.add_argument(
+        "--labels", metavar="COLUMN", help="the column to believe (default: the steps', else the answers')"
+    )
+    one.add_argument("--threshold", type=float, metavar="X", help="score from which a thing counts as right")
+    one.add_argument("--aggregate", default="min", metavar="HOW", help="min, mean or last of a completion's steps")
+    one.add_argument("--worst", type=_count, default=10, metavar="N", help="disagreements shown (default: %(default)s)")
+    one.add_argument("--preset", metavar="NAME", help="preset pattern that finds the steps (default: the data's own)")
+    add_reward_flags(one)
+
     add_check_commands(command)
 
     one = command("train", commands.train, "Start a training run and follow it; Ctrl+C stops it.")
@@ -148,6 +163,13 @@ def _count(text: str) -> int:
     if (count := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"{count} is less than 1")
     return count
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data", help="a JSONL or Parquet file, 'gsm8k', or for check-reward 'chain-arithmetic'")
+    parser.add_argument("--format", metavar="NAME", help="the file's format (default: found out)")
+    parser.add_argument("--tokenizer", metavar="NAME", help="'tiny', a folder or a Hub name (default: cut into words)")
+    parser.add_argument("--limit", type=_count, metavar="N", help="read no more groups than this")
 
 
 def _add_workspace(parser: argparse.ArgumentParser, default: str | None = None) -> None:

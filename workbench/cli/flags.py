@@ -14,11 +14,11 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from workbench.config import RunConfig
+from workbench.config import RewardConfig, RunConfig
 from workbench.errors import ConfigError
 
 EVERYTHING: tuple[str, ...] = tuple(RunConfig.model_fields)
@@ -90,17 +90,31 @@ def add_flags(parser: argparse.ArgumentParser, fields: Sequence[str] = EVERYTHIN
             **({"nargs": "?", "const": "true"} if flag.kind is bool else {}),
         )
     if "rewards" in fields:
-        rewards = parser.add_argument_group("rewards")
-        how = "NAME[:KIND[:WEIGHT]]"
-        rewards.add_argument("--reward", action="append", default=[], metavar=how, help="a built-in reward; repeatable")
-        rewards.add_argument(
-            "--reward-file",
-            action="append",
-            default=[],
-            metavar="FILE.py[:KIND[:WEIGHT]]",
-            help="a file that defines a reward function, named like the file or `reward`; repeatable. Rewards given "
-            "replace the task's own",
-        )
+        add_reward_flags(parser)
+
+
+def add_reward_flags(parser: argparse.ArgumentParser) -> None:
+    rewards = parser.add_argument_group("rewards")
+    how = "NAME[:KIND[:WEIGHT]]"
+    rewards.add_argument("--reward", action="append", default=[], metavar=how, help="a built-in reward; repeatable")
+    rewards.add_argument(
+        "--reward-file",
+        action="append",
+        default=[],
+        metavar="FILE.py[:KIND[:WEIGHT]]",
+        help="a file that defines a reward function, named like the file or `reward`; repeatable. Rewards given "
+        "replace the task's own",
+    )
+
+
+def read_rewards(args: argparse.Namespace) -> list[RewardConfig]:
+    """The rewards of ``--reward`` and ``--reward-file``. Raises ConfigError."""
+    given = [*map(_built_in, args.reward), *map(_from_file, args.reward_file)]
+    try:
+        return [RewardConfig.model_validate(one) for one in given]
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"--reward: {first['loc'][0]}: {first['msg']} (got {first['input']!r})") from error
 
 
 def read_config(args: argparse.Namespace) -> RunConfig:
@@ -172,21 +186,28 @@ def _fill_from_task(data: dict[str, Any]) -> None:
 
 
 def _built_in(text: str) -> dict[str, Any]:
-    from workbench.rewards import BUILTINS
+    from workbench.errors import RewardCodeError
+    from workbench.rewards import find_builtin
 
-    name, kind, weight = _reward_parts(text)
-    if name not in BUILTINS:
-        raise ConfigError(f"--reward {text}: there is no built-in reward {name!r}; choose one of {', '.join(BUILTINS)}")
-    return {"name": name, "kind": kind or BUILTINS[name].kind, "weight": weight}
+    prefix = "trl:" if text.startswith("trl:") else ""  # its colon is part of the name
+    name, kind, weight = _reward_parts(text.removeprefix(prefix))
+    try:
+        builtin = find_builtin(prefix + name)
+    except RewardCodeError as error:
+        raise ConfigError(f"--reward {text}: {error}") from error
+    return {"name": builtin.name, "kind": kind or builtin.kind, "weight": weight}
 
 
 def _from_file(text: str) -> dict[str, Any]:
+    from workbench.rewards.source import kind_in
+
     name, kind, weight = _reward_parts(text)
     try:
         code = Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--reward-file {name}: {error}") from error
-    return {"name": Path(name).stem, "kind": kind or "step", "weight": weight, "code": code}
+    stem = Path(name).stem
+    return {"name": stem, "kind": kind or kind_in(code, stem) or "step", "weight": weight, "code": code}
 
 
 def _reward_parts(text: str) -> tuple[str, str, str]:

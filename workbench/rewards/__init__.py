@@ -1,7 +1,7 @@
 """Rewards: the protocol of reward functions, those built in, users' own in a worker, and scoring with them."""
 
 from workbench.rewards.budget import ErrorBudget
-from workbench.rewards.builtin import BUILTINS, Builtin
+from workbench.rewards.builtin import BUILTINS, Builtin, find_builtin
 from workbench.rewards.client import RewardWorker
 from workbench.rewards.pool import WorkerPool
 from workbench.rewards.reward import Reward, load_reward
@@ -16,6 +16,7 @@ __all__ = [
     "RewardWorker",
     "TrustStore",
     "WorkerPool",
+    "find_builtin",
     "load_reward",
     "score_completions",
     "score_group",

@@ -20,6 +20,7 @@ from 0.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -39,6 +40,7 @@ EXPECTED: dict[Form, str] = {
 RESERVED = frozenset({"prompt", "prompts", "completion", "completions", "completion_ids", "step", "steps"})
 """Column names that would hide an argument; such columns are not passed on, as in TRL."""
 _SHOWN = 80
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 @dataclass(frozen=True)
@@ -279,7 +281,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, int) and value.bit_length() > 250:
         return f"an integer of {value.bit_length():,} bits"
     try:
-        text = repr(value)
+        text = _ADDRESS.sub("", repr(value))  # an address says nothing, and is another one in every process
     except Exception as error:  # a user's class can fail to print itself
         text = f"(cannot be shown: {type(error).__name__})"
     if len(text) > _SHOWN:

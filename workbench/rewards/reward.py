@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 from workbench.config import RewardConfig
 from workbench.errors import RewardCodeError
-from workbench.rewards.builtin import BUILTINS
+from workbench.rewards.builtin import Builtin, OptionValue, find_builtin
 from workbench.rewards.client import RewardWorker, WorkerFunction, shared_worker
 from workbench.rewards.protocol import (
     Batch,
@@ -80,6 +81,31 @@ class Reward:
         return outcome
 
 
+@dataclass(frozen=True)
+class TimedReward(Reward):
+    """A reward that notes under its name in ``times`` how many seconds its last call took."""
+
+    times: dict[str, float] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of(cls, reward: Reward, times: dict[str, float]) -> TimedReward:
+        return cls(reward.name, reward.kind, reward.function, reward.weight, reward.code, times)
+
+    def score_steps(self, batch: Batch) -> tuple[list[list[Score]], str]:
+        began = time.perf_counter()
+        try:
+            return super().score_steps(batch)
+        finally:
+            self.times[self.name] = time.perf_counter() - began
+
+    def score_outcome(self, batch: Batch) -> tuple[list[Score], str]:
+        began = time.perf_counter()
+        try:
+            return super().score_outcome(batch)
+        finally:
+            self.times[self.name] = time.perf_counter() - began
+
+
 def load_reward(spec: str | Callable[..., Any] | RewardConfig | Reward, worker: RewardWorker | None = None) -> Reward:
     """A built-in reward by name, a function of yours, or what a configuration describes.
 
@@ -90,24 +116,39 @@ def load_reward(spec: str | Callable[..., Any] | RewardConfig | Reward, worker: 
     if isinstance(spec, Reward):
         return spec
     if isinstance(spec, str):
-        builtin = _builtin(spec)
-        return Reward(builtin.name, builtin.kind, builtin.function)
+        return _from_builtin(find_builtin(spec), None, 1.0, {}, worker)
     if isinstance(spec, RewardConfig):
         if spec.code is None:
-            return Reward(spec.name, spec.kind, _builtin(spec.name).function, spec.weight)
-        worker = worker or shared_worker()
-        signature = worker.describe(spec.code, spec.name)
-        function = WorkerFunction(spec.name, spec.code, signature, worker)
-        return Reward(spec.name, spec.kind, function, spec.weight, spec.code)
+            return _from_builtin(find_builtin(spec.name), spec.kind, spec.weight, spec.options, worker)
+        if spec.options:
+            raise RewardCodeError(
+                f"reward {spec.name!r} is your own code and options are for built-in ones; write "
+                f"{', '.join(spec.options)} into the code",
+                reward=spec.name,
+            )
+        return _in_worker(spec.name, spec.kind, spec.code, spec.weight, worker)
     if not callable(spec):
         raise RewardCodeError(f"{spec!r} is no reward; give a built-in's name, a function or a RewardConfig")
     name = getattr(spec, "__name__", type(spec).__name__)
     return Reward(name, kind_of(form_of(read_signature(spec, name))), spec)
 
 
-def _builtin(name: str) -> Any:
-    if name not in BUILTINS:
-        raise RewardCodeError(
-            f"no built-in reward is named {name!r}; choose one of {', '.join(BUILTINS)}, or give its code", reward=name
-        )
-    return BUILTINS[name]
+def _from_builtin(
+    builtin: Builtin,
+    kind: RewardKind | None,
+    weight: float,
+    options: Mapping[str, OptionValue],
+    worker: RewardWorker | None,
+) -> Reward:
+    kind = kind or builtin.kind
+    if builtin.in_worker or builtin.called is None:
+        return _in_worker(builtin.name, kind, builtin.source_with(options), weight, worker)
+    builtin.check(options)
+    function = partial(builtin.called, **options) if options else builtin.called
+    return Reward(builtin.name, kind, function, weight)
+
+
+def _in_worker(name: str, kind: RewardKind, code: str, weight: float, worker: RewardWorker | None) -> Reward:
+    worker = worker or shared_worker()
+    function = WorkerFunction(name, code, worker.describe(code, name), worker)
+    return Reward(name, kind, function, weight, code)

@@ -61,7 +61,8 @@ def score_split(
     """Score one group whose rollouts have these steps. Raises RewardError and the errors under it."""
     loaded = [load_reward(spec, worker) for spec in rewards]
     count = len(group.rollouts)
-    scored, summaries = _score([group.prompt] * count, group.rollouts, [group.columns] * count, steps, loaded)
+    rows = [{**group.columns, **rollout.columns} for rollout in group.rollouts]
+    scored, summaries = _score([group.prompt] * count, group.rollouts, rows, steps, loaded)
     return ScoredGroup(group, tuple(scored), summaries)
 
 

@@ -15,7 +15,7 @@ import psutil
 from workbench.child import child_environment
 from workbench.config import RunConfig
 from workbench.errors import RunError
-from workbench.rewards import BUILTINS
+from workbench.rewards import find_builtin
 from workbench.rundir import RunDir
 from workbench.runs.processes import TAG
 from workbench.runs.watch import watch
@@ -52,8 +52,11 @@ def training_command(path: Path, ranks: int, module: str = TRAINING, *arguments:
 
 def sources(config: RunConfig) -> dict[str, str]:
     """The source of the built-in rewards the run uses, to be kept beside the code of the user's own."""
-    names = {reward.name for reward in config.rewards if reward.code is None} & BUILTINS.keys()
-    return {name: BUILTINS[name].source for name in names}
+    return {
+        reward.name: find_builtin(reward.name).source_with(reward.options)
+        for reward in config.rewards
+        if reward.code is None
+    }
 
 
 def _created(pid: int) -> float | None:

@@ -38,7 +38,8 @@ class Rollout:
     ``token_ids`` are the sampled ids, the end-of-sequence token included when it was sampled. ``texts`` has one string
     a token; they join to ``tokenizer.decode(token_ids)``. ``logprobs`` are natural-log probabilities under the policy
     that sampled, after temperature and the other logits processors. ``finished`` says whether the last token is an
-    end-of-sequence token; a rollout that is not finished was truncated.
+    end-of-sequence token; a rollout that is not finished was truncated. ``columns`` is what its data says of this
+    completion alone (a label, say); reward functions receive it with the group's own.
     """
 
     token_ids: tuple[int, ...]
@@ -46,6 +47,7 @@ class Rollout:
     finished: bool
     logprobs: tuple[float, ...] | None = None
     entropies: tuple[float, ...] | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -66,6 +68,7 @@ class Rollout:
             "finished": self.finished,
             "logprobs": None if self.logprobs is None else list(self.logprobs),
             "entropies": None if self.entropies is None else list(self.entropies),
+            **({"columns": dict(self.columns)} if self.columns else {}),
         }
 
     @classmethod
@@ -76,6 +79,7 @@ class Rollout:
             finished=bool(data["finished"]),
             logprobs=None if data.get("logprobs") is None else tuple(data["logprobs"]),
             entropies=None if data.get("entropies") is None else tuple(data["entropies"]),
+            columns=data.get("columns") or {},
         )
 
 

@@ -125,6 +125,13 @@ def noisy_answer(
     ``slip`` the answer has one slip of format: a label without its colon, a label numbered wrongly, or a missing
     answer line.
     """
+    results = noisy_results(chain, rng, wrong)
+    text = render(chain, results, style)
+    return _slip(text, len(results), rng) if rng.random() < slip else text
+
+
+def noisy_results(chain: Chain, rng: random.Random, wrong: float) -> list[int]:
+    """What the noisy teacher claims after each operation; a wrong value that would leave 0 to 99 later is not drawn."""
     results: list[int] = []
     value = chain.start
     for k, (operation, operand) in enumerate(chain.operations):
@@ -135,8 +142,7 @@ def noisy_answer(
             fitting = [n for n in near if _stays_inside(n, chain.operations[k + 1 :])]
             value = rng.choice(fitting) if fitting else right
         results.append(value)
-    text = render(chain, results, style)
-    return _slip(text, len(results), rng) if rng.random() < slip else text
+    return results
 
 
 def _stays_inside(value: int, operations: Sequence[tuple[str, int]]) -> bool:

@@ -1,8 +1,8 @@
 """A task: prompts with their columns, and the defaults that make it runnable at once.
 
 A task knows its default step pattern, its default rewards and how to tell whether an answer is right. It does not know
-how answers are sampled or trained on. ``load_task`` finds an embedded one by name or reads a JSONL file of one object
-a line, each with a ``prompt`` and any other columns.
+how answers are sampled or trained on. ``load_task`` finds an embedded one by name or reads a JSONL or Parquet file,
+each row of which has a ``prompt`` and any other columns.
 """
 
 from __future__ import annotations
@@ -13,10 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
+from workbench.assets import GSM8K
 from workbench.config import PatternConfig, RewardConfig
 from workbench.errors import TaskError
 from workbench.rewards.builtin import answer_correctness
+from workbench.rewards.builtin.gsm8k_answer import gsm8k_answer
+from workbench.rollouts import Row, read_rows
+from workbench.rollouts.formats import is_conversation
 from workbench.schema import Example
+from workbench.steps import PRESETS
 from workbench.tasks import chain_arithmetic
 
 
@@ -49,7 +54,8 @@ class Examples(Sequence[Example]):
 class Task:
     """Training examples by index, held-out ones under ``held_out``, and the task's defaults.
 
-    ``can_check`` says whether every row carries the right answer, so that exact-answer accuracy can be measured.
+    ``can_check`` says whether every row carries the right answer, so that exact-answer accuracy can be measured;
+    ``checker`` is the outcome reward that compares with it.
     """
 
     name: str
@@ -60,6 +66,7 @@ class Task:
     scheme: str = "process"
     max_completion_length: int = 128
     can_check: bool = True
+    checker: Callable[..., list[float | None]] = answer_correctness
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -68,8 +75,8 @@ class Task:
         return self.examples[index]
 
     def answer_is_right(self, text: str, columns: Mapping[str, Any]) -> bool:
-        """Whether a completion's final answer is the row's ``answer``, by the same rule as ``answer_correctness``."""
-        return answer_correctness([""], [text], answer=[columns["answer"]])[0] == 1.0
+        """Whether a completion's final answer is the row's ``answer``, by the rule of ``checker``."""
+        return self.checker([""], [text], answer=[columns["answer"]])[0] == 1.0
 
 
 CHAIN_REWARDS = (
@@ -95,56 +102,53 @@ def _chain(name: str, style: chain_arithmetic.Style) -> Callable[[], Task]:
     return make
 
 
+def _gsm8k() -> Task:
+    """GSM8K, the part that comes along (Cobbe et al. 2021): a step a line, in the format of the data's own answers."""
+    line = PRESETS["line"].pattern
+    return Task(
+        name="gsm8k",
+        examples=_questions("train-1500.jsonl"),
+        held_out=_questions("test-300.jsonl"),
+        pattern=PatternConfig(regex=line.regex, kind=line.kind),
+        rewards=(
+            RewardConfig(name="calculator_notes", kind="step"),
+            RewardConfig(name="gsm8k_answer", kind="outcome"),
+        ),
+        max_completion_length=256,
+        checker=gsm8k_answer,
+    )
+
+
+def _questions(file: str) -> list[Example]:
+    rows = map(json.loads, (GSM8K / file).read_text(encoding="utf-8").split("\n")[:-1])
+    return [Example(row["question"], {"question": row["question"], "answer": row["answer"]}) for row in rows]
+
+
 TASKS: dict[str, Callable[[], Task]] = {
     "chain-arithmetic": _chain("chain-arithmetic", "steps"),
     "chain-arithmetic-tags": _chain("chain-arithmetic-tags", "tags"),
+    "gsm8k": _gsm8k,
 }
 """The embedded tasks by name."""
 
 
 def load_task(name: str) -> Task:
-    """An embedded task by name, or a JSONL file by path.
+    """An embedded task by name, or a JSONL or Parquet file by path.
 
     Raises:
-        TaskError: if there is neither, or a line of the file is not an object with a ``prompt``.
+        TaskError: if there is neither, or a row of the file is not an object with a ``prompt``.
     """
     if name in TASKS:
         return TASKS[name]()
     path = Path(name).expanduser()
     if not path.is_file():
         raise TaskError(f"no task or file called {name!r}; tasks are {', '.join(TASKS)}, or give a JSONL file's path")
-    return _from_jsonl(path)
+    return _from_file(path)
 
 
-def _from_jsonl(path: Path) -> Task:
+def _from_file(path: Path) -> Task:
     """The last tenth of the rows (at least one) is held out; a file of one row is its own held-out set."""
-    rows = []
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except UnicodeDecodeError as error:
-            raise TaskError(
-                f"{path.name} line {number}: byte {error.start} is not UTF-8; save the file as UTF-8"
-            ) from error
-        except json.JSONDecodeError as error:
-            raise TaskError(f"{path.name} line {number}: not JSON ({error.msg} at column {error.colno})") from error
-        if not isinstance(row, dict) or "prompt" not in row:
-            raise TaskError(
-                f"{path.name} line {number}: every line must be an object with a 'prompt'; found {line[:60]!r}"
-            )
-        prompt = row.pop("prompt")
-        if not (isinstance(prompt, str) or _is_conversation(prompt)):
-            raise TaskError(
-                f"{path.name} line {number}: 'prompt' must be text or a list of messages with 'role' and 'content', "
-                f"not {type(prompt).__name__}"
-            )
-        if "answer" in row:
-            row["answer"] = str(row["answer"])
-        rows.append(Example(prompt, row))
-    if not rows:
-        raise TaskError(f"{path.name} has no rows; give one JSON object a line, each with a 'prompt'")
+    rows = [_example(path, row) for row in read_rows(path)]
     held_out = rows[-max(1, len(rows) // 10) :]
     answered = all("answer" in row.columns for row in rows)
     return Task(
@@ -158,11 +162,19 @@ def _from_jsonl(path: Path) -> Task:
     )
 
 
-def _is_conversation(prompt: Any) -> bool:
-    return (
-        isinstance(prompt, list)
-        and bool(prompt)
-        and all(
-            isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
+def _example(path: Path, row: Row) -> Example:
+    columns = dict(row.values)
+    if "prompt" not in columns:
+        raise TaskError(
+            f"{path.name} {row.where}: every line must be an object with a 'prompt'; its columns are "
+            f"{', '.join(map(repr, columns)) or 'none'}"
         )
-    )
+    prompt = columns.pop("prompt")
+    if not (isinstance(prompt, str) or is_conversation(prompt)):
+        raise TaskError(
+            f"{path.name} {row.where}: 'prompt' must be text or a list of messages with 'role' and 'content', "
+            f"not {type(prompt).__name__}"
+        )
+    if "answer" in columns:
+        columns["answer"] = str(columns["answer"])
+    return Example(prompt, columns)

@@ -21,8 +21,9 @@ def group_metrics(
 
     ``steps_per_answer`` mean number of steps; ``no_match_share`` answers in which the pattern found nothing;
     ``unscored_share`` steps no function scored; ``zero_spread_share`` groups that teach nothing; ``step_reward`` mean
-    weighted reward of scored steps; ``rewards/<name>/mean`` of each step reward; ``advantage_abs_mean`` mean |A| over
-    tokens; ``accuracy/train`` share of rollouts whose answer is right.
+    weighted reward of scored steps; ``rewards/<name>/mean`` and ``/std`` (ddof=0) of each step reward's scores (those
+    of outcome rewards are TRL's); ``rewards/<name>/zero_share`` of every reward's scores; ``advantage_abs_mean`` mean
+    |A| over tokens; ``accuracy/train`` share of rollouts whose answer is right.
     """
     scored = [one for credit in credits for one in credit.scored.scored]
     rewards = [reward for one in scored for reward in one.rewards]
@@ -36,12 +37,24 @@ def group_metrics(
         "step_reward": _mean([reward for reward in rewards if reward is not None]),
     }
     for name in scored[0].scores:
-        metrics[f"rewards/{name}/mean"] = _mean([s for one in scored for s in one.scores[name] if s is not None])
+        scores = [score for one in scored for score in one.scores[name] if score is not None]
+        metrics[f"rewards/{name}/mean"] = _mean(scores)
+        metrics[f"rewards/{name}/std"] = float(np.std(scores)) if scores else float("nan")
+        metrics[f"rewards/{name}/zero_share"] = _mean([score == 0 for score in scores])
+    for name in scored[0].outcome_scores:
+        outcomes = [one.outcome_scores[name] for one in scored]
+        metrics[f"rewards/{name}/zero_share"] = _mean([score == 0 for score in outcomes if score is not None])
     if is_right is not None:
         metrics["accuracy/train"] = float(
             np.mean([is_right(r.text, c.scored.group.columns) for c in credits for r in c.scored.group.rollouts])
         )
     return metrics
+
+
+def time_metrics(reward_seconds: Mapping[str, float], sampling_seconds: float) -> dict[str, float]:
+    """``rewards/<name>/time`` and ``sampling_time``: seconds that each function and sampling took on this rank."""
+    times = {f"rewards/{name}/time": seconds for name, seconds in reward_seconds.items()}
+    return {**times, "sampling_time": sampling_seconds}
 
 
 def kl_estimators(reference: torch.Tensor, policy: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,11 +34,15 @@ from workbench.credit import credit_groups
 from workbench.errors import ConfigError, RewardError, WorkbenchError
 from workbench.policies.sampler import Sampled, UnshareableCache, sample_rows, to_rollout
 from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward, score_completions
+from workbench.rewards.reward import TimedReward
+from workbench.rewards.watch import slower_than
 from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, StepScores
 from workbench.steps import StepPattern
 from workbench.training.config import ProcessGRPOConfig
-from workbench.training.metrics import group_metrics, kl_estimators
+from workbench.training.metrics import group_metrics, kl_estimators, time_metrics
 from workbench.training.saving import ResumableGRPOTrainer
+
+_log = logging.getLogger(__name__)
 
 OnRollouts = Callable[[int, list[Credit]], None]
 """Called on every rank after each generation with the optimiser step it is for (1-based) and all groups' credit."""
@@ -106,7 +112,11 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
         error_budget: ErrorBudget | None = None,
         **kwargs: Any,
     ) -> None:
-        self.step_rewards: list[Reward] = [load_reward(spec) for spec in step_rewards]
+        self._reward_seconds: dict[str, float] = {}  # of each function's last call
+        self._sampling_seconds = 0.0
+        self._named_slow: set[str] = set()
+        timed = functools.partial(TimedReward.of, times=self._reward_seconds)
+        self.step_rewards: list[Reward] = [timed(load_reward(spec)) for spec in step_rewards]
         self._is_right = is_right
         self._on_rollouts = on_rollouts
         self._reward_worker, self._error_budget = reward_worker, error_budget
@@ -134,6 +144,15 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
 
     def _generate_single_turn(
         self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, has_tool_images: bool = False
+    ) -> Any:
+        began = time.perf_counter()
+        try:
+            return self._sample_turn(prompt_ids, images, multimodal_fields, num_generations, has_tool_images)
+        finally:
+            self._sampling_seconds = time.perf_counter() - began
+
+    def _sample_turn(
+        self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, has_tool_images: bool
     ) -> Any:
         if self.use_vllm or self.use_transformers_continuous_batching or images or self.tools or self.is_fsdp_enabled:
             self._sampled = None
@@ -215,11 +234,14 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
 
         @functools.wraps(function)
         def call(prompts: Any, completions: Any, **columns: Any) -> Any:
+            began = time.perf_counter()
             try:
                 return function(prompts=prompts, completions=completions, **columns)
             except Exception as error:
                 self._failure = self._failure or error
                 return [None] * len(prompts)
+            finally:
+                self._reward_seconds[function.__name__] = time.perf_counter() - began
 
         return call
 
@@ -243,8 +265,10 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
         credits = self._credit(self._scored)
         output["advantages"] = self._local_advantages(credits, output["completion_ids"])
         mode = "train" if self.model.training else "eval"
-        for name, value in group_metrics(credits, self._is_right).items():
+        metrics = group_metrics(credits, self._is_right) | time_metrics(self._reward_seconds, self._sampling_seconds)
+        for name, value in metrics.items():
             self._metrics[mode][name].append(value)
+        self._name_slow_rewards()
         if not self._has_outcome:
             for name in [name for name in self._metrics[mode] if name.startswith(f"rewards/{no_outcome.__name__}/")]:
                 del self._metrics[mode][name]
@@ -258,6 +282,18 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
             self._on_rollouts(self.state.global_step + 1, credits)
         self._scored = None
         return output
+
+    def _name_slow_rewards(self) -> None:
+        """Say once of each reward function that takes longer than sampling: it sets the pace of the run."""
+        for name in slower_than(self._reward_seconds, self._sampling_seconds):
+            if name not in self._named_slow:
+                self._named_slow.add(name)
+                _log.warning(
+                    "reward %r took %.2g s and sampling %.2g s: it sets the pace of this run",
+                    name,
+                    self._reward_seconds[name],
+                    self._sampling_seconds,
+                )
 
     def _credit(self, scored: _Scored) -> list[Credit]:
         """Score this rank's rollouts, gather all ranks', and credit every whole group. The same list on every rank."""

@@ -87,7 +87,8 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
             ]
 
         sources = train.refresh_inputs
-        opens = [inspect.drawing, aside.strip, inspect.isolation, tabs, train.inherited]
+        drawn_first = [inspect.drawing, aside.strip, inspect.rewards.watch, *inspect.rewards.notes]
+        opens = [*drawn_first, inspect.isolation, tabs, train.inherited]
         page.load(opened, sources, opens, queue=False, **PRIVATE)
         train_tab.select(train.refresh, sources, train.inherited, queue=False, **PRIVATE)
         inspect.train.click(lambda: gr.Tabs(selected="train"), None, tabs, queue=False, **PRIVATE).then(

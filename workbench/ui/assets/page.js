@@ -52,11 +52,9 @@
   // {"text", "level", "line", "detail", "editor"}: a sentence beside a control; with `editor` and `line`, that line of
   // the code editor is highlighted, as gr.Code has no marks of its own.
   function note(handles) {
-    const mark = document.head.appendChild(el("style"));
+    const mark = lineMark();
     follow(handles, (root, value) => {
-      mark.textContent = value?.editor && value.line
-        ? `#${CSS.escape(value.editor)} .cm-line:nth-child(${Number(value.line)}) { background: var(--wb-error-line); box-shadow: inset 2px 0 0 var(--wb-bad); }`
-        : "";
+      mark(value?.editor, value?.line);
       root.className = `drawn ${value ? value.level : "none"}`;
       root.setAttribute("role", value?.level === "error" ? "alert" : "status");
       root.replaceChildren();
@@ -64,6 +62,35 @@
       root.append(el("p", { title: value.level === "plain" ? value.text : null }, value.text));
       if (value.detail) root.append(el("pre", {}, value.detail));
     });
+  }
+
+  // Marks a line of a code editor, by a style rule for its place among the lines on screen: the editor draws only those
+  // in sight and would undo a class of ours. The line is found by its number in the gutter, and again after each scroll.
+  function lineMark() {
+    const style = document.head.appendChild(el("style"));
+    let editor = "", line = 0;
+    const place = () => {
+      const box = editor && document.getElementById(editor);
+      const label = box && [...box.querySelectorAll(".cm-lineNumbers .cm-gutterElement")].find((node) => node.textContent === String(line) && node.style.visibility !== "hidden");
+      const lines = label ? [...box.querySelectorAll(".cm-content > *")] : [];
+      const top = label?.getBoundingClientRect().top;
+      const index = lines.findIndex((node) => node.classList.contains("cm-line") && Math.abs(node.getBoundingClientRect().top - top) < 3);
+      const rule = index < 0 ? "" : `#${CSS.escape(editor)} .cm-content > .cm-line:nth-child(${index + 1}) { background: var(--wb-error-line); box-shadow: inset 2px 0 0 var(--wb-bad); }`;
+      if (style.textContent !== rule) style.textContent = rule;
+    };
+    let due = 0;
+    const soon = () => { if (editor) { cancelAnimationFrame(due); due = requestAnimationFrame(place); } };
+    document.addEventListener("scroll", soon, { capture: true, passive: true });
+    document.addEventListener("click", soon); // an editor that was folded away has no places
+    const drawn = new MutationObserver(soon);
+    return (name, number) => {
+      drawn.disconnect();
+      [editor, line] = number ? [name ?? "", Number(number)] : ["", 0];
+      style.textContent = "";
+      const box = editor && document.getElementById(editor);
+      if (box) drawn.observe(box, { childList: true, subtree: true });
+      soon();
+    };
   }
 
   // [[name, value], …] as a list of terms.

@@ -18,7 +18,8 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.figures.heatmap import to_json
 from workbench.rewards import RewardWorker
 from workbench.schema import Example, Group
-from workbench.ui.handlers.inspect import EMPTY_SLOT, find_task
+from workbench.ui.handlers.inspect import find_task
+from workbench.ui.handlers.rewards import EMPTY_SLOT
 from workbench.ui.handlers.sampling import SamplingForm, sampling_config
 from workbench.ui.handlers.scoring import (
     Note,

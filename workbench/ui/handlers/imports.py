@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from workbench.config import RewardConfig, RunConfig
 from workbench.errors import ConfigError
 from workbench.rewards import TrustStore
-from workbench.ui.handlers.inspect import EMPTY_SLOT, config_slot
+from workbench.ui.handlers.rewards import EMPTY_SLOT, config_slot
 from workbench.ui.handlers.scoring import Note, SlotValues
 from workbench.ui.handlers.session import SLOTS
 

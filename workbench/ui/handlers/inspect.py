@@ -1,33 +1,21 @@
-"""What the Inspect tab's left side does: choose a task and an example, edit the prompt, list reward functions."""
+"""What the Inspect tab's left side does: choose a task and an example, edit the prompt, name the pattern."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from workbench.config import PatternConfig, RewardConfig
+from workbench.config import PatternConfig
 from workbench.errors import TaskError
 from workbench.policies.embedded import FIRST_GROUP
-from workbench.rewards import BUILTINS
 from workbench.schema import Example, Group, Prompt
 from workbench.steps import PRESETS
 from workbench.tasks import TASKS, Task, load_task
-from workbench.ui.handlers.scoring import SlotValues, builtin_source, is_builtin
 from workbench.ui.handlers.session import SLOTS, RewardSlot, Session
 
-STEP_TEMPLATE = '''def {name}(prompt, step, **columns):
-    """Score one step: a number, or None to leave it unscored."""
-    return 1.0 if "=" in step else 0.0
-'''
-OUTCOME_TEMPLATE = '''def {name}(prompts, completions, **columns):
-    """Score whole answers: a number or None for each."""
-    return [1.0 if len(text) < 200 else 0.0 for text in completions]
-'''
-OWN_STEP, OWN_OUTCOME = "own:step", "own:outcome"
 CUSTOM = "custom"
 
 
@@ -142,49 +130,3 @@ def preset_of(regex: str, kind: str) -> str:
 def preset_pattern(name: str) -> PatternConfig | None:
     preset = PRESETS.get(name)
     return None if preset is None else PatternConfig(regex=preset.pattern.regex, kind=preset.pattern.kind)
-
-
-# ── reward functions ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def reward_choices() -> list[tuple[str, str]]:
-    """What can be added, as (label, value)."""
-    own = [("Your own step function", OWN_STEP), ("Your own outcome function", OWN_OUTCOME)]
-    return own + [(f"{one.name}: {one.description}", one.name) for one in BUILTINS.values()]
-
-
-def add_reward(slots: Sequence[SlotValues], choice: str) -> tuple[int, SlotValues] | None:
-    """The place and the content of a reward function to add; None when the list is full or it is there already."""
-    free = next((i for i, values in enumerate(slots) if values.slot is None), None)
-    if free is None:
-        return None
-    taken = {values.slot.name for values in slots if values.slot is not None}
-    if choice in BUILTINS:
-        return None if choice in taken else (free, builtin_slot(choice))
-    kind, stem = ("step", "my_step_reward") if choice == OWN_STEP else ("outcome", "my_outcome_reward")
-    name = next(name for name in [stem, *(f"{stem}_{n}" for n in range(2, SLOTS + 2))] if name not in taken)
-    template = STEP_TEMPLATE if choice == OWN_STEP else OUTCOME_TEMPLATE
-    return free, SlotValues(
-        RewardSlot(name, "step" if kind == "step" else "outcome"), True, 1.0, template.format(name=name)
-    )
-
-
-def builtin_slot(name: str, weight: float = 1.0) -> SlotValues:
-    return SlotValues(RewardSlot(name, BUILTINS[name].kind, name), True, weight, builtin_source(name))
-
-
-def config_slot(config: RewardConfig) -> SlotValues:
-    if config.code is None:
-        return builtin_slot(config.name, config.weight)
-    return SlotValues(RewardSlot(config.name, config.kind), True, config.weight, config.code)
-
-
-EMPTY_SLOT = SlotValues(None, True, 1.0, "")
-
-
-def task_slots(slots: Sequence[SlotValues], task: Task) -> tuple[SlotValues, ...]:
-    """The task's own reward functions, followed by those of the old list that somebody wrote or changed."""
-    kept = [values for values in slots if values.slot is not None and not is_builtin(values)]
-    new = [config_slot(config) for config in task.rewards]
-    listed = [*new, *kept][:SLOTS]
-    return tuple(listed) + (EMPTY_SLOT,) * (SLOTS - len(listed))

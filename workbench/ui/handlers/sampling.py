@@ -125,11 +125,15 @@ def _events(
     result: list[Group | WorkbenchError | None] = []
 
     def work() -> None:
+        took: dict[str, float] = {}  # seconds of sampling alone, without waiting and loading
+
+        def hear(event: dict[str, Any]) -> None:
+            took.update({"seconds": event["seconds"]} if "seconds" in event else {})
+            heard.put(event)
+
         try:
-            group = services.policy.sample(
-                policy, example, sampling, seed=seed, on_event=heard.put, cancelled=cancel.is_set
-            )
-            result.append(group)
+            group = services.policy.sample(policy, example, sampling, seed=seed, on_event=hear, cancelled=cancel.is_set)
+            result.append(group and replace(group, sampling={**group.sampling, **took}))
         except WorkbenchError as error:
             result.append(error)
 

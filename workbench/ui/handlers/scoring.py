@@ -6,7 +6,6 @@ fails, the last good drawing stays on the page and is marked as stale; the messa
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -18,8 +17,9 @@ from workbench.credit import SCHEMES, credit_group
 from workbench.errors import ConfigError, CreditError, PatternError, RewardError, WorkbenchError
 from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
 from workbench.redact import redact
-from workbench.rewards import BUILTINS, RewardWorker, score_split
-from workbench.schema import Credit, Group, Step
+from workbench.rewards import RewardWorker, find_builtin, score_split
+from workbench.rewards.source import functions_in, kind_in, reward_functions
+from workbench.schema import Credit, Group, RewardKind, Step
 from workbench.steps import PatternKind, Split, StepPattern
 from workbench.ui.handlers.credit import CreditForm
 from workbench.ui.handlers.session import RewardSlot, Session
@@ -162,7 +162,7 @@ def reward_configs(form: ScoringForm, *, off_too: bool = False) -> list[RewardCo
         if any(config.name == name for config in configs):
             raise RewardError(f"{name!r} is there twice; rename one of the two functions", reward=name)
         code = None if is_builtin(values) else values.code
-        configs.append(RewardConfig(name=name, kind=values.slot.kind, weight=weight, code=code))
+        configs.append(RewardConfig(name=name, kind=slot_kind(values), weight=weight, code=code))
     return configs
 
 
@@ -173,21 +173,25 @@ def is_builtin(values: SlotValues) -> bool:
 
 
 def function_name(values: SlotValues) -> str:
-    """The name of the editor's reward function: the slot's own while that is defined, else the last one defined."""
+    """The name of the editor's reward function: the slot's own while defined, else the last that looks like one."""
     assert values.slot is not None
-    try:
-        tree = ast.parse(values.code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    if is_builtin(values):
         return values.slot.name
-    defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    defined = [function.name for function in functions_in(values.code)]
     if not defined or values.slot.name in defined:
         return values.slot.name
-    return defined[-1]
+    return (reward_functions(values.code) or defined)[-1]
+
+
+def slot_kind(values: SlotValues) -> RewardKind:
+    """What the editor's function scores, by its parameters; the slot's own kind while they cannot be read."""
+    assert values.slot is not None
+    return kind_in(values.code, function_name(values)) or values.slot.kind
 
 
 @cache
 def builtin_source(name: str) -> str:
-    return BUILTINS[name].source
+    return find_builtin(name).source
 
 
 def show(
@@ -239,6 +243,8 @@ def scheme_note(scheme: str) -> str:
 def _about(group: Group) -> str:
     sampling = dict(group.sampling)
     parts = [f"sampled from {group.policy}" if group.policy else ""]
+    if "file" in sampling:
+        parts = [f"read from {sampling['file']}", f"tokenizer {sampling.get('tokenizer', 'unknown')}"]
     if "temperature" in sampling:
         parts.append(f"temperature {sampling['temperature']:g}")
     if "seed" in sampling:

@@ -16,10 +16,11 @@ from typing import Any
 
 from workbench.policies.client import PolicyWorker
 from workbench.rewards import RewardWorker, TrustStore, WorkerPool
+from workbench.rewards.watch import CallTimes
 from workbench.runs import default_workspace
 from workbench.schema import Credit, Group, Prompt, RewardKind
 
-SLOTS = 6
+SLOTS = 12
 """Reward functions that fit on the page."""
 KEPT_CREDITS = 64
 """Tabs whose drawn credit is remembered."""
@@ -66,6 +67,7 @@ class Services:
         self._rewards = WorkerPool()
         self._sampling: dict[str, threading.Event] = {}
         self._credits: OrderedDict[str, tuple[Credit, Credit | None]] = OrderedDict()
+        self._call_times: OrderedDict[str, CallTimes] = OrderedDict()
 
     def reward_worker(self, tab: str) -> RewardWorker:
         """The reward worker of a tab."""
@@ -122,11 +124,21 @@ class Services:
         with self._lock:
             return self._credits.get(tab, (None, None))[1 if second else 0]
 
+    def call_times(self, tab: str) -> CallTimes:
+        """How long the calls of a tab's reward functions took."""
+        with self._lock:
+            times = self._call_times.setdefault(tab, CallTimes())
+            self._call_times.move_to_end(tab)
+            while len(self._call_times) > KEPT_CREDITS:
+                self._call_times.popitem(last=False)
+            return times
+
     def leave(self, tab: str) -> None:
         """A tab was closed: what it was sampling is cancelled and its worker ends."""
         self.cancel_sampling(tab)
         with self._lock:
             self._credits.pop(tab, None)
+            self._call_times.pop(tab, None)
         self._rewards.end(tab)
 
     def close(self) -> None:

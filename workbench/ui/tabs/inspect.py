@@ -18,6 +18,7 @@ from workbench.ui.handlers.session import SLOTS, Services, Session
 from workbench.ui.tabs.checks import build_probes
 from workbench.ui.tabs.common import drawn, heading, note, note_value
 from workbench.ui.tabs.credit import PER_FORM, CreditWidgets, build_credit_form, read_credit
+from workbench.ui.tabs.importing import ImportingPart, build_importing
 from workbench.ui.tabs.imports import ImportRow, build_import
 from workbench.ui.tabs.rewards import PER_SLOT, RewardList, build_reward_list, read_slots
 
@@ -102,6 +103,7 @@ class Aside:
     sample: gr.Button
     cancel: gr.Button
     sample_note: gr.HTML
+    importing: ImportingPart
     imports: ImportRow
 
 
@@ -112,7 +114,9 @@ def build_inspect(services: Services) -> tuple[InspectTab, Aside]:
     found: dict[str, Any] = {"session": gr.State(first)}
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="controls", scale=0, min_width=0):
-            found |= _example_widgets(first) | _step_widgets(task)
+            found |= _example_widgets(first)
+            found["importing"] = build_importing()
+            found |= _step_widgets(task)
             heading("Rewards")
             found["rewards"] = build_reward_list(first.slots)
             found["imports"] = build_import()

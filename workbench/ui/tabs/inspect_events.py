@@ -11,15 +11,17 @@ import gradio as gr
 
 from workbench.errors import WorkbenchError
 from workbench.ui.handlers import inspect as handlers
+from workbench.ui.handlers import rewards as reward_handlers
 from workbench.ui.handlers.checks import probe_demo
 from workbench.ui.handlers.sampling import adopt, sample
-from workbench.ui.handlers.scoring import Note, isolation_note, message, rescore, scheme_note
+from workbench.ui.handlers.scoring import Note, SlotValues, isolation_note, message, rescore, scheme_note
 from workbench.ui.handlers.session import Services, Session
 from workbench.ui.tabs.checks import wire_probe
 from workbench.ui.tabs.common import PRIVATE, note_value
+from workbench.ui.tabs.importing_events import wire_importing
 from workbench.ui.tabs.imports import wire_import
 from workbench.ui.tabs.inspect import SCORING, Aside, InspectTab, read_sampling, read_scoring
-from workbench.ui.tabs.rewards import read_slots
+from workbench.ui.tabs.rewards import read_slots, watched
 
 ThenScore = Callable[[Any], None]
 """Has the group scored once an event is through."""
@@ -38,10 +40,11 @@ def wire_inspect(tab: InspectTab, aside: Aside, services: Services) -> None:
     _wire_scoring(tab, aside, services, again)
     tab.credit.wire()
     tab.other.wire()
-    tab.rewards.wire(tab.session, then_score)
+    tab.rewards.wire(tab.session, services, then_score)
     wire_import(aside.imports, tab, services, then_score)
     _wire_examples(tab, aside, then_score)
     _wire_sampling(tab, aside, services, then_score)
+    wire_importing(aside.importing, tab, services, then_score)
     _wire_probes(tab, aside, services, then_score)
 
 
@@ -58,25 +61,22 @@ def _wire_scoring(tab: InspectTab, aside: Aside, services: Services, again: gr.S
             return [gr.skip()] * len(outputs)
         view = rescore(session, form, services.reward_worker(tab_id))
         services.keep_credit(tab_id, view.credit, view.other)
+        watch, row_notes = watched(services, tab_id, form, view)
         return [
             view.drawing,
             view.preflight or gr.skip(),
             note_value(view.pattern),
             note_value(view.note),
             note_value(scheme_note(form.credit.scheme)),
-            *(note_value(one, editor=f"reward-code-{i}") for i, one in enumerate(view.slots)),
-            *(_renamed(session, i, name) for i, name in enumerate(view.names)),
+            watch,
+            *row_notes,
+            *(_renamed(values) for values in form.slots),
         ]
 
     outputs = [
-        tab.drawing,
-        aside.strip,
-        aside.pattern_note,
-        aside.credit_note,
-        aside.formula,
-        *rewards.notes,
-        *rewards.switches,
-    ]
+        tab.drawing, aside.strip, aside.pattern_note, aside.credit_note, aside.formula,
+        rewards.watch, *rewards.notes, *rewards.switches,
+    ]  # fmt: skip
     changes = [again, *tab.scoring_inputs]
     gr.on(
         [widget.change for widget in changes],
@@ -104,10 +104,9 @@ def _wire_scoring(tab: InspectTab, aside: Aside, services: Services, again: gr.S
     )
 
 
-def _renamed(session: Session, i: int, name: str) -> Any:
-    """A switch is labelled with what its function is called; only a rename needs to be told."""
-    slot = session.slots[i]
-    return gr.skip() if slot is None else gr.update(label=f"{name}  ·  {slot.kind}")
+def _renamed(values: SlotValues) -> Any:
+    """A switch is labelled with what its function is called and scores, which its code may have changed."""
+    return gr.skip() if values.slot is None else gr.update(label=reward_handlers.slot_label(values))
 
 
 # ── examples ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -150,7 +149,7 @@ def _wire_examples(tab: InspectTab, aside: Aside, then_score: ThenScore) -> None
             view = handlers.choose_example(session, 0, task=task)
         except WorkbenchError as error:
             return [*[gr.skip()] * (len(outputs) - 1), note_value(Note(str(error)))]
-        slots = handlers.task_slots(read_slots(session.slots, values), task)
+        slots = reward_handlers.task_slots(read_slots(session.slots, values), task)
         session = replace(view.session, slots=tuple(one.slot for one in slots))
         return [
             session,
@@ -219,13 +218,15 @@ def _wire_probes(tab: InspectTab, aside: Aside, services: Services, then_score: 
     then_score(aside.probe_demo.click(demo, tab.session, outputs, queue=False, **PRIVATE))
 
 
-def first_drawing(services: Services, request: gr.Request, session: Session, *values: Any) -> list[str]:
-    """The group on screen when the page opens, and the strip above it."""
+def first_drawing(services: Services, request: gr.Request, session: Session, *values: Any) -> list[Any]:
+    """What the page opens with: the group on screen, the strip above it, and what its rewards gave."""
     tab_id = request.session_hash or ""
-    view = rescore(session, read_scoring(session, values[:SCORING]), services.reward_worker(tab_id))
+    form = read_scoring(session, values[:SCORING])
+    view = rescore(session, form, services.reward_worker(tab_id))
     services.keep_credit(tab_id, view.credit, view.other)
     services.warm()
-    return [view.drawing or message(empty=""), view.preflight]
+    watch, row_notes = watched(services, tab_id, form, view)
+    return [view.drawing or message(empty=""), view.preflight, watch, *row_notes]
 
 
 def first_isolation(services: Services, request: gr.Request) -> str:

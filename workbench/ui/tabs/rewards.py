@@ -1,6 +1,7 @@
 """The list of reward functions: rows that are there or not, each with a switch, a weight and a code editor.
 
-Rows are widgets made once and shown when used, because an editor that is built anew loses its cursor.
+Rows are widgets made once and shown when used, because an editor that is built anew loses its cursor. Below them, the
+functions saved in the workspace, and what the functions of the list give and cost.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.ui.handlers import inspect as handlers
-from workbench.ui.handlers.scoring import Note, SlotValues
-from workbench.ui.handlers.session import SLOTS, RewardSlot, Session
-from workbench.ui.tabs.common import PRIVATE, note, note_value
+from workbench.ui.handlers import rewards as handlers
+from workbench.ui.handlers.scoring import Note, ScoringForm, ScoringView, SlotValues
+from workbench.ui.handlers.session import SLOTS, RewardSlot, Services, Session
+from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value
 
 PER_SLOT = 3  # widgets of a row that are read: switch, weight, code
+SET_PER_SLOT = 4  # and that are set: those, and whether the row is there
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,21 @@ class RewardRow:
     code: gr.Code
     note: gr.HTML
     remove: gr.Button
+    save: gr.Button
+    saved: gr.HTML
+
+
+@dataclass(frozen=True)
+class SavedPanel:
+    """The functions saved in the workspace. ``deleted`` holds what undoes the last deletion."""
+
+    panel: gr.Accordion
+    choice: gr.Dropdown
+    load: gr.Button
+    delete: gr.Button
+    undo: gr.Button
+    note: gr.HTML
+    deleted: gr.State
 
 
 @dataclass(frozen=True)
@@ -34,6 +51,8 @@ class RewardList:
     rows: tuple[RewardRow, ...]
     add: gr.Dropdown
     add_note: gr.HTML
+    saved: SavedPanel
+    watch: gr.HTML
 
     @property
     def inputs(self) -> list[Any]:
@@ -53,50 +72,112 @@ class RewardList:
 
     def values(self, slots: Sequence[SlotValues]) -> list[Any]:
         """What to set ``outputs`` to, so that the rows show ``slots``."""
-        return [value for i, values in enumerate(slots) for value in self.row_values(i, values)]
+        return [value for values in slots for value in row_values(values)]
 
-    def row_values(self, i: int, values: SlotValues) -> list[Any]:
-        if values.slot is None:
-            return [gr.update(visible=False), gr.skip(), gr.skip(), gr.update(value="")]
-        label = f"{values.slot.name}  ·  {values.slot.kind}"
-        return [
-            gr.update(visible=True),
-            gr.update(value=values.on, label=label),
-            values.weight,
-            gr.update(value=values.code),
-        ]
+    def placed(self, place: int, values: SlotValues) -> list[Any]:
+        """What to set ``outputs`` to, so that row ``place`` shows ``values`` and the others stay."""
+        updates = [gr.skip()] * (SET_PER_SLOT * SLOTS)
+        updates[SET_PER_SLOT * place : SET_PER_SLOT * (place + 1)] = row_values(values)
+        return updates
 
-    def wire(self, session: gr.State, then_score: Callable[[Any], None]) -> None:
-        """Adding and removing; a row that goes changes no value, so ``then_score`` is told to score after both."""
+    def wire(self, session: gr.State, services: Services, then_score: Callable[[Any], None]) -> None:
+        """Adding, removing, saving. A row that goes changes no value, so ``then_score`` is told to score after both."""
+        self._wire_adding(session, then_score)
+        for i, row in enumerate(self.rows):
+            removed = row.remove.click(_remover(i), session, [session, row.holder, row.note], queue=False, **PRIVATE)
+            then_score(removed)
+            self._wire_saving(i, row, session, services)
+        self._wire_saved(session, services, then_score)
+
+    def _wire_adding(self, session: gr.State, then_score: Callable[[Any], None]) -> None:
+        nothing = [gr.skip()] * (SET_PER_SLOT * SLOTS)
 
         def add(session: Session, choice: str | None, *values: Any) -> list[Any]:
-            skipped = [gr.skip()] * (4 * SLOTS)
             if not choice:
-                return [gr.skip(), gr.skip(), gr.skip(), *skipped]
-            slots = list(read_slots(session.slots, values))
-            added = handlers.add_reward(slots, choice)
+                return [gr.skip(), gr.skip(), gr.skip(), *nothing]
+            added = handlers.add_reward(read_slots(session.slots, values), choice)
             if added is None:
                 reason = (
                     f"{choice} is in the list already." if None in session.slots else f"{SLOTS} functions are the most."
                 )
-                return [gr.skip(), "", note_value(Note(reason, level="info")), *skipped]
+                return [gr.skip(), "", note_value(Note(reason, level="info")), *nothing]
             place, new = added
-            kept = tuple(new.slot if i == place else slot for i, slot in enumerate(session.slots))
-            skipped[4 * place : 4 * place + 4] = self.row_values(place, new)
-            return [replace(session, slots=kept), "", "", *skipped]
+            return [_with_slot(session, place, new.slot), "", "", *self.placed(place, new)]
 
         changed = [session, self.add, self.add_note, *self.outputs]
-        added = self.add.input(add, [session, self.add, *self.inputs], changed, queue=False, **PRIVATE)
-        then_score(added)
-        for i, row in enumerate(self.rows):
-            removed = row.remove.click(_remover(i), session, [session, row.holder, row.note], queue=False, **PRIVATE)
-            then_score(removed)
+        then_score(self.add.input(add, [session, self.add, *self.inputs], changed, queue=False, **PRIVATE))
+
+    def _wire_saving(self, i: int, row: RewardRow, session: gr.State, services: Services) -> None:
+        def save(session: Session, *values: Any) -> list[Any]:
+            (one,) = read_slots([session.slots[i]], values)
+            said = handlers.save_slot(services.workspace, one)
+            return [note_value(said), gr.update(choices=handlers.saved_choices(services.workspace))]
+
+        read = [session, row.switch, row.weight, row.code]
+        row.save.click(save, read, [row.saved, self.saved.choice], queue=False, **PRIVATE)
+        row.code.change(lambda: "", None, row.saved, queue=False, **PRIVATE)
+
+    def _wire_saved(self, session: gr.State, services: Services, then_score: Callable[[Any], None]) -> None:
+        saved, workspace = self.saved, services.workspace
+        nothing = [gr.skip()] * (SET_PER_SLOT * SLOTS)
+
+        def refresh() -> Any:
+            return gr.update(choices=handlers.saved_choices(workspace))
+
+        def load(session: Session, choice: str | None, *values: Any) -> list[Any]:
+            found = handlers.load_choice(workspace, read_slots(session.slots, values), choice)
+            if isinstance(found, Note):
+                return [gr.skip(), note_value(found), *nothing]
+            place, new = found
+            return [_with_slot(session, place, new.slot), "", *self.placed(place, new)]
+
+        def delete(choice: str | None) -> list[Any]:
+            token, said = handlers.delete_choice(workspace, choice)
+            choices = handlers.saved_choices(workspace)
+            kept = token or gr.skip()
+            return [gr.update(choices=choices, value=None), kept, gr.update(visible=bool(token)), note_value(said)]
+
+        def undo(token: str) -> list[Any]:
+            said = handlers.undo_choice(workspace, token)
+            return [refresh(), gr.update(visible=said.level == "error"), note_value(said)]
+
+        saved.panel.expand(refresh, None, saved.choice, queue=False, **PRIVATE)
+        loaded = [session, saved.note, *self.outputs]
+        then_score(saved.load.click(load, [session, saved.choice, *self.inputs], loaded, queue=False, **PRIVATE))
+        gone = [saved.choice, saved.deleted, saved.undo, saved.note]
+        saved.delete.click(delete, saved.choice, gone, queue=False, **PRIVATE)
+        saved.undo.click(undo, saved.deleted, [saved.choice, saved.undo, saved.note], queue=False, **PRIVATE)
+
+
+def row_values(values: SlotValues) -> list[Any]:
+    """What to set a row's ``outputs`` to."""
+    if values.slot is None:
+        return [gr.update(visible=False), gr.skip(), gr.skip(), gr.update(value="")]
+    return [
+        gr.update(visible=True),
+        gr.update(value=values.on, label=handlers.slot_label(values)),
+        values.weight,
+        gr.update(value=values.code),
+    ]
+
+
+def watched(services: Services, tab: str, form: ScoringForm, view: ScoringView) -> tuple[Any, list[str]]:
+    """Values for ``watch`` and for each row's note: what was scored, or what is wrong with a function."""
+    editors = [f"reward-code-{i}" for i in range(SLOTS)]
+    if view.credit is None:
+        notes = [note_value(one, editor=editor) for one, editor in zip(view.slots, editors, strict=True)]
+        return gr.skip(), notes
+    seen = handlers.watch_group(form, view.credit.scored, services.call_times(tab))
+    return handlers.watch_message(seen), [note_value(one) for one in handlers.row_notes(form, seen)]
+
+
+def _with_slot(session: Session, place: int, slot: RewardSlot | None) -> Session:
+    return replace(session, slots=tuple(slot if i == place else one for i, one in enumerate(session.slots)))
 
 
 def _remover(i: int) -> Any:
     def remove(session: Session) -> list[Any]:
-        slots = tuple(None if place == i else slot for place, slot in enumerate(session.slots))
-        return [replace(session, slots=slots), gr.update(visible=False), ""]
+        return [_with_slot(session, i, None), gr.update(visible=False), ""]
 
     return remove
 
@@ -120,14 +201,26 @@ def build_reward_list(slots: Sequence[RewardSlot | None]) -> RewardList:
         elem_id="add-reward",
         min_width=0,
     )
-    return RewardList(rows, add, note("add-note"))
+    add_note = note("add-note")
+    return RewardList(rows, add, add_note, _saved_panel(), drawn("watch", "WorkbenchRewards.watch", classes=["watch"]))
+
+
+def _saved_panel() -> SavedPanel:
+    with gr.Accordion("Saved functions", open=False, elem_id="saved-rewards", elem_classes=["fold"]) as panel:
+        choice = gr.Dropdown([], value=None, label="Name and version", elem_id="saved-choice", min_width=0)
+        with gr.Row(elem_classes=["slot-foot"]):
+            load = gr.Button("load", elem_id="saved-load", elem_classes=["small"], min_width=0)
+            delete = gr.Button("delete", elem_id="saved-delete", elem_classes=["small"], min_width=0)
+            undo = gr.Button("undo", elem_id="saved-undo", elem_classes=["small"], min_width=0, visible=False)
+        said = note("saved-note")
+    return SavedPanel(panel, choice, load, delete, undo, said, gr.State(""))
 
 
 def _row(i: int, slot: RewardSlot | None) -> RewardRow:
     values = handlers.builtin_slot(slot.name) if slot is not None else handlers.EMPTY_SLOT
-    label = f"{slot.name}  ·  {slot.kind}" if slot is not None else ""
     with gr.Column(visible=slot is not None, elem_id=f"reward-{i}", elem_classes=["slot"], min_width=0) as holder:
         with gr.Row(elem_classes=["slot-head"]):
+            label = handlers.slot_label(values)
             switch = gr.Checkbox(values.on, label=label, elem_id=f"reward-on-{i}", min_width=0, elem_classes=["inline"])
             weight = gr.Number(values.weight, label="Weight", step=0.1, elem_id=f"reward-weight-{i}", min_width=0)
             gr.Button("edit", elem_id=f"reward-edit-{i}", elem_classes=["slot-edit", "small"], min_width=0)
@@ -143,4 +236,7 @@ def _row(i: int, slot: RewardSlot | None) -> RewardRow:
             max_lines=18,
         )
         row_note = note(f"reward-note-{i}")
-    return RewardRow(holder, switch, weight, code, row_note, remove)
+        with gr.Row(elem_classes=["slot-foot", "slot-save"]):
+            save = gr.Button("save", elem_id=f"reward-save-{i}", elem_classes=["small"], min_width=0)
+            saved = note(f"reward-saved-{i}")
+    return RewardRow(holder, switch, weight, code, row_note, remove, save, saved)

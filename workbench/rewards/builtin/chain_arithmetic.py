@@ -1,18 +1,6 @@
-"""The reward functions that come with the workbench.
-
-Each stands alone: its source, shown in the page's editor, runs when pasted anywhere. So imports and helpers live inside
-the functions, and annotations use only names that are always there. Their signatures are those of a user's own
-functions (see ``protocol``).
-"""
+"""Rewards of the chain-arithmetic task: each step checked against the prompt's operations, and the final answer."""
 
 from __future__ import annotations
-
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
-from workbench.schema import RewardKind
 
 
 def step_correctness(
@@ -144,11 +132,6 @@ def answer_correctness(
     return scores
 
 
-def length_and_mistake(prompt: object, step: str, **columns: object) -> float | None:
-    """0.01 for each character of the step, less 0.3 if it says "mistake": a scorer to watch, not to train with."""
-    return 0.01 * len(step) - (0.3 if "mistake" in step.lower() else 0.0)
-
-
 def tag_format(
     prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
 ) -> list[float | None]:
@@ -163,30 +146,3 @@ def tag_format(
         found = whole.fullmatch(text) if all(text.count(tag) == 1 for tag in tags) else None
         scores.append(0.5 if found and found[1].strip() and found[2].strip() else 0.0)
     return scores
-
-
-@dataclass(frozen=True)
-class Builtin:
-    """A reward function that comes with the workbench, with a line that says what it does."""
-
-    name: str
-    kind: RewardKind
-    function: Callable[..., Any]
-    description: str
-
-    @property
-    def source(self) -> str:
-        """Its code, which runs on its own."""
-        return inspect.getsource(self.function)
-
-
-BUILTINS: dict[str, Builtin] = {
-    builtin.name: builtin
-    for builtin in (
-        Builtin("step_correctness", "step", step_correctness, "Chain arithmetic: 1 for a right step, else 0"),
-        Builtin("answer_correctness", "outcome", answer_correctness, "1 if the final answer is right, else 0"),
-        Builtin("tag_format", "outcome", tag_format, "0.5 for one reasoning and one answer in their tags, else 0"),
-        Builtin("length_and_mistake", "step", length_and_mistake, "0.01 a character, less 0.3 for the word mistake"),
-    )
-}
-"""Name → built-in reward function."""

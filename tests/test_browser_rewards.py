@@ -1,0 +1,169 @@
+"""The list of reward functions in a real Chromium: pasting, errors far down, saving and loading, watching."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browsing import SECONDS, App, chromium, serve, visit
+
+pytestmark = pytest.mark.browser
+expect.set_options(timeout=SECONDS)
+
+CHIPS = "#drawing .rollout:not(.streaming) .chip"
+FAILING = re.compile(r"rgba\(164, 38, 44")
+OWN = "def brief(prompt, step, **columns):\n    return 1.0 if len(step) < 20 else 0.0\n"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    with serve(tmp_path_factory.mktemp("workspace")) as app:
+        yield app
+
+
+@pytest.fixture
+def page(browser: Browser, app: App) -> Iterator[Page]:
+    with visit(browser, app.url) as page:
+        expect(page.locator(CHIPS).first).to_be_visible()
+        yield page
+
+
+def add(page: Page, name: str) -> None:
+    page.locator("#add-reward input").click()
+    page.get_by_role("option", name=name).click()
+
+
+def write(page: Page, place: int, code: str) -> None:
+    page.locator(f"#reward-code-{place} .cm-content").click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(code)
+
+
+def add_own(page: Page, code: str, place: int = 2) -> None:
+    add(page, "Your own step function")
+    page.locator(f"#reward-edit-{place}").click()
+    write(page, place, code)
+
+
+def test_each_row_says_what_its_function_gave_and_took_from_the_start(page: Page) -> None:
+    expect(page.locator("#reward-note-0")).to_contain_text(re.compile(r"mean 0\.81 .* 19 % zero .* ms"))
+    expect(page.locator("#reward-note-0 pre")).to_be_hidden()
+    page.locator("#reward-edit-0").click()
+    expect(page.locator("#reward-note-0 pre")).to_have_text("0 to 1  ·  chain-arithmetic task")
+
+
+def test_an_outcome_function_pasted_into_a_step_row_is_one(page: Page) -> None:
+    code = "def right(prompts, completions, answer, **kwargs) -> list[float]:\n    return [0.25] * len(answer)\n"
+    add_own(page, code)
+    expect(page.locator("#reward-on-2")).to_contain_text("right · outcome")
+    expect(page.locator("#reward-note-2")).to_contain_text("mean 0.25")
+
+
+def test_a_failing_line_far_down_is_the_one_that_is_marked(page: Page) -> None:
+    """The editor draws only the lines in sight: the 150th is found after scrolling to it, and no other is marked."""
+    lines = ["def mine(prompt, step, **columns):", *(f"    x{i} = {i}" for i in range(2, 150)), "    return 1 / 0"]
+    add_own(page, "\n".join(lines))
+    expect(page.locator("#reward-note-2")).to_contain_text("at line 150")
+    expect(page.locator("#reward-note-2")).to_have_attribute("id", "reward-note-2")
+    scroller = page.locator("#reward-code-2 .cm-scroller")
+    last = page.locator("#reward-code-2 .cm-line", has_text="return 1 / 0")
+    scroller.evaluate("node => node.scrollTo(0, 0)")
+    expect(page.locator("#reward-code-2 .cm-line").first).to_have_text(lines[0])
+    expect(page.locator("#reward-code-2 .cm-line").first).not_to_have_css("background-color", FAILING)
+    scroller.evaluate("node => node.scrollTo(0, node.scrollHeight)")
+    expect(last).to_have_css("background-color", FAILING)
+    marked = page.locator("#reward-code-2 .cm-line").evaluate_all(
+        "nodes => nodes.filter((node) => getComputedStyle(node).boxShadow !== 'none').map((node) => node.textContent)"
+    )
+    assert marked == ["    return 1 / 0"]
+
+
+def test_a_builtins_error_is_marked_in_the_source_that_is_shown(page: Page) -> None:
+    add(page, "gsm8k_integer")
+    page.locator("#reward-edit-2").click()
+    expect(page.locator("#reward-note-2")).to_contain_text("mean 0")
+    code = "def gsm8k_integer(prompts, completions, **columns):\n    first = completions[0]\n    return first.nothing\n"
+    write(page, 2, code)
+    expect(page.locator("#reward-note-2")).to_contain_text("AttributeError at line 3")
+    failing = page.locator("#reward-code-2 .cm-line", has_text="first.nothing")
+    expect(failing).to_have_css("background-color", FAILING)
+
+
+def test_a_function_is_saved_found_after_a_reload_deleted_and_brought_back(page: Page, app: App) -> None:
+    add_own(page, OWN)
+    expect(page.locator("#reward-on-2")).to_contain_text("brief · step")
+    page.locator("#reward-save-2").click()
+    expect(page.locator("#reward-saved-2")).to_contain_text("brief v1 saved")
+    write(page, 2, OWN.replace("20", "15"))
+    expect(page.locator("#reward-saved-2 .drawn")).to_be_hidden()
+    page.locator("#reward-save-2").click()
+    expect(page.locator("#reward-saved-2")).to_contain_text("brief v2 saved")
+    assert (app.workspace / "rewards" / "brief" / "1.py").read_text() == OWN
+
+    page.reload()
+    expect(page.locator(CHIPS).first).to_be_visible()
+    page.get_by_role("button", name="Saved functions").click()
+    page.locator("#saved-choice input").click()
+    expect(page.get_by_role("option", name="brief")).to_have_count(2)
+    page.get_by_role("option", name="brief  v1").click()
+    page.locator("#saved-load").click()
+    expect(page.locator("#reward-on-2")).to_contain_text("brief · step")
+    page.locator("#reward-edit-2").click()
+    expect(page.locator("#reward-code-2 .cm-content")).to_contain_text("len(step) < 20")
+    expect(page.locator("#reward-note-2")).to_contain_text("mean")
+
+    page.locator("#saved-delete").click()
+    expect(page.locator("#saved-note")).to_contain_text("brief deleted")
+    assert not (app.workspace / "rewards" / "brief").exists()
+    page.locator("#saved-undo").click()
+    expect(page.locator("#saved-note")).to_contain_text("brief is back")
+    expect(page.locator("#saved-undo")).to_be_hidden()
+    assert (app.workspace / "rewards" / "brief" / "2.py").exists()
+
+
+def test_watching_shows_scores_positions_correlation_and_each_rollout(page: Page) -> None:
+    page.locator("#watch summary").click()
+    tables = page.locator("#watch table")
+    expect(tables).to_have_count(4)
+    expect(tables.nth(0)).to_contain_text("step_correctness")
+    expect(tables.nth(0).locator("rect")).to_have_count(4)
+    expect(tables.nth(1).locator("tbody td")).to_have_count(6)
+    expect(tables.nth(2)).to_contain_text("0.71")
+    expect(tables.nth(3).locator("tbody tr")).to_have_count(8)
+    add(page, "trl:think_format_reward")
+    expect(tables.nth(0)).to_contain_text("trl:think_format_reward")
+    expect(page.locator("#watch details")).to_have_attribute("open", "")
+    page.locator("#reward-remove-2").click()
+    expect(tables.nth(0)).not_to_contain_text("trl:think_format_reward")
+
+
+def test_twelve_functions_fit_and_a_thirteenth_is_refused_in_words(page: Page) -> None:
+    for place in range(2, 12):
+        add(page, "Your own step function")
+        expect(page.locator(f"#reward-on-{place}")).to_contain_text("my_step_reward")
+    add(page, "Your own step function")
+    expect(page.locator("#add-note")).to_contain_text("12 functions are the most")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_scrolls_sideways_with_everything_open(browser: Browser, app: App, width: int) -> None:
+    with visit(browser, app.url, width=width, height=844) as page:
+        expect(page.locator(CHIPS).first).to_be_visible()
+        if width < 860:
+            page.get_by_role("button", name="Show controls").click()
+        page.locator("#watch summary").click()
+        page.locator("#reward-edit-0").click()
+        page.get_by_role("button", name="Saved functions").click()
+        expect(page.locator("#saved-choice")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        controls = page.locator("#controls").evaluate("node => node.scrollWidth - node.clientWidth")
+        assert controls <= 1

@@ -1,0 +1,71 @@
+"""The commands about people's own data, as text and as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from workbench.cli import main
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert main(argv) == 0
+    return capsys.readouterr().out
+
+
+def test_rollouts_lists_groups_and_says_how_they_were_read(capsys):
+    text = run(capsys, "rollouts", "gsm8k", "--limit", "2")
+    assert "2 groups from 300 rows, format gsm8k, tokenizer words" in text
+    assert "note: no tokenizer was given" in text
+    data = json.loads(run(capsys, "rollouts", "gsm8k", "--limit", "2", "--json"))
+    assert [group["rollouts"] for group in data["groups"]] == [4, 4]
+    assert data["facts"]["preset"] == "line"
+
+
+def test_a_group_of_a_file_goes_on_to_score(capsys, monkeypatch):
+    group = run(capsys, "rollouts", "gsm8k", "--tokenizer", "tiny", "--show", "0")
+    monkeypatch.setattr("sys.stdin", io.StringIO(group))
+    scored = json.loads(run(capsys, "score", "--group", "-", "--task", "gsm8k", "--json"))
+    assert [one["outcome"] for one in scored["rollouts"]] == [0.0, 0.0, 0.0, 1.0]
+    assert [len(one["steps"]) for one in scored["rollouts"]] == [3, 5, 4, 4]
+
+
+def test_check_reward_prints_what_the_function_says(capsys):
+    argv = ["check-reward", "chain-arithmetic", "--reward", "step_correctness", "--limit", "20"]
+    text = run(capsys, *argv)
+    assert "step_correctness against labels" in text
+    assert "first-error F1       100.0% from 1 on" in text
+    [check] = json.loads(run(capsys, *argv, "--json"))["checks"]
+    assert (check["auc"], check["first_error"]["f1"], check["worst"]) == (1.0, 1.0, [])
+
+
+def test_a_tasks_own_rewards_are_checked_unless_others_are_given(capsys):
+    checks = json.loads(run(capsys, "check-reward", "gsm8k", "--limit", "20", "--json"))["checks"]
+    assert [check["reward"] for check in checks] == ["calculator_notes", "gsm8k_answer"]
+
+
+def test_code_from_a_file_runs_in_the_worker_and_its_worst_are_listed(capsys, tmp_path):
+    code = tmp_path / "long.py"
+    code.write_text("def long(prompts, completions, **columns):\n    return [len(text) for text in completions]\n")
+    argv = ["check-reward", "gsm8k", "--reward-file", f"{code}:outcome", "--limit", "10", "--threshold", "200"]
+    text = run(capsys, *argv, "--worst", "2")
+    assert "long against correct" in text
+    assert text.splitlines()[-3].split() == ["group", "rollout", "step", "score", "label", "text"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["rollouts", "nothing.jsonl"], "nothing.jsonl: No such file"),
+        (["rollouts", "gsm8k", "--limit", "2", "--show", "2"], "--show 2: gsm8k has groups 0 to 1"),
+        (["check-reward", "nothing.jsonl"], "give the reward to check with --reward NAME"),
+        (["check-reward", "gsm8k", "--preset", "none"], "--preset none: choose one of step-n"),
+        (["check-reward", "gsm8k", "--labels", "none"], "no completion has the column 'none'; there are"),
+        (["check-reward", "gsm8k", "--aggregate", "sum"], "aggregate 'sum' is unknown"),
+    ],
+)
+def test_what_cannot_be_done_is_one_message(capsys, argv, message):
+    assert main(argv) == 2
+    assert message in capsys.readouterr().err

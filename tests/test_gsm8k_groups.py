@@ -1,0 +1,121 @@
+"""300 real groups, four models' answers each, through import, scoring, credit and drawing: no token is misaligned.
+
+Tokenizers of different families are trained here on the very texts: a byte-level BPE, which splits characters, a
+Unigram with Metaspace, to which some characters are unknown, and a WordPiece that lower-cases and drops all spaces.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from workbench.assets import GSM8K
+from workbench.credit import credit_group
+from workbench.figures.heatmap import credit_payload, to_json
+from workbench.rewards import score_group
+from workbench.rewards.builtin.gsm8k_answer import gsm8k_answer
+from workbench.rollouts import read_groups
+from workbench.steps import PRESETS
+
+LINES = PRESETS["line"].pattern
+ROWS = [json.loads(line) for line in (GSM8K / "model-solutions-300.jsonl").read_text("utf-8").split("\n")[:-1]]
+MODELS = ["6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification"]
+TEXTS = [[row[model]["solution"] for model in MODELS] for row in ROWS]
+
+
+def corpus() -> list[str]:
+    return [text for texts in TEXTS for text in texts]
+
+
+def byte_level_bpe() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=500, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(corpus(), trainer=trainer)
+    return tokenizer
+
+
+def unigram() -> Tokenizer:
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=400, special_tokens=["<unk>", "</s>"], unk_token="<unk>", show_progress=False
+    )
+    plain = (text.encode("ascii", "ignore").decode() for text in corpus())  # so that curly quotes are unknown
+    tokenizer.train_from_iterator(plain, trainer=trainer)
+    return tokenizer
+
+
+def wordpiece() -> Tokenizer:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=400, special_tokens=["[UNK]", "[SEP]"], show_progress=False)
+    tokenizer.train_from_iterator(corpus(), trainer=trainer)
+    return tokenizer
+
+
+MAKERS: dict[str, Any] = {"byte-level BPE": byte_level_bpe, "Unigram": unigram, "WordPiece": wordpiece}
+
+
+@pytest.mark.parametrize("family", [*MAKERS, "tiny", "words"])
+def test_every_group_is_imported_scored_and_drawn_without_a_misaligned_token(family: str) -> None:
+    tokenizer = MAKERS[family]() if family in MAKERS else family
+    found = read_groups("gsm8k", tokenizer=tokenizer)
+    assert (found.facts.format, found.facts.preset, len(found)) == ("gsm8k", "line", 300)
+    for group, row, texts in zip(found.groups, ROWS, TEXTS, strict=True):
+        assert (group.prompt, [r.columns["model"] for r in group.rollouts]) == (row["question"], MODELS)
+        credit = credit_group(score_group(group, LINES, ["calculator_notes", "gsm8k_answer"]), "process")
+        assert np.isfinite(credit.advantages).all()
+        drawn = json.loads(to_json(credit_payload(credit, explain_at_most=0)))
+        for i, (rollout, scored, text) in enumerate(zip(group.rollouts, credit.scored.scored, texts, strict=True)):
+            assert rollout.text == text
+            assert rollout.text.encode() == text.encode()
+            assert len(rollout.texts) == len(rollout.token_ids)
+            check_spans(rollout.texts, [(s.start, s.end) for s in scored.steps], scored.spans)
+            assert "".join(drawn["rollouts"][i]["texts"][:-1]) == text  # all but the end token
+            assert len(drawn["rollouts"][i]["advantages"]) == len(rollout)
+            lines = [line.strip() for line in text.split("\n") if line.strip()]
+            assert [text[step.start : step.end].strip() for step in scored.steps] == lines
+
+
+def check_spans(texts: tuple[str, ...], steps: list[tuple[int, int]], spans: tuple[tuple[int, int], ...]) -> None:
+    """Every token is in exactly one step, the one whose last character it holds."""
+    assert spans[0][0] == 0
+    assert spans[-1][1] == len(texts) - 1
+    assert all(later == last + 1 for (_, last), (later, _) in pairwise(spans))
+    ends = np.cumsum([len(text) for text in texts])
+    for (_, end), (_, last) in list(zip(steps, spans, strict=True))[:-1]:
+        assert ends[last] - len(texts[last]) < end <= ends[last]
+
+
+def test_the_data_holds_what_makes_alignment_hard() -> None:
+    text = "".join(corpus())
+    assert "\u2019" in text
+    assert len(text.encode()) > len(text)
+
+
+def test_each_family_is_what_it_is_said_to_be() -> None:
+    quote = "Janet\u2019s ducks"
+    whole, lossy = byte_level_bpe(), wordpiece()
+    assert whole.decode(whole.encode(quote).ids) == quote
+    assert 0 in unigram().encode(quote).ids  # unknown
+    assert lossy.decode(lossy.encode(quote).ids) == "janet \u2019 s ducks"
+
+
+def test_the_answer_reward_agrees_with_the_authors_on_all_1200() -> None:
+    for row in ROWS:
+        given = [row[model]["is_correct"] for model in MODELS]
+        texts = [row[model]["solution"] for model in MODELS]
+        assert gsm8k_answer([""] * 4, texts, answer=[row["ground_truth"]] * 4) == list(map(float, given))

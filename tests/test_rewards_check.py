@@ -1,0 +1,273 @@
+"""Rewards held against labels, with numbers worked by hand and scikit-learn's as the second opinion."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from sklearn.metrics import accuracy_score
+
+import workbench as wb
+from workbench.errors import ConfigError, RewardError, TaskError
+from workbench.rewards.check import check_reward, first_error
+from workbench.schema import Group, Rollout
+from workbench.steps import PRESETS
+from workbench.tasks import labelled_groups, load_task, planted_errors
+
+
+def group(*answers: tuple[str, dict[str, Any]], **columns: Any) -> Group:
+    """Answers as one token each, with what is known of each."""
+    rollouts = (Rollout((1,), (text,), finished=False, columns=known) for text, known in answers)
+    return Group("p", tuple(rollouts), columns)
+
+
+def number(prompts: list[Any], completions: list[str], **columns: Any) -> list[float | None]:
+    """An outcome reward: the completion itself, "-" being unscored."""
+    return [None if text == "-" else float(text) for text in completions]
+
+
+def step_number(prompt: Any, step: str, **columns: Any) -> float | None:
+    return None if step.strip() == "-" else float(step)
+
+
+def outcomes(*pairs: tuple[str, bool | None]) -> list[Group]:
+    return [group(*((text, {} if label is None else {"correct": label}) for text, label in pairs))]
+
+
+def steps(*chains: tuple[str, list[float | None]]) -> list[Group]:
+    """Chains of one-line steps with labels."""
+    return [
+        group(
+            *((text.replace(" ", "\n"), {"labelled_steps": text.split(), "labels": labels}) for text, labels in chains)
+        )
+    ]
+
+
+# ── outcome labels ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_agreement_and_auc_by_hand():
+    # Pairs of a right and a wrong one: (0.9, 0.6) (0.9, 0.2) (0.5, 0.2) in order, (0.5, 0.6) not: AUC 3/4.
+    # From 0.9 on: 0.9 right, 0.6 and 0.2 not, 0.5 missed: 3/4; from 0.5 on: 0.6 is not: 3/4. The highest wins.
+    check = check_reward(outcomes(("0.9", True), ("0.6", False), ("0.5", True), ("0.2", False)), number, threshold=0.3)
+    assert (check.count, check.right, check.unscored) == (4, 2, 0)
+    assert check.auc == 0.75
+    assert (check.best.threshold, check.best.share) == (0.9, 0.75)
+    assert (check.given.threshold, check.given.share) == (0.3, 0.75)  # 0.6 counts as right and is not
+    assert [(one.rollout, one.score, one.label) for one in check.worst] == [(1, 0.6, False)]
+    assert check.first_error is None
+
+
+def test_the_worst_disagreements_come_first():
+    pairs = [("0.9", False), ("0.8", True), ("0.7", False), ("0.3", True), ("0.1", True), ("0.0", False)]
+    check = check_reward(outcomes(*pairs), number, threshold=0.5, worst=3)
+    # Ranks from the wrong end: 0.9, wrong, is the 6th from below; 0.1, right, the 5th from above; the others the 4th.
+    assert [(one.group, one.rollout, one.step, one.text) for one in check.worst] == [
+        (0, 0, None, "0.9"),
+        (0, 4, None, "0.1"),
+        (0, 2, None, "0.7"),
+    ]
+
+
+def test_unscored_is_counted_and_left_out():
+    check = check_reward(outcomes(("1", True), ("-", True), ("-", False), ("0", False), ("1", None)), number)
+    assert (check.count, check.unscored, check.auc, check.best.share) == (2, 2, 1.0, 1.0)
+    nothing = check_reward(outcomes(("-", True)), number, threshold=0.5)
+    assert (nothing.count, nothing.unscored, nothing.auc, nothing.best, nothing.given) == (0, 1, None, None, None)
+    assert "nothing that has a label was scored" in nothing.notes
+
+
+@pytest.mark.parametrize(("label", "word"), [(True, "right"), (False, "wrong")])
+def test_with_one_class_the_auc_is_undefined_and_said_to_be(label, word):
+    check = check_reward(outcomes(("1", label), ("0", label)), number)
+    assert check.auc is None
+    assert f"every label is {word}, so the AUC is undefined" in check.notes
+    assert check.best.share == 1.0
+    assert check.best.threshold == (0.0 if label else math.inf)
+    assert json.dumps(check.to_json(), allow_nan=False)
+    assert "undefined" in check._repr_html_()
+
+
+def test_a_reward_that_is_the_wrong_way_round_is_told():
+    check = check_reward(outcomes(("0", True), ("1", False)), number)
+    assert check.auc == 0.0
+    assert any("wrong way round" in note for note in check.notes)
+    assert check.best.share == 0.5
+
+
+def test_the_best_threshold_is_the_best_of_all():
+    rng = random.Random(0)
+    pairs = [(f"{rng.randint(0, 30) / 10}", rng.random() < 0.5) for _ in range(200)]
+    check = check_reward(outcomes(*pairs), number)
+    tried = [*{float(text) for text, _ in pairs}, math.inf]
+    shares = [accuracy_score([label for _, label in pairs], [float(t) >= at for t, _ in pairs]) for at in tried]
+    assert check.best.share == pytest.approx(max(shares), abs=1e-12)
+    assert shares[tried.index(check.best.threshold)] == pytest.approx(max(shares), abs=1e-12)
+
+
+def test_a_step_reward_is_held_against_outcomes_by_its_worst_step():
+    groups = [group(("1\n0", {"correct": False}), ("1\n-", {"correct": True}), ("-", {"correct": True}))]
+    check = check_reward(groups, step_number)
+    assert (check.items, check.count, check.unscored, check.auc) == ("completions", 2, 1, 1.0)
+    assert "a completion's score is the min of its steps' scores" in check.notes
+    assert [
+        check_reward(groups, step_number, aggregate=how, threshold=0.5).given.share for how in ("mean", "last")
+    ] == [
+        0.5,  # 0.5 counts as right from 0.5 on
+        1.0,
+    ]
+
+
+# ── step labels ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_first_error_f1_by_hand():
+    chains = [
+        SimpleNamespace(scores=(0.9, 0.1, 0.0), first=1),  # found
+        SimpleNamespace(scores=(0.2, 0.9), first=1),  # a step too early
+        SimpleNamespace(scores=(0.9, None, 0.3), first=2),  # an unscored step is never the one; found
+        SimpleNamespace(scores=(0.9, 0.9), first=0),  # missed
+        SimpleNamespace(scores=(0.8, 0.7), first=-1),  # nothing to find, nothing found
+        SimpleNamespace(scores=(0.8, 0.4), first=-1),  # false alarm
+        SimpleNamespace(scores=(0.5,), first=-1),  # 0.5 is not below 0.5
+    ]
+    found = first_error(chains, 0.5)
+    assert (found.erroneous, found.correct) == (2 / 4, 2 / 3)
+    assert found.f1 == pytest.approx(2 * (1 / 2) * (2 / 3) / (1 / 2 + 2 / 3))  # 4/7
+    assert found.f1 == pytest.approx(4 / 7)
+    assert (found.erroneous_count, found.correct_count) == (4, 3)
+    assert first_error(chains[:4], 0.5).f1 is None  # no completion without an error
+    assert first_error([chains[3], chains[5]], 0.5).f1 == 0.0
+
+
+def test_steps_are_held_against_their_labels():
+    check = check_reward(
+        steps(("1 0 1", [1.0, 0.0, None]), ("1 1", [1.0, 1.0]), ("0 1", [1.0, 1.0]), ("1 - 1", [1.0, 0.0, None])),
+        step_number,
+        threshold=0.5,
+    )
+    # Scored and labelled: 1✓1, 0✓0 | 1✓1, 1✓1 | 0✗1, 1✓1 | 1✓1: 6 of 7 agree; the last one's second step is unscored.
+    assert (check.items, check.count, check.right, check.unscored) == ("steps", 7, 6, 1)
+    assert check.given.share == pytest.approx(6 / 7)
+    assert check.auc == pytest.approx((5 + 0.5) / 6)  # the wrong one scores 0: below five right ones, level with one
+    assert (check.first_error.erroneous, check.first_error.correct) == (1 / 2, 1 / 2)
+    assert check.first_error.f1 == 0.5
+    assert [(one.group, one.rollout, one.step, one.text) for one in check.worst] == [(0, 2, 0, "0\n")]
+
+
+def test_planted_errors_are_what_the_labels_say():
+    task = load_task("chain-arithmetic")
+    groups = planted_errors(task, 50, rate=0.2, seed=3)
+    assert groups == planted_errors(task, 50, rate=0.2, seed=3)
+    assert groups != planted_errors(task, 50, rate=0.2, seed=4)
+    labels = [label for one in groups for rollout in one.rollouts for label in rollout.columns["labels"]]
+    assert 0.1 < labels.count(0.0) / len(labels) < 0.2  # a fifth of the operations, less the answers' lines
+    for one in groups:
+        for rollout in one.rollouts:
+            assert rollout.columns["correct"] == task.answer_is_right(rollout.text, one.columns)
+            assert rollout.columns["labelled_steps"] == rollout.text.split("\n")
+    assert all(
+        label == 1.0 for one in planted_errors(task, 5, rate=0) for r in one.rollouts for label in r.columns["labels"]
+    )
+
+
+def test_the_tasks_own_reward_finds_every_planted_error_and_a_silly_one_does_not():
+    groups = planted_errors(load_task("chain-arithmetic"), 50)
+    right = check_reward(groups, "step_correctness")
+    assert (right.auc, right.best.share, right.first_error.f1, right.unscored) == (1.0, 1.0, 1.0, 0)
+    assert right.worst == ()
+    assert right.first_error.erroneous_count > right.first_error.correct_count > 20
+    silly = check_reward(groups, "length_and_mistake")
+    assert silly.auc < 0.6
+    assert silly.best_first_error.f1 < 0.2
+    assert len(silly.worst) == 20
+    one = silly.worst[0]
+    rollout = groups[one.group].rollouts[one.rollout]
+    assert one.text.strip() == rollout.columns["labelled_steps"][one.step]
+    assert one.label == bool(rollout.columns["labels"][one.step])
+
+
+def test_planted_errors_can_cancel_out_and_then_only_the_steps_are_wrong():
+    groups = planted_errors(load_task("chain-arithmetic"), 100)
+    check = check_reward(groups, "step_correctness", labels="correct", threshold=0.5)
+    assert check.worst
+    for one in check.worst:
+        columns = groups[one.group].rollouts[one.rollout].columns
+        assert columns["correct"]
+        assert columns["labels"].count(0.0) >= 2
+
+
+# ── real data ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_gsm8ks_rewards_against_its_authors_verdicts():
+    groups = labelled_groups("gsm8k")
+    answer = check_reward(groups, "gsm8k_answer")
+    assert (answer.count, answer.right, answer.unscored) == (1200, 472, 0)
+    assert (answer.auc, answer.best.share) == (1.0, 1.0)
+    notes = check_reward(groups, "calculator_notes", threshold=0.5)
+    # Right sums do not make a right answer: 21 of 3,736 noted steps are wrong, and 728 of 1,200 answers.
+    assert (notes.count, notes.unscored) == (1192, 8)
+    assert 0.5 < notes.auc < 0.52
+    wrong_sums = [one for one in notes.worst if one.label]
+    assert all("<<" in one.text for one in wrong_sums)
+
+
+# ── what cannot be held against each other ───────────────────────────────────────────────────────────────────────
+
+
+def test_data_without_labels_is_refused():
+    with pytest.raises(
+        TaskError, match=r"the data has no labels .* none of labels, correct, .* among its columns \(x\)"
+    ):
+        check_reward([group(("1", {"x": 1}))], step_number)
+    with pytest.raises(TaskError, match="no completion has the column 'right'; there are correct"):
+        check_reward(outcomes(("1", True)), number, labels="right")
+    with pytest.raises(TaskError, match=r"group 1, rollout 2: the label is 0\.5; give true or false, or 1 or 0"):
+        check_reward([group(("1", {"correct": 1}), ("1", {"correct": 0.5}))], number)
+    with pytest.raises(ConfigError, match="labels of steps say nothing of an outcome reward's scores"):
+        check_reward(steps(("1", [1.0])), number, labels="labels")
+    with pytest.raises(ConfigError, match="aggregate 'sum' is unknown; choose one of min, mean, last"):
+        check_reward(outcomes(("1", True)), number, aggregate="sum")  # type: ignore[arg-type]
+
+
+def test_a_reward_that_fails_names_the_group():
+    groups = [*outcomes(("1", True)), *outcomes(("1", True), ("x", True))]
+    with pytest.raises(RewardError, match=r"^group 2: reward 'number'.*could not convert"):
+        check_reward(groups, number)
+
+
+def test_progress_and_cancelling():
+    groups = outcomes(("1", True), ("0", False)) * 5
+    heard: list[tuple[int, int]] = []
+    check = check_reward(
+        groups, number, on_progress=lambda done, of: heard.append((done, of)), cancelled=lambda: len(heard) == 3
+    )
+    assert heard == [(1, 5), (2, 5), (3, 5)]
+    assert check.count == 6
+    assert "cancelled after 3 of 5 groups" in check.notes
+
+
+def test_another_pattern_leaves_steps_without_a_label():
+    groups = steps(("1 1", [1.0, 0.0]))
+    assert check_reward(groups, step_number).count == 2
+    one = check_reward(groups, lambda prompt, step, **columns: 1.0, pattern=PRESETS["paragraph"].pattern)
+    assert (one.count, one.unscored) == (0, 0)
+
+
+def test_it_shows_itself_as_a_table_with_nothing_read_as_markup():
+    def odd(prompts, completions, **columns):
+        return [1.0 for _ in completions]
+
+    odd.__name__ = "<img onerror>"
+    html = check_reward([group(("1", {"correct": True}))], odd)._repr_html_()
+    assert "&lt;img onerror&gt;" in html
+    assert "<img" not in html
+
+
+def test_the_public_name():
+    assert wb.check_reward is check_reward

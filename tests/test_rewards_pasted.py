@@ -1,0 +1,165 @@
+"""Reward functions written for a TRL script, pasted as they are: the same scores in a script, a preview and a run.
+
+They have the shape that public recipes share: module-level patterns and helpers, chat-message completions, a column of
+the data by name, ``**kwargs`` for the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from workbench.config import PatternConfig, RewardConfig
+from workbench.rewards import RewardWorker, load_reward, score_completions, score_group
+from workbench.schema import Group, Rollout
+from workbench.ui.handlers.credit import credit_form
+from workbench.ui.handlers.rewards import EMPTY_SLOT
+from workbench.ui.handlers.scoring import ScoringForm, SlotValues, rescore
+from workbench.ui.handlers.session import SLOTS, RewardSlot, Session
+
+HEAD = """import re
+from typing import Optional
+
+ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+
+
+def extract_xml_answer(text: str) -> Optional[str]:
+    found = ANSWER.search(text)
+    return found.group(1).strip() if found else None
+
+
+"""
+CORRECT = (
+    HEAD
+    + """def correctness_reward_func(prompts, completions, answer, **kwargs) -> list[float]:
+    responses = [completion[0]["content"] for completion in completions]
+    question = prompts[0][-1]["content"]
+    extracted = [extract_xml_answer(r) for r in responses]
+    print("-" * 20, f"Question:\\n{question}", f"\\nAnswer:\\n{answer[0]}", f"\\nExtracted:\\n{extracted[0]}")
+    return [2.0 if r == a else 0.0 for r, a in zip(extracted, answer)]
+"""
+)
+INTEGER = (
+    HEAD
+    + """def int_reward_func(completions, **kwargs) -> list[float]:
+    extracted = [extract_xml_answer(completion[0]["content"]) for completion in completions]
+    return [0.5 if r and r.isdigit() else 0.0 for r in extracted]
+"""
+)
+COUNT = """def count_xml(text) -> float:
+    return sum(0.125 for tag in ("<reasoning>", "</reasoning>", "<answer>", "</answer>") if text.count(tag) == 1)
+
+
+def xmlcount_reward_func(completions, **kwargs) -> list[float]:
+    contents = [completion[0]["content"] for completion in completions]
+    return [count_xml(c) for c in contents]
+
+
+def _unused_helper(x):
+    return x
+"""
+RECIPE = {"correctness_reward_func": CORRECT, "int_reward_func": INTEGER, "xmlcount_reward_func": COUNT}
+PROMPT = [{"role": "system", "content": "Use the tags."}, {"role": "user", "content": "6 * 12?"}]
+TEXTS = [
+    "<reasoning>6 * 12 = 72</reasoning>\n<answer>72</answer>",
+    "<answer>71</answer>",
+    "It is 72.",
+]
+EXPECTED = {  # worked by hand
+    "correctness_reward_func": [2.0, 0.0, 0.0],
+    "int_reward_func": [0.5, 0.5, 0.0],
+    "xmlcount_reward_func": [0.5, 0.25, 0.0],
+}
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[RewardWorker]:
+    with RewardWorker(deadline=60.0) as worker:
+        yield worker
+
+
+def rollout(text: str) -> Rollout:
+    return Rollout(tuple(map(ord, text)), tuple(text), finished=False)
+
+
+GROUP = Group(PROMPT, tuple(rollout(text) for text in TEXTS), {"answer": "72"})
+CONFIGS = [RewardConfig(name=name, kind="outcome", code=code) for name, code in RECIPE.items()]
+
+
+def test_in_a_script_they_give_what_was_worked_by_hand() -> None:
+    chat = [[{"role": "assistant", "content": text}] for text in TEXTS]
+    for name, code in RECIPE.items():
+        module: dict[str, Any] = {}
+        exec(code, module)
+        assert module[name](prompts=[PROMPT] * 3, completions=chat, answer=["72"] * 3) == EXPECTED[name]
+
+
+def test_scoring_a_group_gives_the_same(worker: RewardWorker) -> None:
+    scored = score_group(GROUP, PatternConfig(regex=r"\n", kind="ends"), CONFIGS, worker=worker)
+    for name, expected in EXPECTED.items():
+        assert [one.outcome_scores[name] for one in scored.scored] == expected
+    # The weighted sum: 2 + 0.5 + 0.5.
+    assert scored.scored[0].outcome == 3.0
+    assert "Question:\n6 * 12?" in scored.rewards[0].printed
+
+
+def test_scoring_completions_as_a_run_does_gives_the_same(worker: RewardWorker) -> None:
+    rewards = [load_reward(config, worker) for config in CONFIGS]
+    scored = score_completions(
+        [PROMPT] * 3, GROUP.rollouts, [GROUP.columns] * 3, PatternConfig(regex=r"\n", kind="ends"), rewards
+    )
+    for name, expected in EXPECTED.items():
+        assert [one.outcome_scores[name] for one in scored] == expected
+
+
+def test_the_page_takes_them_in_any_row_and_names_them_itself(worker: RewardWorker) -> None:
+    """Pasted over the template of a step function, as people do."""
+    slots = [SlotValues(RewardSlot(f"row_{i}", "step"), True, 1.0, code) for i, code in enumerate(RECIPE.values())]
+    form = ScoringForm(r"\n", "ends", (*slots, *(EMPTY_SLOT,) * (SLOTS - 3)), credit_form("outcome"))
+    view = rescore(Session(group=GROUP, prompt=PROMPT, columns=GROUP.columns), form, worker)
+    assert view.slots == (None,) * SLOTS
+    assert view.note is None
+    assert [name for name in view.names if name] == list(RECIPE)
+    assert view.credit is not None
+    assert [one.outcome for one in view.credit.scored.scored] == [3.0, 0.75, 0.0]
+    assert "show" in json.loads(view.drawing)
+
+
+@pytest.mark.training
+def test_trls_own_trainer_gets_the_same_from_the_functions_and_from_ours(tiny, worker, tmp_path) -> None:
+    """``GRPOTrainer._calculate_rewards`` called with the pasted functions themselves, and with what a run gives TRL."""
+    import torch
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    functions = []
+    for name, code in RECIPE.items():
+        module: dict[str, Any] = {}
+        exec(code, module)
+        functions.append(module[name])
+    ours = [load_reward(config, worker).outcome_function for config in CONFIGS]
+    inputs = [{"prompt": PROMPT, "answer": "72"}] * 3
+    chat = [[{"role": "assistant", "content": text}] for text in TEXTS]
+    given = []
+    for reward_funcs in (functions, ours):
+        trainer = GRPOTrainer(
+            model=tiny.model,
+            reward_funcs=reward_funcs,
+            args=GRPOConfig(
+                output_dir=str(tmp_path),
+                use_cpu=True,
+                bf16=False,
+                report_to="none",
+                per_device_train_batch_size=2,
+                num_generations=2,
+            ),
+            train_dataset=Dataset.from_list(inputs),
+            processing_class=tiny.tokenizer,
+        )
+        assert trainer.reward_func_names == list(RECIPE)
+        given.append(trainer._calculate_rewards(inputs, [PROMPT] * 3, chat, [[1], [2], [3]]))
+    assert torch.equal(given[0], given[1])
+    assert given[0].T.tolist() == list(EXPECTED.values())

@@ -1,0 +1,389 @@
+"""The recipes' rewards: a test for every value, and for each place where the well-known code is wrong.
+
+``theirs_*`` are those functions as tutorials have them, written down to show what they give.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.rewards import BUILTINS
+
+GOOD = "<reasoning>\n6 * 12\nis 72\n</reasoning>\n<answer>\n72\n</answer>\n"
+WORKED = "<start_working_out>6 * 12\nis 72<end_working_out><SOLUTION>72</SOLUTION>"
+
+
+def score(name: str, text: str, **columns: Any) -> float | None:
+    """The score of one completion, the same as text and as a chat message."""
+    function = BUILTINS[name].function
+    assert function is not None
+    rows = {key: [value] for key, value in columns.items()}
+    plain = function(prompts=["p"], completions=[text], **rows)
+    chat = [{"role": "user", "content": "p"}], [[{"role": "assistant", "content": text}]]
+    assert function(prompts=[chat[0]], completions=chat[1], **rows) == plain
+    return plain[0]
+
+
+# ── GSM8K ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def theirs_extract(text: str) -> str:
+    return text.split("<answer>")[-1].split("</answer>")[0].strip()
+
+
+def theirs_strict(text: str) -> float:
+    return 0.5 if re.match(r"^<reasoning>\n.*?\n</reasoning>\n<answer>\n.*?\n</answer>\n$", text) else 0.0
+
+
+def theirs_soft(text: str) -> float:
+    return 0.5 if re.match(r"<reasoning>.*?</reasoning>\s*<answer>.*?</answer>", text) else 0.0
+
+
+def theirs_count(text: str) -> float:
+    count = 0.125 * (text.count("<reasoning>\n") == 1) + 0.125 * (text.count("\n</reasoning>\n") == 1)
+    if text.count("\n<answer>\n") == 1:
+        count += 0.125 - len(text.split("\n</answer>\n")[-1]) * 0.001
+    if text.count("\n</answer>") == 1:
+        count += 0.125 - (len(text.split("\n</answer>")[-1]) - 1) * 0.001
+    return count
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "expected"),
+    [
+        (GOOD, "72", 2.0),
+        (GOOD, 72, 2.0),
+        (GOOD, "6 * 12 = 72\n#### 72", 2.0),
+        (GOOD, "73", 0.0),
+        ("<answer>1,200</answer>", "1200", 2.0),
+        ("<answer>$1200.00.</answer>", "1,200", 2.0),
+        ("<answer>-5</answer>", "-5", 2.0),
+        ("<answer>Paris</answer>", "Paris", 2.0),
+        ("<answer>71</answer><answer>72</answer>", "72", 0.0),
+        ("<answer>72", "72", 0.0),
+        ("", "72", 0.0),
+        (GOOD, None, None),
+    ],
+)
+def test_gsm8k_correctness_is_two_for_the_right_answer(text: str, answer: Any, expected: float | None) -> None:
+    assert score("gsm8k_correctness", text, answer=answer) == expected
+
+
+def test_a_text_without_tags_is_no_answer() -> None:
+    assert theirs_extract("72") == "72"  # so that the recipe pays 2.0 and 0.5 for it
+    assert score("gsm8k_correctness", "72", answer="72") == 0.0
+    assert score("gsm8k_integer", "72") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("given_answer", "expected"),
+    [("72", 0.5), (" 72\n", 0.5), ("-5", 0.5), ("1,200", 0.5), ("7.5", 0.0), ("x", 0.0), ("", 0.0), ("1,2", 0.0)],
+)
+def test_gsm8k_integer_is_a_half_for_a_whole_number(given_answer: str, expected: float) -> None:
+    assert score("gsm8k_integer", f"<answer>{given_answer}</answer>") == expected
+
+
+def test_a_digit_is_one_of_ten() -> None:
+    assert "²".isdigit()  # the recipe's question
+    assert not "-5".isdigit()
+    assert score("gsm8k_integer", "<answer>²</answer>") == 0.0
+    assert score("gsm8k_integer", "<answer>٧٢</answer>") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (GOOD, 0.5),
+        (GOOD.rstrip(), 0.5),
+        (GOOD + "\n", 0.0),
+        ("So:\n" + GOOD, 0.0),
+        (GOOD.replace("\n", ""), 0.0),
+        (GOOD.replace("\n72\n", "\n \n"), 0.0),
+        (GOOD + GOOD, 0.0),
+        (GOOD.replace("72\n<", "72\n</answer>\n<answer>\n72\n<"), 0.0),
+    ],
+)
+def test_gsm8k_strict_format_is_a_half_for_tags_on_their_lines(text: str, expected: float) -> None:
+    assert score("gsm8k_strict_format", text) == expected
+
+
+def test_reasoning_of_two_lines_and_no_last_newline_is_strict_format_too() -> None:
+    assert theirs_strict(GOOD) == 0.0  # `.` does not match the newline between the two lines
+    one_line = GOOD.replace("6 * 12\nis 72", "6 * 12 is 72")
+    assert theirs_strict(one_line) == 0.5
+    assert theirs_strict(one_line.rstrip()) == 0.0  # the pattern demands a newline that sampling seldom ends with
+    assert score("gsm8k_strict_format", GOOD) == score("gsm8k_strict_format", GOOD.rstrip()) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (GOOD, 0.5),
+        ("<reasoning>a</reasoning><answer>b</answer>", 0.5),
+        (" <reasoning>a</reasoning>\n\n<answer>b</answer> done", 0.5),
+        ("Sure: <reasoning>a</reasoning><answer>b</answer>", 0.0),
+        ("<reasoning>a</reasoning> so <answer>b</answer>", 0.0),
+        ("<answer>b</answer><reasoning>a</reasoning>", 0.0),
+        ("<reasoning></reasoning><answer></answer>", 0.0),
+        ("<reasoning>a</reasoning><answer>b", 0.0),
+    ],
+)
+def test_gsm8k_soft_format_is_a_half_for_tags_in_order(text: str, expected: float) -> None:
+    assert score("gsm8k_soft_format", text) == expected
+
+
+def test_a_repeated_tag_is_not_the_format() -> None:
+    twice = "<reasoning>a</reasoning><answer>71</answer><answer>72</answer>"
+    assert theirs_soft(twice) == 0.5  # two guesses for the price of one
+    assert score("gsm8k_soft_format", twice) == 0.0
+    assert theirs_soft(GOOD) == 0.0  # and `.` again
+    assert score("gsm8k_soft_format", GOOD) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (GOOD, 0.5),
+        (GOOD.rstrip(), 0.5),
+        ("<reasoning>\n", 0.125),
+        ("\n</reasoning>\n", 0.125),
+        ("\n<answer>\n", 0.125),
+        ("\n</answer>", 0.125),
+        ("<reasoning>\na\n</reasoning>\n", 0.25),
+        ("", 0.0),
+        # Ten characters more cost 0.001 each, twice: 0.5 - 0.02.
+        (GOOD + "0123456789", 0.48),
+        # 0.5 - 0.002 * 1000 is below 0.
+        (GOOD + "x" * 1000, 0.0),
+        # Every tag is there twice.
+        (GOOD + GOOD, 0.0),
+    ],
+)
+def test_gsm8k_xml_count_is_an_eighth_a_tag_less_what_follows(text: str, expected: float) -> None:
+    assert score("gsm8k_xml_count", text) == pytest.approx(expected)
+
+
+@given(st.text(max_size=60).filter(lambda text: "<" not in text))
+def test_gsm8k_xml_count_is_the_recipes_where_a_newline_closes_the_answer(after: str) -> None:
+    assert score("gsm8k_xml_count", GOOD + after) == pytest.approx(theirs_count(GOOD + after))
+
+
+def test_ending_at_the_last_tag_costs_nothing() -> None:
+    # There is no "\n</answer>\n" to split at, so the recipe charges for all 59 characters, and pays 0.001 back.
+    assert len(GOOD.rstrip()) == 59
+    assert theirs_count(GOOD.rstrip()) == pytest.approx(0.5 - 0.059 + 0.001)
+    assert score("gsm8k_xml_count", GOOD.rstrip()) == 0.5
+
+
+# ── Qwen3 ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+THEIRS_FORMAT = re.compile(r"<end_working_out>.*?<SOLUTION>(.+?)</SOLUTION>[\s]{0,}$", re.MULTILINE | re.DOTALL)
+THEIRS_FIRST_FORMAT = re.compile(
+    r"^[\s]{0,}<start_working_out>.+?<end_working_out>.*?<SOLUTION>(.+?)</SOLUTION>[\s]{0,}$", re.MULTILINE | re.DOTALL
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (WORKED, 3.0),
+        (WORKED + "\n", 3.0),
+        (WORKED.replace("<SOL", "\n\n<SOL"), 3.0),
+        (WORKED.replace("<SOL", " so <SOL"), 0.0),
+        (WORKED + " I am sure.", 0.0),
+        ("Well. " + WORKED, 0.0),
+        (WORKED.replace("72</", "</"), 0.0),
+        (WORKED.removesuffix("</SOLUTION>"), 0.0),
+        ("", 0.0),
+    ],
+)
+def test_qwen3_format_exact_is_three(text: str, expected: float) -> None:
+    assert score("qwen3_format_exact", text) == expected
+
+
+def test_an_opening_tag_that_the_prompt_had_is_not_missed() -> None:
+    prefilled = WORKED.removeprefix("<start_working_out>")
+    assert THEIRS_FIRST_FORMAT.search(prefilled) is None  # the recipe's first version scores 0
+    assert score("qwen3_format_exact", prefilled) == 3.0
+    thought = "6 * 12\nis 72</think>72"
+    assert re.match(r"^<think>(?!.*<think>)(.*?)</think>.*$", thought, re.DOTALL | re.MULTILINE) is None
+    assert score("think_format", thought) == 1.0
+
+
+def test_a_second_solution_and_lines_after_it_are_not_the_format() -> None:
+    twice = WORKED.replace("72</", "71</SOLUTION><SOLUTION>72</")
+    found = THEIRS_FORMAT.search(twice)
+    assert found is not None  # scores 3.0, with one solution that reads:
+    assert found[1] == "71</SOLUTION><SOLUTION>72"
+    assert THEIRS_FORMAT.search(WORKED + "\nOr 73.") is not None  # `$` matches before any newline
+    assert score("qwen3_format_exact", twice) == 0.0
+    assert score("qwen3_format_exact", WORKED + "\nOr 73.") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (WORKED, 1.5),  # 3 * 0.5
+        (WORKED.removesuffix("</SOLUTION>"), 0.0),  # 2 * 0.5 - 1
+        ("<SOLUTION>", -1.5),  # 0.5 - 2
+        ("72", -3.0),
+        (WORKED + WORKED, -3.0),
+    ],
+)
+def test_qwen3_format_approximate_counts_three_tags(text: str, expected: float) -> None:
+    assert score("qwen3_format_approximate", text) == expected
+
+
+@pytest.mark.parametrize(
+    ("solution", "answer", "expected"),
+    [
+        ("72", "72", 5.0),
+        (" 72\n", "72", 3.5),
+        ("72.0", "72", 2.0),
+        ("90", "100", 2.0),
+        ("110", "100", 2.0),
+        ("80", "100", 1.5),
+        ("120", "100", 1.5),
+        ("79", "100", -2.5),
+        ("121", "100", -2.5),
+        ("-100", "100", -2.5),
+        ("-95", "-100", 2.0),
+        ("1,100", "1000", 2.0),
+        ("about 72", "72", -4.5),
+        ("nan", "72", -4.5),
+        ("inf", "72", -4.5),
+        ("", "72", -4.5),
+        ("72", "seventy-two", -4.5),
+    ],
+)
+def test_qwen3_answer_is_graded(solution: str, answer: str, expected: float) -> None:
+    assert score("qwen3_answer", f"x<end_working_out><SOLUTION>{solution}</SOLUTION>", answer=answer) == expected
+
+
+def test_qwen3_answer_without_a_solution_is_minus_two_and_without_data_unscored() -> None:
+    assert score("qwen3_answer", "72", answer="72") == -2.0
+    assert score("qwen3_answer", "<SOLUTION>71</SOLUTION><SOLUTION>72</SOLUTION>", answer="72") == -2.0
+    assert score("qwen3_answer", WORKED, answer=None) is None
+
+
+def test_zero_can_be_the_right_answer() -> None:
+    with pytest.raises(ZeroDivisionError):  # which the recipe takes for an answer that is no number: -4.5
+        float("5") / float("0")
+    assert score("qwen3_answer", "<SOLUTION>5</SOLUTION>", answer="0") == -2.5
+    assert score("qwen3_answer", "<SOLUTION>0.0</SOLUTION>", answer="0") == 2.0
+    assert score("qwen3_answer", "<SOLUTION>0</SOLUTION>", answer="0") == 5.0
+
+
+# ── the shape of a completion ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("length", "expected"), [(50, 0.0), (0, -50.0), (49, -1.0), (80, -30.0)])
+def test_length_target_is_minus_the_distance(length: int, expected: float) -> None:
+    assert score("length_target", "a" * length) == expected
+
+
+def test_length_target_has_its_target_as_an_option() -> None:
+    assert BUILTINS["length_target"].options == {"target_length": 50}
+    assert BUILTINS["length_target"].function(["p"], ["a" * 70], target_length=80) == [-10.0]
+
+
+def test_overlong_is_trls_soft_punishment_at_every_length() -> None:
+    from trl.rewards import get_soft_overlong_punishment
+
+    ids = [[0] * length for length in range(140)]
+    ours = BUILTINS["overlong"].function([], ids, completion_ids=ids)
+    assert ours == get_soft_overlong_punishment(max_completion_len=128, soft_punish_cache=32)(completion_ids=ids)
+    # Free up to 96; half way from there to 128 is 112; over 128 it is as bad as can be.
+    assert [ours[length] for length in (96, 112, 128, 129)] == [0.0, -0.5, -1.0, -1.0]
+    hard = BUILTINS["overlong"].function([], ids, completion_ids=ids, soft_punish_cache=0)
+    assert hard == [0.0] * 129 + [-1.0] * 11
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a b c d", 0.0),
+        # "a b c", "b c a", "c a b", "a b c": one of four is a repeat.
+        ("a b c a b c", -0.25),
+        ("A a A a a", -2 / 3),  # three trigrams, all the same
+        ("a b", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_repetition_is_the_share_of_repeated_trigrams(text: str, expected: float) -> None:
+    assert score("repetition", text) == pytest.approx(expected)
+
+
+def test_repetition_takes_size_and_penalty() -> None:
+    # Bigrams "a b", "b a", "a b": a third repeated.
+    given_scores = BUILTINS["repetition"].function(["p"], ["a b a b"], ngram_size=2, max_penalty=-0.6)
+    assert given_scores == [pytest.approx(-0.2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<think>a</think>b", 1.0),
+        ("a</think>b", 1.0),
+        ("\n<think>\na\n</think>\n\nb\n", 1.0),
+        ("<think>a</think>", 0.0),
+        ("<think></think>b", 0.0),
+        ("<think>a", 0.0),
+        ("<think>a</think>b</think>c", 0.0),
+        ("<think>a<think>b</think>c", 0.0),
+        ("b", 0.0),
+    ],
+)
+def test_think_format_is_one(text: str, expected: float) -> None:
+    assert score("think_format", text) == expected
+
+
+# ── mathematics ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "expected"),
+    [
+        (r"so \boxed{\frac{1}{2}}", "0.5", 1.0),
+        (r"so \boxed{\frac12}", r"\frac{1}{2}", 1.0),
+        (r"\boxed{2x + 2}", "$2(x+1)$", 1.0),
+        ("The answer is 1,200.", "6 * 200\n#### 1200", 1.0),
+        ("Answer: 20", 20, 1.0),
+        (GOOD, "72", 1.0),
+        (WORKED, "72", 1.0),
+        (r"\boxed{71} or rather \boxed{72}", "72", 1.0),
+        (r"\boxed{72} or rather \boxed{71}", "72", 0.0),
+        # Listing candidates is not knowing.
+        ("$71$ or $72$", "72", 0.0),
+        (r"\boxed{71, 72}", "72", 0.0),
+        ("no idea", "72", 0.0),
+        ("", "72", 0.0),
+        ("72", None, None),
+        ("72", "", None),
+    ],
+)
+def test_math_equality(text: str, answer: Any, expected: float | None) -> None:
+    assert score("math_equality", text, answer=answer) == expected
+
+
+def test_math_equality_works_on_any_thread() -> None:
+    import threading
+
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(score("math_equality", r"\boxed{0.5}", answer="1/2")))
+    thread.start()
+    thread.join()
+    assert found == [1.0]
+
+
+@pytest.mark.parametrize(
+    "name", ["gsm8k_correctness", "qwen3_answer", "math_equality", "answer_correctness", "overlong"]
+)
+def test_a_missing_column_is_named(name: str) -> None:
+    with pytest.raises(ValueError, match=r"answer.*missing|completion_ids are missing"):
+        score(name, "72")

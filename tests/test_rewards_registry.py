@@ -1,0 +1,197 @@
+"""What is known of every built-in: its source stands alone, its scores stay in its range, its options can be set."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.config import RewardConfig, RunConfig
+from workbench.errors import RewardCodeError, RewardError
+from workbench.rewards import BUILTINS, RewardWorker, find_builtin, load_reward
+from workbench.rewards.protocol import Batch
+from workbench.rundir import RunDir
+
+STEPS = ["Step 1: 7 + 5 = 12\n", "Answer: 12"]
+TEXTS = [
+    "".join(STEPS),
+    "<reasoning>\na\n</reasoning>\n<answer>\n12\n</answer>\n",
+    "<start_working_out>a<end_working_out><SOLUTION>12</SOLUTION>",
+    "<think>\na\n</think>\n\\boxed{12}",
+    "a mistake " * 40 + "<<7+5=12>>",
+    "",
+]
+BATCH = Batch(
+    prompts=["p"] * len(TEXTS),
+    completions=TEXTS,
+    columns={
+        "answer": ["12"] * len(TEXTS),
+        "start": [7] * len(TEXTS),
+        "operations": [[["+", 5]]] * len(TEXTS),
+        "reward": [0.5] * len(TEXTS),
+        "labelled_steps": [[text.strip() for text in STEPS], *([text.strip()] for text in TEXTS[1:])],
+        "labels": [[1.0, 0.0], *([1.0] for _ in TEXTS[1:])],
+    },
+    steps=[STEPS, *([text] for text in TEXTS[1:])],
+    completion_ids=[[1] * len(text) for text in TEXTS],
+)
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[RewardWorker]:
+    with RewardWorker(deadline=60.0) as worker:
+        yield worker
+
+
+def scores(reward: Any) -> Any:
+    return reward.score_steps(BATCH)[0] if reward.kind == "step" else reward.score_outcome(BATCH)[0]
+
+
+@pytest.mark.parametrize("name", BUILTINS)
+def test_a_builtins_source_gives_in_the_worker_what_it_gives_by_name(name: str, worker: RewardWorker) -> None:
+    builtin = BUILTINS[name]
+    pasted = load_reward(RewardConfig(name="pasted", kind=builtin.kind, code=builtin.source), worker)
+    named = load_reward(name, worker)
+    assert named.kind == builtin.kind
+    given = scores(pasted)
+    assert given == scores(named)
+    flat = [value for row in given for value in (row if builtin.kind == "step" else [row]) if value is not None]
+    assert flat
+    assert all(builtin.low <= value <= builtin.high for value in flat)
+
+
+@pytest.mark.parametrize("name", [name for name in BUILTINS if not name.startswith("trl:")])
+def test_a_builtins_source_needs_nothing_around_it(name: str) -> None:
+    """As in a TRL script: the text alone, called with what TRL passes."""
+    pasted: dict[str, Any] = {}
+    exec(BUILTINS[name].source, pasted)
+    arguments: dict[str, Any] = dict(BATCH.columns)
+    if name in ("length_and_mistake", "calculator_notes"):
+        arguments |= {"prompt": "p", "step": "a"}
+    else:
+        arguments |= {"prompts": BATCH.prompts, "completions": BATCH.completions, "steps": BATCH.steps}
+        arguments |= {"completion_ids": BATCH.completion_ids, "trainer_state": object()}
+    function = BUILTINS[name].function
+    assert function is not None
+    assert pasted[name](**arguments) == function(**arguments)
+
+
+@pytest.mark.parametrize("name", BUILTINS)
+def test_a_builtin_says_what_it_is_where_it_comes_from_and_how_far_it_goes(name: str) -> None:
+    builtin = BUILTINS[name]
+    assert "\n" not in builtin.description
+    assert 10 < len(builtin.description) <= 90
+    assert builtin.reference
+    assert builtin.low < builtin.high
+    assert builtin.range
+
+
+def test_an_error_names_the_line_of_the_source_that_is_shown(worker: RewardWorker) -> None:
+    for name in ("gsm8k_correctness", "step_correctness", "math_equality"):
+        reward = load_reward(name, worker)
+        bare = Batch(["p"], ["c"], steps=[["c"]])
+        with pytest.raises(RewardError, match="missing") as caught:
+            reward.score_steps(bare) if reward.kind == "step" else reward.score_outcome(bare)
+        assert caught.value.line is not None
+        assert "raise ValueError(" in BUILTINS[name].source.splitlines()[caught.value.line - 1]
+
+
+def test_every_function_of_trl_is_listed_and_is_called_as_trl_calls_it(worker: RewardWorker) -> None:
+    import trl.rewards
+
+    listed = {name.removeprefix("trl:") for name in BUILTINS if name.startswith("trl:")}
+    assert listed == {name for name in trl.rewards.__all__ if callable(getattr(trl.rewards, name))}
+    chat = [[{"role": "assistant", "content": text}] for text in TEXTS]
+    theirs = trl.rewards.accuracy_reward(completions=chat, solution=["12"] * len(TEXTS))
+    assert scores(load_reward("trl:accuracy_reward", worker)) == theirs
+    assert 1.0 in theirs
+    made = trl.rewards.get_cosine_scaled_reward(max_len=128)
+    expected = made(completions=chat, solution=["12"] * len(TEXTS), completion_ids=BATCH.completion_ids)
+    assert scores(load_reward("trl:get_cosine_scaled_reward", worker)) == expected
+
+
+def test_a_function_that_trl_does_not_have_is_named(worker: RewardWorker) -> None:
+    with pytest.raises(RewardError, match="cannot import name 'no_such_reward'"):
+        scores(load_reward("trl:no_such_reward", worker))
+    with pytest.raises(RewardCodeError, match="names no function"):
+        load_reward("trl:os; import os", worker)
+    with pytest.raises(RewardCodeError, match="no built-in reward is named 'nothing'"):
+        find_builtin("nothing")
+
+
+def test_options_reach_a_builtin_here_and_in_the_worker(worker: RewardWorker) -> None:
+    config = RewardConfig(name="length_target", kind="outcome", options={"target_length": 10})
+    assert scores(load_reward(config, worker))[-1] == -10.0
+    name = "trl:get_soft_overlong_punishment"
+    config = RewardConfig(name=name, kind="outcome", options={"max_completion_len": 100, "soft_punish_cache": 20})
+    ninety = Batch(["p"], ["c"], completion_ids=[[1] * 90])
+    assert load_reward(config, worker).score_outcome(ninety)[0] == [-0.5]  # as in TRL's own example
+
+
+def test_the_source_with_options_is_the_code_that_gives_the_same(worker: RewardWorker) -> None:
+    builtin = BUILTINS["repetition"]
+    options = {"ngram_size": 2, "max_penalty": -0.5}
+    code = builtin.source_with(options)
+    assert "ngram_size: int = 2,\n" in code
+    assert "max_penalty: float = -0.5,\n" in code
+    assert builtin.source_with({}) == builtin.source
+    assert builtin.source_with(builtin.options) == builtin.source
+    pasted = load_reward(RewardConfig(name="pasted", kind="outcome", code=code), worker)
+    named = load_reward(RewardConfig(name="repetition", kind="outcome", options=options), worker)
+    assert scores(pasted) == scores(named)
+
+
+def test_an_option_that_is_not_there_is_refused(worker: RewardWorker) -> None:
+    config = RewardConfig(name="length_target", kind="outcome", options={"target": 10})
+    with pytest.raises(RewardCodeError, match="no option 'target'; it has target_length"):
+        load_reward(config, worker)
+    config = RewardConfig(name="tag_format", kind="outcome", options={"target": 10})
+    with pytest.raises(RewardCodeError, match="it has none"):
+        load_reward(config, worker)
+    config = RewardConfig(name="mine", kind="outcome", code="def mine(**c): ...", options={"target": 10})
+    with pytest.raises(RewardCodeError, match="options are for built-in ones; write target into the code"):
+        load_reward(config, worker)
+
+
+def test_mathematics_that_takes_for_ever_is_cut_off_and_holds_up_nobody(worker: RewardWorker) -> None:
+    tower = Batch(["p"], ["$9^{9^{9^{9}}}$"], {"answer": ["72"]})
+    done: list[Any] = []
+    reward = load_reward("math_equality", worker)
+    thread = threading.Thread(target=lambda: done.append(reward.score_outcome(tower)[0]))
+    thread.start()
+    thread.join()
+    assert done == [[0.0]]
+    assert reward.score_outcome(Batch(["p"], ["72"], {"answer": ["72"]}))[0] == [1.0]  # the same worker, unharmed
+
+
+def test_a_runs_directory_keeps_the_code_that_runs_by_hash(tmp_path: Path) -> None:
+    """Of the user's code, of a built-in, of one with options, and of TRL's: each file's hash is the manifest's."""
+    from workbench.runs.launch import _sources
+
+    mine = "def mine(prompt, step, **columns):\n    return 1.0\n"
+    options = {"ngram_size": 2}
+    config = RunConfig(
+        rewards=[
+            RewardConfig(name="mine", code=mine),
+            RewardConfig(name="tag_format", kind="outcome"),
+            RewardConfig(name="repetition", kind="outcome", options=options),
+            RewardConfig(name="trl:accuracy_reward", kind="outcome"),
+        ]
+    )
+    config = RunConfig.from_yaml(config.to_yaml())
+    run = RunDir.create(tmp_path, config, _sources(config))
+    manifest = json.loads((run.path / "rewards" / "manifest.json").read_text())
+    kept = {row["name"]: (run.path / "rewards" / row["file"]).read_text() for row in manifest}
+    assert kept == {
+        "mine": mine,
+        "tag_format": BUILTINS["tag_format"].source,
+        "repetition": BUILTINS["repetition"].source_with(options),
+        "trl:accuracy_reward": BUILTINS["trl:accuracy_reward"].source,
+    }
+    for row in manifest:
+        assert row["sha256"] == hashlib.sha256(kept[row["name"]].encode()).hexdigest()

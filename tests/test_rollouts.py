@@ -1,0 +1,352 @@
+"""Groups from every format, tokenised by tokenizers of every kind; no text may change and no token be misaligned."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+import workbench as wb
+from tests.credits import worked_credit
+from workbench.errors import TaskError
+from workbench.rollouts import read_groups
+from workbench.rollouts.tokens import Subwords, Words, cut_by_offsets, load_tokeniser
+from workbench.rundir import rollouts as run_rollouts
+from workbench.steps import PRESETS
+
+
+def jsonl(folder: Path, *rows: dict[str, Any], name: str = "data.jsonl") -> Path:
+    file = folder / name
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return file
+
+
+# ── formats ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_plain_rows_with_the_same_prompt_are_a_group_in_the_files_order(tmp_path):
+    file = jsonl(
+        tmp_path,
+        {"prompt": "a", "completion": "1", "answer": "2", "reward": 0.0},
+        {"prompt": "b", "completion": "2", "answer": "2", "reward": 1.0},
+        {"prompt": "a", "completion": "3", "answer": "2", "reward": 0.0},
+    )
+    found = read_groups(file)
+    assert [group.prompt for group in found.groups] == ["a", "b"]
+    assert [rollout.text for rollout in found.groups[0].rollouts] == ["1", "3"]
+    assert found.groups[0].columns == {"answer": "2"}  # all of the group agree; the reward is always one's own
+    assert [rollout.columns for rollout in found.groups[0].rollouts] == [{"reward": 0.0}, {"reward": 0.0}]
+    assert (found.facts.format, found.facts.rows, found.facts.tokenizer) == ("plain", 3, "words")
+    assert any("no tokenizer was given" in note for note in found.facts.notes)
+    assert len(read_groups(file, limit=1)) == 1
+
+
+def test_chat_prompts_and_completions(tmp_path):
+    prompt = [{"role": "user", "content": "1 + 1?"}]
+    file = jsonl(tmp_path, {"prompt": prompt, "completion": [{"role": "assistant", "content": "2"}]})
+    [group] = wb.load_groups(file)
+    assert (group.prompt, group.rollouts[0].text) == (prompt, "2")
+    two = [{"role": "assistant", "content": "2"}] * 2
+    with pytest.raises(TaskError, match="line 1: 'completion' is a conversation of 2 messages"):
+        wb.load_groups(jsonl(tmp_path, {"prompt": prompt, "completion": two}))
+
+
+def test_whether_a_completion_was_cut_off_is_read_where_the_file_says_it(tmp_path):
+    rows = [{"truncated": True}, {"finished": True}, {"finish_reason": "length"}, {"finish_reason": "stop"}]
+    found = read_groups(jsonl(tmp_path, *({"prompt": "a", "completion": "1 2", **row} for row in rows)))
+    assert [rollout.finished for rollout in found.groups[0].rollouts] == [False, True, False, True]
+    assert [rollout.text for rollout in found.groups[0].rollouts] == ["1 2"] * 4
+    assert not any("cut off" in note for note in found.facts.notes)
+
+
+def test_trls_log_is_grouped_by_step_and_prompt(tmp_path):
+    # The columns that GRPOTrainer writes, a reward that scored nothing being NaN.
+    table = pd.DataFrame(
+        {
+            "step": [1, 1, 1, 1, 2, 2],
+            "prompt": ["a", "a", "b", "b", "a", "a"],
+            "completion": ["1", "2", "3", "4", "5", "6"],
+            "accuracy": [1.0, 0.0, 1.0, 0.0, 1.0, float("nan")],
+            "format": [0.5, 0.5, 0.0, 0.5, 0.5, float("nan")],
+            "advantage": [0.7, -0.7, 0.7, -0.7, 0.0, 0.0],
+        }
+    )
+    file = tmp_path / "completions_00001.parquet"
+    table.to_parquet(file)
+    found = read_groups(file)
+    assert found.facts.format == "trl"
+    assert [[r.text for r in group.rollouts] for group in found.groups] == [["1", "2"], ["3", "4"], ["5", "6"]]
+    assert [group.columns["training_step"] for group in found.groups] == [1, 1, 2]
+    first, unscored = found.groups[0].rollouts[0].columns, found.groups[2].rollouts[1].columns
+    assert (first["accuracy"], first["reward"], first["logged_advantage"]) == (1.0, 1.5, 0.7)
+    assert (unscored["accuracy"], unscored["reward"]) == (None, None)
+    scored = wb.score_group(found.groups[2], PRESETS["line"].pattern, ["given_reward"])
+    assert scored.outcomes == [1.5, None]
+
+
+STEPS = ["7 + 5 = 12", "12 * 2 = 24", "So it is 25."]
+
+
+@pytest.mark.parametrize(
+    ("row", "preset", "labels"),
+    [
+        ({"prompt": "p", "completions": STEPS, "labels": [True, True, False]}, "line", [1.0, 1.0, 0.0]),
+        ({"prompt": "p", "completions": ["one\ntwo", "3"], "labels": [True, None]}, "paragraph", [1.0, None]),
+        ({"problem": "p", "steps": STEPS, "label": 1}, "paragraph", [1.0, 0.0, None]),
+        ({"problem": "p", "steps": STEPS, "label": -1}, "paragraph", [1.0, 1.0, 1.0]),
+        ({"problem": "p", "steps": ["a\n\nb", "c"], "label": 0}, "paragraph", None),
+    ],
+)
+def test_labelled_steps_are_found_again_by_the_preset_that_is_named(tmp_path, row, preset, labels):
+    found = read_groups(jsonl(tmp_path, row))
+    assert found.facts.preset == preset
+    [rollout] = found.groups[0].rollouts
+    scored = wb.score_group(found.groups[0], PRESETS[preset].pattern, ["given_labels"]).scored[0]
+    texts = [rollout.text[step.start : step.end].strip() for step in scored.steps]
+    if labels is None:  # a step that holds every separator
+        assert found.facts.notes[0] == (
+            "in 1 completions the preset 'paragraph' does not find exactly the file's steps"
+        )
+        assert list(scored.rewards) == [
+            None,
+            None,
+            None,
+        ]  # "a", "b" and "c", of which only "c" is the file's, unlabelled
+    else:
+        assert texts == (row.get("steps") or row["completions"])
+        assert list(scored.rewards) == labels
+        assert not any("does not find" in note for note in found.facts.notes)
+
+
+def test_labels_go_to_steps_of_the_same_text_however_they_are_cut(tmp_path):
+    file = jsonl(tmp_path, {"prompt": "p", "completions": ["a", "b", "a"], "labels": [True, False, False]})
+    [group] = wb.load_groups(file)
+    assert wb.score_group(group, PRESETS["line"].pattern, ["given_labels"]).step_rewards == [[1.0, 0.0, 0.0]]
+    assert wb.score_group(group, PRESETS["paragraph"].pattern, ["given_labels"]).step_rewards == [[None]]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"prompt": "p", "completions": STEPS, "labels": [True]}, "'completions' has 3 steps and 'labels' 1"),
+        ({"prompt": "p", "completions": [], "labels": []}, "'completions' must be a list of texts, at least one"),
+        ({"prompt": "p", "completions": STEPS, "labels": ["+", "+", "-"]}, "'labels' must be true, false, a number"),
+        ({"problem": "p", "steps": STEPS, "label": 3}, "'label' is 3; give the first wrong step, 0 to 2, or -1"),
+        ({"problem": "p", "steps": "abc", "label": 0}, "'steps' must be a list of texts"),
+        ({"prompt": "p", "token_ids": [1.5]}, "'token_ids' must be a list of whole numbers"),
+        ({"prompt": "p", "completion": "x", "logprobs": [1.0]}, "'logprobs' must be one number a token id"),
+        ({"question": "q", "m": {"solution": 7}}, "'m' needs a text 'solution'"),
+        ({"prompt": "p", "rollouts": [{"token_ids": [1], "texts": []}]}, "'texts' must be a list of texts"),
+    ],
+)
+def test_a_row_that_does_not_fit_its_format_is_named(tmp_path, row, message):
+    with pytest.raises(TaskError, match=rf"^data\.jsonl line 1: {message}"):
+        wb.load_groups(jsonl(tmp_path, row))
+
+
+def test_a_format_can_be_insisted_on(tmp_path):
+    row = {"step": 1, "prompt": "a", "completion": "1", "advantage": 0.5}
+    file = jsonl(tmp_path, row)
+    assert read_groups(file).facts.format == "trl"
+    assert read_groups(file, format="plain").facts.format == "plain"
+    with pytest.raises(TaskError, match="line 1: 'problem' is missing, which every row of the format 'processbench'"):
+        wb.load_groups(file, format="processbench")
+    with pytest.raises(TaskError, match="format 'nonsense' is unknown; choose one of group, gsm8k, processbench"):
+        wb.load_groups(file, format="nonsense")
+
+
+def test_a_groups_own_json_comes_back_as_it_was(tmp_path, tiny):
+    group = wb.sample_group(tiny, wb.load_task("chain-arithmetic")[0], num_generations=2, max_completion_length=20)
+    [back] = (found := read_groups(jsonl(tmp_path, group.to_json()))).groups
+    assert (back.prompt, back.columns) == (group.prompt, json.loads(json.dumps(dict(group.columns))))
+    assert [(r.token_ids, r.texts, r.finished, r.logprobs) for r in back.rollouts] == [
+        (r.token_ids, r.texts, r.finished, r.logprobs) for r in group.rollouts
+    ]
+    assert found.facts.tokenizer == "the file's own"
+
+
+def test_a_runs_own_rollouts_come_back_as_they_were(tmp_path):
+    credit = worked_credit()
+    run_rollouts.write(tmp_path / "step.parquet", [credit])
+    found = read_groups(tmp_path / "step.parquet")
+    assert found.facts.format == "run"
+    assert found.groups[0].rollouts == credit.scored.group.rollouts
+
+
+# ── tokens ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_token_ids_are_the_truth(tmp_path, tiny):
+    text = "Step 1: 7 + 5 = 12\nAnswer: 12"
+    ids = tiny.tokenizer(text)["input_ids"]
+    end = tiny.tokenizer.eos_token_id
+    # Spelled letter by letter: no tokenizer would give these ids again.
+    spelled = [one for letter in text for one in tiny.tokenizer(letter)["input_ids"]]
+    assert len(spelled) > len(ids)
+    file = jsonl(
+        tmp_path,
+        {"prompt": "p", "token_ids": [*spelled, end], "logprobs": [-0.5] * (len(spelled) + 1)},
+        {"prompt": "p", "token_ids": ids, "completion": text},
+        {"prompt": "p", "token_ids": ids, "completion": "something else"},
+    )
+    found = read_groups(file, tokenizer="tiny")
+    first, second, _ = found.groups[0].rollouts
+    assert (first.token_ids, first.text, first.finished) == ((*spelled, end), text, True)
+    assert first.logprobs == (-0.5,) * (len(spelled) + 1)
+    assert (second.token_ids, second.finished) == (tuple(ids), False)  # no end token was sampled
+    assert "the token ids of 1 rows decode to another text" in found.facts.notes[0]
+    words = read_groups(jsonl(tmp_path, {"prompt": "p", "token_ids": ids, "completion": text}))
+    assert words.groups[0].rollouts[0].text == text
+    assert "1 rows have token ids, but no tokenizer was given" in words.facts.notes[0]
+
+
+def test_token_ids_that_mean_nothing_are_refused(tmp_path):
+    file = jsonl(tmp_path, {"prompt": "p", "token_ids": [1, 999]})
+    with pytest.raises(TaskError, match="line 1: token id 999 is outside the 320 of tokenizer 'tiny'; give the one"):
+        wb.load_groups(file, tokenizer="tiny")
+    with pytest.raises(TaskError, match="line 1: there are token ids and no completion; give the tokenizer"):
+        wb.load_groups(file)
+
+
+def test_a_tokenizer_by_name_by_folder_and_as_an_object_give_the_same(tmp_path, tiny):
+    tiny.tokenizer.save_pretrained(tmp_path / "mine")
+    ways = ["tiny", tmp_path / "mine", tmp_path / "mine" / "tokenizer.json", tiny.tokenizer]
+    file = jsonl(tmp_path, {"prompt": "p", "completion": "Step 1: 7 + 5 = 12\n"})
+    found = [wb.load_groups(file, tokenizer=way)[0].rollouts[0] for way in ways]
+    expected = tiny.tokenizer("Step 1: 7 + 5 = 12\n")["input_ids"] + [tiny.tokenizer.eos_token_id]
+    assert [list(one.token_ids) for one in found] == [expected] * 4
+    assert [one.texts[-1] for one in found] == ["<|end|>"] * 4
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "message"),
+    [
+        ("/no/such/folder", "tokenizer '/no/such/folder': there is no such folder or file"),
+        ("no-body/nothing-here", "tokenizer 'no-body/nothing-here' "),
+        (object(), "object is no fast tokenizer"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_had_is_named(tmp_path, tokenizer, message):
+    with pytest.raises(TaskError, match=message):
+        wb.load_groups(jsonl(tmp_path, {"prompt": "p", "completion": "x"}), tokenizer=tokenizer)
+
+
+def test_a_folder_without_a_tokenizer_says_what_to_do(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(TaskError, match=r"has no tokenizer\.json; load it with transformers and save it"):
+        load_tokeniser(str(tmp_path))
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(TaskError, match=r"tokenizer\.json cannot be read"):
+        load_tokeniser(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "offsets", "texts"),
+    [
+        ("ab cd", [(0, 2), (3, 5)], ["ab", " cd"]),  # a dropped space goes to the token after it
+        ("ab \n cd", [(0, 2), (5, 7)], ["ab \n", " cd"]),  # but a line end to the one before
+        ("é!", [(0, 1), (0, 1), (1, 2)], ["", "é", "!"]),  # a character of two tokens to the one that completes it
+        ("  x  ", [(2, 3)], ["  x  "]),
+        ("ab", [(0, 2), (0, 2)], ["", "ab"]),
+        ("abc", [(0, 2), (1, 3)], ["a", "bc"]),  # of two that overlap the later one has the common part
+        ("", [], []),
+    ],
+)
+def test_texts_from_offsets(text, offsets, texts):
+    assert list(cut_by_offsets(text, offsets)) == texts
+
+
+@given(st.text(max_size=30), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=8))
+def test_texts_from_any_offsets_join_to_the_text(text, offsets):
+    assert "".join(cut_by_offsets(text, offsets)) == text
+    assert len(cut_by_offsets(text, offsets)) == len(offsets)
+
+
+def lower_case_words() -> Tokenizer:
+    """Lower-cases, strips accents and drops all white space: nothing of the text's form survives in the ids."""
+    words = ["[UNK]", "she", "has", "cafe", "12", "."]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer
+
+
+def test_a_tokenizer_that_loses_the_text_is_said_and_misaligns_nothing(tmp_path):
+    text = "She has  Café\n\n\u201c12\u201d. "
+    found = read_groups(jsonl(tmp_path, {"prompt": "p", "completion": text}), tokenizer=lower_case_words())
+    [rollout] = found.groups[0].rollouts
+    assert rollout.text == text
+    assert rollout.texts == ("She", " has", "  Café\n\n", "\u201c", "12", "\u201d. ", "")
+    assert "cannot give 1 completions back; their text is shown by offsets" in found.facts.notes[0]
+
+
+@given(st.text(max_size=60))
+def test_words_join_to_any_text(text):
+    tokens = Words().tokens(text)
+    assert "".join(tokens.texts) == text
+    assert len(tokens.ids) == len(tokens.texts)
+
+
+def test_words_are_runs_of_letters_or_digits_and_single_marks():
+    tokens = Words().tokens("The cat's 12.5 中文 the cat\n")
+    assert tokens.texts == (
+        "The", " ", "cat", "'", "s", " ", "12", ".", "5", " ", "中", "文", " ", "the", " ", "cat", "\n",
+    )  # fmt: skip
+    assert tokens.ids[1] == tokens.ids[5]  # the same word, the same number
+
+
+def test_an_empty_completion_is_its_end_alone(tmp_path, tiny):
+    for tokenizer in (None, "tiny", lower_case_words()):
+        [rollout] = wb.load_groups(jsonl(tmp_path, {"prompt": "p", "completion": ""}), tokenizer=tokenizer)[0].rollouts
+        assert (len(rollout), rollout.text, rollout.finished) == (1, "", True)
+
+
+def test_the_usual_end_token_is_found_in_a_bare_tokenizer():
+    tokenizer = lower_case_words()
+    assert Subwords(tokenizer, "bare").end == (6, "")  # there is none: an id after the last
+    tokenizer.add_special_tokens(["</s>"])
+    assert Subwords(tokenizer, "bare").end == (6, "</s>")
+
+
+# ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_progress_is_heard_and_reading_can_be_cancelled():
+    heard: list[dict[str, Any]] = []
+    found = read_groups("gsm8k", on_event=heard.append)
+    assert {"phase": "reading"} in heard
+    assert heard[-1] == {"done": 300, "of": 300}
+    assert len(found) == 300
+    some = read_groups("gsm8k", on_event=heard.append, cancelled=lambda: {"phase": "loading the tokenizer"} in heard)
+    assert len(some) < 300
+
+
+def test_a_parquet_file_of_nested_columns(tmp_path):
+    table = pa.table({"prompt": ["p"], "completions": [["a", "b"]], "labels": [[True, False]], "raw": [b"\x00\x01"]})
+    pq.write_table(table, tmp_path / "steps.parquet")
+    [group] = wb.load_groups(tmp_path / "steps.parquet")
+    assert group.rollouts[0].columns["labels"] == [1.0, 0.0]
+    assert group.columns == {"raw": "<2 bytes>"}
+
+
+def test_reading_loads_neither_torch_nor_transformers():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, workbench as wb\nwb.load_groups('gsm8k', tokenizer='tiny', limit=1)\n"
+        "print({'torch', 'transformers', 'pyarrow', 'tokenizers'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

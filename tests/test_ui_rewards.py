@@ -1,0 +1,166 @@
+"""The list of reward functions without a browser: names and kinds, saving and loading, what is said under a row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from workbench.config import RewardConfig
+from workbench.rewards import BUILTINS, RewardWorker
+from workbench.rewards.watch import CallTimes
+from workbench.schema import RewardSummary
+from workbench.ui.handlers import rewards as handlers
+from workbench.ui.handlers.credit import credit_form
+from workbench.ui.handlers.inspect import first_session
+from workbench.ui.handlers.rewards import EMPTY_SLOT, builtin_slot
+from workbench.ui.handlers.scoring import (
+    Note,
+    ScoringForm,
+    SlotValues,
+    function_name,
+    is_builtin,
+    rescore,
+    reward_configs,
+    slot_kind,
+)
+from workbench.ui.handlers.session import SLOTS, RewardSlot, Session
+
+STEP = "def mine(prompt, step, **columns):\n    return 1.0\n"
+OUTCOME = "def whole(prompts, completions, **columns):\n    return [0.0] * len(prompts)\n"
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[RewardWorker]:
+    with RewardWorker(deadline=60.0) as worker:
+        yield worker
+
+
+@pytest.fixture
+def session() -> Session:
+    return first_session()
+
+
+def own(code: str, name: str = "mine", kind: str = "step") -> SlotValues:
+    return SlotValues(RewardSlot(name, "step" if kind == "step" else "outcome"), True, 1.0, code)
+
+
+def form(*slots: SlotValues) -> ScoringForm:
+    return ScoringForm(
+        r"(?m)^(?:Step \d+|Answer):", "starts", (*slots, *(EMPTY_SLOT,) * (SLOTS - len(slots))), credit_form("process")
+    )
+
+
+def test_a_rows_kind_is_what_its_code_says() -> None:
+    assert slot_kind(own(OUTCOME)) == "outcome"
+    assert slot_kind(own("def mine(")) == "step"  # half typed: as before
+    assert handlers.slot_label(own(OUTCOME)) == "whole  ·  outcome"
+    assert [config.kind for config in reward_configs(form(own(OUTCOME)))] == ["outcome"]
+
+
+def test_a_function_of_trl_keeps_its_name_until_it_is_changed() -> None:
+    values = builtin_slot("trl:accuracy_reward")
+    assert is_builtin(values)
+    assert function_name(values) == "trl:accuracy_reward"
+    (config,) = reward_configs(form(values))
+    assert (config.name, config.kind, config.code) == ("trl:accuracy_reward", "outcome", None)
+    edited = replace(values, code=values.code + "\n# mine\n")
+    assert function_name(edited) == "accuracy_reward"
+
+
+def test_a_configuration_with_options_is_shown_as_its_code() -> None:
+    values = handlers.config_slot(RewardConfig(name="length_target", kind="outcome", options={"target_length": 80}))
+    assert "target_length: int = 80," in values.code
+    assert not is_builtin(values)
+    assert is_builtin(handlers.config_slot(RewardConfig(name="length_target", kind="outcome")))
+
+
+@pytest.mark.parametrize("name", BUILTINS)
+def test_every_builtin_previews_on_the_group_on_screen(name: str, session: Session, worker: RewardWorker) -> None:
+    view = rescore(session, form(builtin_slot("step_correctness"), builtin_slot(name)), worker)
+    if name == "step_correctness":
+        assert view.slots[0] is not None
+        assert "there twice" in view.slots[0].text
+    else:
+        assert view.slots == (None,) * SLOTS
+        assert view.credit is not None
+
+
+def test_saving_loading_deleting_and_undoing(tmp_path: Path) -> None:
+    def said(note: Note) -> str:
+        return f"{note.level}: {note.text}"
+
+    assert said(handlers.save_slot(tmp_path, own(STEP))) == "info: mine v1 saved"
+    assert said(handlers.save_slot(tmp_path, own(STEP))) == "info: mine v1 holds this already"
+    assert said(handlers.save_slot(tmp_path, own(STEP.replace("1.0", "2.0")))) == "info: mine v2 saved"
+    assert said(handlers.save_slot(tmp_path, builtin_slot("trl:accuracy_reward"))) == "info: accuracy_reward v1 saved"
+    choices = [value for _, value in handlers.saved_choices(tmp_path)]
+    assert choices == ["accuracy_reward:1", "mine:2", "mine:1"]
+    assert handlers.saved_choices(tmp_path)[1][0].startswith("mine  v2  ·  step  ·  20")
+
+    slots = form(builtin_slot("step_correctness")).slots
+    place, values = handlers.load_choice(tmp_path, slots, "mine:1")  # type: ignore[misc]
+    assert (place, values.code, values.slot.name) == (1, STEP, "mine")
+    listed = form(builtin_slot("step_correctness"), replace(own(STEP), weight=0.5, on=False)).slots
+    place, values = handlers.load_choice(tmp_path, listed, "mine:2")  # type: ignore[misc]
+    assert (place, values.weight, values.on) == (1, 0.5, False)  # in its namesake's place
+    full = tuple(SlotValues(RewardSlot(f"f{i}", "step"), True, 1.0, "") for i in range(SLOTS))
+    assert "remove one first" in handlers.load_choice(tmp_path, full, "mine:1").text  # type: ignore[union-attr]
+
+    token, note = handlers.delete_choice(tmp_path, "mine:2")
+    assert said(note) == "info: mine deleted, with all its versions"
+    assert [value for _, value in handlers.saved_choices(tmp_path)] == ["accuracy_reward:1"]
+    assert said(handlers.undo_choice(tmp_path, token)) == "info: mine is back"
+    assert handlers.undo_choice(tmp_path, token).level == "error"
+
+
+@pytest.mark.parametrize("choice", [None, "", "mine", "mine:x", "../../x:1", "gone:1"])
+def test_a_choice_that_is_none_is_answered(tmp_path: Path, choice: str | None) -> None:
+    assert isinstance(handlers.load_choice(tmp_path, (EMPTY_SLOT,), choice), Note)
+    assert handlers.delete_choice(tmp_path, choice)[0] == ""
+
+
+def test_under_each_row_stands_what_its_function_gave(session: Session, worker: RewardWorker) -> None:
+    off = replace(builtin_slot("tag_format"), on=False)
+    shown = form(builtin_slot("step_correctness"), own(STEP), off)
+    view = rescore(session, shown, worker)
+    assert view.credit is not None
+    watched = handlers.watch_group(shown, view.credit.scored, CallTimes())
+    right, mine, tags, empty = handlers.row_notes(shown, watched)[:4]
+    assert right is not None
+    assert mine is not None
+    assert tags is not None
+    # The group that comes with the embedded policy: 48 steps, 9 of them wrong.
+    assert right.text.startswith("mean 0.81  ·  19 % zero  ·  ")
+    assert right.text.endswith("ms")
+    assert right.detail == "0 to 1  ·  chain-arithmetic task"
+    assert mine.text.startswith("mean 1  ·  ")
+    assert mine.detail == ""
+    assert tags.text == "off"
+    assert empty is None
+    assert {right.level, mine.level, tags.level} == {"plain"}
+    payload = json.loads(handlers.watch_message(watched))
+    assert [one["name"] for one in payload["functions"]] == ["step_correctness", "mine"]
+    assert payload["functions"][1]["rows"] == [1.0] * 8
+
+
+def test_a_function_slower_than_the_groups_sampling_is_named(session: Session, worker: RewardWorker) -> None:
+    shown = form(builtin_slot("step_correctness"))
+    view = rescore(session, shown, worker)
+    assert view.credit is not None
+    scored = view.credit.scored
+    timed = replace(scored, group=replace(scored.group, sampling={"seconds": 1e-9}))
+    assert handlers.watch_group(shown, timed, CallTimes()).slower == ("step_correctness",)
+    assert handlers.watch_group(shown, scored, CallTimes()).slower == ()  # nobody knows what this one took
+
+
+def test_call_times_begin_anew_when_the_code_changes() -> None:
+    times = CallTimes()
+    assert times.add([RewardSummary("f", "step", 1.0, 0.1)], {"f": "a"}) == {"f": [0.1]}
+    assert times.add([RewardSummary("f", "step", 1.0, 0.3)], {"f": "a"}) == {"f": [0.1, 0.3]}
+    assert times.add([RewardSummary("f", "step", 1.0, 0.5)], {"f": "b"}) == {"f": [0.5]}
+    assert times.add([], {}) == {}
+    assert times.add([RewardSummary("f", "step", 1.0, 0.7)], {"f": "b"}) == {"f": [0.7]}

@@ -1,0 +1,105 @@
+"""The commands about people's own data: list a file's groups, hold a reward against its labels."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from workbench.cli.flags import read_rewards
+from workbench.cli.text import table, visible
+from workbench.errors import ConfigError, TaskError
+from workbench.rundir.files import encode
+
+_SHOWN = 100
+"""Characters of a text in a list."""
+
+
+def rollouts(args: argparse.Namespace) -> int:
+    from workbench.rollouts import read_groups
+
+    found = read_groups(args.data, tokenizer=args.tokenizer, format=args.format, limit=args.limit)
+    if args.show is not None:
+        if not 0 <= args.show < len(found):
+            raise TaskError(f"--show {args.show}: {args.data} has groups 0 to {len(found) - 1}")
+        print(encode(found.groups[args.show].to_json()).decode())
+        return 0
+    rows = [
+        {
+            "group": number,
+            "rollouts": len(group),
+            "tokens": sum(map(len, group.rollouts)),
+            "prompt": group.prompt,
+        }
+        for number, group in enumerate(found.groups)
+    ]
+    if args.json:
+        print(encode({"facts": found.facts.to_json(), "groups": rows}).decode())
+        return 0
+    listed = [[*list(row.values())[:3], _short(row["prompt"])] for row in rows]
+    print(table(("group", "rollouts", "tokens", "prompt"), listed))
+    facts = found.facts
+    print(f"{len(found)} groups from {facts.rows} rows, format {facts.format}, tokenizer {facts.tokenizer}")
+    for note in facts.notes:
+        print(f"note: {visible(note)}")
+    return 0
+
+
+def check_reward(args: argparse.Namespace) -> int:
+    from workbench.rewards.check import check_reward
+    from workbench.steps import PRESETS
+    from workbench.tasks import TASKS, labelled_groups, load_task
+
+    if args.preset is not None and args.preset not in PRESETS:
+        raise ConfigError(f"--preset {args.preset}: choose one of {', '.join(PRESETS)}")
+    rewards = read_rewards(args)
+    if not rewards and args.data in TASKS:
+        rewards = list(load_task(args.data).rewards)
+    if not rewards:
+        raise ConfigError("give the reward to check with --reward NAME or --reward-file FILE.py")
+    groups = labelled_groups(args.data, tokenizer=args.tokenizer, format=args.format, limit=args.limit)
+    checks = [
+        check_reward(
+            groups,
+            reward,
+            labels=args.labels,
+            pattern=None if args.preset is None else PRESETS[args.preset].pattern,
+            threshold=args.threshold,
+            aggregate=args.aggregate,
+            worst=args.worst,
+            on_progress=_progress if sys.stderr.isatty() else None,
+        )
+        for reward in rewards
+    ]
+    if args.json:
+        print(encode({"data": args.data, "checks": [check.to_json() for check in checks]}).decode())
+        return 0
+    print("\n\n".join(map(_check_text, checks)))
+    return 0
+
+
+def _check_text(check: Any) -> str:
+    parts = [f"{visible(check.reward)} against {visible(check.labels)}", table(("", ""), check.rows())]
+    if check.worst:
+        worst = [
+            (
+                one.group,
+                one.rollout,
+                one.step,
+                one.score,
+                "right" if one.label else "wrong",
+                visible(one.text, one_line=True)[:_SHOWN],
+            )
+            for one in check.worst
+        ]
+        parts.append(table(("group", "rollout", "step", "score", "label", "text"), worst))
+    return "\n".join(parts)
+
+
+def _short(prompt: Any) -> str:
+    text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+    return visible(text, one_line=True)[:_SHOWN]
+
+
+def _progress(done: int, of: int) -> None:
+    print(f"\r{done} of {of} groups", end="\n" if done == of else "", file=sys.stderr, flush=True)

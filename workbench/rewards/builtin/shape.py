@@ -1,0 +1,72 @@
+"""Rewards for the shape of a completion, whatever it says: its length, its repetitions, its thinking tags."""
+
+from __future__ import annotations
+
+
+def length_target(
+    prompts: list[object],
+    completions: list[str | list[dict[str, str]]],
+    *,
+    target_length: int = 50,
+    **columns: object,
+) -> list[float | None]:
+    """Minus the distance of the completion's length in characters from the target: −|target − length|."""
+    texts = [one if isinstance(one, str) else one[-1]["content"] for one in completions]
+    return [-abs(float(target_length) - len(text)) for text in texts]
+
+
+def overlong(
+    prompts: list[object],
+    completions: list[str | list[dict[str, str]]],
+    completion_ids: list[list[int]] | None = None,
+    *,
+    max_completion_len: int = 128,
+    soft_punish_cache: int = 32,
+    **columns: object,
+) -> list[float | None]:
+    """0 up to a length in tokens, then falling to −1 over the last `soft_punish_cache` of `max_completion_len`."""
+    if completion_ids is None:
+        raise ValueError("completion_ids are missing; this reward counts tokens")
+    free = max_completion_len - soft_punish_cache
+    scores: list[float | None] = []
+    for ids in completion_ids:
+        if len(ids) <= free:
+            scores.append(0.0)
+        else:
+            scores.append((free - len(ids)) / soft_punish_cache if len(ids) <= max_completion_len else -1.0)
+    return scores
+
+
+def repetition(
+    prompts: list[object],
+    completions: list[str | list[dict[str, str]]],
+    *,
+    ngram_size: int = 3,
+    max_penalty: float = -1.0,
+    **columns: object,
+) -> list[float | None]:
+    """`max_penalty` times the share of the completion's word n-grams that are repeats of an earlier one."""
+    scores: list[float | None] = []
+    for completion in completions:
+        text = completion if isinstance(completion, str) else completion[-1]["content"]
+        words = text.lower().split()
+        ngrams = [tuple(words[i : i + ngram_size]) for i in range(len(words) - ngram_size + 1)]
+        scores.append(max_penalty * (1 - len(set(ngrams)) / len(ngrams)) if ngrams else 0.0)
+    return scores
+
+
+def think_format(
+    prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
+) -> list[float | None]:
+    """1 for thinking that ends with one `</think>` and an answer after it, else 0.
+
+    `<think>` may stand at the start or be left out, because chat templates put it into the prompt.
+    """
+    scores: list[float | None] = []
+    for completion in completions:
+        text = completion if isinstance(completion, str) else completion[-1]["content"]
+        body = text.lstrip().removeprefix("<think>")
+        thought, _, said = body.partition("</think>")
+        is_format = body.count("</think>") == 1 and "<think>" not in body and thought.strip() and said.strip()
+        scores.append(1.0 if is_format else 0.0)
+    return scores

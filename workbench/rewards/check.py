@@ -1,0 +1,419 @@
+"""Is a reward right? Its scores held against labelled data: agreement, AUC, first-error F1 and the worst disagreements.
+
+Labels are a file's own (see ``rollouts.formats``): ``labels`` of its steps, or a column that says whether a whole
+completion is right. A score counts as "right" from a threshold on. Whatever the reward left unscored is counted and
+left out, never taken for 0.
+
+First-error F1 is ProcessBench's (Zheng et al. 2024, arXiv 2412.06559): the harmonic mean of two accuracies, of finding
+exactly the first wrong step in completions that have one, and of finding none in those that have none. Accuracy and AUC
+are scikit-learn's. This module does not know how groups were read or where rewards run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.config import PatternConfig, RewardConfig
+from workbench.errors import ConfigError, RewardError, TaskError
+from workbench.rewards.builtin.given import given_labels
+from workbench.rewards.client import RewardWorker
+from workbench.rewards.reward import Reward, load_reward
+from workbench.rewards.score import score_completions
+from workbench.schema import Group, RewardKind, StepScores
+from workbench.steps import PRESETS, StepPattern
+
+Aggregate = Literal["min", "mean", "last"]
+OUTCOME_LABELS = ("correct", "is_correct", "final_answer_correct", "label")
+"""Columns that may say whether a completion is right, in the order in which they are looked for."""
+STEP_LABELS = "labels"
+MAX_THRESHOLDS = 200
+"""Thresholds tried for the best first-error F1, evenly spread over the scores where there are more."""
+_AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
+    "min": min,
+    "mean": lambda scores: sum(scores) / len(scores),
+    "last": lambda scores: scores[-1],
+}
+
+Labels = npt.NDArray[np.bool_]
+Scores = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Share of the labelled items that a score from ``threshold`` on says the right thing about."""
+
+    threshold: float
+    share: float
+
+
+@dataclass(frozen=True)
+class FirstError:
+    """ProcessBench's numbers at ``threshold``: a step below it is wrong, and the first such is the prediction.
+
+    ``erroneous`` and ``correct`` are accuracies over ``erroneous_count`` and ``correct_count`` completions, None where
+    there are none; ``f1`` is their harmonic mean.
+    """
+
+    threshold: float
+    erroneous: float | None
+    correct: float | None
+    f1: float | None
+    erroneous_count: int
+    correct_count: int
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """One item the reward is wrong about. ``step`` is None for a whole completion; all indices count from 0."""
+
+    group: int
+    rollout: int
+    step: int | None
+    score: float
+    label: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class RewardCheck:
+    """How a reward does on labelled data.
+
+    ``items`` says what is labelled, steps or completions. Of them ``count`` have a label and a score, ``right`` of
+    these are labelled right, and ``unscored`` have a label and no score. ``auc`` is None where all labels are the same.
+    ``best`` has the threshold with the most agreement, ``given`` the one that was asked for.
+    """
+
+    reward: str
+    kind: RewardKind
+    items: Literal["steps", "completions"]
+    labels: str
+    count: int
+    right: int
+    unscored: int
+    auc: float | None
+    best: Agreement | None
+    given: Agreement | None
+    first_error: FirstError | None
+    best_first_error: FirstError | None
+    worst: tuple[Disagreement, ...]
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; an infinite threshold, from which nothing counts as right, is None."""
+        return dict(_finite(asdict(self)))
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The numbers as (what, value) for a table."""
+        return list(_rows(self))
+
+    def _repr_html_(self) -> str:
+        body = "".join(
+            f"<tr><th style='text-align:left'>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in self.rows()
+        )
+        return f"<table><caption>{escape(self.reward)} against {escape(self.labels)}</caption>{body}</table>"
+
+
+@dataclass(frozen=True)
+class _Item:
+    group: int
+    rollout: int
+    step: int | None
+    score: float | None
+    label: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """A completion's step scores and its first wrong step by the labels, -1 for none."""
+
+    scores: tuple[float | None, ...]
+    first: int
+
+
+def check_reward(
+    groups: Sequence[Group],
+    reward: str | Callable[..., Any] | RewardConfig | Reward,
+    *,
+    labels: str | None = None,
+    pattern: StepPattern | PatternConfig | None = None,
+    threshold: float | None = None,
+    aggregate: Aggregate = "min",
+    worst: int = 20,
+    worker: RewardWorker | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> RewardCheck:
+    """Hold a reward against labelled groups.
+
+    ``labels`` is the column to believe: ``labels`` for steps or one of whole completions (true and false, or 1 and 0);
+    by default a step reward is held against steps' labels where there are any, and all else against the first of
+    ``correct``, ``is_correct``, ``final_answer_correct`` and ``label``. A step reward becomes a number for a completion
+    by ``aggregate``. ``pattern`` finds the steps; by default the one that finds the file's own, or lines. Code among
+    the reward, and the pattern, run in ``worker`` as ``score_completions`` says.
+    ``on_progress(done, of)`` counts groups; once ``cancelled`` says True, what is scored by then is judged.
+
+    Raises:
+        TaskError: for data without labels, or labels that are not true or false.
+        ConfigError: for an ``aggregate`` or a column that cannot be used with this reward.
+        RewardError: for a reward that cannot be loaded or fails, naming the group.
+    """
+    loaded = load_reward(reward, worker)
+    if aggregate not in _AGGREGATES:
+        raise ConfigError(f"aggregate {aggregate!r} is unknown; choose one of {', '.join(_AGGREGATES)}")
+    column = _column(groups, loaded.kind, labels)
+    items: list[_Item] = []
+    chains: list[_Chain] = []
+    done = 0
+    for g, (group, scored) in enumerate(_scored(groups, loaded, pattern or _pattern_of(groups), worker)):
+        if column == STEP_LABELS:
+            of_steps, of_chains = _step_items(g, group, scored, loaded.name)
+            items += of_steps
+            chains += of_chains
+        else:
+            items += _completion_items(g, group, scored, loaded, column, _AGGREGATES[aggregate])
+        done = g + 1
+        if on_progress is not None:
+            on_progress(done, len(groups))
+        if cancelled is not None and cancelled():
+            break
+    notes = [f"cancelled after {done} of {len(groups)} groups"] if done < len(groups) else []
+    if loaded.kind == "step" and column != STEP_LABELS:
+        notes.append(f"a completion's score is the {aggregate} of its steps' scores")
+    return _judged(loaded, column, items, chains, threshold, worst, notes)
+
+
+# --- scores and labels ---------------------------------------------------------------------------------------------
+
+
+def _column(groups: Sequence[Group], kind: RewardKind, wanted: str | None) -> str:
+    known = {name for group in groups for rollout in group.rollouts for name in {**group.columns, **rollout.columns}}
+    if wanted is not None:
+        if wanted not in known:
+            raise TaskError(f"no completion has the column {wanted!r}; there are {', '.join(sorted(known)) or 'none'}")
+        if wanted == STEP_LABELS and kind == "outcome":
+            raise ConfigError("labels of steps say nothing of an outcome reward's scores; name a column of completions")
+        return wanted
+    usual = [*([STEP_LABELS] if kind == "step" else []), *OUTCOME_LABELS]
+    found = next((name for name in usual if name in known), None)
+    if found is None:
+        raise TaskError(
+            f"the data has no labels to hold the reward against: none of {', '.join(usual)} among its columns "
+            f"({', '.join(sorted(known)) or 'none'})"
+        )
+    return found
+
+
+def _pattern_of(groups: Sequence[Group]) -> StepPattern:
+    preset = next((group.sampling.get("preset") for group in groups), None)
+    return PRESETS[preset if preset in PRESETS else "line"].pattern
+
+
+def _scored(
+    groups: Sequence[Group], reward: Reward, pattern: StepPattern | PatternConfig, worker: RewardWorker | None
+) -> Iterator[tuple[Group, list[StepScores]]]:
+    for number, group in enumerate(groups, start=1):
+        rows = [{**group.columns, **rollout.columns} for rollout in group.rollouts]
+        prompts = [group.prompt] * len(group)
+        try:
+            scored = score_completions(prompts, group.rollouts, rows, pattern, [reward], worker=worker)
+        except RewardError as error:
+            error.args = (f"group {number}: {error}",)
+            raise
+        yield group, scored
+
+
+def _step_items(g: int, group: Group, scored: Sequence[StepScores], name: str) -> tuple[list[_Item], list[_Chain]]:
+    items, chains = [], []
+    for r, (rollout, one) in enumerate(zip(group.rollouts, scored, strict=True)):
+        columns = {**group.columns, **rollout.columns}
+        texts = [rollout.text[step.start : step.end] for step in one.steps]
+        known = [columns.get("labelled_steps") or texts]
+        labels = given_labels([""], [""], [texts], labelled_steps=known, labels=[columns.get(STEP_LABELS) or []])[0]
+        scores = one.scores[name]
+        for k, (text, score, label) in enumerate(zip(texts, scores, labels, strict=True)):
+            if label is not None:
+                items.append(_Item(g, r, k, score, _truth(label, g, r), text))
+        if any(label is not None for label in labels):
+            first = next((k for k, label in enumerate(labels) if label is not None and not _truth(label, g, r)), -1)
+            chains.append(_Chain(scores, first))
+    return items, chains
+
+
+def _completion_items(
+    g: int,
+    group: Group,
+    scored: Sequence[StepScores],
+    reward: Reward,
+    column: str,
+    aggregate: Callable[[Sequence[float]], float],
+) -> Iterator[_Item]:
+    for r, (rollout, one) in enumerate(zip(group.rollouts, scored, strict=True)):
+        label = rollout.columns.get(column, group.columns.get(column))
+        if label is None:
+            continue
+        if reward.kind == "outcome":
+            score = one.outcome_scores[reward.name]
+        else:
+            given = [value for value in one.scores[reward.name] if value is not None]
+            score = aggregate(given) if given else None
+        yield _Item(g, r, None, score, _truth(label, g, r), rollout.text)
+
+
+def _truth(label: Any, g: int, r: int) -> bool:
+    if isinstance(label, bool | int | float) and label in (0, 1):
+        return bool(label)
+    raise TaskError(f"group {g + 1}, rollout {r + 1}: the label is {label!r}; give true or false, or 1 or 0")
+
+
+# --- metrics -------------------------------------------------------------------------------------------------------
+
+
+def _judged(
+    reward: Reward,
+    column: str,
+    items: Sequence[_Item],
+    chains: Sequence[_Chain],
+    threshold: float | None,
+    worst: int,
+    notes: list[str],
+) -> RewardCheck:
+    from sklearn.metrics import accuracy_score, roc_auc_score
+
+    held = [item for item in items if item.score is not None]
+    scores: Scores = np.array([item.score for item in held], dtype=np.float64)
+    labels: Labels = np.array([item.label for item in held], dtype=np.bool_)
+    both = len(set(labels.tolist())) == 2
+    auc = float(roc_auc_score(labels, scores)) if both else None
+    best = _best_agreement(scores, labels) if held else None
+    given = None
+    if threshold is not None and held:
+        given = Agreement(threshold, float(accuracy_score(labels, scores >= threshold)))
+    used = threshold if threshold is not None else best.threshold if best is not None else 0.0
+    if held and not both:
+        notes.append(f"every label is {'right' if labels[0] else 'wrong'}, so the AUC is undefined")
+    if not held:
+        notes.append("nothing that has a label was scored")
+    if auc is not None and auc < 0.5:
+        notes.append("wrong ones score higher than right ones more often than not: the reward is the wrong way round")
+    if threshold is None and held:
+        notes.append("the best threshold was chosen on these very data, so its numbers flatter the reward")
+    return RewardCheck(
+        reward=reward.name,
+        kind=reward.kind,
+        items="steps" if column == STEP_LABELS else "completions",
+        labels=column,
+        count=len(held),
+        right=int(labels.sum()),
+        unscored=len(items) - len(held),
+        auc=auc,
+        best=best,
+        given=given,
+        first_error=first_error(chains, used) if chains and held else None,
+        best_first_error=_best_first_error(chains, scores) if chains and held else None,
+        worst=_worst(held, scores, labels, used, worst),
+        notes=tuple(notes),
+    )
+
+
+def _best_agreement(scores: Scores, labels: Labels) -> Agreement:
+    """Of the thresholds with the most agreement, the highest; infinity stands for "nothing is right"."""
+    values = np.unique(scores)  # ascending
+    right = np.array([np.inf, *values[::-1]])
+    # With a threshold of v, items from v on count as right.
+    order = np.argsort(scores, kind="stable")
+    ordered, truth = scores[order], labels[order]
+    wrong_below = np.concatenate([[0], np.cumsum(~truth)])  # (n + 1,)
+    right_from = np.concatenate([np.cumsum(truth[::-1])[::-1], [0]])  # (n + 1,)
+    at = np.searchsorted(ordered, right, side="left")
+    shares = (wrong_below[at] + right_from[at]) / len(labels)
+    return Agreement(float(right[int(np.argmax(shares))]), float(shares.max()))
+
+
+def first_error(chains: Sequence[Any], threshold: float) -> FirstError:
+    """ProcessBench's numbers for ``chains`` (step ``scores`` and ``first`` wrong step, -1 for none) at a threshold.
+
+    The prediction is the first step that scores below it; a step without a score is never predicted.
+    """
+    hits: dict[bool, list[bool]] = {True: [], False: []}
+    for chain in chains:
+        low = (k for k, score in enumerate(chain.scores) if score is not None and score < threshold)
+        hits[chain.first >= 0].append(next(low, -1) == chain.first)
+    erroneous, correct = (sum(hit) / len(hit) if hit else None for hit in (hits[True], hits[False]))
+    f1 = None
+    if erroneous is not None and correct is not None:
+        total = erroneous + correct
+        f1 = 2 * erroneous * correct / total if total else 0.0
+    return FirstError(threshold, erroneous, correct, f1, len(hits[True]), len(hits[False]))
+
+
+def _best_first_error(chains: Sequence[_Chain], scores: Scores) -> FirstError:
+    values = np.unique(scores)
+    if len(values) > MAX_THRESHOLDS:
+        values = np.unique(np.quantile(values, np.linspace(0, 1, MAX_THRESHOLDS), method="nearest"))
+    tried = [first_error(chains, float(value)) for value in [*values, np.inf]]
+    return max(tried, key=lambda one: -1.0 if one.f1 is None else one.f1)
+
+
+def _worst(
+    held: Sequence[_Item], scores: Scores, labels: Labels, threshold: float, count: int
+) -> tuple[Disagreement, ...]:
+    """Where score and label disagree, those first whose score is furthest to the wrong side among all scores."""
+    if not held:
+        return ()
+    ordered = np.sort(scores)
+    rank = (np.searchsorted(ordered, scores, "left") + 1 + np.searchsorted(ordered, scores, "right")) / 2  # from 1
+    badness = np.where(labels, len(scores) + 1 - rank, rank)
+    wrong = np.flatnonzero((scores >= threshold) != labels)
+    chosen = sorted(wrong.tolist(), key=lambda i: -badness[i])[:count]
+    return tuple(
+        Disagreement(item.group, item.rollout, item.step, float(scores[i]), item.label, item.text)
+        for i, item in ((i, held[i]) for i in chosen)
+    )
+
+
+# --- showing -------------------------------------------------------------------------------------------------------
+
+
+def _rows(check: RewardCheck) -> Iterator[tuple[str, str]]:
+    yield check.items, f"{check.count:,} labelled and scored, {check.right:,} of them right"
+    yield "unscored", f"{check.unscored:,} labelled {check.items} got no score"
+    yield "AUC", "undefined" if check.auc is None else f"{check.auc:.3f}"
+    for what, agreement in (("best agreement", check.best), ("agreement", check.given)):
+        if agreement is not None:
+            yield what, f"{agreement.share:.1%} {_from(agreement.threshold)}"
+    for what, error in (("first-error F1", check.first_error), ("best first-error F1", check.best_first_error)):
+        if error is not None:
+            yield what, _first_error_text(error)
+    for note in check.notes:
+        yield "note", note
+
+
+def _from(threshold: float) -> str:
+    return "with nothing counted right" if threshold == float("inf") else f"from {threshold:g} on"
+
+
+def _first_error_text(error: FirstError) -> str:
+    f1 = "undefined" if error.f1 is None else f"{error.f1:.1%}"
+    parts = [
+        f"{'–' if share is None else f'{share:.1%}'} of {count:,} {what}"
+        for share, count, what in (
+            (error.erroneous, error.erroneous_count, "with an error"),
+            (error.correct, error.correct_count, "without"),
+        )
+    ]
+    return f"{f1} {_from(error.threshold)} ({', '.join(parts)})"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -1,0 +1,54 @@
+"""Reading reward code without running it: which function it is about, of which kind, and what it says it does.
+
+All of it is a guess for the page and the command line to start from; what counts is what the worker finds when it runs
+the code (``client``). Code that does not parse has no answers.
+"""
+
+from __future__ import annotations
+
+import ast
+import threading
+
+from workbench.schema import RewardKind
+
+_PARSING = threading.Lock()
+"""CPython 3.11 counts the depth of all threads' syntax trees together, and fails when two are built at once."""
+
+
+def functions_in(code: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The functions at the top level of the code, in order; none where it does not parse."""
+    try:
+        with _PARSING:
+            tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    return [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def kind_in(code: str, name: str) -> RewardKind | None:
+    """The kind of the function ``name`` (or ``reward``, or the only public one) by its parameters; None for no such."""
+    function = _chosen(code, name)
+    if function is None:
+        return None
+    arguments = function.args
+    names = {one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    return "step" if names & {"step", "steps"} else "outcome"
+
+
+def reward_functions(code: str) -> list[str]:
+    """The functions of the code that have a reward's parameters: pasted recipes often hold several."""
+    wanted = ({"completions"}, {"prompt", "step"}, {"steps"})
+    found = []
+    for function in functions_in(code):
+        names = {one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+        if function.args.kwarg is not None and any(names >= some for some in wanted):
+            found.append(function.name)
+    return found
+
+
+def _chosen(code: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """As the worker chooses."""
+    functions = {function.name: function for function in functions_in(code)}
+    public = [function for key, function in functions.items() if not key.startswith("_")]
+    only = public[0] if len(public) == 1 else None
+    return functions.get(name) or functions.get("reward") or only

@@ -1,0 +1,201 @@
+"""Looking at rewards as they come: what each function gives, where, how alike two of them are, and what they cost.
+
+From scored groups to plain records; drawing them is for ``figures.rewards``. A score that was not given (None) is
+counted as unscored and enters nothing else. Two functions are compared completion by completion, a step function by the
+mean of its scored steps.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from workbench.schema import RewardKind, RewardSummary, ScoredGroup, StepScores
+
+KEPT_CALLS = 500
+"""Calls of a function whose times are remembered."""
+BINS = 16
+"""Bins of a histogram, at most: as many as there are distinct scores where those are fewer."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Scores of one function: ``count`` given and ``unscored`` not; the rest is None or empty where none was given.
+
+    ``std`` has ddof=0. ``zeros`` is the share of scores that are 0. Bin i of ``counts`` reaches from ``edges[i]`` to
+    ``edges[i + 1]``, the last one inclusive.
+    """
+
+    count: int
+    unscored: int
+    mean: float | None = None
+    std: float | None = None
+    low: float | None = None
+    high: float | None = None
+    zeros: float | None = None
+    edges: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One function. ``positions[k]`` are its scores of each completion's k-th step; empty for an outcome function.
+
+    ``rows`` are its scores in the newest group, one a completion. ``p50`` and ``p99`` are of ``calls`` calls' seconds.
+    """
+
+    name: str
+    kind: RewardKind
+    weight: float
+    scores: Distribution
+    positions: tuple[Distribution, ...]
+    rows: tuple[float | None, ...]
+    calls: int
+    p50: float | None
+    p99: float | None
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Pearson's r between two functions over ``count`` completions that both scored; None where one does not vary."""
+
+    first: str
+    second: str
+    r: float | None
+    count: int
+
+
+@dataclass(frozen=True)
+class RewardWatch:
+    """``slower`` names the functions whose usual call takes longer than ``sampler_seconds``."""
+
+    functions: tuple[Watched, ...]
+    correlations: tuple[Correlation, ...]
+    slower: tuple[str, ...]
+    sampler_seconds: float | None
+
+
+class CallTimes:
+    """How long reward functions took, call by call; one whose code changes begins anew, one that goes is forgotten."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, tuple[str, deque[float]]] = {}
+
+    def add(self, rewards: Sequence[RewardSummary], codes: Mapping[str, str]) -> dict[str, list[float]]:
+        """Note one call of each function, whose code is ``codes[name]``; all that are known of them, in seconds."""
+        known = {}
+        for reward in rewards:
+            code = codes.get(reward.name, "")
+            before, times = self._calls.get(reward.name, ("", None))
+            if times is None or before != code:
+                times = deque(maxlen=KEPT_CALLS)
+            times.append(reward.seconds)
+            known[reward.name] = (code, times)
+        self._calls = known
+        return {name: list(times) for name, (_, times) in known.items()}
+
+
+def watch_rewards(
+    groups: Sequence[ScoredGroup],
+    *,
+    calls: Mapping[str, Sequence[float]] | None = None,
+    sampler_seconds: float | None = None,
+) -> RewardWatch:
+    """What the functions of the newest group gave in all groups that have them.
+
+    Args:
+        groups: scored groups, the newest last.
+        calls: function name → seconds of its calls; by default those noted in the groups.
+        sampler_seconds: what sampling one such batch took.
+    """
+    if not groups:
+        return RewardWatch((), (), (), sampler_seconds)
+    noted = calls if calls is not None else noted_calls(groups)
+    functions = tuple(_watched(groups, reward, noted.get(reward.name, ())) for reward in groups[-1].rewards)
+    pairs = combinations(groups[-1].rewards, 2)
+    return RewardWatch(
+        functions,
+        tuple(_correlation(groups, first, second) for first, second in pairs),
+        slower_than({one.name: one.p50 for one in functions if one.p50 is not None}, sampler_seconds),
+        sampler_seconds,
+    )
+
+
+def noted_calls(groups: Sequence[ScoredGroup]) -> dict[str, list[float]]:
+    """The seconds noted in scored groups, by function; a group that was read from disk has none."""
+    seconds: dict[str, list[float]] = {}
+    for reward in (reward for group in groups for reward in group.rewards if reward.seconds > 0):
+        seconds.setdefault(reward.name, []).append(reward.seconds)
+    return seconds
+
+
+def slower_than(seconds: Mapping[str, float], sampler_seconds: float | None) -> tuple[str, ...]:
+    """The functions that take longer than the sampler, the slowest first; none where its time is unknown."""
+    if sampler_seconds is None:
+        return ()
+    slow = [name for name, took in seconds.items() if took > sampler_seconds]
+    return tuple(sorted(slow, key=lambda name: -seconds[name]))
+
+
+def distribution(scores: Sequence[float | None]) -> Distribution:
+    """Raises nothing: no scores at all have a count of 0."""
+    given = np.array([score for score in scores if score is not None], dtype=np.float64)  # (N,)
+    unscored = len(scores) - len(given)
+    if not len(given):
+        return Distribution(0, unscored)
+    counts, edges = np.histogram(given, bins=min(BINS, max(1, len(np.unique(given)))))
+    return Distribution(
+        len(given),
+        unscored,
+        float(given.mean()),
+        float(given.std()),
+        float(given.min()),
+        float(given.max()),
+        float((given == 0).mean()),
+        tuple(map(float, edges)),
+        tuple(map(int, counts)),
+    )
+
+
+def _watched(groups: Sequence[ScoredGroup], reward: RewardSummary, seconds: Sequence[float]) -> Watched:
+    scored = [one for group in groups for one in group.scored]
+    rows = tuple(_of_completion(one, reward) for one in groups[-1].scored)
+    positions: list[Distribution] = []
+    if reward.kind == "step":
+        steps = [one.scores[reward.name] for one in scored if reward.name in one.scores]
+        scores = [score for row in steps for score in row]
+        longest = max((len(row) for row in steps), default=0)
+        positions = [distribution([row[k] for row in steps if k < len(row)]) for k in range(longest)]
+    else:
+        scores = [one.outcome_scores[reward.name] for one in scored if reward.name in one.outcome_scores]
+    return Watched(
+        reward.name,
+        reward.kind,
+        reward.weight,
+        distribution(scores),
+        tuple(positions),
+        rows,
+        len(seconds),
+        float(np.quantile(seconds, 0.5)) if seconds else None,
+        float(np.quantile(seconds, 0.99)) if seconds else None,
+    )
+
+
+def _of_completion(scored: StepScores, reward: RewardSummary) -> float | None:
+    if reward.kind == "outcome":
+        return scored.outcome_scores.get(reward.name)
+    given = [score for score in scored.scores.get(reward.name, ()) if score is not None]
+    return sum(given) / len(given) if given else None
+
+
+def _correlation(groups: Sequence[ScoredGroup], first: RewardSummary, second: RewardSummary) -> Correlation:
+    scored = [one for group in groups for one in group.scored]
+    pairs = [(_of_completion(one, first), _of_completion(one, second)) for one in scored]
+    both = np.array([pair for pair in pairs if None not in pair], dtype=np.float64).reshape(-1, 2)  # (N, 2)
+    varies = len(both) > 1 and bool((both.max(axis=0) > both.min(axis=0)).all())
+    r = float(np.corrcoef(both[:, 0], both[:, 1]).item(0, 1)) if varies else None
+    return Correlation(first.name, second.name, r, len(both))

@@ -1,0 +1,8 @@
+"""Your own rollouts: groups read from JSONL and Parquet files, tokenised so that no text is misaligned."""
+
+from workbench.rollouts.files import Row
+from workbench.rollouts.formats import FORMATS
+from workbench.rollouts.groups import Facts
+from workbench.rollouts.load import SHIPPED, Imported, load_groups, read_groups, read_rows
+
+__all__ = ["FORMATS", "SHIPPED", "Facts", "Imported", "Row", "load_groups", "read_groups", "read_rows"]

@@ -1,0 +1,197 @@
+"""A data file of any origin → its rows as plain JSON values, or an error that names the line and what is wrong in it.
+
+JSONL (one object a line), a JSON array of objects, and Parquet are told apart by how they begin. This module does not
+know what the columns mean. What it reads may be damaged or hostile and some of it goes through native code, so it runs
+in a child process (``rollouts.child``); call ``rollouts.read_rows`` instead.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from workbench.errors import TaskError
+
+MAX_BYTES = 256 * 2**20
+"""Largest file; a Parquet file may be four times that when unpacked."""
+MAX_DEPTH = 64
+"""Deepest nesting of a value."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row's columns. ``where`` is how messages call it: ``line 3`` of JSONL, ``row 3`` of all else.
+
+    ``mended`` says that its texts held unpaired surrogates, which no tokenizer and no UTF-8 file takes: each is U+FFFD.
+    """
+
+    where: str
+    values: dict[str, Any]
+    mended: bool = False
+
+
+def read_rows(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Row]:
+    """The file's rows, one after the other; NaN is ``None``.
+
+    Raises TaskError for a file that is missing, empty, over the limit, neither JSON nor Parquet, or broken at a line.
+    """
+    try:
+        size = path.stat().st_size
+        if not path.is_file():
+            raise TaskError(f"{path.name} is not a file; give a JSONL or Parquet file")
+        if size > max_bytes:
+            raise TaskError(f"{path.name} has {size:,} bytes, over the size limit of {max_bytes:,}; split it")
+        with path.open("rb") as stream:
+            start = stream.read(64)
+    except OSError as error:
+        raise TaskError(f"{path}: {error.strerror or error}; give a JSONL or Parquet file that can be read") from error
+    if start[:4] == b"PAR1":
+        rows = _parquet(path, 4 * max_bytes)
+    elif start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b""):
+        rows = _jsonl(path)
+    elif start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":
+        rows = _json_array(path)
+    else:
+        raise TaskError(
+            f"{path.name} is not Parquet or JSONL: it begins with {start[:16]!r}; a JSONL file begins with {{ and a "
+            "Parquet file with PAR1"
+        )
+    empty = True
+    for row in rows:
+        empty = False
+        yield row
+    if empty:
+        raise TaskError(f"{path.name} has no rows; give one JSON object a line")
+
+
+# --- JSON ----------------------------------------------------------------------------------------------------------
+
+
+def _jsonl(path: Path) -> Iterator[Row]:
+    # Split at line feeds only: U+2028 may stand inside a text.
+    for number, line in enumerate(_content(path).split(b"\n"), start=1):
+        if line.strip():
+            yield _row(path, f"line {number}", _parsed(path, f"line {number}", line))
+
+
+def _json_array(path: Path) -> Iterator[Row]:
+    rows = _parsed(path, "the whole file", _content(path))
+    for number, values in enumerate(rows, start=1):
+        yield _row(path, f"row {number}", values)
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+
+
+def _parsed(path: Path, where: str, data: bytes) -> Any:
+    try:
+        return json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_constant)
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{path.name} {where}: byte {error.start} is not UTF-8; save the file as UTF-8") from error
+    except json.JSONDecodeError as error:
+        torn = error.msg.startswith("Unterminated") or error.pos >= len(error.doc.rstrip())
+        cut = "; the file seems to be cut off there" if torn else ""
+        raise TaskError(f"{path.name} {where}: not JSON ({error.msg} at column {error.colno}){cut}") from error
+    except RecursionError as error:
+        raise TaskError(f"{path.name} {where}: nested too deeply; the limit is {MAX_DEPTH} levels") from error
+    except ValueError as error:  # ours, and numbers too long for Python
+        raise TaskError(f"{path.name} {where}: {error}") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} is there twice; keep one")
+    return found
+
+
+def _constant(name: str) -> None:
+    if name != "NaN":
+        raise ValueError(f"{name} is no number that can be used; write null where there is none")
+
+
+# --- Parquet -------------------------------------------------------------------------------------------------------
+
+
+def _parquet(path: Path, max_unpacked: int) -> Iterator[Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            groups = range(file.metadata.num_row_groups)
+            unpacked = sum(file.metadata.row_group(i).total_byte_size for i in groups)
+            if unpacked > max_unpacked:
+                raise TaskError(
+                    f"{path.name} unpacks to {unpacked:,} bytes, over the size limit of {max_unpacked:,}; split it"
+                )
+            number = 0
+            for batch in file.iter_batches(batch_size=256):
+                for values in batch.to_pylist():
+                    number += 1
+                    yield _row(path, f"row {number}", values)
+    except MemoryError:
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise TaskError(f"{path.name} is a damaged Parquet file ({first[:200]}); write it again") from error
+
+
+# --- values --------------------------------------------------------------------------------------------------------
+
+
+def _row(path: Path, where: str, values: Any) -> Row:
+    if not isinstance(values, dict):
+        shown = json.dumps(values, default=str)[:60]
+        raise TaskError(f"{path.name} {where}: every row must be an object with named columns; found {shown}")
+    try:
+        plain = {_mended(name): _plain(name, value, 1) for name, value in values.items()}
+        return Row(where, plain, mended=_has_surrogate(values))
+    except ValueError as error:
+        raise TaskError(f"{path.name} {where}: {error}") from error
+
+
+def _plain(column: str, value: Any, depth: int) -> Any:
+    """A JSON value, whatever Parquet or JSON made of it."""
+    if isinstance(value, str):
+        return _mended(value)
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        if math.isinf(value):
+            raise ValueError(f"{column!r} is infinite; leave it empty where there is no number")
+        return None if math.isnan(value) else value
+    if depth > MAX_DEPTH:
+        _too_deep(column)
+    if isinstance(value, dict):
+        return {_mended(str(name)): _plain(column, one, depth + 1) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(column, one, depth + 1) for one in value]
+    if isinstance(value, bytes):
+        return f"<{len(value):,} bytes>"
+    return str(value)  # dates and decimals
+
+
+def _mended(text: str) -> str:
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def _has_surrogate(value: Any) -> bool:
+    if isinstance(value, str):
+        return bool(_SURROGATE.search(value))
+    if isinstance(value, dict):
+        return any(_has_surrogate(one) for pair in value.items() for one in pair)
+    return isinstance(value, list) and any(map(_has_surrogate, value))
+
+
+def _too_deep(column: str) -> NoReturn:
+    raise ValueError(f"{column!r} is nested too deeply; the limit is {MAX_DEPTH} levels")

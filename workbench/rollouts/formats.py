@@ -1,0 +1,310 @@
+"""The formats people keep rollouts in: one row of a file → the completions it holds.
+
+========== ================================================= =====================================================
+format     a row                                             source
+========== ================================================= =====================================================
+group      ``prompt``, ``rollouts[]``                        this workbench: ``sample --json``
+gsm8k      ``question``, per model ``{solution, is_correct}``  Cobbe et al. 2021, grade-school-math
+processbench ``problem``, ``steps[]``, ``label``             Zheng et al. 2024 (arXiv 2412.06559), Qwen/ProcessBench
+stepwise   ``prompt``, ``completions[]``, ``labels[]``       TRL's dataset format "stepwise supervision"
+trl        ``step``, ``prompt``, ``completion``,             TRL 1.16 ``GRPOTrainer._log`` with
+           ``advantage``, a column a reward                  ``log_completions``: completions_NNNNN.parquet
+plain      ``prompt``, ``completion`` or ``token_ids``       anything else
+========== ================================================= =====================================================
+
+What a row says of one completion goes to ``Record.columns``, under these names where it is one of these things:
+``reward`` (a number for the whole completion), ``correct`` (whether its answer is right), ``labelled_steps`` (the
+file's own steps) and ``labels`` (1 right, 0 wrong, None unknown, one a labelled step). This module does not know how
+completions are grouped or tokenised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench.errors import TaskError
+from workbench.schema import Prompt
+
+
+@dataclass(frozen=True)
+class Record:
+    """One completion as a file has it. ``series`` keeps apart what happens to have the same prompt.
+
+    ``completion`` is None where the file has only ``token_ids``; where it has ``steps`` instead, they are joined later.
+    ``texts`` are the tokens' own, where the file has them.
+    """
+
+    where: str
+    prompt: Prompt
+    completion: str | None = None
+    steps: tuple[str, ...] | None = None
+    token_ids: tuple[int, ...] | None = None
+    texts: tuple[str, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    finished: bool | None = None
+    series: str = ""
+    columns: dict[str, Any] = field(default_factory=dict)
+
+
+Read = Callable[[str, Mapping[str, Any]], list[Record]]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format: which rows have it, how to read one, and the separator its steps are joined with."""
+
+    name: str
+    fits: Callable[[Mapping[str, Any]], bool]
+    read: Read
+    separators: tuple[str, ...] = ("\n", "\n\n")
+
+
+def detect(values: Mapping[str, Any]) -> Format:
+    """The format of a row, by its columns. Raises TaskError listing what would fit."""
+    for one in FORMATS.values():
+        if one.fits(values):
+            return one
+    if {"question", "answer"} <= values.keys() or "prompt" in values:
+        raise TaskError(
+            f"there are no completions (columns {', '.join(values)}); give each row a 'completion', or load the file "
+            "as a task"
+        )
+    raise TaskError(
+        f"the columns {', '.join(map(repr, values)) or '(none)'} are no known format: there is no 'prompt'; give each "
+        f"row a 'prompt' and a 'completion' (formats: {', '.join(FORMATS)})"
+    )
+
+
+# --- one reader a format -------------------------------------------------------------------------------------------
+
+
+def _read_plain(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """``prompt`` and ``completion`` (text, or chat messages whose last is the answer) or ``token_ids``."""
+    rest = dict(values)
+    prompt = _prompt(where, rest.pop("prompt", None))
+    ids = _integers(where, rest.pop("token_ids", None))
+    given = rest.pop("completion", None)
+    if given is None and ids is None:
+        raise TaskError(f"{where}: 'completion' is missing; give text, or 'token_ids'")
+    finished = _finished(rest)
+    logprobs = rest.pop("logprobs", None)
+    if logprobs is not None and (ids is None or not _are_numbers(logprobs) or len(logprobs) != len(ids)):
+        raise TaskError(f"{where}: 'logprobs' must be one number a token id")
+    if "is_correct" in rest:
+        rest.setdefault("correct", rest.pop("is_correct"))
+    _check_reward(where, rest)
+    completion = None if given is None else _completion(where, given)
+    return [
+        Record(
+            where,
+            prompt,
+            completion,
+            token_ids=ids,
+            logprobs=None if logprobs is None else tuple(map(float, logprobs)),
+            finished=finished,
+            columns=rest,
+        )
+    ]
+
+
+def _read_trl(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """TRL's log: a reward that scored nothing is NaN there, ``None`` here.
+
+    The file does not say which columns are rewards nor their weights: ``reward`` is the plain sum of the numeric ones.
+    """
+    rest = dict(values)
+    step, rest["logged_advantage"] = rest.pop("step"), rest.pop("advantage")
+    [record] = _read_plain(where, rest)
+    numbers = [v for name, v in record.columns.items() if name != "logged_advantage" and _is_number(v)]
+    record.columns.setdefault("reward", sum(numbers) if numbers else None)
+    record.columns["training_step"] = step
+    return [Record(where, record.prompt, record.completion, series=str(step), columns=record.columns)]
+
+
+def _read_stepwise(where: str, values: Mapping[str, Any]) -> list[Record]:
+    rest = dict(values)
+    prompt = _prompt(where, rest.pop("prompt", None))
+    steps = _texts(where, "completions", rest.pop("completions"))
+    labels = rest.pop("labels")
+    if not isinstance(labels, list) or len(labels) != len(steps):
+        count = len(labels) if isinstance(labels, list) else type(labels).__name__
+        raise TaskError(f"{where}: 'completions' has {len(steps)} steps and 'labels' {count}; give one label a step")
+    if not all(label is None or _is_number(label) or isinstance(label, bool) for label in labels):
+        raise TaskError(f"{where}: 'labels' must be true, false, a number or null, one a step")
+    return [_labelled(where, prompt, steps, [None if label is None else float(label) for label in labels], rest)]
+
+
+def _read_processbench(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """``label`` is the first wrong step (from 0), or -1 if there is none; of the steps after it nothing is said."""
+    rest = dict(values)
+    prompt = _prompt(where, rest.pop("problem"), "problem")
+    steps = _texts(where, "steps", rest.pop("steps"))
+    label = rest.pop("label")
+    if not isinstance(label, int) or isinstance(label, bool) or not -1 <= label < len(steps):
+        raise TaskError(f"{where}: 'label' is {label!r}; give the first wrong step, 0 to {len(steps) - 1}, or -1")
+    if label < 0:
+        labels: list[float | None] = [1.0] * len(steps)
+    else:
+        labels = [*[1.0] * label, 0.0, *[None] * (len(steps) - label - 1)]
+    if isinstance(rest.get("final_answer_correct"), bool):
+        rest["correct"] = rest.pop("final_answer_correct")
+    return [_labelled(where, prompt, steps, labels, rest)]
+
+
+def _labelled(
+    where: str, prompt: Prompt, steps: tuple[str, ...], labels: list[float | None], rest: dict[str, Any]
+) -> Record:
+    _check_reward(where, rest)
+    columns = rest | {"labelled_steps": [step.strip() for step in steps], "labels": labels}
+    return Record(where, prompt, steps=steps, columns=columns)
+
+
+def _read_gsm8k(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """Every column that is an object with a ``solution`` is one model's completion."""
+    rest = {name: value for name, value in values.items() if not _is_solution(value)}
+    prompt = _prompt(where, rest.pop("question"), "question")
+    if "ground_truth" in rest:
+        rest["answer"] = rest.pop("ground_truth")
+    records = []
+    for model, given in values.items():
+        if not _is_solution(given):
+            continue
+        right = given.get("is_correct")
+        if not isinstance(given["solution"], str) or not isinstance(right, bool | None):
+            raise TaskError(f"{where}: {model!r} needs a text 'solution' and a true or false 'is_correct'")
+        told = {} if right is None else {"correct": right, "reward": float(right)}
+        records.append(Record(where, prompt, given["solution"], columns=rest | {"model": model} | told))
+    return records
+
+
+def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """A group as this workbench prints it; its tokens' texts are kept as they are."""
+    prompt = _prompt(where, values.get("prompt"))
+    shared = values.get("columns") or {}
+    records = []
+    for number, one in enumerate(values["rollouts"], start=1):
+        ids = _integers(where, one.get("token_ids")) if isinstance(one, dict) else None
+        texts = _texts(where, "texts", one.get("texts")) if ids is not None else ()
+        if ids is None or len(ids) != len(texts) or not isinstance(shared, dict):
+            raise TaskError(f"{where}: rollout {number} needs 'token_ids' and 'texts', one text an id")
+        records.append(
+            Record(
+                where,
+                prompt,
+                token_ids=ids,
+                texts=texts,
+                logprobs=None if one.get("logprobs") is None else tuple(one["logprobs"]),
+                finished=bool(one.get("finished")),
+                series=where,
+                columns=shared | (one.get("columns") or {}),
+            )
+        )
+    return records
+
+
+def _is_solution(value: Any) -> bool:
+    return isinstance(value, dict) and "solution" in value
+
+
+FORMATS: dict[str, Format] = {
+    one.name: one
+    for one in (
+        Format("group", lambda row: isinstance(row.get("rollouts"), list), _read_group),
+        Format("gsm8k", lambda row: "question" in row and any(map(_is_solution, row.values())), _read_gsm8k),
+        Format(
+            "processbench",
+            lambda row: {"problem", "steps", "label"} <= row.keys(),
+            _read_processbench,
+            separators=("\n\n", "\n"),
+        ),
+        Format("stepwise", lambda row: {"prompt", "completions", "labels"} <= row.keys(), _read_stepwise),
+        Format("trl", lambda row: {"step", "prompt", "completion", "advantage"} <= row.keys(), _read_trl),
+        Format("plain", lambda row: "prompt" in row and bool({"completion", "token_ids"} & row.keys()), _read_plain),
+    )
+}
+"""Name → format, in the order in which a row is tried."""
+COLUMNS = {
+    "group": ("prompt", "rollouts"),
+    "gsm8k": ("question",),
+    "processbench": ("problem", "steps", "label"),
+    "stepwise": ("prompt", "completions", "labels"),
+    "trl": ("step", "prompt", "completion", "advantage"),
+    "plain": ("prompt",),
+}
+"""The columns that every row of a format must have."""
+
+
+# --- values --------------------------------------------------------------------------------------------------------
+
+
+def is_conversation(prompt: Any) -> bool:
+    """Whether this is a list of chat messages with ``role`` and ``content``."""
+    return (
+        isinstance(prompt, list)
+        and bool(prompt)
+        and all(
+            isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
+        )
+    )
+
+
+def _prompt(where: str, prompt: Any, name: str = "prompt") -> Prompt:
+    if isinstance(prompt, str):
+        return prompt
+    if is_conversation(prompt):
+        return [{"role": m["role"], "content": m["content"]} for m in prompt]
+    what = "missing" if prompt is None else f"of type {type(prompt).__name__}"
+    raise TaskError(f"{where}: {name!r} is {what}; it must be text or a list of messages with 'role' and 'content'")
+
+
+def _completion(where: str, given: Any) -> str:
+    if isinstance(given, str):
+        return given
+    if is_conversation(given):
+        if len(given) > 1:
+            raise TaskError(
+                f"{where}: 'completion' is a conversation of {len(given)} messages; give the policy's own text alone"
+            )
+        return str(given[0]["content"])
+    raise TaskError(f"{where}: 'completion' must be text, not {type(given).__name__}; every row of a file alike")
+
+
+def _texts(where: str, name: str, given: Any) -> tuple[str, ...]:
+    if not isinstance(given, list) or not given or not all(isinstance(one, str) for one in given):
+        raise TaskError(f"{where}: {name!r} must be a list of texts, at least one")
+    return tuple(given)
+
+
+def _integers(where: str, given: Any) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    if not isinstance(given, list) or not all(isinstance(one, int) and not isinstance(one, bool) for one in given):
+        raise TaskError(f"{where}: 'token_ids' must be a list of whole numbers")
+    return tuple(given)
+
+
+def _finished(rest: dict[str, Any]) -> bool | None:
+    """Whether the row says that the completion came to its end."""
+    if isinstance(rest.get("finished"), bool):
+        return bool(rest.pop("finished"))
+    if isinstance(rest.get("truncated"), bool):
+        return not rest.pop("truncated")
+    if isinstance(rest.get("finish_reason"), str):
+        return bool(rest["finish_reason"] != "length")
+    return None
+
+
+def _check_reward(where: str, rest: Mapping[str, Any]) -> None:
+    reward = rest.get("reward")
+    if not (reward is None or isinstance(reward, bool) or _is_number(reward)):
+        raise TaskError(f"{where}: 'reward' must be a number or null, not {type(reward).__name__}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(map(_is_number, values))

@@ -1,0 +1,223 @@
+"""Rows of a file → groups of rollouts: format, grouping by prompt, joining of steps, tokens.
+
+Everything that had to be decided on the way (which format, which tokenizer, what could not be kept exactly) is said in
+``Facts``. This module does not know where it runs; ``rollouts.load`` has it run in a child process.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from typing import Any
+
+from workbench.errors import PatternError, TaskError
+from workbench.rollouts.files import Row
+from workbench.rollouts.formats import COLUMNS, FORMATS, Format, Record, detect
+from workbench.rollouts.tokens import WORDS, Tokeniser
+from workbench.schema import Group, Prompt, Rollout
+from workbench.steps import PRESETS, split_steps
+
+OWN = frozenset({"reward", "correct", "labels", "labelled_steps", "model"})
+"""Columns that always belong to one completion, also where all of a group agree."""
+_PRESETS = {"\n": "line", "\n\n": "paragraph"}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What reading a file decided: ``preset`` is the step pattern that finds the file's own steps, if it has any."""
+
+    format: str
+    rows: int
+    tokenizer: str = ""
+    preset: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Facts:
+        return cls(**{**data, "notes": tuple(data["notes"])})
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A group whose completions are not tokenised yet."""
+
+    prompt: Prompt
+    records: tuple[Record, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"prompt": self.prompt, "records": [asdict(record) for record in self.records]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Draft:
+        return cls(data["prompt"], tuple(_record(one) for one in data["records"]))
+
+
+def _record(data: Mapping[str, Any]) -> Record:
+    tuples = {
+        name: None if data[name] is None else tuple(data[name]) for name in ("steps", "token_ids", "texts", "logprobs")
+    }
+    return Record(**{**data, **tuples})
+
+
+def read_drafts(rows: Iterable[Row], file: str, format: str | None = None) -> tuple[list[Draft], Facts]:
+    """Group the completions of all rows by prompt, in the order in which prompts first come.
+
+    Raises TaskError, naming the file and the row, for rows that do not have the format.
+    """
+    if format is not None and format not in FORMATS:
+        raise TaskError(f"format {format!r} is unknown; choose one of {', '.join(FORMATS)}")
+    stream = iter(rows)
+    first = next(stream)
+    try:
+        found = FORMATS[format] if format is not None else detect(first.values)
+    except TaskError as error:
+        raise TaskError(f"{file} {first.where}: {error}") from error
+    records: list[Record] = []
+    count = mended = 0
+    for row in chain([first], stream):
+        count += 1
+        mended += row.mended
+        if missing := [name for name in COLUMNS[found.name] if name not in row.values]:
+            raise TaskError(
+                f"{file} {row.where}: {missing[0]!r} is missing, which every row of the format {found.name!r} needs"
+            )
+        try:
+            records += found.read(row.where, row.values)
+        except TaskError as error:
+            raise TaskError(f"{file} {error}") from error
+    records, preset, notes = _joined(records, found)
+    if found.name == "trl":
+        notes.append("reward is the sum of the logged reward columns; the file does not say their weights")
+    if mended:
+        notes.append(f"{mended} rows held unpaired surrogates, which are replaced by U+FFFD")
+    grouped: dict[str, list[Record]] = {}
+    for record in records:
+        grouped.setdefault(record.series + json.dumps(record.prompt, sort_keys=True), []).append(record)
+    drafts = [Draft(group[0].prompt, tuple(group)) for group in grouped.values()]
+    return drafts, Facts(found.name, count, preset=preset, notes=tuple(notes))
+
+
+def _joined(records: list[Record], found: Format) -> tuple[list[Record], str | None, list[str]]:
+    """Completions in steps as one text each, with a separator that a preset finds them again by."""
+    steps = [record.steps for record in records if record.steps is not None]
+    if not steps:
+        return records, "line" if found.name == "gsm8k" else None, []
+    free = (one for one in found.separators if not any(one in step.strip() for row in steps for step in row))
+    separator = next(free, max(found.separators, key=len))
+    preset = _PRESETS[separator]
+    joined = [
+        record if record.steps is None else replace(record, completion=separator.join(record.steps))
+        for record in records
+    ]
+    lost = sum(not _finds_again(record, preset) for record in joined)
+    notes = [f"in {lost} completions the preset {preset!r} does not find exactly the file's steps"] if lost else []
+    return joined, preset, notes
+
+
+def _finds_again(record: Record, preset: str) -> bool:
+    if record.steps is None or record.completion is None:
+        return True
+    text = record.completion
+    try:
+        found = split_steps(text, PRESETS[preset].pattern)
+    except PatternError:
+        return False
+    return [text[step.start : step.end].strip() for step in found] == [s.strip() for s in record.steps if s.strip()]
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+class Builder:
+    """Tokenises drafts and counts what has to be said about it."""
+
+    def __init__(self, tokeniser: Tokeniser, facts: Facts, file: str) -> None:
+        self._tokeniser, self._facts, self._file = tokeniser, facts, file
+        self._inexact = self._unlike = self._unknown_end = self._idle_ids = 0
+        self._kept = False
+
+    def build(self, draft: Draft) -> Group:
+        """Raises TaskError for token ids that the tokenizer does not have."""
+        rollouts = [self._rollout(record) for record in draft.records]
+        shared = _shared([rollout.columns for rollout in rollouts])
+        own = [
+            replace(rollout, columns={name: value for name, value in rollout.columns.items() if name not in shared})
+            for rollout in rollouts
+        ]
+        sampling = {"file": self._file, "format": self._facts.format, "tokenizer": self._tokeniser.name}
+        if self._facts.preset is not None:
+            sampling["preset"] = self._facts.preset
+        return Group(draft.prompt, tuple(own), shared, sampling=sampling)
+
+    def facts(self) -> Facts:
+        """What is known once all drafts are built."""
+        name = self._tokeniser.name
+        counted = [
+            (self._inexact, f"tokenizer {name!r} cannot give {{}} completions back; their text is shown by offsets"),
+            (self._unlike, "the token ids of {} rows decode to another text than their completion; the ids are shown"),
+            (self._idle_ids, "{} rows have token ids, but no tokenizer was given: their text is shown in words"),
+            (self._unknown_end, "{} completions do not say whether they were cut off; they are taken as finished"),
+        ]
+        notes = [text.format(count) for count, text in counted if count]
+        if self._tokeniser.name == WORDS and not self._kept:
+            notes.append("no tokenizer was given: tokens are words, digits and marks, not a model's")
+        return replace(
+            self._facts,
+            tokenizer="the file's own" if self._kept else name,
+            notes=(*self._facts.notes, *notes),
+        )
+
+    def _rollout(self, record: Record) -> Rollout:
+        if record.texts is not None and record.token_ids is not None:
+            self._kept = True
+            return Rollout(
+                record.token_ids, record.texts, bool(record.finished), record.logprobs, columns=record.columns
+            )
+        if record.token_ids:
+            try:
+                decoded = self._tokeniser.decoded(record.token_ids)
+            except ValueError as error:
+                raise TaskError(f"{self._file} {record.where}: {error}; give the one that made them") from error
+            if decoded is not None:
+                return self._sampled(record, record.token_ids, decoded)
+            if record.completion is None:
+                raise TaskError(
+                    f"{self._file} {record.where}: there are token ids and no completion; give the tokenizer that made "
+                    "them"
+                )
+            self._idle_ids += 1
+        return self._tokenised(record)
+
+    def _sampled(self, record: Record, ids: tuple[int, ...], texts: tuple[str, ...]) -> Rollout:
+        """Ids as they were sampled: whether the last one ends a sequence is a fact."""
+        rollout = Rollout(ids, texts, self._tokeniser.is_end(ids[-1]), record.logprobs, columns=record.columns)
+        given = record.completion
+        self._unlike += given is not None and given not in (rollout.text, "".join(texts))
+        return rollout
+
+    def _tokenised(self, record: Record) -> Rollout:
+        tokens = self._tokeniser.tokens(record.completion or "")
+        self._inexact += not tokens.exact
+        finished = record.finished is not False
+        self._unknown_end += record.finished is None
+        end = [self._tokeniser.end] if finished or not tokens.ids else []
+        return Rollout(
+            (*tokens.ids, *(token for token, _ in end)),
+            (*tokens.texts, *(shown for _, shown in end)),
+            bool(end),
+            columns=record.columns,
+        )
+
+
+def _shared(columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The columns in which all completions of a group agree."""
+    return {
+        name: value
+        for name, value in columns[0].items()
+        if name not in OWN and all(name in other and other[name] == value for other in columns[1:])
+    }

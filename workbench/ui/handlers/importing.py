@@ -1,0 +1,381 @@
+"""A visitor's own rollouts: open a file, look through its groups, and hold the page's rewards against its labels.
+
+A file is one of the workspace's, an upload, or data that comes along; it is read in a process of its own. Whatever goes
+wrong, the group on screen is kept and the note says what.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from workbench.config import PatternConfig, RewardConfig
+from workbench.errors import RewardError, TaskError, WorkbenchError
+from workbench.rewards import RewardWorker
+from workbench.rewards.check import RewardCheck, check_reward
+from workbench.rollouts import FORMATS, SHIPPED, Facts, Imported, read_groups
+from workbench.schema import Group, Prompt
+from workbench.steps import PRESETS
+from workbench.tasks import LABELLED, Task, labelled_groups
+from workbench.ui.handlers.inspect import columns_text, prompt_text
+from workbench.ui.handlers.scoring import Note, ScoringForm, pattern_config, reward_configs
+from workbench.ui.handlers.session import Session
+
+AUTO = "found out"
+FORMAT_CHOICES = (AUTO, *FORMATS, "run")
+TOKENIZER_CHOICES = ("tiny", "words")
+GROUP_HEADERS = ("#", "G", "right", "prompt")
+CHECK_HEADERS = ("reward", "of", "scored", "unscored", "AUC", "agreement", "first-error F1")
+WORST_HEADERS = ("reward", "group", "rollout", "step", "score", "label", "text")
+SHOWN = 160
+"""Characters of a text in a table."""
+KEPT_FILES = 16
+"""Opened files remembered, one a tab; the longest unused goes first."""
+MAX_LISTED = 2000
+"""Groups listed; the others are reached with the arrows."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ImportForm:
+    """The controls of the part as they stand: a typed name or path, an uploaded file, and how to read it."""
+
+    path: str
+    upload: str | None = None
+    format: str = AUTO
+    tokenizer: str = "tiny"
+
+
+@dataclass(frozen=True)
+class OpenView:
+    """One thing to show while a file is read: a note, and at the end what was read. ``running``: there is more."""
+
+    note: Note
+    running: bool
+    imported: Imported | None = None
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """A group chosen: the session with it on screen, and what the controls show of it."""
+
+    session: Session
+    index: int
+    prompt: str
+    columns: str
+    where: str
+
+
+@dataclass(frozen=True)
+class CheckView:
+    """Rewards held against the labels: a row a reward, the worst disagreements, and where each of these is."""
+
+    rows: tuple[tuple[str, ...], ...]
+    worst: tuple[tuple[str, ...], ...]
+    places: tuple[tuple[int, int], ...]
+    note: Note
+
+
+class Readings:
+    """What each tab has opened, and which are reading or checking, so that each can cancel its own.
+
+    Safe to use from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[str, threading.Event] = {}
+        self._opened: OrderedDict[str, Imported] = OrderedDict()
+
+    def keep(self, tab: str, imported: Imported) -> None:
+        with self._lock:
+            self._opened[tab] = imported
+            self._opened.move_to_end(tab)
+            while len(self._opened) > KEPT_FILES:
+                self._opened.popitem(last=False)
+
+    def opened(self, tab: str) -> Imported | None:
+        """The file that a tab has open, if it has."""
+        with self._lock:
+            return self._opened.get(tab)
+
+    def begin(self, tab: str) -> threading.Event | None:
+        """The event that cancels it, or None where the tab is busy."""
+        with self._lock:
+            return None if tab in self._running else self._running.setdefault(tab, threading.Event())
+
+    def end(self, tab: str) -> None:
+        with self._lock:
+            self._running.pop(tab, None)
+
+    def cancel(self, tab: str) -> None:
+        with self._lock:
+            if tab in self._running:
+                self._running[tab].set()
+
+
+# ── opening a file ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def find_file(form: ImportForm, workspace: Path) -> str | Path:
+    """What to read: the upload, data that comes along by name, or a file of the workspace. Raises TaskError."""
+    if form.upload:
+        return Path(form.upload)
+    typed = form.path.strip()
+    if not typed:
+        raise TaskError(f"no file is chosen; upload one, or give a name: {', '.join(LABELLED)}, or a workspace file")
+    if typed in LABELLED:
+        return typed
+    path = (workspace / Path(typed).expanduser()).resolve()
+    if not path.is_relative_to(workspace.resolve()):
+        raise TaskError(f"{typed!r} is outside the workspace {workspace}; put the file there, or upload it")
+    return path
+
+
+def open_file(form: ImportForm, workspace: Path, readings: Readings, tab: str) -> Iterator[OpenView]:
+    """Read a file, saying how far it is."""
+    cancel = readings.begin(tab)
+    if cancel is None:
+        yield OpenView(Note("This page is reading a file already; cancel that first."), True)
+        return
+    try:
+        yield OpenView(Note("reading …", level="info"), True)
+        source = find_file(form, workspace)
+        with closing(_heard(lambda hear: _read(source, form, hear, cancel.is_set), cancel)) as events:
+            for event in events:
+                if isinstance(event, Imported):
+                    view = _opened(event, cancel.is_set())
+                    if view.imported is not None:
+                        readings.keep(tab, view.imported)
+                    yield view
+                else:
+                    yield OpenView(Note(str(event), level="info"), True)
+    except WorkbenchError as error:
+        yield OpenView(Note(str(error)), False)
+    finally:
+        readings.end(tab)
+
+
+def _opened(imported: Imported, cancelled: bool) -> OpenView:
+    if cancelled:
+        return OpenView(Note("Cancelled; nothing was opened.", level="info"), False)
+    facts = imported.facts
+    said = f"{len(imported)} groups, {facts.rows} rows · format {facts.format} · tokenizer {facts.tokenizer}"
+    return OpenView(Note(said, level="info", detail="\n".join(facts.notes)), False, imported)
+
+
+def _read(source: str | Path, form: ImportForm, hear: Callable[[str], None], cancelled: Callable[[], bool]) -> Imported:
+    tokenizer = form.tokenizer.strip() or None
+    if isinstance(source, str) and source not in SHIPPED:
+        groups = labelled_groups(source, tokenizer=tokenizer)
+        facts = Facts("generated", sum(map(len, groups)), groups[0].sampling["tokenizer"], preset="line")
+        return Imported(tuple(groups), facts)
+
+    def on_event(event: dict[str, Any]) -> None:
+        hear(event["phase"] if "phase" in event else f"{event['done']:,} of {event['of']:,} groups")
+
+    return read_groups(
+        source,
+        tokenizer=tokenizer,
+        format=None if form.format == AUTO else form.format,
+        on_event=on_event,
+        cancelled=cancelled,
+    )
+
+
+def _heard(work: Callable[[Callable[[str], None]], T], cancel: threading.Event) -> Generator[str | T]:
+    """Run ``work`` on a thread: the newest of what it says, then what it returns. Raises what it raises."""
+    said: list[str] = []
+    results: list[T] = []
+    errors: list[WorkbenchError] = []
+    news = threading.Event()
+
+    def hear(text: str) -> None:
+        said[:] = [text]
+        news.set()
+
+    def run() -> None:
+        try:
+            results.append(work(hear))
+        except WorkbenchError as error:
+            errors.append(error)
+        finally:
+            news.set()
+
+    thread = threading.Thread(target=run, name="import", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            news.wait(0.5)
+            news.clear()
+            if said:
+                yield said.pop()
+    finally:
+        if thread.is_alive():  # whoever was listening went away
+            cancel.set()
+    thread.join()
+    if errors:
+        raise errors[0]
+    if not results:
+        raise TaskError("reading ended without a result; try again")
+    yield results[0]
+
+
+# ── choosing a group ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def group_rows(imported: Imported) -> list[list[str]]:
+    """A line a group: number, G, how many of its answers are right by the file's word, prompt."""
+    return [
+        [str(number), str(len(group)), _right(group), short(group.prompt)]
+        for number, group in enumerate(imported.groups[:MAX_LISTED], start=1)
+    ]
+
+
+def _right(group: Group) -> str:
+    known = [{**group.columns, **rollout.columns}.get("correct") for rollout in group.rollouts]
+    given = [one for one in known if one is not None]
+    if given:
+        return f"{sum(map(bool, given))} of {len(given)}"
+    rewards = [value for rollout in group.rollouts if (value := rollout.columns.get("reward")) is not None]
+    return f"⌀ {sum(rewards) / len(rewards):.2f}" if rewards else "–"
+
+
+def choose_group(session: Session, imported: Imported | None, index: int, *, by: int = 0) -> GroupView | Note:
+    """Put group ``index + by`` on screen, going round at the ends."""
+    if imported is None or not imported.groups:
+        return Note("Open a file first.", level="info")
+    wanted = (index + by) % len(imported)
+    group = imported.groups[wanted]
+    session = replace(session, prompt=group.prompt, columns=group.columns, group=group, edited=None)
+    where = f"group {wanted + 1} of {len(imported)}"
+    return GroupView(session, wanted, prompt_text(group.prompt), columns_text(group.columns), where)
+
+
+def suggested_pattern(imported: Imported) -> PatternConfig | None:
+    """The step pattern that finds the file's own steps, where it has any."""
+    preset = PRESETS.get(imported.facts.preset or "")
+    return None if preset is None else PatternConfig(regex=preset.pattern.regex, kind=preset.pattern.kind)
+
+
+def suggested_task(imported: Imported) -> Task | None:
+    """A task in name only, whose rewards can score this data, or None where nothing special fits."""
+    names = {name for group in imported.groups for rollout in group.rollouts for name in rollout.columns}
+    rewards: list[RewardConfig] = []
+    if imported.facts.format == "gsm8k":
+        rewards = [RewardConfig(name="calculator_notes"), RewardConfig(name="gsm8k_answer", kind="outcome")]
+    elif imported.facts.format == "generated":
+        rewards = [RewardConfig(name="step_correctness"), RewardConfig(name="answer_correctness", kind="outcome")]
+    else:
+        if "labels" in names:
+            rewards.append(RewardConfig(name="given_labels"))
+        if "reward" in names:
+            rewards.append(RewardConfig(name="given_reward", kind="outcome"))
+    return Task("imported", [], [], rewards=tuple(rewards), can_check=False) if rewards else None
+
+
+# ── checking rewards ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_rewards(
+    imported: Imported | None,
+    form: ScoringForm,
+    threshold: str,
+    worker: RewardWorker,
+    readings: Readings,
+    tab: str,
+) -> Iterator[CheckView]:
+    """Hold every reward that is on against the file's labels; without a ``threshold``, at the best one."""
+    if imported is None:
+        yield _said(Note("Open a file with labels first.", level="info"))
+        return
+    try:
+        least = float(threshold) if threshold.strip() else None
+    except ValueError:
+        yield _said(Note(f"{threshold!r} is no number; give the score from which a thing counts as right, or nothing."))
+        return
+    cancel = readings.begin(tab)
+    if cancel is None:
+        yield _said(Note("This page is reading or checking already; cancel that first."))
+        return
+    groups = imported.groups
+
+    def work(hear: Callable[[str], None]) -> list[RewardCheck]:
+        pattern = pattern_config(form)
+        return [
+            check_reward(
+                groups,
+                config,
+                pattern=pattern,
+                threshold=least,
+                worker=worker,
+                on_progress=lambda done, of, name=config.name: hear(f"{name}: {done:,} of {of:,} groups"),  # type: ignore[misc]
+                cancelled=cancel.is_set,
+            )
+            for config in reward_configs(form)
+        ]
+
+    try:
+        with closing(_heard(work, cancel)) as events:
+            for event in events:
+                yield _said(Note(event, level="info")) if isinstance(event, str) else _checked(event)
+    except RewardError as error:
+        yield _said(Note(str(error), line=error.line))
+    except WorkbenchError as error:
+        yield _said(Note(str(error)))
+    finally:
+        readings.end(tab)
+
+
+def _said(note: Note) -> CheckView:
+    return CheckView((), (), (), note)
+
+
+def _checked(checks: Sequence[RewardCheck]) -> CheckView:
+    if not checks:
+        return _said(Note("No reward function is on; switch one on or add one.", level="info"))
+    worst = [(check, one) for check in checks for one in check.worst]
+    notes = [f"{check.reward}: {note}" for check in checks for note in check.notes]
+    return CheckView(
+        rows=tuple(_check_row(check) for check in checks),
+        worst=tuple(
+            (
+                check.reward,
+                str(one.group + 1),
+                str(one.rollout + 1),
+                "–" if one.step is None else str(one.step + 1),
+                f"{one.score:.3g}",
+                "right" if one.label else "wrong",
+                short(one.text),
+            )
+            for check, one in worst
+        ),
+        places=tuple((one.group, one.rollout) for _, one in worst),
+        note=Note(f"{len(worst)} of the worst disagreements listed.", level="info", detail="\n".join(notes)),
+    )
+
+
+def _check_row(check: RewardCheck) -> tuple[str, ...]:
+    agreement = check.given or check.best
+    error = check.first_error
+    return (
+        check.reward,
+        check.items,
+        str(check.count),
+        str(check.unscored),
+        "–" if check.auc is None else f"{check.auc:.3f}",
+        "–" if agreement is None else f"{agreement.share:.1%} from {agreement.threshold:.3g}",
+        "–" if error is None or error.f1 is None else f"{error.f1:.1%}",
+    )
+
+
+def short(text: Prompt) -> str:
+    """The beginning of a text on one line."""
+    line = (text if isinstance(text, str) else text[-1]["content"]).replace("\n", " ↵ ")
+    return line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"
