@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.cli import commands, data
+from workbench.cli import commands, data, models
 from workbench.cli.checks import add_check_commands
 from workbench.cli.flags import add_flags, add_reward_flags
 from workbench.cli.trust import add_trust
@@ -86,11 +86,8 @@ def make_parser() -> argparse.ArgumentParser:
     add_flags(one, SAMPLED)
 
     one = command("score", commands.score, "Split a group into steps, score them and assign credit.")
-    one.add_argument(
-        "--group", type=Path, metavar="FILE", help="a group that 'sample --json' printed, - for standard input"
-    )
+    _add_group(one)
     one.add_argument("--html", type=Path, metavar="FILE", help="write the heatmap there as a page of its own")
-    _add_example(one)
     add_flags(one, (*SAMPLED, "pattern", "rewards", "credit"))
     add_trust(one)
 
@@ -108,6 +105,30 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument("--worst", type=_count, default=10, metavar="N", help="disagreements shown (default: %(default)s)")
     one.add_argument("--preset", metavar="NAME", help="preset pattern that finds the steps (default: the data's own)")
     add_reward_flags(one)
+
+    one = command("step-values", models.step_values, "Estimate what each step is worth by sampling on from its end.")
+    _add_group(one)
+    one.add_argument(
+        "--continuations", type=_count, default=8, metavar="K", help="sampled from each step (default: %(default)s)"
+    )
+    one.add_argument(
+        "--outcome", default="answer_correctness", metavar="NAME", help="outcome reward (default: %(default)s)"
+    )
+    one.add_argument("--labels", type=Path, metavar="FILE", help="write the steps' labels there, as JSON lines")
+    one.add_argument(
+        "--labels-as",
+        choices=models.LABEL_FORMATS,
+        default="trl",
+        help="trl is TRL's stepwise supervision (default: %(default)s)",
+    )
+    one.add_argument(
+        "--estimation",
+        choices=("hard", "soft"),
+        default="hard",
+        help="hard: good if any continuation succeeds; soft: if over half do (default: %(default)s)",
+    )
+    one.add_argument("--html", type=Path, metavar="FILE", help="write the values' heatmap there as a page of its own")
+    add_flags(one, (*SAMPLED, "pattern", "credit"))
 
     add_check_commands(command)
 
@@ -149,6 +170,11 @@ def make_parser() -> argparse.ArgumentParser:
     )
     one.add_argument("--steps", type=_count, metavar="N", help="teaching steps (default: the recipe's)")
 
+    one = command("build-prm", models.build_prm, "Train a small process reward model for chain arithmetic.")
+    one.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where to save it")
+    one.add_argument("--steps", type=_count, metavar="N", help="training steps (default: the recipe's)")
+    one.add_argument("--held-out", type=_count, metavar="N", help="held-out answers it is measured on")
+
     one = command("bench", commands.bench, "Measure something in one run; without a name, list what there is.")
     one.add_argument("name", nargs="?")
     one.add_argument(
@@ -180,6 +206,13 @@ def _add_workspace(parser: argparse.ArgumentParser, default: str | None = None) 
         metavar="FOLDER",
         help="folder that holds the runs (default: $WORKBENCH_WORKSPACE, else ./workspace)",
     )
+
+
+def _add_group(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--group", type=Path, metavar="FILE", help="a group that 'sample --json' printed, - for standard input"
+    )
+    _add_example(parser)
 
 
 def _add_example(parser: argparse.ArgumentParser) -> None:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import random
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from workbench.cli.flags import add_flags, read_config
-from workbench.cli.trust import add_trust
+from workbench.cli.groups import read_group
+from workbench.cli.output import print_result
+from workbench.cli.trust import add_trust, require_trust
 from workbench.config import RunConfig
 from workbench.errors import TaskError
-from workbench.rundir.files import encode
 from workbench.schema import Group
 
 Adder = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
-FIELDS = ("task", "policy", "adapter", "seed", "sampling", "pattern", "rewards", "credit")
+FIELDS = ("task", "policy", "adapter", "trust_remote_code", "seed", "sampling", "pattern", "rewards", "credit")
 
 
 def add_check_commands(command: Adder) -> None:
@@ -48,20 +47,20 @@ def add_check_commands(command: Adder) -> None:
 def run_preflight(args: argparse.Namespace) -> int:
     from workbench.checks import preflight
 
-    config = read_config(args)
+    config = require_trust(args, read_config(args))
     began = time.monotonic()
     groups = [read_group(path) for path in args.group] if args.group else _sampled(config, args.prompts)
     seconds = None if args.group else time.monotonic() - began
     found = preflight(groups, config.pattern, config.rewards, config.credit, sampling_seconds=seconds)
     data = {"level": found.level, "findings": [dataclasses.asdict(one) for one in found.findings]}
-    print(encode(data).decode() if args.json else str(found))
+    print_result(args, data, lambda: str(found))
     return 1 if found.level == "stop" else 0
 
 
 def run_probe(args: argparse.Namespace) -> int:
     from workbench.checks import probe, split_step_demo
 
-    config = read_config(args)
+    config = require_trust(args, read_config(args))
     group: Group
     pattern: Any
     rewards: list[Any]
@@ -73,18 +72,7 @@ def run_probe(args: argparse.Namespace) -> int:
     schemes = [scheme.strip() for scheme in args.schemes.split(",") if scheme.strip()]
     report = probe(group, pattern, rewards, schemes or None, options=config.credit.keywords(but=("scheme",)))
     data = {"rows": report.rows(), "rewards": list(report.rewards), "left_out": dict(report.left_out)}
-    print(encode(data).decode() if args.json else str(report))
-    return 0
-
-
-def read_group(path: Path) -> Group:
-    """Raises TaskError for what is no group."""
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-        return Group.from_json(json.loads(text))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise TaskError(f"--group {path}: not a group as 'sample --json' prints it ({what})") from error
+    return print_result(args, data, lambda: str(report))
 
 
 def _sampled(config: RunConfig, count: int, first: int | None = None) -> list[Group]:
@@ -97,6 +85,6 @@ def _sampled(config: RunConfig, count: int, first: int | None = None) -> list[Gr
         raise TaskError(f"--index {first}: {config.task} has examples 0 to {len(task) - 1}")
     drawn = random.Random(config.seed).sample(range(len(task)), min(count, len(task)))
     indices = sorted(drawn) if first is None else range(first, min(first + count, len(task)))
-    policy = load_policy(config.policy, config.adapter)
+    policy = load_policy(config.policy, config.adapter, trust_remote_code=config.trust_remote_code)
     options = config.sampling.model_dump()
     return [sample_group(policy, task[i], **options, seed=config.seed + n) for n, i in enumerate(indices)]

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from workbench.config import RewardConfig, RunConfig
+from workbench.config import ModelFormat, Reduction, RewardConfig, RunConfig
 from workbench.errors import ConfigError
 
 EVERYTHING: tuple[str, ...] = tuple(RunConfig.model_fields)
@@ -90,10 +90,11 @@ def add_flags(parser: argparse.ArgumentParser, fields: Sequence[str] = EVERYTHIN
             **({"nargs": "?", "const": "true"} if flag.kind is bool else {}),
         )
     if "rewards" in fields:
-        add_reward_flags(parser)
+        add_model_flags(add_reward_flags(parser))
 
 
-def add_reward_flags(parser: argparse.ArgumentParser) -> None:
+def add_reward_flags(parser: argparse.ArgumentParser) -> Any:
+    """The group the flags are in."""
     rewards = parser.add_argument_group("rewards")
     how = "NAME[:KIND[:WEIGHT]]"
     rewards.add_argument("--reward", action="append", default=[], metavar=how, help="a built-in reward; repeatable")
@@ -104,6 +105,27 @@ def add_reward_flags(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.py[:KIND[:WEIGHT]]",
         help="a file that defines a reward function, named like the file or `reward`; repeatable. Rewards given "
         "replace the task's own",
+    )
+    return rewards
+
+
+def add_model_flags(to: Any) -> None:
+    to.add_argument(
+        "--reward-model",
+        action="append",
+        default=[],
+        metavar="PATH[,WEIGHT]",
+        help="a reward model's folder or Hub id; repeatable",
+    )
+    to.add_argument(
+        "--format",
+        choices=get_args(ModelFormat),
+        help="what the reward models read (default: by their architecture, where that is enough)",
+    )
+    to.add_argument(
+        "--reduce",
+        choices=get_args(Reduction),
+        help="use process reward models as outcome rewards: the step scores' last, min or product",
     )
 
 
@@ -131,6 +153,7 @@ def read_config(args: argparse.Namespace) -> RunConfig:
             _put(data, flag.name.split("."), flag.parse(given[flag.name]))
     rewards = [_built_in(text) for text in given.get("reward", [])]
     rewards += [_from_file(text) for text in given.get("reward_file", [])]
+    rewards += [_from_model(text, given.get("format"), given.get("reduce")) for text in given.get("reward_model", [])]
     if rewards:
         data["rewards"] = rewards
     _fill_from_task(data)
@@ -208,6 +231,16 @@ def _from_file(text: str) -> dict[str, Any]:
         raise ConfigError(f"--reward-file {name}: {error}") from error
     stem = Path(name).stem
     return {"name": stem, "kind": kind or kind_in(code, stem) or "step", "weight": weight, "code": code}
+
+
+def _from_model(text: str, form: ModelFormat | None, reduce: Reduction | None) -> dict[str, Any]:
+    from workbench.rewards.models import guess_format
+
+    path, _, weight = text.partition(",")
+    form = form or guess_format(path)
+    model: dict[str, Any] = {"path": path, "format": form} | ({"reduce": reduce} if reduce else {})
+    kind = "outcome" if form == "classifier" or reduce else "step"
+    return {"name": Path(path).name, "kind": kind, "weight": weight or "1.0", "model": model}
 
 
 def _reward_parts(text: str) -> tuple[str, str, str]:

@@ -27,11 +27,11 @@ def require_trust(args: argparse.Namespace, config: RunConfig) -> RunConfig:
     store = TrustStore(Path(runs.default_workspace() if workspace is None else workspace))
     base = getattr(args, "from_run", None)
     source = f"--config {args.config}" if args.config is not None else f"--from {base}" if base else None
-    given = bool(args.reward or args.reward_file)  # they replace what a file brings
+    given = bool(args.reward or args.reward_file or args.reward_model)  # they replace what a file brings
     if source is not None and not given and not args.trust:
         store.require(config.rewards, source)
     if args.trust or hasattr(args, "workspace"):
         for reward in config.rewards:
-            if reward.code is not None:
-                store.trust(reward.code)
+            if reward.foreign is not None:
+                store.trust(reward.foreign)
     return config

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workbench.policies.load import Policy, load_policy
+    from workbench.policies.monte_carlo import step_values
     from workbench.policies.sampler import sample_group
 
-__all__ = ["Policy", "load_policy", "sample_group"]
+__all__ = ["Policy", "load_policy", "sample_group", "step_values"]
 
-_HOMES = {"Policy": "load", "load_policy": "load", "sample_group": "sampler"}
+_HOMES = {"Policy": "load", "load_policy": "load", "sample_group": "sampler", "step_values": "monte_carlo"}
 
 
 def __getattr__(name: str) -> Any:

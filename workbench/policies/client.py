@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from workbench.child import Child
-from workbench.config import SamplingConfig
-from workbench.errors import WorkbenchError
+from workbench.config import PatternConfig, RewardConfig, SamplingConfig
+from workbench.errors import PatternError, RewardError, WorkbenchError
+from workbench.policies.step_values import StepValues
 from workbench.schema import Example, Group
 
 SILENCE_SECONDS = 300.0
@@ -76,35 +77,6 @@ class PolicyWorker:
             PolicyError: if the policy cannot be loaded or the prompt cannot be sampled from.
             ChildError: if the worker died or fell silent.
         """
-        while not self._turn.acquire(timeout=0.2):
-            if cancelled is not None and cancelled():
-                return None
-            if on_event is not None:
-                on_event({"waiting": True})
-        try:
-            return self._sample(policy, example, sampling, seed, adapter, on_event, cancelled)
-        finally:
-            self._turn.release()
-
-    def _sample(
-        self,
-        policy: str,
-        example: Example,
-        sampling: SamplingConfig,
-        seed: int,
-        adapter: str | None,
-        on_event: OnEvent | None,
-        cancelled: Callable[[], bool] | None,
-    ) -> Group | None:
-        before = self._status
-        self._set(PolicyStatus("loading" if before.policy != policy or before.state != "ready" else "sampling", policy))
-
-        def hear(event: dict[str, Any]) -> None:
-            if "texts" in event and self._status.state != "sampling":
-                self._set(PolicyStatus("sampling", policy))
-            if on_event is not None:
-                on_event(event)
-
         wanted = {
             "policy": policy,
             "adapter": adapter,
@@ -113,8 +85,79 @@ class PolicyWorker:
             "sampling": sampling.model_dump(),
             "seed": seed,
         }
+        reply = self._in_turn("sample", wanted, on_event, cancelled)
+        return None if reply is None else Group.from_json(reply["group"])
+
+    def step_values(
+        self,
+        policy: str,
+        group: Group,
+        pattern: PatternConfig,
+        outcome: RewardConfig,
+        *,
+        k: int = 8,
+        seed: int = 0,
+        adapter: str | None = None,
+        on_event: OnEvent | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> StepValues | None:
+        """Monte-Carlo values of a group's steps (``monte_carlo.step_values``); None when cancelled.
+
+        ``on_event`` gets ``{"waiting": True}``, ``{"loading": name}``, and then ``{"done", "total", "tokens",
+        "seconds"}`` as continuations end. Raises as ``sample`` does, and RewardError and PatternError of scoring and
+        cutting, which leave the policy ready.
+        """
+        wanted = {
+            "policy": policy,
+            "adapter": adapter,
+            "group": group.to_json(),
+            "pattern": pattern.model_dump(),
+            "outcome": outcome.model_dump(),
+            "k": k,
+            "seed": seed,
+        }
+        reply = self._in_turn("values", wanted, on_event, cancelled)
+        return None if reply is None else StepValues.from_json(reply["values"])
+
+    def _in_turn(
+        self,
+        what: str,
+        wanted: Mapping[str, Any],
+        on_event: OnEvent | None,
+        cancelled: Callable[[], bool] | None,
+    ) -> dict[str, Any] | None:
+        while not self._turn.acquire(timeout=0.2):
+            if cancelled is not None and cancelled():
+                return None
+            if on_event is not None:
+                on_event({"waiting": True})
         try:
-            reply = self._call({"sample": wanted}, hear, cancelled)
+            return self._ask(what, wanted, on_event, cancelled)
+        finally:
+            self._turn.release()
+
+    def _ask(
+        self,
+        what: str,
+        wanted: Mapping[str, Any],
+        on_event: OnEvent | None,
+        cancelled: Callable[[], bool] | None,
+    ) -> dict[str, Any] | None:
+        policy = wanted["policy"]
+        before = self._status
+        self._set(PolicyStatus("loading" if before.policy != policy or before.state != "ready" else "sampling", policy))
+
+        def hear(event: dict[str, Any]) -> None:
+            if "tokens" in event and self._status.state != "sampling":
+                self._set(PolicyStatus("sampling", policy))
+            if on_event is not None:
+                on_event(event)
+
+        try:
+            reply = self._call({what: dict(wanted)}, hear, cancelled)
+        except (RewardError, PatternError):  # the policy itself is well
+            self._set(PolicyStatus("ready", policy))
+            raise
         except WorkbenchError as error:
             self._set(PolicyStatus("failed", policy, message=str(error)))
             raise
@@ -122,7 +165,7 @@ class PolicyWorker:
         self._set(PolicyStatus("ready", policy, device=known.device, parameters=known.parameters))
         if cancelled is not None and cancelled():
             return None
-        return Group.from_json(reply["group"])
+        return reply
 
     def status(self) -> PolicyStatus:
         status = self._status

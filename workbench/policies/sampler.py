@@ -144,6 +144,7 @@ def sample_rows(
     seed: int,
     first_row: int = 0,
     total_rows: int | None = None,
+    limits: Sequence[int] | None = None,
     on_tokens: OnTokens | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> list[Sampled]:
@@ -155,12 +156,14 @@ def sample_rows(
         seed: of the table of uniform numbers.
         first_row, total_rows: this call's first row in that table and the table's height, for a caller that holds a
             part of a larger batch (a rank).
+        limits: the most tokens of each row, at least 1; by default ``sampling.max_completion_length`` of all.
 
     Raises:
         PolicyError: if prompt and completion do not fit the model's context together.
         UnshareableCache: if the model's state cannot be shared out, as recurrent ones' cannot.
     """
-    _check_context(model, prompt_ids, sampling.max_completion_length)
+    limits = [sampling.max_completion_length] * len(prompt_ids) if limits is None else list(limits)
+    _check_context(model, prompt_ids, limits)
     was_training = model.training
     model.eval()
     try:
@@ -171,6 +174,7 @@ def sample_rows(
             frozenset(eos_token_ids),
             pad_token_id,
             _uniform_numbers(seed, first_row, len(prompt_ids), total_rows or len(prompt_ids)),
+            limits,
             on_tokens,
             cancelled,
         )
@@ -185,6 +189,7 @@ def _sample_rows(
     eos: frozenset[int],
     pad_token_id: int,
     uniform: Iterator[torch.Tensor],
+    limits: Sequence[int],
     on_tokens: OnTokens | None,
     cancelled: Callable[[], bool] | None,
 ) -> list[Sampled]:
@@ -219,7 +224,7 @@ def _sample_rows(
     process = logits_processors(sampling, (mask == 0).sum(-1))
     sampled = [Sampled() for _ in prompt_ids]
     running = list(range(len(sampled)))
-    for position in range(sampling.max_completion_length):
+    for position in range(max(limits)):
         if cancelled is not None and cancelled():
             break
         scores = process(running)(seen, logits.float())  # (R, V)
@@ -235,8 +240,12 @@ def _sample_rows(
             sampled[row].finished = token in eos
         if on_tokens is not None:
             on_tokens(list(zip(running, token_list, strict=True)))
-        keep = [i for i, token in enumerate(token_list) if token not in eos]
-        if not keep or position + 1 == sampling.max_completion_length:
+        keep = [
+            i
+            for i, (row, token) in enumerate(zip(running, token_list, strict=True))
+            if token not in eos and position + 1 < limits[row]
+        ]
+        if not keep:
             break
         if len(keep) < len(running):
             kept = torch.tensor(keep, device=device)
@@ -290,11 +299,13 @@ def logits_processors(sampling: SamplingConfig, padding: torch.Tensor) -> Callab
     return process
 
 
-def _check_context(model: Any, prompt_ids: Sequence[Sequence[int]], completion: int) -> None:
-    limit = getattr(model.config, "max_position_embeddings", None)
-    longest = max(map(len, prompt_ids))
-    if limit is not None and longest + completion > limit:
+def _check_context(model: Any, prompt_ids: Sequence[Sequence[int]], limits: Sequence[int]) -> None:
+    context = getattr(model.config, "max_position_embeddings", None)
+    if context is None:
+        return
+    prompt, completion = max(((len(ids), limit) for ids, limit in zip(prompt_ids, limits, strict=True)), key=sum)
+    if prompt + completion > context:
         raise PolicyError(
-            f"a prompt of {longest} tokens and {completion} completion tokens exceed the model's context of {limit}; "
-            f"set max_completion_length to {max(1, limit - longest)} or less, or shorten the prompt"
+            f"a prompt of {prompt} tokens and {completion} completion tokens exceed the model's context of {context}; "
+            f"set max_completion_length to {max(1, context - prompt)} or less, or shorten the prompt"
         )

@@ -10,16 +10,18 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from workbench.child import Emitter, serve
+from workbench.config import PatternConfig, RewardConfig
 from workbench.errors import PolicyError
 from workbench.policies.load import Policy, load_policy
+from workbench.policies.monte_carlo import step_values
 from workbench.policies.sampler import sample_group
-from workbench.schema import Example
+from workbench.schema import Example, Group
 
 EVENT_SECONDS = 0.1
 """Least time between two looks at the growing texts. Decoding takes at most a fifth of the time on top of that."""
@@ -97,8 +99,10 @@ class GrowingTexts:
 
 
 def handle(request: dict[str, Any], emit: Emitter, shelf: PolicyShelf) -> dict[str, Any]:
-    """``{"load": name}`` or ``{"sample": {...}}``, both with ``adapter``; see ``client.PolicyWorker``."""
+    """``{"load": name}``, ``{"sample": {...}}`` or ``{"values": {...}}``, with ``adapter``; see ``PolicyWorker``."""
     try:
+        if "values" in request:
+            return _values(request["values"], emit, shelf)
         if "load" in request:
             policy = shelf.take(request["load"], request.get("adapter"), emit)
             return {"policy": policy.name, "device": str(policy.device), "parameters": policy.model.num_parameters()}
@@ -118,6 +122,34 @@ def handle(request: dict[str, Any], emit: Emitter, shelf: PolicyShelf) -> dict[s
             f"out of GPU memory ({str(error).splitlines()[0]}); use fewer generations or a shorter completion"
         ) from error
     return {"group": group.to_json()}
+
+
+def _values(wanted: dict[str, Any], emit: Emitter, shelf: PolicyShelf) -> dict[str, Any]:
+    policy = shelf.take(wanted["policy"], wanted.get("adapter"), emit)
+    values = step_values(
+        policy,
+        Group.from_json(wanted["group"]),
+        PatternConfig.model_validate(wanted["pattern"]),
+        RewardConfig.model_validate(wanted["outcome"]),
+        wanted["k"],
+        wanted["seed"],
+        on_progress=_now_and_then(emit),
+        cancelled=emit.cancelled,
+    )
+    return {"values": None if values is None else values.to_json()}
+
+
+def _now_and_then(emit: Emitter) -> Callable[[dict[str, Any]], None]:
+    """Passes events on, the last one always and the others not more often than every ``EVENT_SECONDS``."""
+    due = 0.0
+
+    def pass_on(event: dict[str, Any]) -> None:
+        nonlocal due
+        if time.monotonic() >= due or event["done"] == event["total"]:
+            emit(event)
+            due = time.monotonic() + EVENT_SECONDS
+
+    return pass_on
 
 
 def main() -> None:

@@ -47,7 +47,8 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 class Batch:
     """What one call scores: B completions, of one prompt or of several.
 
-    ``columns`` maps a name to B values; ``steps`` are each completion's step texts, and needed by the two step forms.
+    ``columns`` maps a name to B values; ``steps`` are each completion's step texts, and needed by the two step forms;
+    ``step_ends`` the index of each step's last token, for functions of this process that name it.
     """
 
     prompts: Sequence[Any]
@@ -55,6 +56,7 @@ class Batch:
     columns: Mapping[str, Any] = field(default_factory=dict)
     steps: Sequence[Sequence[str]] = ()
     completion_ids: Sequence[Sequence[int]] | None = None
+    step_ends: Sequence[Sequence[int]] | None = None
 
     def __len__(self) -> int:
         return len(self.completions)
@@ -152,6 +154,8 @@ def _arguments(function: Callable[..., Any], batch: Batch) -> dict[str, Any]:
     arguments = {"prompts": list(batch.prompts), "completions": list(batch.completions), **_columns(batch)}
     if batch.completion_ids is not None and "completion_ids" in inspect.signature(function).parameters:
         arguments["completion_ids"] = [list(ids) for ids in batch.completion_ids]
+    if batch.step_ends is not None and "step_ends" in inspect.signature(function).parameters:
+        arguments["step_ends"] = [list(ends) for ends in batch.step_ends]
     return arguments
 
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from workbench.config import RewardConfig
+from workbench.config import PatternConfig, RewardConfig
 from workbench.errors import RewardCodeError
 from workbench.rewards.builtin import Builtin, OptionValue, find_builtin
 from workbench.rewards.client import RewardWorker, WorkerFunction, shared_worker
+from workbench.rewards.models.reward import Models, model_function
 from workbench.rewards.protocol import (
     Batch,
     Score,
@@ -24,6 +25,7 @@ from workbench.rewards.protocol import (
     read_signature,
 )
 from workbench.schema import RewardKind
+from workbench.steps import StepPattern
 
 
 @dataclass(frozen=True)
@@ -106,18 +108,35 @@ class TimedReward(Reward):
             self.times[self.name] = time.perf_counter() - began
 
 
-def load_reward(spec: str | Callable[..., Any] | RewardConfig | Reward, worker: RewardWorker | None = None) -> Reward:
+def load_reward(
+    spec: str | Callable[..., Any] | RewardConfig | Reward,
+    worker: RewardWorker | None = None,
+    *,
+    models: Models | None = None,
+    pattern: StepPattern | PatternConfig | None = None,
+) -> Reward:
     """A built-in reward by name, a function of yours, or what a configuration describes.
 
-    A function's kind is read from its signature. Code in a configuration runs in ``worker``, by default one shared by
-    this process. Raises RewardCodeError for a name that is not built in, code that defines no usable function, or a
-    kind that its signature contradicts.
+    A sequence classifier (``nn.Module``) is an outcome reward, with the tokenizer of where it was loaded from, as in
+    TRL. A function's kind is read from its signature. Code in a configuration runs in ``worker``, by default one
+    shared by this process; a reward model is held by ``models``, by default in this process itself, and where it is an
+    outcome reward that scores steps it cuts completions by ``pattern``. Raises RewardCodeError for a name that is not
+    built in, code that defines no usable function, or a kind that its signature contradicts; RewardError for a reward
+    model that cannot be loaded.
     """
     if isinstance(spec, Reward):
         return spec
     if isinstance(spec, str):
         return _from_builtin(find_builtin(spec), None, 1.0, {}, worker)
     if isinstance(spec, RewardConfig):
+        if spec.model is not None:
+            return _of_model(spec, models, pattern)
+        if spec.monte_carlo is not None:
+            raise RewardCodeError(
+                f"reward {spec.name!r} samples from the policy, which this call does not have; use it in a training "
+                "run, or see workbench.policies.monte_carlo",
+                reward=spec.name,
+            )
         if spec.code is None:
             return _from_builtin(find_builtin(spec.name), spec.kind, spec.weight, spec.options, worker)
         if spec.options:
@@ -127,6 +146,11 @@ def load_reward(spec: str | Callable[..., Any] | RewardConfig | Reward, worker: 
                 reward=spec.name,
             )
         return _in_worker(spec.name, spec.kind, spec.code, spec.weight, worker)
+    if callable(getattr(spec, "forward", None)):  # an nn.Module, told without importing torch
+        from workbench.rewards.models.local import module_function
+
+        origin = str(getattr(getattr(spec, "config", None), "_name_or_path", "") or type(spec).__name__)
+        return Reward(origin.rstrip("/").rpartition("/")[2], "outcome", module_function(spec))
     if not callable(spec):
         raise RewardCodeError(f"{spec!r} is no reward; give a built-in's name, a function or a RewardConfig")
     name = getattr(spec, "__name__", type(spec).__name__)
@@ -152,3 +176,13 @@ def _in_worker(name: str, kind: RewardKind, code: str, weight: float, worker: Re
     worker = worker or shared_worker()
     function = WorkerFunction(name, code, worker.describe(code, name), worker)
     return Reward(name, kind, function, weight, code)
+
+
+def _of_model(spec: RewardConfig, models: Models | None, pattern: StepPattern | PatternConfig | None) -> Reward:
+    assert spec.model is not None
+    if models is None:
+        from workbench.rewards.models.local import shared_models  # imports torch
+
+        models = shared_models()
+    models.prepare(spec.model)
+    return Reward(spec.name, spec.kind, model_function(spec.name, spec.kind, spec.model, models, pattern), spec.weight)

@@ -17,6 +17,7 @@ from workbench.config import PatternConfig, RewardConfig
 from workbench.errors import RewardCodeError
 from workbench.rewards.budget import ErrorBudget
 from workbench.rewards.client import RewardWorker
+from workbench.rewards.models.reward import Models
 from workbench.rewards.protocol import Batch, Score
 from workbench.rewards.reward import Reward, load_reward
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, Step, StepScores
@@ -38,17 +39,19 @@ def score_group(
     rewards: Sequence[str | Callable[..., Any] | RewardConfig | Reward],
     *,
     worker: RewardWorker | None = None,
+    models: Models | None = None,
 ) -> ScoredGroup:
     """Split and score one group.
 
     ``rewards`` are built-ins' names, functions, configurations or ``Reward`` objects. With a ``worker`` the pattern and
     all code among the rewards run there; without one the pattern runs in this process and code in a shared worker.
-    Raises PatternError and RewardError and the errors under them, which name the rollout and the step.
+    Reward models are held by ``models``, by default in this process. Raises PatternError and RewardError and the errors
+    under them, which name the rollout and the step.
     """
     texts = [rollout.text for rollout in group.rollouts]
     pattern = _pattern(pattern)
     steps = split_all(texts, pattern) if worker is None else [one.steps for one in worker.split(texts, pattern)]
-    return score_split(group, steps, rewards, worker=worker)
+    return score_split(group, steps, rewards, worker=worker, models=models, pattern=pattern)
 
 
 def score_split(
@@ -57,9 +60,14 @@ def score_split(
     rewards: Sequence[str | Callable[..., Any] | RewardConfig | Reward],
     *,
     worker: RewardWorker | None = None,
+    models: Models | None = None,
+    pattern: StepPattern | None = None,
 ) -> ScoredGroup:
-    """Score one group whose rollouts have these steps. Raises RewardError and the errors under it."""
-    loaded = [load_reward(spec, worker) for spec in rewards]
+    """Score one group whose rollouts have these steps. Raises RewardError and the errors under it.
+
+    ``pattern`` is what cut them; a process reward model that is an outcome reward needs it.
+    """
+    loaded = [load_reward(spec, worker, models=models, pattern=pattern) for spec in rewards]
     count = len(group.rollouts)
     rows = [{**group.columns, **rollout.columns} for rollout in group.rollouts]
     scored, summaries = _score([group.prompt] * count, group.rollouts, rows, steps, loaded)
@@ -107,23 +115,25 @@ def _score(
     if not rollouts:
         return [], ()
     texts = [rollout.text for rollout in rollouts]
+    spans = [_spans(rollout, found) for rollout, found in zip(rollouts, steps, strict=True)]
     batch = Batch(
         prompts=prompts,
         completions=[_completion(prompt, text) for prompt, text in zip(prompts, texts, strict=True)],
         columns={name: [row.get(name) for row in rows] for name in _names(rows)},
         steps=[[text[step.start : step.end] for step in found] for text, found in zip(texts, steps, strict=True)],
         completion_ids=[rollout.token_ids for rollout in rollouts],
+        step_ends=[[last for _, last in found] for found in spans],
     )
     given = _call(rewards, batch, budget)
     weights = {reward.name: reward.weight for reward in rewards}
     scored = []
-    for i, (rollout, found) in enumerate(zip(rollouts, steps, strict=True)):
+    for i, found in enumerate(steps):
         scores = {name: (None,) if i in unsplit else tuple(values[i]) for name, values in given.steps.items()}
         outcomes = {name: values[i] for name, values in given.outcomes.items()}
         scored.append(
             StepScores(
                 steps=tuple(found),
-                spans=tuple(_spans(rollout, found)),
+                spans=tuple(spans[i]),
                 scores=scores,
                 rewards=tuple(
                     _weighted({name: values[k] for name, values in scores.items()}, weights) for k in range(len(found))

@@ -49,7 +49,7 @@ class TrustStore:
 
     def untrusted(self, rewards: Iterable[RewardConfig]) -> Iterator[RewardConfig]:
         """The rewards whose code is not trusted yet."""
-        return (reward for reward in rewards if reward.code is not None and not self.is_trusted(reward.code))
+        return (reward for reward in rewards if reward.foreign is not None and not self.is_trusted(reward.foreign))
 
     def require(self, rewards: Sequence[RewardConfig], source: str) -> None:
         """Raises ConfigError, with the code itself, where ``source`` brings code that nobody has trusted yet."""
@@ -57,7 +57,8 @@ class TrustStore:
         if not foreign:
             return
         shown = "\n\n".join(
-            f"# {one.name} (sha256 {hash_of(one.code or '')[:16]}…)\n{(one.code or '').rstrip()}" for one in foreign
+            f"# {one.name} (sha256 {hash_of(one.foreign or '')[:16]}…)\n{(one.foreign or '').rstrip()}"
+            for one in foreign
         )
         names = ", ".join(repr(one.name) for one in foreign)
         raise ConfigError(

@@ -14,7 +14,9 @@ from datasets import Dataset
 from workbench.config import RunConfig
 from workbench.errors import ConfigError
 from workbench.policies.load import load_policy, pick_device
+from workbench.policies.monte_carlo import monte_carlo_reward
 from workbench.rewards import ErrorBudget, RewardWorker, load_reward
+from workbench.rewards.models import LocalModels
 from workbench.tasks import Task, load_task
 from workbench.training.accuracy import HeldOutAccuracy
 from workbench.training.config import ProcessGRPOConfig
@@ -39,7 +41,13 @@ def build_trainer(
         trainable=True,
     )
     worker = RewardWorker(config.training.reward_deadline)
-    rewards = [load_reward(reward, worker) for reward in config.rewards]
+    models = LocalModels(config.training.device)
+    rewards = [
+        load_reward(reward, worker, models=models, pattern=config.pattern)
+        if reward.monte_carlo is None
+        else monte_carlo_reward(reward, policy, config.sampling, config.seed)
+        for reward in config.rewards
+    ]
     steps = [reward for reward in rewards if reward.kind == "step"]
     outcomes = [reward for reward in rewards if reward.kind == "outcome"]
     budget = error_budget(config)

@@ -121,8 +121,8 @@ def start_run(
         pattern = StepPattern(config.pattern.regex, config.pattern.kind)
         services.reward_worker(tab).split([], pattern)
         for reward in config.rewards:
-            if reward.code is not None:
-                services.trust.trust(reward.code)
+            if reward.foreign is not None:
+                services.trust.trust(reward.foreign)
         run = start(config, services.workspace)
     except WorkbenchError as error:
         return None, Note(str(error))

@@ -1,0 +1,88 @@
+"""Tiny random reward models and their tokenizer, made here and saved with ``save_pretrained`` for the real loader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    BertConfig,
+    BertForTokenClassification,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForSequenceClassification,
+    LlamaForTokenClassification,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
+
+CHAT = (
+    "{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
+FORGETFUL = (  # like templates that drop what earlier turns of the assistant said
+    "{% for m in messages %}{% if m['role'] != 'assistant' %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ messages | length }}<|start|>assistant\n{% endif %}"
+)
+PROMPT = "Start with 7, add 5, subtract 2.\n"
+STEPS = (["Step 1: 7 + 5 = 12\n", "Step 2: 12 - 2 = 10\n", "Answer: 10"], ["Step 1: 7 + 5 = 13\n"], ["Answer: 9"])
+
+
+def tokenizer(template: str | None = CHAT) -> PreTrainedTokenizerFast:
+    """Byte-level BPE with the marks of all formats; "+ -" is two tokens."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    special = ["<|pad|>", "<|end|>", "<|bos|>", "<|start|>", "<extra_0>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=340,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    texts = [PROMPT, *(step for steps in STEPS for step in steps), "+ -", "+ - " * 20, " ки\n" * 20, "assistant\n" * 5]
+    bpe.train_from_iterator(texts, trainer=trainer)
+    made = PreTrainedTokenizerFast(tokenizer_object=bpe, pad_token="<|pad|>", eos_token="<|end|>", bos_token="<|bos|>")
+    made.chat_template = template
+    return made
+
+
+def _sizes(vocabulary: int, **more: object) -> dict[str, object]:
+    return {
+        "vocab_size": vocabulary,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+        "initializer_range": 0.3,
+        "pad_token_id": 0,
+        **more,
+    }
+
+
+def save(kind: str, folder: Path, *, seed: int = 0, template: str | None = CHAT, **config: object) -> str:
+    """Save a model of ``kind`` (token, sequence, causal, qwen, bert) with its tokenizer; returns the folder."""
+    from workbench.rewards.models.load import Qwen2ForProcessRewardModel
+
+    torch.manual_seed(seed)
+    words = tokenizer(template)
+    if kind == "bert":
+        sizes = _sizes(len(words), num_labels=2, **config)
+        sizes.pop("num_key_value_heads")
+        model = BertForTokenClassification(BertConfig(**sizes))
+    elif kind == "qwen":
+        model = Qwen2ForProcessRewardModel(Qwen2Config(**_sizes(len(words), **config)))
+    else:
+        known = {
+            "token": LlamaForTokenClassification,
+            "sequence": LlamaForSequenceClassification,
+            "causal": LlamaForCausalLM,
+        }
+        labels = {} if kind == "causal" else {"num_labels": 2}
+        model = known[kind](LlamaConfig(**_sizes(len(words), **(labels | config))))
+    model.eval().save_pretrained(folder)
+    words.save_pretrained(folder)
+    return str(folder)

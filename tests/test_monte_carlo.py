@@ -1,0 +1,297 @@
+"""Monte-Carlo step values: exact where continuations are known, and the shared batch against one row at a time."""
+
+from __future__ import annotations
+
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers.cache_utils import DynamicCache
+
+from workbench.cli import main
+from workbench.config import PatternConfig, RewardConfig, SamplingConfig
+from workbench.credit import credit_group
+from workbench.errors import ConfigError, RewardCodeError
+from workbench.policies import monte_carlo, sample_group
+from workbench.policies.client import PolicyWorker
+from workbench.policies.load import Policy
+from workbench.policies.monte_carlo import monte_carlo_reward, sample_from_steps, step_values
+from workbench.policies.sampler import encode_prompt, sample_rows
+from workbench.policies.step_values import StepValues, estimate, label_rows
+from workbench.rewards import score_group
+from workbench.schema import Group, Rollout
+from workbench.tasks import load_task
+
+LETTERS = "?abRWx;."  # ids 0 to 7; "." ends a completion
+PATTERN = PatternConfig(regex=";", kind="ends")
+
+
+class LetterTokenizer:
+    """One letter a token."""
+
+    pad_token_id, eos_token_id, chat_template = 0, LETTERS.index("."), None
+
+    def __call__(self, text):
+        return {"input_ids": [LETTERS.index(letter) for letter in text]}
+
+    def decode(self, ids):
+        return "".join(LETTERS[i] for i in ids)
+
+
+class LetterModel:
+    """After ";" it says R with the chance that the letter before it has, else W, and then ends."""
+
+    RIGHT = {"a": 1.0, "b": 0.0, "x": 0.5}  # noqa: RUF012
+
+    def __init__(self):
+        self.device, self.training = torch.device("cpu"), False
+        self.config = SimpleNamespace(max_position_embeddings=None)
+        self.generation_config = SimpleNamespace(eos_token_id=LetterTokenizer.eos_token_id)
+        self.prefilled = []
+
+    def eval(self):
+        return self
+
+    def train(self, mode):
+        return self
+
+    def forward(self):
+        raise AssertionError("only its signature is looked at")
+
+    def __call__(self, tokens, attention_mask, past_key_values, use_cache, logits_to_keep):
+        cache = past_key_values or DynamicCache()
+        if past_key_values is None:
+            self.prefilled += [
+                [i for i, on in zip(r, m, strict=True) if on]
+                for r, m in zip(tokens.tolist(), attention_mask.tolist(), strict=True)
+            ]
+        states = tokens[:, None, :, None].float()  # the cache holds the ids themselves
+        keys, _ = cache.update(states, states, 0)
+        logits = torch.full((len(tokens), 1, len(LETTERS)), -torch.inf)
+        for row, ids in enumerate(keys[:, 0, :, 0].long().tolist()):
+            text = "".join(LETTERS[i] for i in ids)
+            if text[-1] == ";":
+                chance = self.RIGHT[text[-2]]
+                for letter, p in (("R", chance), ("W", 1 - chance)):
+                    logits[row, 0, LETTERS.index(letter)] = math.log(p) if p else -torch.inf
+            else:
+                logits[row, 0, LETTERS.index(".")] = 0.0
+        return SimpleNamespace(logits=logits, past_key_values=cache)
+
+
+def letters(*completions: str) -> Group:
+    rollouts = tuple(
+        Rollout(tuple(LETTERS.index(c) for c in text), tuple(text), finished=text.endswith(".")) for text in completions
+    )
+    return Group("?", rollouts, {"answer": "R"}, sampling={"max_completion_length": 12})
+
+
+def right(prompts, completions, answer, **columns):
+    return [float(text.endswith(one)) for text, one in zip(completions, answer, strict=True)]
+
+
+@pytest.fixture
+def letter_policy():
+    return Policy("letters", LetterModel(), LetterTokenizer())
+
+
+def test_values_on_a_policy_whose_continuations_are_known(letter_policy):
+    # After "a;" always R, after "b;" never; the last step's value is its completion's own outcome.
+    group = letters("a;b;R.", "b;a;W.", "a;a;a;")
+    values = step_values(letter_policy, group, PATTERN, right, k=3)
+    assert values.values == ((1.0, 0.0, 1.0), (0.0, 1.0, 0.0), (1.0, 1.0, 0.0))
+    assert values.counts == ((3, 3, 1), (3, 3, 1), (3, 3, 1))
+    assert values.successes == ((3, 0, 1), (0, 3, 0), (3, 3, 0))
+    assert values.errors == ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+    assert values.start == pytest.approx(1 / 3)
+    assert values.progress()[0] == pytest.approx([2 / 3, -1.0, 1.0])
+    assert (
+        values.labels("hard")
+        == values.labels("soft")
+        == [[True, False, True], [False, True, False], [True, True, False]]
+    )
+
+
+def test_a_prefix_is_the_prompt_and_the_sampled_ids_and_is_computed_once(letter_policy):
+    step_values(letter_policy, letters("a;b;R.", "a;W.", "a;b;W."), PATTERN, right, k=4)
+    assert sorted(letter_policy.tokenizer.decode(ids) for ids in letter_policy.model.prefilled) == ["?a;", "?a;b;"]
+
+
+def test_estimates_of_a_coin_and_their_standard_errors(letter_policy):
+    values = step_values(letter_policy, letters("x;R."), PATTERN, right, k=400, seed=1)
+    (value, own), (error, _) = values.values[0], values.errors[0]
+    assert own == 1.0
+    assert abs(value - 0.5) < 4 * error
+    assert error == pytest.approx(math.sqrt(value * (1 - value) / 399))  # the sample variance of a coin over n
+    again = step_values(letter_policy, letters("x;R."), PATTERN, right, k=400, seed=1)
+    assert (again.values, again.errors) == (values.values, values.errors)
+    assert step_values(letter_policy, letters("x;R."), PATTERN, right, k=400, seed=2).values != values.values
+
+
+def test_estimate_by_hand():
+    # mean 0.5; squared deviations sum to 1; 1 / 3 / 4 = 0.0833, whose root is 0.2887
+    assert estimate([1.0, 0.0, 1.0, 0.0]) == pytest.approx((0.5, 0.288675), abs=1e-6)
+    assert estimate([0.7]) == (0.7, None)
+    assert estimate([]) == (None, None)
+
+
+def test_unscored_outcomes_are_left_out(letter_policy):
+    def unknown(prompts, completions, **columns):
+        return [None if text.endswith("W") else 1.0 for text in completions]
+
+    values = step_values(letter_policy, letters("b;a;R."), PATTERN, unknown, k=2)
+    assert values.values == ((None, 1.0, 1.0),)
+    assert values.counts == ((0, 2, 1),)
+    assert values.labels() == [[None, True, True]]
+    assert label_rows(letters("b;a;R."), values) == []
+
+
+def test_continuations_have_what_is_left_of_the_length(letter_policy):
+    # "a;" leaves 1 of 3 tokens: an R that is not ended; "a;b;" is past the length and has only its own outcome
+    sampling = SamplingConfig(max_completion_length=3)
+    group = letters("a;b;R.")
+    found = sample_from_steps(letter_policy, ["?"], [group.rollouts[0].token_ids], [[1, 3, 5]], sampling, k=2, seed=0)
+    assert {place: [row.token_ids for row in rows] for place, rows in found.items()} == {(0, 0): [[3], [3]]}
+    assert not any(row.finished for row in found[0, 0])
+
+
+# --- with the embedded policy -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def chain_group(tiny):
+    task = load_task("chain-arithmetic")
+    return sample_group(tiny, task[1], num_generations=3, max_completion_length=112, seed=4)
+
+
+CHAIN = load_task("chain-arithmetic").pattern
+
+
+def test_the_shared_batch_is_what_single_rows_sample(tiny, chain_group, monkeypatch):
+    sampling = SamplingConfig(max_completion_length=112)
+    ends = score_group(chain_group, CHAIN, []).step_ends
+    ids = [rollout.token_ids for rollout in chain_group.rollouts]
+    prompts = [chain_group.prompt] * 3
+
+    def continuations():
+        found = sample_from_steps(tiny, prompts, ids, ends, sampling, k=2, seed=5)
+        return {place: [row.token_ids for row in rows] for place, rows in found.items()}
+
+    batched = continuations()
+    distinct = list(dict.fromkeys(ids[i][: ends[i][k] + 1] for i, k in batched))
+    for (i, k), rows in batched.items():
+        prefix = ids[i][: ends[i][k] + 1]
+        for j, row in enumerate(rows):
+            alone = sample_rows(
+                tiny.model,
+                [[*encode_prompt(tiny.tokenizer, chain_group.prompt), *prefix]],
+                sampling,
+                eos_token_ids=tiny.eos_token_ids,
+                pad_token_id=tiny.tokenizer.pad_token_id,
+                seed=5,
+                first_row=2 * distinct.index(prefix) + j,
+                total_rows=2 * len(distinct),
+                limits=[112 - len(prefix)],
+            )
+            assert alone[0].token_ids == row
+    monkeypatch.setattr(monte_carlo, "ROWS", 3)
+    assert continuations() == batched
+
+
+def test_values_as_rewards_and_as_labels(tiny, chain_group):
+    events = []
+    values = step_values(tiny, chain_group, CHAIN, k=2, seed=0, on_progress=events.append)
+    assert events[-1]["done"] == events[-1]["total"]
+    assert events[-1]["tokens"] == values.tokens
+    credit = credit_group(values.as_scores(chain_group))
+    assert [tuple(row) for row in credit.scored.step_rewards] == list(values.values)
+    assert values.as_scores(chain_group, "progress").step_rewards == values.progress()
+    mixed = score_group(chain_group, values.cutter, [values.as_reward(weight=2.0), "answer_correctness"])
+    assert mixed.outcomes == [row[-1] for row in values.values]
+    assert StepValues.from_json(json.loads(json.dumps(values.to_json()))) == values
+
+    labels = values.labels("hard")
+    steps = [[text.strip() for text in texts] for texts in values.step_texts(chain_group)]
+    for i, row in enumerate(label_rows(chain_group, values, "trl")):
+        assert row == {"prompt": chain_group.prompt, "completions": steps[i], "labels": labels[i]}
+    for i, row in enumerate(label_rows(chain_group, values, "processbench")):
+        assert row["label"] == next((k for k, good in enumerate(labels[i]) if not good), -1)
+    for i, row in enumerate(label_rows(chain_group, values, "math-shepherd")):
+        assert row["input"].count("ки") == len(steps[i])
+        signs = ["+" if good else "-" for good in labels[i]]
+        lines = [f"{step} {sign}" for step, sign in zip(steps[i], signs, strict=True)]
+        assert row["label"] == f"{chain_group.prompt.strip()} " + "\n".join(lines)
+
+
+def test_cancelled_values_are_none(tiny, chain_group):
+    heard = []
+    assert (
+        step_values(tiny, chain_group, CHAIN, k=2, on_progress=heard.append, cancelled=lambda: len(heard) > 2) is None
+    )
+    assert len(heard) < 10
+
+
+def test_what_cannot_be_estimated_is_refused(tiny, chain_group):
+    with pytest.raises(ConfigError, match=r"give k of at least 1 \(got 0\)"):
+        step_values(tiny, chain_group, CHAIN, k=0)
+    with pytest.raises(ConfigError, match="'step_correctness', of kind step"):
+        step_values(tiny, chain_group, CHAIN, "step_correctness")
+    spec = RewardConfig(name="mc", monte_carlo={"outcome": "no_such_reward"})
+    with pytest.raises(RewardCodeError, match="no built-in reward is named 'no_such_reward'"):
+        monte_carlo_reward(spec, tiny, SamplingConfig())
+
+
+def test_as_a_step_reward_it_gives_the_same_rollouts_the_same_values(tiny, chain_group):
+    spec = RewardConfig(name="mc", monte_carlo={"continuations": 2})
+    sampling = SamplingConfig(max_completion_length=112)
+    first, second = (
+        score_group(chain_group, CHAIN, [monte_carlo_reward(spec, tiny, sampling)]).step_rewards for _ in range(2)
+    )
+    assert first == second
+    own = score_group(chain_group, CHAIN, ["answer_correctness"]).outcomes
+    assert [row[-1] for row in first] == own
+    assert all(value in (0.0, 0.5, 1.0) for row in first for value in row)
+    other = score_group(chain_group, CHAIN, [monte_carlo_reward(spec, tiny, sampling, seed=1)]).step_rewards
+    assert other != first
+
+
+def test_the_worker_estimates_what_this_process_does(tiny, chain_group):
+    worker = PolicyWorker()
+    outcome = RewardConfig(name="answer_correctness", kind="outcome")
+    try:
+        heard = []
+        there = worker.step_values("tiny", chain_group, CHAIN, outcome, k=2, seed=3, on_event=heard.append)
+        here = step_values(tiny, chain_group, CHAIN, k=2, seed=3)
+        assert (there.values, there.errors, there.tokens) == (here.values, here.errors, here.tokens)
+        assert heard[-1]["done"] == heard[-1]["total"]
+        with pytest.raises(RewardCodeError, match="no built-in reward"):
+            worker.step_values("tiny", chain_group, CHAIN, RewardConfig(name="nothing", kind="outcome"))
+        assert worker.status().state == "ready"
+        asked = iter([False, False, True])
+        assert (
+            worker.step_values("tiny", chain_group, CHAIN, outcome, k=64, cancelled=lambda: next(asked, True)) is None
+        )
+    finally:
+        worker.close()
+
+
+def test_the_command_says_how_the_values_agree_with_the_truth(tmp_path, capsys):
+    labels = tmp_path / "labels.jsonl"
+    arguments = ["--index", "1", "--continuations", "2", "--sampling.num_generations", "4", "--json"]
+    assert main(["step-values", *arguments, "--labels", str(labels), "--html", str(tmp_path / "v.html")]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert len(data["values"]) == len(data["correct"]) == len(labels.read_text().splitlines()) == 4
+    assert data["agreement"]["steps"] >= 4
+    assert "<pre" in (tmp_path / "v.html").read_text()
+
+
+def test_the_score_command_takes_values_as_a_step_reward(tmp_path, chain_group, capsys):
+    file, config = tmp_path / "group.json", tmp_path / "run.yaml"
+    file.write_text(json.dumps(chain_group.to_json()))
+    config.write_text("rewards: [{name: values, monte_carlo: {continuations: 2}}]\nsampling: {num_generations: 3}\n")
+    assert main(["score", "--group", str(file), "--config", str(config), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    own = score_group(chain_group, CHAIN, ["answer_correctness"]).outcomes
+    assert [rollout["steps"][-1]["reward"] for rollout in data["rollouts"]] == own

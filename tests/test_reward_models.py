@@ -1,0 +1,377 @@
+"""Reward models: every public format against its own model card's computation, one completion at a time."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from tests import reward_models
+from tests.reward_models import PROMPT, STEPS
+from workbench.cli import main
+from workbench.config import ModelConfig, RewardConfig, RunConfig
+from workbench.errors import ConfigError, RewardCodeError, RewardError
+from workbench.rewards import load_reward, score_group
+from workbench.rewards.models import LocalModels, ModelWorker, guess_format
+from workbench.rewards.models.formats import FORMATS, QWEN_SYSTEM, read_steps, turn_sign_ids
+from workbench.rewards.models.reward import reduced
+from workbench.rewards.trust import TrustStore
+from workbench.schema import Group, Rollout
+from workbench.steps import StepPattern
+
+TOLERANCE = 1e-5  # padding changes the order of float32 sums
+LINES = StepPattern(r"\n+", kind="ends")
+KINDS = {"stepwise": "token", "ki": "causal", "extra-0": "qwen", "turns": "causal"}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("reward-models")
+    kinds = ("token", "causal", "qwen", "bert")
+    saved = {kind: reward_models.save(kind, root / kind) for kind in kinds}
+    saved["sequence-1"] = reward_models.save("sequence", root / "sequence-1", num_labels=1)
+    saved["sequence-2"] = reward_models.save("sequence", root / "sequence-2")
+    saved["sequence-3"] = reward_models.save(
+        "sequence", root / "sequence-3", num_labels=3, id2label={0: "bad", 1: "so-so", 2: "good"}
+    )
+    return saved
+
+
+@pytest.fixture
+def models():
+    return LocalModels("cpu")
+
+
+def reference(form: str, model, words, prompt: str, steps: list[str]) -> list[float]:
+    """The model cards' own computation on one completion, unbatched and uncached."""
+    steps = [step.strip() for step in steps]
+
+    def run(ids):
+        with torch.no_grad():
+            return model(input_ids=torch.tensor([ids])).logits[0]
+
+    match form:
+        case "stepwise":  # TRL's PRMTrainer.tokenize_row; the label is on the last token of step + separator
+            ids = [words.bos_token_id, *words(prompt, add_special_tokens=False)["input_ids"]]
+            ends = []
+            for step in steps:
+                ids += words(step, add_special_tokens=False)["input_ids"]
+                ids += words.encode("\n", add_special_tokens=False)
+                ends.append(len(ids) - 1)
+            return run(ids).softmax(-1)[ends, 1].tolist()
+        case "ki":  # the card of math-shepherd-mistral-7b-prm
+            candidates = words.encode("+ -", add_special_tokens=False)
+            tag = words.encode(" ки", add_special_tokens=False)[-1]
+            ids = words.encode(prompt.strip() + " " + "".join(f"{step} ки\n" for step in steps).rstrip("\n"))
+            scores = run(ids)[:, candidates].softmax(-1)[:, 0]
+            return scores[torch.tensor(ids) == tag].tolist()
+        case "extra-0":  # the card of Qwen2.5-Math-PRM-7B
+            talk = [
+                {"role": "system", "content": QWEN_SYSTEM},
+                {"role": "user", "content": prompt},
+                {"role": "assistant", "content": "<extra_0>".join(steps) + "<extra_0>"},
+            ]
+            ids = words.encode(words.apply_chat_template(talk, tokenize=False, add_generation_prompt=False))
+            mask = torch.tensor(ids) == words.encode("<extra_0>")[0]
+            return run(ids).softmax(-1)[mask][:, 1].tolist()
+    # RLHFlow math-rm/prm_evaluate.py: a pass for every step, read before the "+" that ends the conversation
+    plus, minus = words.encode("+")[-1], words.encode("-")[-1]
+    talk, scores = [], []
+    for k, step in enumerate(steps):
+        talk += [{"role": "user", "content": f"{prompt} {step}" if k == 0 else step}]
+        talk += [{"role": "assistant", "content": "+"}]
+        ids = words.apply_chat_template(talk, return_dict=True)["input_ids"]
+        assert words.convert_ids_to_tokens(ids[-2:]) == ["+", "<|end|>"]
+        scores.append(run(ids)[-3, [plus, minus]].softmax(-1)[0].item())
+    return scores
+
+
+@pytest.mark.parametrize("form", list(FORMATS))
+def test_a_padded_batch_scores_as_the_model_card_does_one_by_one(form, folders, models):
+    config = ModelConfig(path=folders[KINDS[form]], format=form)
+    steps = [list(one) for one in STEPS]
+    batched = models.score_steps(config, [PROMPT] * 3, steps)
+    loaded = models.take(config)
+    assert loaded.is_causal
+    for scores, one in zip(batched, steps, strict=True):
+        expected = reference(form, loaded.model, loaded.tokenizer, PROMPT, one)
+        assert scores == pytest.approx(expected, abs=TOLERANCE)
+        assert all(0 <= score <= 1 for score in scores)
+    flat = [score for scores in batched for score in scores]
+    assert max(flat) - min(flat) > 0.01  # a random model does not score all alike
+
+
+def test_scores_are_remembered_by_what_was_read_up_to_the_step(folders, models):
+    config = ModelConfig(path=folders["token"], format="stepwise")
+    model = models.take(config)
+    passes = []
+    forward = model._forward
+    model._forward = lambda batch: passes.append(len(batch)) or forward(batch)
+    longer = models.score_steps(config, [PROMPT], [STEPS[0]])[0]
+    assert passes == [1]
+    assert models.score_steps(config, [PROMPT], [STEPS[0][:2]])[0] == longer[:2]  # a prefix of what was read
+    assert passes == [1]
+    models.score_steps(config, ["Another prompt\n"], [STEPS[0]])
+    assert passes == [1, 1]
+    models.score_steps(config, [PROMPT] * 4, [STEPS[1]] * 4)  # one reading, however often
+    assert passes == [1, 1, 1]
+
+
+def test_a_model_that_looks_ahead_is_remembered_by_the_whole_reading(folders, models):
+    config = ModelConfig(path=folders["bert"], format="stepwise")
+    assert not models.take(config).is_causal
+    whole = models.score_steps(config, [PROMPT], [STEPS[0]])[0]
+    part = models.score_steps(config, [PROMPT], [STEPS[0][:2]])[0]
+    assert part != pytest.approx(whole[:2], abs=TOLERANCE)
+
+
+def test_steps_past_the_context_are_unscored(tmp_path, models):
+    config = ModelConfig(
+        path=reward_models.save("token", tmp_path / "short", max_position_embeddings=24), format="stepwise"
+    )
+    scores = models.score_steps(config, [PROMPT], [list(STEPS[0])])[0]
+    ends = read_steps(models.take(config).tokenizer, FORMATS["stepwise"], PROMPT, STEPS[0])[0].positions
+    assert [score is None for score in scores] == [end >= 24 for end in ends]
+    assert scores[0] is not None
+    assert scores[-1] is None
+
+
+@pytest.mark.parametrize(("form", "mark"), [("ki", "ки"), ("extra-0", "<extra_0>")])
+def test_a_separator_written_by_the_policy_is_not_read(form, mark, folders, models):
+    config = ModelConfig(path=folders[KINDS[form]], format=form)
+    plain, marked = ["Step 1: 7 + 5 = 12", "Answer: 12"], [f"Step 1: 7 + 5 = 12 {mark}\n", f"Answer: 12{mark}"]
+    assert models.score_steps(config, [PROMPT], [marked]) == models.score_steps(config, [PROMPT], [plain])
+
+
+def test_a_template_that_rewrites_earlier_turns_is_read_step_by_step(tmp_path, models):
+    config = ModelConfig(
+        path=reward_models.save("causal", tmp_path / "m", template=reward_models.FORGETFUL), format="turns"
+    )
+    model = models.take(config)
+    readings = read_steps(model.tokenizer, FORMATS["turns"], PROMPT, STEPS[0])
+    assert len(readings) == 3
+    scores = models.score_steps(config, [PROMPT], [STEPS[0]])[0]
+    for reading, score in zip(readings, scores, strict=True):
+        with torch.no_grad():
+            logits = model.model(torch.tensor([reading.ids])).logits[0, -1]
+        assert score == pytest.approx(logits[list(turn_sign_ids(model.tokenizer))].softmax(-1)[0].item(), abs=TOLERANCE)
+
+
+# --- classifiers --------------------------------------------------------------------------------------------------
+
+
+def test_a_single_logit_is_what_trl_computes(folders, models):
+    """Against TRL's lines of ``_calculate_rewards`` for modules, for text and for messages."""
+    path = folders["sequence-1"]
+    model, words = AutoModelForSequenceClassification.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+    config = ModelConfig(path=path, format="classifier")
+    texts = ["Step 1: 7 + 5 = 12\nAnswer: 12", "Answer: 9"]
+
+    def trl(full):
+        with torch.no_grad():
+            inputs = words(text=full, return_tensors="pt", padding=True, padding_side="right", add_special_tokens=False)
+            return model(**inputs).logits[:, 0].tolist()
+
+    assert models.score_texts(config, [PROMPT] * 2, texts) == pytest.approx(
+        trl([PROMPT + text for text in texts]), abs=TOLERANCE
+    )
+    talk = [{"role": "user", "content": PROMPT}]
+    said = [[{"role": "assistant", "content": text}] for text in texts]
+    expected = trl([words.apply_chat_template(talk + one, tokenize=False) for one in said])
+    assert models.score_texts(config, [talk] * 2, said) == pytest.approx(expected, abs=TOLERANCE)
+
+
+def test_a_loaded_module_is_an_outcome_reward(folders):
+    module = AutoModelForSequenceClassification.from_pretrained(folders["sequence-1"])
+    reward = load_reward(module)
+    assert (reward.name, reward.kind) == ("sequence-1", "outcome")
+    spec = RewardConfig(name="path", kind="outcome", model={"path": folders["sequence-1"], "format": "classifier"})
+    scored = score_group(group(), LINES, [module, spec])
+    for one in scored.scored:
+        assert one.outcome_scores["sequence-1"] == pytest.approx(one.outcome_scores["path"], abs=TOLERANCE)
+    module.config._name_or_path = "/nowhere"
+    with pytest.raises(RewardError, match="tokenizer cannot be loaded from '/nowhere'"):
+        load_reward(module)
+
+
+def test_several_labels_give_log_odds_or_a_probability(folders, models):
+    path = folders["sequence-3"]
+    model, words = AutoModelForSequenceClassification.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+    with torch.no_grad():
+        p = model(**words(PROMPT + "Answer: 9", return_tensors="pt")).logits[0].softmax(-1)[2]
+    for output, expected in (("probability", p), ("score", torch.log(p / (1 - p)))):
+        config = ModelConfig(path=path, format="classifier", label="good", output=output)
+        assert models.score_texts(config, [PROMPT], ["Answer: 9"]) == pytest.approx([expected.item()], abs=1e-4)
+    two = ModelConfig(path=folders["sequence-2"], format="classifier", output="probability")
+    assert 0 < models.score_texts(two, [PROMPT], ["Answer: 9"])[0] < 1
+    with pytest.raises(RewardError, match="has 3 labels; name the good one in label: bad, so-so, good"):
+        models.take(ModelConfig(path=path, format="classifier"))
+    with pytest.raises(RewardError, match="label 'best' is none of"):
+        models.take(ModelConfig(path=path, format="classifier", label="best"))
+
+
+# --- as rewards ---------------------------------------------------------------------------------------------------
+
+
+def group() -> Group:
+    texts = ["".join(steps) for steps in STEPS]
+    return Group(PROMPT, tuple(Rollout(tuple(range(len(t))), tuple(t), finished=False) for t in texts))
+
+
+def test_step_scores_in_a_scored_group_and_their_reductions(folders):
+    path = folders["token"]
+    rewards = [RewardConfig(name="prm", model={"path": path, "format": "stepwise"})]
+    for reduce in ("last", "min", "product"):
+        model = {"path": path, "format": "stepwise", "reduce": reduce}
+        rewards.append(RewardConfig(name=reduce, kind="outcome", model=model))
+    scored = score_group(group(), LINES, rewards)
+    for one in scored.scored:
+        values = one.scores["prm"]
+        assert one.outcome_scores["last"] == values[-1]
+        assert one.outcome_scores["min"] == min(values)
+        assert one.outcome_scores["product"] == pytest.approx(torch.tensor(values).prod().item())
+    assert [len(one.scores["prm"]) for one in scored.scored] == [3, 1, 1]
+
+
+def test_reductions_by_hand():
+    assert reduced([0.5, 0.25, 0.5], "last") == 0.5
+    assert reduced([0.5, 0.25, 0.5], "min") == 0.25
+    assert reduced([0.5, 0.25, 0.5], "product") == 0.0625
+    assert reduced([0.5, None], "min") is None
+    assert reduced([], "last") is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"path": "/nowhere/at/all"}, "there is no folder '/nowhere/at/all'"),
+        ({"format": "ki"}, "has no weights for lm_head.weight, so as format 'ki' it would score at random"),
+        ({"format": "classifier"}, None),
+    ],
+)
+def test_a_model_that_does_not_fit_is_said_when_it_is_loaded(change, message, folders):
+    model = {"path": folders["token"], "format": "stepwise"} | change
+    if message is None:
+        with pytest.raises(ValueError, match="a classifier scores whole completions; set kind to outcome"):
+            RewardConfig(name="prm", model=model)
+        return
+    with pytest.raises(RewardError, match=message):
+        load_reward(RewardConfig(name="prm", model=model))
+
+
+def test_pickled_weights_are_not_read(folders, tmp_path):
+    words = AutoTokenizer.from_pretrained(folders["token"])
+    words.save_pretrained(tmp_path)
+    shutil.copy(Path(folders["token"]) / "config.json", tmp_path)
+    torch.save({}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(RewardError, match="safetensors"):
+        LocalModels("cpu").take(ModelConfig(path=str(tmp_path), format="stepwise"))
+
+
+def test_a_repositorys_own_code_waits_for_trust_like_any_other(tmp_path):
+    store = TrustStore(tmp_path)
+    rewards = [RewardConfig(name="prm", model={"path": "a/b", "format": "extra-0", "trust_remote_code": True})]
+    with pytest.raises(ConfigError, match="runs the modelling code that a/b brings"):
+        store.require(rewards, "--config run.yaml")
+    store.trust(rewards[0].foreign)
+    store.require(rewards, "--config run.yaml")
+    store.require([RewardConfig(name="prm", model={"path": "a/b", "format": "extra-0"})], "--config run.yaml")
+
+
+def test_what_cannot_work_is_refused():
+    with pytest.raises(ConfigError, match="give one of code, model and monte_carlo"):
+        RunConfig.parse({"rewards": [{"name": "x", "code": "", "monte_carlo": {}}]})
+    with pytest.raises(ConfigError, match="monte_carlo values are a step reward's"):
+        RunConfig.parse({"rewards": [{"name": "x", "kind": "outcome", "monte_carlo": {}}]})
+    with pytest.raises(RewardCodeError, match="samples from the policy, which this call does not have"):
+        load_reward(RewardConfig(name="x", monte_carlo={}))
+
+
+def test_an_outcome_of_steps_needs_a_pattern(folders):
+    spec = RewardConfig(name="prm", kind="outcome", model={"path": folders["token"], "format": "stepwise"})
+    with pytest.raises(RewardCodeError, match="needs a step pattern"):
+        load_reward(spec)
+
+
+def test_formats_are_guessed_where_the_architecture_leaves_no_choice(folders):
+    assert guess_format(folders["token"]) == "stepwise"
+    assert guess_format(folders["sequence-1"]) == "classifier"
+    assert guess_format(folders["qwen"]) == "extra-0"
+    with pytest.raises(RewardError, match="LlamaForCausalLM, which fits several formats; say which of classifier, "):
+        guess_format(folders["causal"])
+    with pytest.raises(RewardError, match="must be said"):
+        guess_format("someone/some-model")
+
+
+def test_the_worker_scores_as_this_process_does_and_says_what_is_wrong(folders):
+    heard = []
+    worker = ModelWorker(heard.append)
+    try:
+        rewards = [
+            RewardConfig(name="prm", model={"path": folders["token"], "format": "stepwise"}),
+            RewardConfig(name="judge", kind="outcome", model={"path": folders["sequence-1"], "format": "classifier"}),
+        ]
+        there, here = score_group(group(), LINES, rewards, models=worker), score_group(group(), LINES, rewards)
+        for one, other in zip(there.scored, here.scored, strict=True):
+            assert one.rewards == pytest.approx(other.rewards, abs=TOLERANCE)
+            assert one.outcome == pytest.approx(other.outcome, abs=TOLERANCE)
+        assert heard[0]["busy"] == folders["token"]
+        with pytest.raises(RewardError, match="there is no folder"):
+            worker.score_steps(ModelConfig(path="/nowhere", format="ki"), [PROMPT], [["a"]])
+    finally:
+        worker.close()
+
+
+def test_a_page_that_scores_with_models_held_elsewhere_loads_no_torch():
+    code = """
+import sys
+from workbench.config import RewardConfig
+from workbench.rewards import score_group
+from workbench.rewards.models import ModelWorker, guess_format
+from workbench.schema import Group, Rollout
+from workbench.steps import StepPattern
+
+class Elsewhere(ModelWorker):
+    def _ask(self, request):
+        return [[0.5 for _ in steps] for steps in request["steps"]]
+
+group = Group("p", (Rollout((0, 1), ("a;", "b"), False),))
+spec = RewardConfig(name="prm", model={"path": "me/prm", "format": "ki"})
+scored = score_group(group, StepPattern(";", "ends"), [spec], models=Elsewhere())
+assert scored.step_rewards == [[0.5, 0.5]]
+sys.exit("torch" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# --- from the shell -----------------------------------------------------------------------------------------------
+
+
+def test_the_score_command_takes_a_reward_model(folders, tmp_path, capsys):
+    file = tmp_path / "group.json"
+    file.write_text(json.dumps(group().to_json()))
+    given = ["score", "--group", str(file), "--pattern.regex", r"\n+", "--pattern.kind", "ends", "--json"]
+    assert main([*given, "--reward-model", folders["token"]]) == 0
+    data = json.loads(capsys.readouterr().out)
+    expected = LocalModels("cpu").score_steps(
+        ModelConfig(path=folders["token"], format="stepwise"), [PROMPT] * 3, [list(one) for one in STEPS]
+    )
+    shown = [[step["reward"] for step in rollout["steps"]] for rollout in data["rollouts"]]
+    for row, scores in zip(shown, expected, strict=True):
+        assert row == pytest.approx(scores, abs=1e-4)
+    assert main([*given, "--reward-model", folders["causal"]]) == 2
+    assert "which fits several formats" in capsys.readouterr().err
+    assert main([*given, "--reward-model", folders["causal"], "--format", "ki"]) == 0
+    capsys.readouterr()
+    outcome = ["--reward-model", f"{folders['token']},2", "--reduce", "min", "--credit.scheme", "outcome"]
+    assert main([*given, *outcome]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [rollout["outcome"] for rollout in data["rollouts"]] == pytest.approx(
+        [2 * min(scores) for scores in expected], abs=1e-4
+    )

@@ -1,0 +1,100 @@
+"""Handlers of reward models and step values: forms to configurations, events to a line that says how far it is."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from workbench.config import PatternConfig, RewardConfig
+from workbench.errors import ConfigError, PolicyError, RewardError
+from workbench.policies.step_values import StepValues
+from workbench.schema import Group
+from workbench.ui.handlers.models import FORMAT_CHOICES, estimate_values, model_reward
+
+GROUP = Group("p", ())
+VALUES = StepValues((), (), (), (), None, 2, 0, 0.5, "answer_correctness", (";", "ends"), tokens=7, seconds=0.25)
+OUTCOME = RewardConfig(name="answer_correctness", kind="outcome")
+
+
+def test_a_path_and_a_format_come_to_a_reward():
+    step = model_reward(" me/math-shepherd prm ", "ki", weight=2)
+    assert (step.name, step.kind, step.weight) == ("math_shepherd_prm", "step", 2.0)
+    assert (step.model.path, step.model.format, step.model.reduce) == ("me/math-shepherd prm", "ki", "last")
+    assert model_reward("me/prm", "extra-0", "min").kind == "outcome"
+    assert model_reward("me/judge", "classifier").kind == "outcome"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (("",), ConfigError, "give a reward model's folder or Hub id"),
+        (("me/prm",), RewardError, "the format of reward model 'me/prm' must be said"),
+        (("me/prm", "magic"), ConfigError, "model.format: Input should be 'classifier', "),
+        (("me/prm", "ki", "", float("nan")), ConfigError, "weight: Input should be a finite number"),
+    ],
+)
+def test_what_does_not_fit_is_said(arguments, error, message):
+    with pytest.raises(error, match=message):
+        model_reward(*arguments)
+
+
+def test_every_format_can_be_chosen():
+    for _, form in FORMAT_CHOICES[1:]:
+        assert model_reward("me/model", form).model.format == form
+
+
+class Worker:
+    """Says what it is told to say, then gives or raises ``result``."""
+
+    def __init__(self, events, result):
+        self.events, self.result, self.asked = events, result, None
+
+    def step_values(self, policy, group, pattern, outcome, *, k, seed, on_event, cancelled):
+        self.asked = (policy, k, seed, outcome.name)
+        for event in self.events:
+            on_event(event)
+        if isinstance(self.result, Exception):
+            raise self.result
+        return None if cancelled() else self.result
+
+
+def views(worker, cancel=None):
+    return list(
+        estimate_values(worker, "tiny", GROUP, PatternConfig(), OUTCOME, cancel or threading.Event(), k=2, seed=5)
+    )
+
+
+def test_values_are_told_as_they_come():
+    events = [{"loading": "tiny"}, {"done": 3, "total": 8, "tokens": 40, "seconds": 1.2}]
+    worker = Worker(events, VALUES)
+    shown = views(worker)
+    assert worker.asked == ("tiny", 2, 5, "answer_correctness")
+    assert [view.status for view in shown] == [
+        "asking the policy",
+        "loading policy tiny",
+        "3 of 8 continuations, 40 tokens, 1 s",
+        "7 tokens in 0.2 s",
+    ]
+    assert [view.running for view in shown] == [True, True, True, False]
+    assert shown[-1].values is VALUES
+
+
+def test_an_error_and_a_cancel_are_notes():
+    assert views(Worker([], PolicyError("no such policy")))[-1].note == "no such policy"
+    cancel = threading.Event()
+    cancel.set()
+    assert views(Worker([], VALUES), cancel)[-1].note == "Cancelled; nothing was estimated."
+
+
+def test_whoever_stops_listening_cancels():
+    cancel = threading.Event()
+
+    class Slow(Worker):
+        def step_values(self, *args, cancelled, **kwargs):
+            assert cancel.wait(10)
+
+    listening = estimate_values(Slow([], None), "tiny", GROUP, PatternConfig(), OUTCOME, cancel)
+    next(listening)
+    listening.close()
+    assert cancel.is_set()

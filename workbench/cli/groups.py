@@ -1,0 +1,45 @@
+"""Where a command's group comes from: a file, or the policy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from workbench.config import RunConfig
+from workbench.errors import TaskError
+from workbench.schema import Example, Group
+
+
+def given_group(args: argparse.Namespace, config: RunConfig) -> Group:
+    """The group of ``--group``, or one sampled from the example that the flags name. Raises TaskError."""
+    return read_group(args.group) if args.group is not None else sampled_group(args, config)
+
+
+def read_group(path: Path) -> Group:
+    """A group as ``sample --json`` prints it, - for standard input. Raises TaskError for what is no group."""
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        return Group.from_json(json.loads(text))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise TaskError(f"--group {path}: not a group as 'sample --json' prints it ({what})") from error
+
+
+def sampled_group(args: argparse.Namespace, config: RunConfig) -> Group:
+    from workbench.policies import load_policy, sample_group
+
+    example = Example(args.prompt) if args.prompt is not None else _example(config.task, args.index, args.held_out)
+    policy = load_policy(config.policy, config.adapter, trust_remote_code=config.trust_remote_code)
+    return sample_group(policy, example, **config.sampling.model_dump(), seed=config.seed)
+
+
+def _example(task_name: str, index: int, held_out: bool) -> Example:
+    from workbench.tasks import load_task
+
+    task = load_task(task_name)
+    examples = task.held_out if held_out else task.examples
+    if not 0 <= index < len(examples):
+        raise TaskError(f"--index {index}: {task_name} has examples 0 to {len(examples) - 1}")
+    return examples[index]

@@ -1,0 +1,162 @@
+"""Values of steps as estimated by sampling: a noun to colour, to train on and to write out. Knows no torch.
+
+The value of a step is the expected outcome reward of what the policy goes on to write after it: the mean over k
+continuations is Math-Shepherd's soft estimation (arXiv 2312.08935, equation 4) and VinePPO's value (arXiv 2410.01679,
+section 4.2); whether any of the k succeeds is the hard estimation (equation 3). ``monte_carlo`` does the sampling.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench.config import LabelFormat
+from workbench.errors import TaskError
+from workbench.rewards import Reward, score_group
+from workbench.schema import Group, ScoredGroup
+from workbench.steps import PatternKind, StepPattern, split_all
+
+Estimation = Literal["soft", "hard"]
+NAMES = {"value": "monte_carlo", "progress": "monte_carlo_progress"}
+
+
+@dataclass(frozen=True)
+class StepValues:
+    """The values of a group's steps, jagged: ``values[i][k]`` of step k of completion i, None where unscored.
+
+    ``errors[i][k]`` is its standard error, 0 where the completion ends with the step and its own outcome is exact,
+    None where fewer than two continuations were scored. ``counts[i][k]`` continuations were scored, ``successes[i][k]``
+    of them over ``threshold``. ``start`` is the value of the prompt itself: the mean of the completions' own outcomes.
+    ``tokens`` were sampled in ``seconds``.
+    """
+
+    values: tuple[tuple[float | None, ...], ...]
+    errors: tuple[tuple[float | None, ...], ...]
+    counts: tuple[tuple[int, ...], ...]
+    successes: tuple[tuple[int, ...], ...]
+    start: float | None
+    k: int
+    seed: int
+    threshold: float
+    outcome: str
+    pattern: tuple[str, PatternKind]
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def labels(self, estimation: Estimation = "soft", cut: float = 0.5) -> list[list[bool | None]]:
+        """Whether each step is good: hard, if any continuation succeeded; soft, if its value is over ``cut``."""
+        return [
+            [
+                None if value is None else wins > 0 if estimation == "hard" else value > cut
+                for value, wins in zip(values, successes, strict=True)
+            ]
+            for values, successes in zip(self.values, self.successes, strict=True)
+        ]
+
+    def progress(self) -> list[list[float | None]]:
+        """What each step adds: its value less that of the step before it, at first less ``start`` (2410.01679)."""
+        rows: list[list[float | None]] = []
+        for values in self.values:
+            before = [self.start, *values[:-1]]
+            rows.append([None if v is None or b is None else v - b for v, b in zip(values, before, strict=True)])
+        return rows
+
+    def as_reward(self, what: Literal["value", "progress"] = "value", weight: float = 1.0) -> Reward:
+        """These as a step reward of their own group, cut as it was: ``score_group`` takes it beside any others."""
+        given = [list(row) for row in self.values] if what == "value" else self.progress()
+
+        def looked_up(prompts: Any, completions: Any, steps: Any, **columns: Any) -> list[list[float | None]]:
+            return given
+
+        return Reward(NAMES[what], "step", looked_up, weight)
+
+    def as_scores(self, group: Group, what: Literal["value", "progress"] = "value") -> ScoredGroup:
+        """The group with these as its step rewards."""
+        return score_group(group, self.cutter, [self.as_reward(what)])
+
+    @property
+    def cutter(self) -> StepPattern:
+        regex, kind = self.pattern
+        return StepPattern(regex, kind)
+
+    def step_texts(self, group: Group) -> list[list[str]]:
+        texts = [rollout.text for rollout in group.rollouts]
+        return [
+            [text[step.start : step.end] for step in steps]
+            for text, steps in zip(texts, split_all(texts, self.cutter), strict=True)
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> StepValues:
+        jagged = {name: tuple(map(tuple, data[name])) for name in ("values", "errors", "counts", "successes")}
+        return cls(**{**data, **jagged, "pattern": tuple(data["pattern"])})
+
+
+def estimate(outcomes: Sequence[float]) -> tuple[float | None, float | None]:
+    """Mean and standard error (ddof=1) of the outcomes; None where there are too few."""
+    n = len(outcomes)
+    if n == 0:
+        return None, None
+    mean = sum(outcomes) / n
+    if n == 1:
+        return mean, None
+    return mean, math.sqrt(sum((x - mean) ** 2 for x in outcomes) / (n - 1) / n)
+
+
+# --- labels to train a reward model on ----------------------------------------------------------------------------
+
+
+def label_rows(
+    group: Group,
+    values: StepValues,
+    form: LabelFormat = "trl",
+    *,
+    estimation: Estimation = "hard",
+    cut: float = 0.5,
+) -> list[dict[str, Any]]:
+    """The group's completions as rows of process-supervision data, a step's label from its value.
+
+    ``trl`` is TRL's stepwise supervision (``prompt``, ``completions``, boolean ``labels``); ``math-shepherd`` the data
+    set peiyi9979/Math-Shepherd (``input`` with ки after each step, ``label`` with + or - in its place);
+    ``processbench`` Qwen/ProcessBench (``problem``, ``steps``, ``label`` the first wrong step or -1). A completion
+    with an unscored step gives no row.
+    """
+    write = {"trl": _trl_row, "math-shepherd": _shepherd_row, "processbench": _processbench_row}[form]
+    prompt = group.prompt if isinstance(group.prompt, str) else "\n\n".join(m["content"] for m in group.prompt)
+    rows = []
+    for texts, labels in zip(values.step_texts(group), values.labels(estimation, cut), strict=True):
+        known = [label for label in labels if label is not None]
+        if len(known) == len(labels):
+            rows.append(write(prompt, [text.strip() for text in texts], known))
+    return rows
+
+
+def _trl_row(prompt: str, steps: list[str], labels: list[bool]) -> dict[str, Any]:
+    return {"prompt": prompt, "completions": steps, "labels": labels}
+
+
+def _shepherd_row(prompt: str, steps: list[str], labels: list[bool]) -> dict[str, Any]:
+    def written(marks: Iterable[str]) -> str:
+        return f"{prompt.strip()} " + "\n".join(f"{step} {mark}" for step, mark in zip(steps, marks, strict=True))
+
+    return {"input": written(["ки"] * len(steps)), "label": written("+" if good else "-" for good in labels)}
+
+
+def _processbench_row(prompt: str, steps: list[str], labels: list[bool]) -> dict[str, Any]:
+    return {"problem": prompt.strip(), "steps": steps, "label": labels.index(False) if False in labels else -1}
+
+
+def write_labels(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
+    """One JSON object a line. Raises TaskError where the file cannot be written."""
+    try:
+        file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    except OSError as error:
+        raise TaskError(f"labels cannot be written to {file}: {error}") from error

@@ -1,0 +1,60 @@
+"""The page's side of the reward-model worker. Imports no torch: the models live in a child process of their own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from workbench.child import Child
+from workbench.config import ModelConfig
+from workbench.errors import ChildError, RewardError
+from workbench.rewards.protocol import Score, check_outcome, check_steps
+from workbench.schema import Prompt
+
+SILENCE_SECONDS = 300.0
+"""Most seconds the worker may stay silent. It speaks every second while a model loads and scores."""
+
+
+class ModelWorker:
+    """Client of ``python -m workbench.rewards.models.worker``, started when first needed and again after it died.
+
+    ``on_event`` gets ``{"busy": path, "seconds": s}`` every second. Safe to use from any thread.
+    """
+
+    def __init__(self, on_event: Callable[[dict[str, Any]], None] | None = None) -> None:
+        self._on_event = on_event
+        self._child: Child | None = None
+        self._lock = threading.Lock()
+
+    def prepare(self, config: ModelConfig) -> None:
+        """Nothing: the model loads with its first scores, which say what is wrong with it."""
+
+    def score_steps(
+        self, config: ModelConfig, prompts: Sequence[Prompt], steps: Sequence[Sequence[str]]
+    ) -> list[list[Score]]:
+        """As ``LocalModels.score_steps``. Raises RewardError, also where the worker died or fell silent."""
+        returned = self._ask({"config": config.model_dump(), "prompts": list(prompts), "steps": [*map(list, steps)]})
+        return check_steps(config.path, returned, steps)
+
+    def score_texts(self, config: ModelConfig, prompts: Sequence[Prompt], completions: Sequence[Any]) -> list[Score]:
+        """As ``LocalModels.score_texts``. Raises as ``score_steps`` does."""
+        asked = {"config": config.model_dump(), "prompts": list(prompts), "completions": list(completions)}
+        return check_outcome(config.path, self._ask(asked), len(completions))
+
+    def _ask(self, request: dict[str, Any]) -> Any:
+        with self._lock:
+            if self._child is None:
+                self._child = Child("workbench.rewards.models.worker", name="reward-model worker")
+            child = self._child
+        try:
+            return child.call(request, deadline=SILENCE_SECONDS, on_event=self._on_event)["scores"]
+        except ChildError as error:
+            raise RewardError(str(error)) from error
+
+    def close(self) -> None:
+        """End the worker. A later call starts another."""
+        with self._lock:
+            child, self._child = self._child, None
+        if child is not None:
+            child.close()

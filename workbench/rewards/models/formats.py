@@ -1,0 +1,183 @@
+"""What the public kinds of process reward models read, and after which token each step's score stands.
+
+=========== ============================================================================ =========================
+format      what the model reads                                                         a step's score
+=========== ============================================================================ =========================
+stepwise    prompt ids, then each step's ids and the separator's ("\\\\n"), each tokenised   softmax(2 logits)[1] on the
+            on its own, as TRL's ``PRMTrainer`` made its training rows                   separator's last token
+ki          ``question step ки`` newline ``step ки`` … (Math-Shepherd)                   P(+) of {+, −} on ки
+extra-0     chat: system, question, ``step<extra_0>step<extra_0>`` (Qwen2.5-Math-PRM)    softmax(2 logits)[1] on it
+turns       chat: each step a user turn, each answered "+" (RLHFlow)                     P(+) of {+, −} before the "+"
+=========== ============================================================================ =========================
+
+Steps are shown without the white space around them, as all four were trained; text outside every step is not shown.
+A separator that the policy itself wrote is taken out first: it is the judge's mark, and no way to be scored twice.
+
+Sources: TRL's ``prm_trainer.py`` (``tokenize_row``; gone from TRL 1.16, its data format is not); the model card of
+peiyi9979/math-shepherd-mistral-7b-prm; that of Qwen/Qwen2.5-Math-PRM-7B; RLHFlow/RLHF-Reward-Modeling,
+``math-rm/prm_evaluate.py``. This module knows tokenizers only by what it calls on them, and no torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.config import ModelFormat
+from workbench.errors import RewardError
+from workbench.schema import Prompt
+
+QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
+"""The system message Qwen2.5-Math-PRM was trained with; a conversation that brings its own keeps that."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One pass of the model: token ids, and the positions after which the steps' scores stand, one a step."""
+
+    ids: tuple[int, ...]
+    positions: tuple[int, ...]
+
+
+Encode = Callable[[Any, Prompt, Sequence[str], str], list[Reading]]
+"""Tokenizer, prompt, clean steps, separator → readings whose positions together are one a step."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """``signs``: whether the score is P(+) of a language model, and not the second of a head's two logits."""
+
+    name: ModelFormat
+    separator: str
+    signs: bool
+    encode: Encode
+
+
+def read_steps(
+    tokenizer: Any, form: Format, prompt: Prompt, steps: Sequence[str], separator: str | None = None
+) -> list[Reading] | None:
+    """What the model reads of one completion; None where its separators cannot be told apart from its text."""
+    separator = form.separator if separator is None else separator
+    mark = separator.strip()
+    clean = [(step.replace(mark, "") if mark else step).strip() for step in steps]
+    if not clean:
+        return []
+    readings = form.encode(tokenizer, prompt, clean, separator)
+    return readings if sum(len(one.positions) for one in readings) == len(clean) else None
+
+
+def question_of(prompt: Prompt) -> str:
+    """A prompt as one text: plain text as it is, of a conversation what the user says."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n\n".join(message["content"] for message in prompt if message["role"] == "user")
+
+
+def sign_ids(tokenizer: Any) -> tuple[int, int]:
+    """Ids of "+" and "-" as they stand in running text ("+ -" tokenised, as the model cards do).
+
+    Raises RewardError for a tokenizer that has no single token for each.
+    """
+    ids = tokenizer("+ -", add_special_tokens=False)["input_ids"]
+    if len(ids) != 2 or ids[0] == ids[1]:
+        raise RewardError(f"this tokenizer spells '+ -' as the ids {ids}; two are needed, one for each sign")
+    return ids[0], ids[1]
+
+
+def turn_sign_ids(tokenizer: Any) -> tuple[int, int]:
+    """Ids of "+" and "-" as they open an assistant's turn."""
+    plus, minus = (tokenizer(sign, add_special_tokens=False)["input_ids"] for sign in "+-")
+    return plus[-1], minus[-1]
+
+
+def _stepwise(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
+    def encode(text: str) -> list[int]:
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    ids = encode(question_of(prompt))
+    if tokenizer.bos_token_id is not None:
+        ids = [tokenizer.bos_token_id, *ids]
+    after = encode(separator)
+    positions = []
+    for step in steps:
+        ids += encode(step) + after
+        positions.append(len(ids) - 1)
+    return [Reading(tuple(ids), tuple(positions))]
+
+
+def _ki(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
+    text = f"{question_of(prompt).strip()} " + "\n".join(f"{step} {separator}" for step in steps)
+    return [_marked(tokenizer, tokenizer(text)["input_ids"], f" {separator}")]
+
+
+def _extra_0(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
+    asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    if not any(message["role"] == "system" for message in asked):
+        asked.insert(0, {"role": "system", "content": QWEN_SYSTEM})
+    answer = {"role": "assistant", "content": "".join(step + separator for step in steps)}
+    text = _template(tokenizer, [*asked, answer], tokenize=False)
+    return [_marked(tokenizer, tokenizer(text)["input_ids"], separator)]
+
+
+def _marked(tokenizer: Any, ids: Sequence[int], written: str) -> Reading:
+    """Scores stand where the separator's id does: the last id of what is written after a step."""
+    mark = tokenizer(written, add_special_tokens=False)["input_ids"][-1]
+    return Reading(tuple(ids), tuple(i for i, one in enumerate(ids) if one == mark))
+
+
+def _turns(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
+    """One reading of all turns where the template only appends, else one a step; the first step has the question."""
+    talk: list[dict[str, str]] = []
+    prefixes = []
+    for k, step in enumerate(steps):
+        text = f"{question_of(prompt)} {step}" if k == 0 else step
+        talk.append({"role": "user", "content": text})
+        prefixes.append(_template(tokenizer, talk, tokenize=True, add_generation_prompt=True))
+        talk.append({"role": "assistant", "content": "+"})
+    longest = prefixes[-1]
+    if all(longest[: len(ids)] == ids for ids in prefixes):
+        return [Reading(tuple(longest), tuple(len(ids) - 1 for ids in prefixes))]
+    return [Reading(tuple(ids), (len(ids) - 1,)) for ids in prefixes]
+
+
+def _template(tokenizer: Any, messages: Sequence[dict[str, str]], *, tokenize: bool, **options: Any) -> Any:
+    if tokenizer.chat_template is None:
+        raise RewardError("this format reads a conversation and the reward model's tokenizer has no chat template")
+    if not tokenize:
+        return tokenizer.apply_chat_template(list(messages), tokenize=False, **options)
+    return list(tokenizer.apply_chat_template(list(messages), tokenize=True, return_dict=True, **options)["input_ids"])
+
+
+FORMATS: dict[ModelFormat, Format] = {
+    one.name: one
+    for one in (
+        Format("stepwise", "\n", False, _stepwise),
+        Format("ki", "ки", True, _ki),
+        Format("extra-0", "<extra_0>", False, _extra_0),
+        Format("turns", "", True, _turns),
+    )
+}
+"""Name → format of process reward models."""
+
+
+def guess_format(path: str) -> ModelFormat:
+    """A folder's format by its architecture. Raises RewardError where that leaves a choice, naming the choices."""
+    choices = ", ".join(("classifier", *FORMATS))
+    file = Path(path).expanduser() / "config.json"
+    if not file.is_file():
+        raise RewardError(f"the format of reward model {path!r} must be said; one of {choices}")
+    names = json.loads(file.read_text(encoding="utf-8")).get("architectures") or [""]
+    for ending, form in _ARCHITECTURES.items():
+        if names[0].endswith(ending):
+            return form
+    raise RewardError(f"{path!r} is a {names[0] or 'model'}, which fits several formats; say which of {choices}")
+
+
+_ARCHITECTURES: dict[str, ModelFormat] = {
+    "ForTokenClassification": "stepwise",
+    "ForSequenceClassification": "classifier",
+    "ForProcessRewardModel": "extra-0",
+}

@@ -1,0 +1,143 @@
+"""Finding and reading a reward model: a folder saved by ``save_pretrained``, or a Hub id.
+
+Only safetensors are read, and a repository's own code runs only when the configuration says so. Qwen2.5-Math-PRM, whose
+head is not among transformers' own, needs no such consent: ``Qwen2ForProcessRewardModel`` below is that head.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    Qwen2Model,
+    Qwen2PreTrainedModel,
+)
+from transformers.modeling_outputs import TokenClassifierOutput
+
+from workbench.config import ModelConfig
+from workbench.errors import RewardError
+from workbench.rewards.models.formats import FORMATS
+from workbench.rewards.models.model import Classifier, ProcessModel
+
+
+class Qwen2ForProcessRewardModel(Qwen2PreTrainedModel):
+    """Qwen2.5-Math-PRM (arXiv 2501.07301): Qwen2 with Linear, ReLU, Linear to 2 logits a token, (B, T, 2).
+
+    Module names are those of the published weights.
+    """
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.model = Qwen2Model(config)
+        self.score = torch.nn.Sequential(
+            torch.nn.Linear(config.hidden_size, config.hidden_size),
+            torch.nn.ReLU(),
+            torch.nn.Linear(config.hidden_size, 2),
+        )
+        self.post_init()
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, use_cache: bool = False
+    ) -> TokenClassifierOutput:
+        hidden = self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=use_cache).last_hidden_state
+        return TokenClassifierOutput(logits=self.score(hidden))
+
+
+def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Classifier:
+    """Load what ``config`` describes, onto ``device`` (``auto`` is this rank's GPU where there is one).
+
+    Raises RewardError if it cannot be found or read, or is not what its format says.
+    """
+    where = _where(config.path)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=config.trust_remote_code)
+        model = _read(config, where, device)
+    except (OSError, ValueError, KeyError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise RewardError(f"reward model {config.path!r} cannot be loaded: {reason}") from error
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if config.format == "classifier":
+        label = good_label(model.config, config)
+        return Classifier(
+            model, tokenizer, label=label, probability=config.output == "probability", batch_size=config.batch_size
+        )
+    form = FORMATS[config.format]
+    return ProcessModel(model, tokenizer, form, separator=config.separator, batch_size=config.batch_size)
+
+
+def _read(config: ModelConfig, where: str, device: str) -> Any:
+    target = _device(device)
+    options: dict[str, Any] = {
+        "use_safetensors": True,
+        "trust_remote_code": config.trust_remote_code,
+        "dtype": torch.float32 if target.type == "cpu" else "auto",
+        "output_loading_info": True,
+    }
+    described = AutoConfig.from_pretrained(where, trust_remote_code=config.trust_remote_code)
+    kind = _auto_class(config, described.architectures or [])
+    if kind is Qwen2ForProcessRewardModel:
+        options.pop("trust_remote_code")
+    model, info = kind.from_pretrained(where, **options)
+    if missing := sorted(info["missing_keys"]):
+        raise RewardError(
+            f"reward model {config.path!r} has no weights for {', '.join(missing[:3])}, so as format "
+            f"{config.format!r} it would score at random; its architecture is {described.architectures}, choose the "
+            "format it was trained in"
+        )
+    return model.to(target)
+
+
+def _auto_class(config: ModelConfig, architectures: list[str]) -> Any:
+    if config.format == "classifier":
+        return AutoModelForSequenceClassification
+    if FORMATS[config.format].signs:
+        return AutoModelForCausalLM
+    if architectures == [Qwen2ForProcessRewardModel.__name__] and not config.trust_remote_code:
+        return Qwen2ForProcessRewardModel
+    return AutoModel if config.trust_remote_code else AutoModelForTokenClassification
+
+
+def good_label(model_config: Any, config: ModelConfig) -> int | None:
+    """The index of the label that scores; None for a single logit. Raises RewardError for one that is not there."""
+    count = model_config.num_labels
+    names = {str(name): int(index) for index, name in model_config.id2label.items()}
+    if config.label is not None:
+        index = names.get(config.label, int(config.label) if config.label.isdigit() else -1)
+        if not 0 <= index < count or count == 1:
+            raise RewardError(f"label {config.label!r} is none of {config.path!r}'s: {', '.join(names)}")
+        return index
+    if count > 2:
+        raise RewardError(f"{config.path!r} has {count} labels; name the good one in label: {', '.join(names)}")
+    return None if count == 1 else 1
+
+
+def _where(path: str) -> str:
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise RewardError(f"folder {path!r} holds no config.json; point at a model saved by save_pretrained")
+        return str(folder)
+    if path.startswith((".", "/", "~")) or path.count("/") > 1:
+        raise RewardError(f"there is no folder {path!r}; give a saved model's folder, or a Hub id")
+    return path
+
+
+def _device(device: str) -> torch.device:
+    if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise RewardError(f"device {device!r} was asked for and torch sees no GPU here; use 'auto' or 'cpu'")
+    rank = os.environ.get("LOCAL_RANK")
+    if device in ("auto", "cuda"):
+        return torch.device("cuda" if rank is None else f"cuda:{rank}")
+    return torch.device(device)

@@ -1,0 +1,232 @@
+"""A loaded reward model over a batch: padded forward passes, and a memory of what was scored before.
+
+``ProcessModel`` gives every step a score in [0, 1], ``Classifier`` every completion one. A causal model's score of a
+step depends only on what was read up to it, so scores are remembered by that prefix; whether a model is causal is
+found out by trying. Texts longer than the model's context are unscored where they pass it. Neither class knows where
+the model came from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from workbench.errors import RewardError
+from workbench.rewards.models.formats import Format, Reading, read_steps, sign_ids, turn_sign_ids
+from workbench.rewards.protocol import Score
+from workbench.schema import Prompt
+
+REMEMBERED = 65_536
+"""Scores kept; the longest unused go first."""
+
+
+class Memory:
+    """Scores by the ids that were read for them, at most ``REMEMBERED``."""
+
+    def __init__(self) -> None:
+        self._scores: OrderedDict[bytes, float] = OrderedDict()
+        self.hits = 0
+
+    def get(self, key: bytes) -> float | None:
+        if key not in self._scores:
+            return None
+        self.hits += 1
+        self._scores.move_to_end(key)
+        return self._scores[key]
+
+    def put(self, key: bytes, score: float) -> None:
+        self._scores[key] = score
+        if len(self._scores) > REMEMBERED:
+            self._scores.popitem(last=False)
+
+
+def _key(ids: Sequence[int], position: int = -1) -> bytes:
+    return hashlib.blake2b(array("q", [*ids, position]).tobytes(), digest_size=16).digest()
+
+
+class ProcessModel:
+    """A process reward model in one of ``formats.FORMATS``, in evaluation mode on its device."""
+
+    def __init__(
+        self, model: Any, tokenizer: Any, form: Format, *, separator: str | None = None, batch_size: int = 16
+    ) -> None:
+        self.model, self.tokenizer, self.form = model.eval(), tokenizer, form
+        self.separator, self.batch_size = separator, batch_size
+        self.memory = Memory()
+
+    def score(self, prompts: Sequence[Prompt], steps: Sequence[Sequence[str]]) -> list[list[Score]]:
+        """A score in [0, 1] for each step of each completion; None past the model's context.
+
+        Raises RewardError for a tokenizer or a head that does not fit the format.
+        """
+        readings = [
+            read_steps(self.tokenizer, self.form, prompt, texts, self.separator)
+            for prompt, texts in zip(prompts, steps, strict=True)
+        ]
+        known = self._known([one for several in readings for one in several or ()])
+        scores: list[list[Score]] = []
+        for several, texts in zip(readings, steps, strict=True):
+            if several is None:
+                scores.append([None] * len(texts))
+            else:
+                scores.append([known.get(self._key(one, at)) for one in several for at in one.positions])
+        return scores
+
+    def _known(self, readings: Sequence[Reading]) -> dict[bytes, Score]:
+        """Every reading's scores by key: remembered ones, and the others from the model."""
+        known: dict[bytes, Score] = {}
+        missing: dict[Reading, None] = {}
+        for one in readings:
+            for at in one.positions:
+                key = self._key(one, at)
+                score = known[key] if key in known else self.memory.get(key)
+                known[key] = score
+                if score is None and at < self.limit:
+                    missing[one] = None
+        todo = sorted(missing, key=lambda one: len(one.ids))  # neighbours of like length need little padding
+        for start in range(0, len(todo), self.batch_size):
+            batch = todo[start : start + self.batch_size]
+            for one, values in zip(batch, self._forward(batch), strict=True):
+                for at, value in zip([at for at in one.positions if at < self.limit], values, strict=True):
+                    key = self._key(one, at)
+                    known[key] = value
+                    self.memory.put(key, value)
+        return known
+
+    def _key(self, reading: Reading, at: int) -> bytes:
+        return _key(reading.ids[: at + 1]) if self.is_causal else _key(reading.ids, at)
+
+    @torch.inference_mode()
+    def _forward(self, batch: Sequence[Reading]) -> list[list[float]]:
+        ids, mask = padded([one.ids[: self.limit] for one in batch], self.tokenizer.pad_token_id, self.model.device)
+        wanted = sorted({at for one in batch for at in one.positions if at < self.limit})
+        place = {at: i for i, at in enumerate(wanted)}
+        columns = torch.tensor(wanted, device=self.model.device)
+        if "logits_to_keep" in self._accepts:  # a language model's logits are large; most positions need none
+            logits = logits_of(self.model(input_ids=ids, attention_mask=mask, logits_to_keep=columns, use_cache=False))
+        else:
+            logits = logits_of(self.model(input_ids=ids, attention_mask=mask, **self._no_cache))[:, columns]
+        right = self._probability(logits.float()).cpu()  # (B, positions)
+        return [[float(right[i, place[at]]) for at in one.positions if at < self.limit] for i, one in enumerate(batch)]
+
+    def _probability(self, logits: torch.Tensor) -> torch.Tensor:
+        """(B, P, V or labels) → (B, P), the probability that the step is right."""
+        if self.form.signs:
+            return logits[..., list(self._signs)].softmax(-1)[..., 0]
+        if logits.shape[-1] == 1:
+            return logits[..., 0].sigmoid()
+        if logits.shape[-1] != 2:
+            raise RewardError(
+                f"format {self.form.name!r} needs a head of 2 labels (wrong, right) and this model has "
+                f"{logits.shape[-1]}; is the format right?"
+            )
+        return logits.softmax(-1)[..., 1]
+
+    @cached_property
+    def _signs(self) -> tuple[int, int]:
+        return turn_sign_ids(self.tokenizer) if self.form.name == "turns" else sign_ids(self.tokenizer)
+
+    @cached_property
+    def _accepts(self) -> frozenset[str]:
+        return frozenset(inspect.signature(self.model.forward).parameters)
+
+    @property
+    def _no_cache(self) -> dict[str, bool]:
+        return {"use_cache": False} if "use_cache" in self._accepts else {}
+
+    @cached_property
+    def limit(self) -> int:
+        return context_of(self.model)
+
+    @cached_property
+    @torch.inference_mode()
+    def is_causal(self) -> bool:
+        """Whether a later token leaves the logits of an earlier one alone, tried on two short rows."""
+        low, high = 0, self.model.get_input_embeddings().num_embeddings - 1
+        rows = torch.tensor([[low, high, low, low], [low, high, low, high]], device=self.model.device)
+        logits = logits_of(self.model(input_ids=rows, attention_mask=torch.ones_like(rows)))
+        return bool(torch.allclose(logits[0, :3].float(), logits[1, :3].float(), atol=1e-3))
+
+
+class Classifier:
+    """A sequence classifier: one score a text. ``label`` is the good one's index, None where there is but one logit."""
+
+    def __init__(
+        self, model: Any, tokenizer: Any, *, label: int | None, probability: bool = False, batch_size: int = 16
+    ) -> None:
+        self.model, self.tokenizer = model.eval(), tokenizer
+        self.label, self.probability, self.batch_size = label, probability, batch_size
+        self.memory = Memory()
+
+    def score(self, prompts: Sequence[Prompt], completions: Sequence[Any]) -> list[Score]:
+        """One score a completion, of prompt and completion together; None past the model's context.
+
+        As TRL scores with a module: messages through the chat template, text as it is, and no special tokens added,
+        except by tokenizers that have a classification token, whose models read their answer there. A single logit is
+        the score itself; of several labels it is the log-odds of the chosen one. Raises RewardError for messages and a
+        tokenizer without a chat template.
+        """
+        rows = [self._ids(prompt, text) for prompt, text in zip(prompts, completions, strict=True)]
+        limit = context_of(self.model)
+        known: dict[bytes, Score] = {_key(ids): self.memory.get(_key(ids)) for ids in rows}
+        todo = {tuple(ids) for ids in rows if len(ids) <= limit and known[_key(ids)] is None}
+        for batch in _chunks(sorted(todo, key=lambda ids: (len(ids), ids)), self.batch_size):
+            for ids, value in zip(batch, self._forward(batch), strict=True):
+                known[_key(ids)] = value
+                self.memory.put(_key(ids), value)
+        return [known[_key(ids)] for ids in rows]
+
+    def _ids(self, prompt: Prompt, completion: Any) -> list[int]:
+        if isinstance(prompt, str):
+            text = prompt + (completion if isinstance(completion, str) else completion[-1]["content"])
+        elif self.tokenizer.chat_template is None:
+            raise RewardError("the prompt is a conversation and the reward model's tokenizer has no chat template")
+        else:
+            said = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else list(completion)
+            text = self.tokenizer.apply_chat_template([*prompt, *said], tokenize=False)
+        special = self.tokenizer.cls_token_id is not None
+        return list(self.tokenizer(text, add_special_tokens=special)["input_ids"]) or [self.tokenizer.pad_token_id]
+
+    @torch.inference_mode()
+    def _forward(self, batch: Sequence[Sequence[int]]) -> list[float]:
+        ids, mask = padded(batch, self.tokenizer.pad_token_id, self.model.device)
+        logits = logits_of(self.model(input_ids=ids, attention_mask=mask)).float()  # (B, labels)
+        if self.label is None:
+            values = logits[:, 0].sigmoid() if self.probability else logits[:, 0]
+        elif self.probability:
+            values = logits.softmax(-1)[:, self.label]
+        else:
+            others = logits.clone()
+            others[:, self.label] = -torch.inf
+            values = logits[:, self.label] - others.logsumexp(-1)
+        return [float(value) for value in values.cpu()]
+
+
+def padded(rows: Sequence[Sequence[int]], pad: int, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Right-padded ids and mask, each (B, T) int64."""
+    width = max(map(len, rows))
+    ids = torch.tensor([[*row, *([pad] * (width - len(row)))] for row in rows], device=device)
+    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=device)
+    return ids, mask
+
+
+def logits_of(output: Any) -> torch.Tensor:
+    """A model's logits, also of one whose own code returns a tuple."""
+    logits: torch.Tensor = output.logits if hasattr(output, "logits") else output[0]
+    return logits
+
+
+def context_of(model: Any) -> int:
+    limit = getattr(model.config, "max_position_embeddings", None)
+    return limit if isinstance(limit, int) and limit > 0 else 2**31
+
+
+def _chunks(rows: Sequence[Sequence[int]], size: int) -> Iterator[Sequence[Sequence[int]]]:
+    return (rows[start : start + size] for start in range(0, len(rows), size))

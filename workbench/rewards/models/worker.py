@@ -1,0 +1,61 @@
+"""The reward-model worker, a child process that holds models: ``python -m workbench.rewards.models.worker``.
+
+It exists so that the page's process never imports torch. ``client.ModelWorker`` speaks to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from workbench.child import Emitter, serve
+from workbench.config import ModelConfig
+from workbench.errors import RewardError
+from workbench.rewards.models.local import LocalModels
+
+
+def handle(request: dict[str, Any], emit: Emitter, models: LocalModels) -> dict[str, Any]:
+    """``{"config", "prompts"}`` with ``steps`` or ``completions``; see ``client.ModelWorker``."""
+    config = ModelConfig.model_validate(request["config"])
+    try:
+        with _heartbeat(emit, config.path):
+            if "steps" in request:
+                return {"scores": models.score_steps(config, request["prompts"], request["steps"])}
+            return {"scores": models.score_texts(config, request["prompts"], request["completions"])}
+    except torch.cuda.OutOfMemoryError as error:
+        torch.cuda.empty_cache()
+        raise RewardError(f"out of GPU memory with {config.path!r}; use a smaller batch_size than it has") from error
+
+
+@contextlib.contextmanager
+def _heartbeat(emit: Emitter, path: str) -> Iterator[None]:
+    """Say every second that work goes on, so that a long download is not taken for a hang."""
+    over = threading.Event()
+    began = time.monotonic()
+
+    def beat() -> None:
+        while not over.is_set():
+            emit({"busy": path, "seconds": time.monotonic() - began})
+            over.wait(1.0)
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def main() -> None:
+    models = LocalModels()
+    serve(lambda request, emit: handle(request, emit, models))
+
+
+if __name__ == "__main__":
+    main()
