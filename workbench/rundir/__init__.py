@@ -38,9 +38,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import psutil
 
-from workbench.config import RUN_NAME, RunConfig
+from workbench.config import RunConfig
 from workbench.errors import RunError
-from workbench.redact import redact, redact_known
+from workbench.redact import redact
 from workbench.rundir import metrics as metrics_log
 from workbench.rundir.files import encode, replace_file, sync
 from workbench.rundir.metrics import MetricsWriter
