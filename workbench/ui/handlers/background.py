@@ -47,6 +47,7 @@ def heard(work: Callable[[Hear], T], cancel: threading.Event) -> Generator[str |
         if thread.is_alive():  # whoever was listening went away
             cancel.set()
     thread.join()
+    yield from said
     if errors:
         raise errors[0]
     if not results:

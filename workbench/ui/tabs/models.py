@@ -62,10 +62,10 @@ def build_models(services: Services) -> ModelPart:
         )  # fmt: skip
         form = _choice("Format", handlers.FORMAT_CHOICES, "model-format")
         with gr.Row(elem_classes=["fields"]):
-            reduce = _choice("A process reward model gives", handlers.REDUCE_CHOICES, "model-reduce")
+            reduce = _choice("Used as", handlers.REDUCE_CHOICES, "model-reduce")
             weight = gr.Number(1.0, label="Weight", step=0.1, elem_id="model-weight", min_width=0)
         trust = gr.Checkbox(
-            False, label="Run the code its repository brings, with my rights", elem_id="model-trust", min_width=0
+            False, label="Run its repository's own code, with my rights", elem_id="model-trust", min_width=0
         )
         with gr.Row(elem_classes=["slot-foot"]):
             add = gr.Button(ADD, elem_id="model-add", elem_classes=["small"], min_width=0)
@@ -83,7 +83,7 @@ def _choice(label: str, choices: tuple[tuple[str, str], ...], elem_id: str) -> g
 def showing(form: handlers.ModelForm | None) -> list[Any]:
     """Values for ``ModelPart.shown``: a row's settings, or the empty form that adds one."""
     if form is None:
-        return [gr.skip(), "", "", "", 1.0, False, CLOSED, ADD]
+        return [gr.update(open=False), "", "", "", 1.0, False, CLOSED, ADD]
     return [gr.update(open=True), form.path, form.form, form.reduce, form.weight, form.trust, form.place, CHANGE]
 
 
