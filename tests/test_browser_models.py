@@ -170,7 +170,7 @@ def test_a_configuration_with_models_opens_and_a_run_inherits_them(
     assert set(kept["files"]) >= {"config.json", "model.safetensors"}
     assert json.loads((folder / "rewards" / "values.json").read_text())["monte_carlo"]["continuations"] == 2
     page.locator("#stop").click()
-    expect(page.locator(".badge")).to_contain_text("stopped")
+    expect(page.locator("#run-state")).to_contain_text("stopped")
 
 
 def test_a_model_with_code_of_its_own_waits_for_trust(
