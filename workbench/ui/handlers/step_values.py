@@ -42,8 +42,8 @@ LABEL_CHOICES: tuple[tuple[str, str], ...] = (
 )
 """Label and value of each format that labels are written in."""
 ESTIMATION_CHOICES: tuple[tuple[str, str], ...] = (
-    ("any continuation succeeds", "hard"),
-    ("more than half succeed", "soft"),
+    ("any succeeds", "hard"),
+    ("most succeed", "soft"),
 )
 """Label and value of when a step counts as good."""
 
