@@ -156,6 +156,12 @@ def test_a_row_of_a_model_is_shown_kept_and_taken_over_by_a_run(tmp_path: Path) 
     assert form_of(builtin_slot("tag_format"), 0) is None
 
 
+def test_a_task_told_twice_lists_no_function_twice() -> None:
+    task = find_task("chain-arithmetic-tags")
+    on_its_way = [replace(one, code="") for one in task_slots([], task)]
+    assert [one.slot.name for one in task_slots(on_its_way, task) if one.slot] == [one.name for one in task.rewards]
+
+
 def test_settings_without_a_field_survive_a_change() -> None:
     judge = {"path": "me/judge", "format": "classifier", "output": "probability", "label": "good"}
     before = RewardConfig(name="mine", kind="outcome", model=judge)

@@ -110,8 +110,13 @@ def config_slot(config: RewardConfig) -> SlotValues:
 
 
 def task_slots(slots: Sequence[SlotValues], task: Task) -> tuple[SlotValues, ...]:
-    """The task's own reward functions, followed by those of the old list that somebody wrote or changed."""
-    kept = [values for values in slots if values.slot is not None and not is_builtin(values)]
+    """The task's own reward functions, followed by those of the old list that somebody wrote or changed.
+
+    A row without code is one that has not reached the page yet: choosing may be told twice.
+    """
+    kept = [
+        one for one in slots if one.slot is not None and not is_builtin(one) and (one.code.strip() or one.slot.given)
+    ]
     new = [config_slot(config) for config in task.rewards]
     listed = [*new, *kept][:SLOTS]
     return tuple(listed) + (EMPTY_SLOT,) * (SLOTS - len(listed))
