@@ -212,6 +212,15 @@ class RunDir:
             )
 
     @contextmanager
+    def over(self) -> Iterator[RunStatus]:
+        """Hold a run that is over, so that nobody resumes it in the block. Raises RunError when it is not over."""
+        with self._locked():
+            status = self.status()
+            if not status.final:
+                raise RunError(f"run {self.name!r} is {status.state}, not over")
+            yield status
+
+    @contextmanager
     def _locked(self) -> Iterator[None]:
         try:
             descriptor = os.open(self.path / ".status.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
