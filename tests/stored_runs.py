@@ -29,7 +29,9 @@ def store(
         run.append_metrics(row)
         step = row["step"]
     run.close()
-    run.set_status(state, step=step, total_steps=max(step, run.config().training.steps), device="cpu", created=made, started=made)  # type: ignore[arg-type]
+    run.set_status(
+        state, step=step, total_steps=max(step, run.config().training.steps), device="cpu", created=made, started=made
+    )  # type: ignore[arg-type]
     os.utime(run.path / "run.yaml", (made, made))
     return Run(run.path)
 

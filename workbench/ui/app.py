@@ -44,7 +44,7 @@ from workbench.ui.theme import theme
 TITLE = "Process-GRPO workbench"
 LOOP = "sample → split into steps → score each → normalise in the group → token advantages → train"
 LINKED_TABS = ("inspect", "train", "runs")
-STYLES = ("heatmap.css", "page.css", "runs.css")
+STYLES = ("heatmap.css", "page.css", "curves.css", "runs.css")
 
 
 def files() -> dict[str, Path]:

@@ -164,7 +164,7 @@
       const resume = el("button", { type: "button", class: "link", onclick: () => resumeRun(run.name) }, "resume");
       const links = ["zip", "csv", "json"].map((kind) => el("a", { href: `${view.value.downloads}/${encodeURIComponent(run.name)}.${kind}`, download: true, "aria-label": `Download ${run.name} as ${kind.toUpperCase()}` }, kind));
       const gone = el("button", { type: "button", class: "link", "aria-label": `Delete ${run.name}`, onclick: () => removeRuns([run.name]) }, "delete");
-      const row = { box, badge, cells, resume, gone, node: el("tr", {}, el("td", { class: "choose" }, box), ...cells, el("td", { class: "row-actions" }, resume, ...links, gone)) };
+      const row = { box, badge, cells, resume, gone, node: el("tr", {}, el("td", { class: "choose" }, box), ...cells, el("td", {}, el("div", { class: "row-actions" }, resume, ...links, gone))) };
       resume.setAttribute("aria-label", `Resume ${run.name}`);
       rows.set(run.name, row);
       return row;
