@@ -128,17 +128,20 @@ def _server_functions(services: Services) -> list[Any]:
         return handlers.runs_table(workspace)
 
     def poll(request: dict[str, Any]) -> dict[str, Any]:
-        return handlers.poll(workspace, str(request["run"]), int(request["cursor"]), int(request["after"]))
+        numbers = (int(request[name]) for name in ("cursor", "after"))
+        return handlers.poll(workspace, str(request["run"]), *numbers, int(request.get("after_watched", -1)))
 
     def describe(request: dict[str, Any]) -> dict[str, Any]:
         return handlers.describe(workspace, str(request["run"]))
 
     def rollouts(request: dict[str, Any]) -> dict[str, Any]:
-        return handlers.rollouts(services, str(request["run"]), int(request["step"]), int(request["group"]))
+        step, group = int(request["step"]), int(request["group"])
+        return handlers.rollouts(services, str(request["run"]), step, group, bool(request.get("watched")))
 
     def why(request: dict[str, Any]) -> dict[str, Any] | None:
-        place = (int(request[name]) for name in ("step", "group", "rollout", "token"))
-        return handlers.why(workspace, str(request["run"]), *place)
+        step, group, rollout, token = (int(request[name]) for name in ("step", "group", "rollout", "token"))
+        watched = bool(request.get("watched"))
+        return handlers.why(workspace, str(request["run"]), step, group, rollout, token, watched=watched)
 
     def stop(request: dict[str, Any]) -> dict[str, Any]:
         return handlers.stop(workspace, str(request["run"]))
