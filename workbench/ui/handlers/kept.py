@@ -1,7 +1,8 @@
-"""What the pages need of a run's metrics log, kept in memory so that each row is parsed once however many ask.
+"""What the pages need of a run's files, kept in memory so that each row is parsed once however many ask.
 
-Columns of numbers by metric, the newest rows whole (for alarms), and the corrupt rows met. The directory stays the
-truth: every look reads on from where the last one ended, and starts over when the log was resumed or replaced.
+Of the metrics log: columns of numbers by metric, the newest rows whole (for alarms), and the corrupt rows met. The
+directory stays the truth: every look reads on from where the last one ended, and starts over when the log was resumed
+or replaced.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from workbench.checks import Alarm, alarms
+from workbench.config import RunConfig
 from workbench.errors import RunError
 from workbench.figures.curves import PANELS
 from workbench.runs import Run
@@ -121,3 +124,17 @@ def kept(run: Run) -> Iterator[KeptRun]:
         if stat.st_size != found.cursor:
             found.read_on(run)
         yield found
+
+
+def read_config(run: Run) -> RunConfig:
+    """A run's configuration, parsed once as long as its file stays."""
+    try:
+        written = (run.path / "run.yaml").stat().st_mtime_ns
+    except OSError:
+        written = 0
+    return _read_config(run, written)
+
+
+@lru_cache(maxsize=1024)
+def _read_config(run: Run, written: int) -> RunConfig:
+    return run.config()

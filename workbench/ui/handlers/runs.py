@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from workbench.config import RunConfig
 from workbench.errors import WorkbenchError
 from workbench.figures.overlay import Columns, Seeds, overlay_payload
 from workbench.runs import Run, discard, list_runs, open_run, restore, trashed
-from workbench.ui.handlers.kept import DRAWN, kept
+from workbench.ui.handlers.kept import DRAWN, kept, read_config
 
 LISTED_RUNS = 500
 COMPARED_RUNS = 24
@@ -76,20 +75,6 @@ def _measured(run: Run) -> dict[str, Any]:
             }
     except WorkbenchError as error:
         return {"problem": str(error)}
-
-
-def read_config(run: Run) -> RunConfig:
-    """A run's configuration, parsed once as long as its file stays."""
-    try:
-        written = (run.path / "run.yaml").stat().st_mtime_ns
-    except OSError:
-        written = 0
-    return _read_config(run, written)
-
-
-@lru_cache(maxsize=1024)
-def _read_config(run: Run, written: int) -> RunConfig:
-    return run.config()
 
 
 # ── chosen runs together ─────────────────────────────────────────────────────────────────────────────────────────

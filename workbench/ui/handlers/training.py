@@ -20,7 +20,7 @@ from workbench.runs import Run, list_runs, open_run, start
 from workbench.schema import Credit
 from workbench.steps import StepPattern
 from workbench.ui.handlers.credit import CreditForm, carried_over
-from workbench.ui.handlers.kept import KeptRun, kept
+from workbench.ui.handlers.kept import KeptRun, kept, read_config
 from workbench.ui.handlers.sampling import SamplingForm, sampling_config
 from workbench.ui.handlers.scoring import (
     Note,
@@ -141,7 +141,7 @@ def runs_table(workspace: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for run in list_runs(workspace)[:LISTED_RUNS]:
         try:
-            status, config = run.status(), run.config()
+            status, config = run.status(), read_config(run)
         except WorkbenchError as error:
             rows.append({"name": run.name, "state": "unreadable", "reason": str(error)})
             continue
@@ -216,7 +216,7 @@ def _rows_since(run: Run, known: KeptRun, cursor: int) -> dict[str, Any]:
 def describe(workspace: Path, name: str) -> dict[str, Any]:
     """The settings of a run in a few lines, and how it stands."""
     try:
-        config = open_run(name, workspace).config()
+        config = read_config(open_run(name, workspace))
     except WorkbenchError as error:
         return {"run": name, "error": str(error)}
     training, sampling = config.training, config.sampling
@@ -275,7 +275,7 @@ def _read_credits(run: Run, step: int, watched: bool, written: int) -> list[Cred
 
 def _drawn(run: Run, credit: Credit, services: Services) -> Mapping[str, Any]:
     """The credit as stored, with the run's own pattern underlined where it still works."""
-    pattern = run.config().pattern
+    pattern = read_config(run).pattern
     matches: list[list[tuple[int, int]]] | None
     try:
         matches = [one.matches for one in split(credit.scored.group, pattern, services.pattern_worker)]

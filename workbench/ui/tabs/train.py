@@ -128,8 +128,8 @@ def _server_functions(services: Services) -> list[Any]:
         return handlers.runs_table(workspace)
 
     def poll(request: dict[str, Any]) -> dict[str, Any]:
-        numbers = (int(request[name]) for name in ("cursor", "after"))
-        return handlers.poll(workspace, str(request["run"]), *numbers, int(request.get("after_watched", -1)))
+        cursor, after, after_watched = (int(request.get(name, -1)) for name in ("cursor", "after", "after_watched"))
+        return handlers.poll(workspace, str(request["run"]), cursor, after, after_watched)
 
     def describe(request: dict[str, Any]) -> dict[str, Any]:
         return handlers.describe(workspace, str(request["run"]))
