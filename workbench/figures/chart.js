@@ -58,6 +58,7 @@
   }
 
   function label(value, step, share) {
+    if (!value) return share ? "0%" : "0";
     if (share) return `${(100 * value).toFixed(step < 0.01 ? 1 : 0)}%`;
     const size = Math.abs(value);
     if (size && (size < 1e-3 || size >= 1e6)) return value.toExponential(Math.max(0, Math.floor(Math.log10(size)) - Math.floor(Math.log10(step) + 1e-9))).replace("-", "\u2212").replace("e+", "e");
@@ -145,7 +146,10 @@
       };
       this.grid.replaceChildren(
         ...up.values.flatMap((value) => [make("line", { x1: LEFT, x2: this.width - RIGHT, y1: toY(value), y2: toY(value) }), text(label(value, up.step, this.share), LEFT - 5, toY(value) + 3.5, "end")]),
-        ...across.values.map((value) => text(label(value, across.step, false), this.toX(value), this.height - 6, "middle")),
+        ...across.values.map((value) => {
+          const x = this.toX(value), outside = x > this.width - 3 * RIGHT;
+          return text(label(value, across.step, false), outside ? Math.min(this.width, x + RIGHT) : x, this.height - 6, outside ? "end" : "middle");
+        }),
       );
     }
 

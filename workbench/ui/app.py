@@ -97,9 +97,12 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         opens = [*drawn_first, inspect.isolation, tabs, train.inherited]
         page.load(opened, sources, opens, queue=False, **PRIVATE)
         train_tab.select(train.refresh, sources, train.inherited, queue=False, **PRIVATE)
+        estimated = {"fn": train.estimate, "inputs": train.estimate_inputs, "outputs": train.estimated}
+        page.load(**estimated, queue=False, **PRIVATE)
+        train_tab.select(**estimated, queue=False, **PRIVATE)
         inspect.train.click(lambda: gr.Tabs(selected="train"), None, tabs, queue=False, **PRIVATE).then(
             train.refresh, sources, train.inherited, queue=False, **PRIVATE
-        )
+        ).then(**estimated, queue=False, **PRIVATE)
 
         def left(request: gr.Request) -> None:
             services.leave(request.session_hash or "")

@@ -252,7 +252,7 @@
       badge.textContent = state;
       badge.className = `badge ${state}`;
       section.hidden = ![view.steps, view.watchedSteps, news.steps, news.watched].some((some) => some.length);
-      waiting.hidden = news.final || Boolean(news.cursor && !section.hidden);
+      waiting.hidden = news.final || !section.hidden || Boolean(news.block) || curves.charts.some((chart) => !chart.figure.hidden);
       const parts = [`step ${news.step} of ${news.total}`];
       if (news.started) parts.push(duration((news.final ? news.updated : Date.now() / 1000) - news.started));
       if (news.device) parts.push(news.device);
@@ -284,7 +284,8 @@
 
     function duration(seconds) {
       const whole = Math.max(0, Math.round(seconds));
-      return whole < 60 ? `${whole} s` : `${Math.floor(whole / 60)} min ${whole % 60} s`;
+      if (whole < 60) return `${whole} s`;
+      return whole < 3600 ? `${Math.floor(whole / 60)} min ${whole % 60} s` : `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
     }
 
     async function stopRun() {

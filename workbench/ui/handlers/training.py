@@ -20,6 +20,7 @@ from workbench.runs import Run, list_runs, open_run, start
 from workbench.schema import Credit
 from workbench.steps import StepPattern
 from workbench.ui.handlers.credit import CreditForm, carried_over
+from workbench.ui.handlers.estimate import estimate, measured_pace
 from workbench.ui.handlers.kept import KeptRun, kept, read_config
 from workbench.ui.handlers.sampling import SamplingForm, sampling_config
 from workbench.ui.handlers.scoring import (
@@ -114,6 +115,19 @@ def inherited(session: Session, scoring: ScoringForm, sampling: SamplingForm) ->
         if None not in (sampling.num_generations, sampling.max_completion_length, sampling.temperature)
         else ("sampling", "incomplete"),
     ]
+
+
+def estimated(
+    session: Session, scoring: ScoringForm, sampling: SamplingForm, form: TrainingForm, services: Services
+) -> list[tuple[str, str]]:
+    """What the run that Start would start will take; nothing while a field is not as it should be."""
+    try:
+        config = run_config(session, scoring, sampling, form)
+    except WorkbenchError:  # Start says what is wrong
+        return []
+    status = services.policy.status()
+    parameters = status.parameters if status.policy == config.policy else None
+    return estimate(config, measured_pace(services.workspace, config.policy), parameters)
 
 
 def start_run(

@@ -32,6 +32,9 @@ class TrainTab:
     refresh: Any
     refresh_inputs: list[Any]
     inherited: gr.HTML
+    estimate: Any
+    estimate_inputs: list[Any]
+    estimated: gr.HTML
 
 
 def plotly_script() -> Path:
@@ -77,6 +80,7 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
                 )
             name = gr.Textbox("", label="Name", placeholder="from the date", elem_id="run-name", max_lines=1)
             preflight = build_preflight()
+            estimated = drawn("estimate", "WorkbenchPage.facts")
             with gr.Column(elem_classes=["actions"], min_width=0):
                 go = gr.Button("Start", variant="primary", elem_id="start", min_width=0)
                 start_note = note("start-note")
@@ -102,6 +106,11 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
     def read_both(session: Session, values: Any) -> tuple[ScoringForm, SamplingForm]:
         return read_scoring(session, values[:SCORING]), read_sampling(values[SCORING:])
 
+    def estimate(session: Session, *values: Any) -> str:
+        scoring, sampling = read_both(session, values[: len(values) - len(form)])
+        wanted = handlers.TrainingForm(*values[-len(form) :])
+        return json.dumps(handlers.estimated(session, scoring, sampling, wanted, services))
+
     started = gr.State(0)
     sources = [inspect.session, *inspect.scoring_inputs, *inspect.sampling_inputs]
     go.click(
@@ -112,7 +121,10 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
         **PRIVATE,
     )
     wire_preflight(preflight, services, sources, read_both)
-    return TrainTab(live, refresh, sources, inherited)
+    whole = [*sources, *form]
+    for field in (steps, prompts, beta):
+        field.change(estimate, whole, estimated, queue=False, trigger_mode="always_last", **PRIVATE)
+    return TrainTab(live, refresh, sources, inherited, estimate, whole, estimated)
 
 
 def _live_value(run: str | None, number: int) -> str:
