@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from starlette.testclient import TestClient
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 from tests.credits import worked_credit
 from tests.stored_runs import learning, store
@@ -23,6 +24,9 @@ from workbench.errors import RunError
 from workbench.figures.overlay import Seeds, band, overlay_payload
 from workbench.rundir.metrics import resumed
 from workbench.runs import discard, list_runs, open_run, restore, trashed
+from workbench.ui.access import Access
+from workbench.ui.downloads import add_downloads
+from workbench.ui.guard import Guard
 from workbench.ui.handlers import runs, training
 from workbench.ui.handlers.downloads import metrics_csv, run_json, write_zip
 from workbench.ui.handlers.estimate import Pace, estimate, measured_pace
@@ -60,7 +64,7 @@ def test_an_unreadable_run_is_a_row_with_its_reason(tmp_path):
     (run.path / "run.yaml").write_text("steps: [")
     (row,) = runs.table(tmp_path)["runs"]
     assert row["state"] == "unreadable"
-    assert "run.yaml" in row["reason"]
+    assert "is not YAML" in row["reason"]
 
 
 def test_rows_are_parsed_once_and_a_resume_starts_over(tmp_path):
@@ -263,12 +267,12 @@ def test_csv_and_json_hold_every_row(run):
 
 
 def test_downloads_are_behind_the_token_and_know_no_paths(run, tmp_path):
-    from workbench.ui.app import create_app
-
-    app = create_app(tmp_path)
+    app = FastAPI()
+    add_downloads(app, tmp_path)
+    app.add_middleware(Guard, access=Access("the-token"))
     with TestClient(app, base_url="http://127.0.0.1") as client:
         assert client.get("/workbench-runs/a.zip").status_code == 401
-        client.headers["Authorization"] = f"Bearer {app.state.access.token}"
+        client.headers["Authorization"] = "Bearer the-token"
         answer = client.get("/workbench-runs/a.zip")
         assert answer.status_code == 200
         assert answer.headers["content-disposition"] == 'attachment; filename="a.zip"'

@@ -49,7 +49,7 @@
     const count = el("span", { class: "muted", id: "runs-count", role: "status" });
     const remove = el("button", { type: "button", id: "runs-delete", onclick: () => removeRuns([...view.chosen]) }, "Delete");
     const clear = el("button", { type: "button", id: "runs-clear", onclick: () => choose([]) }, "Clear choice");
-    const lost = el("p", { class: "notice bad", role: "alert", hidden: true }, "No connection to the workbench; what is shown stays, and is asked for again.");
+    const lost = el("p", { class: "notice bad", id: "runs-lost", role: "alert", hidden: true }, "No connection to the workbench; what is shown stays, and is asked for again.");
     const notice = el("p", { class: "notice", id: "runs-notice", role: "status", hidden: true });
     const toast = el("div", { class: "toast", id: "runs-toast", role: "status", hidden: true });
     const loading = el("div", { class: "skeleton", "aria-hidden": true }, ...Array.from({ length: 4 }, () => el("div", {})));
