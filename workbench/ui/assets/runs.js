@@ -336,8 +336,8 @@
 
     async function ask(call) {
       try {
-        const answer = await call();
-        lost.hidden = true;
+        const answer = (await call()) ?? null; // a call that got no answer may also give nothing
+        lost.hidden = answer !== null;
         return answer;
       } catch {
         lost.hidden = false;

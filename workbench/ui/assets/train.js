@@ -32,7 +32,7 @@
     const bar = el("div", { class: "progress", role: "progressbar", "aria-label": "Training progress", "aria-valuemin": 0 }, el("div", {}));
     const stop = el("button", { type: "button", id: "stop", onclick: stopRun }, "Stop");
     const resume = el("button", { type: "button", id: "resume", hidden: true, title: "Go on from the newest valid checkpoint", onclick: resumeRun }, "Resume");
-    const unknown = el("p", { id: "run-unknown", class: "notice", hidden: true }, el("button", { type: "button", class: "link", onclick: () => globalThis.WorkbenchRuns.show([]) }, "See the runs there are"));
+    const unknown = el("p", { id: "run-unknown", class: "about", hidden: true }, el("button", { type: "button", class: "link", onclick: () => globalThis.WorkbenchRuns.show([]) }, "See the runs there are"));
     const ahead = el("button", { type: "button", id: "run-ahead", class: "link", hidden: true, onclick: () => open(ahead.textContent) });
     const warnings = el("ul", { id: "run-warnings", class: "run-notes", role: "status", "aria-label": "Warnings", hidden: true });
     const alarms = el("ul", { id: "run-alarms", class: "run-notes", role: "status", "aria-label": "Checks", hidden: true });
@@ -226,6 +226,7 @@
       showState(news);
       const lines = news.log.join("\n");
       if (log.textContent !== lines) log.textContent = lines;
+      logBox.hidden = !lines;
       view.steps.push(...news.steps);
       view.watchedSteps.push(...news.watched);
       view.after = view.steps[view.steps.length - 1] ?? -1;
@@ -263,7 +264,7 @@
       bar.setAttribute("aria-valuemax", news.total);
       bar.setAttribute("aria-valuenow", news.step);
       bar.classList.toggle("waiting", !news.final && news.state !== "running");
-      bar.hidden = logBox.hidden = settingsBox.hidden = false;
+      bar.hidden = settingsBox.hidden = false;
       stop.hidden = false;
       stop.disabled = news.stopping;
       resume.hidden = !news.resumable;

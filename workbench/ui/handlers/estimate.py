@@ -67,7 +67,7 @@ def _time(config: RunConfig, pace: Pace | None) -> str:
 
 def _memory(config: RunConfig, parameters: int | None) -> str:
     if not parameters:
-        return "no estimate yet; the policy is not loaded"
+        return "no estimate yet; known once the policy has been loaded"
     copies = BYTES_A_PARAMETER + (4 if config.training.beta else 0)  # a reference policy beside it
     return (
         f"at least {_size(copies * parameters)} for weights, gradients and Adam"
@@ -81,6 +81,8 @@ def duration(seconds: float) -> str:
     whole = max(1, round(seconds))
     if whole < 60:
         return f"{whole} s"
+    if whole < 600 and whole % 60:
+        return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 60} min" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
