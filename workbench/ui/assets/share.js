@@ -14,6 +14,7 @@
   let place = null; // {rollout, k}, 1-based, of the pinned step
   let drawing = null; // the heatmap on Inspect
   let changed = false; // whether the address speaks of Inspect yet
+  let pinnedToken = null; // {g, t}, 0-based
 
   // ── the tab's copy and the address ───────────────────────────────────────────────────────────────────────────
 
@@ -66,7 +67,6 @@
     const step = heatmap.data.rollouts[g]?.steps?.[k];
     if (!step) return;
     heatmap.pin(g, step.last);
-    heatmap.show?.(g);
     document.querySelector(`#heatmap .rollout[data-g="${g}"]`)?.scrollIntoView({ block: "center" });
   }
 
@@ -77,7 +77,6 @@
     changed = true;
     writeAddress();
   }
-  let pinnedToken = null;
 
   // ── files ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -139,7 +138,8 @@
 
   // The element, laid out by the browser itself inside an SVG image; nothing is fetched for it.
   async function picture(source) {
-    const { width, height } = source.getBoundingClientRect();
+    const { width, top } = source.getBoundingClientRect();
+    const height = source.querySelector(".cards").getBoundingClientRect().bottom - top; // without what is pinned below
     const dark = document.body.classList.contains("dark");
     const [w, h] = [Math.ceil(width) + 32, Math.ceil(height) + 32];
     const scale = Math.min(2, LARGEST_SIDE / Math.max(w, h), Math.sqrt(LARGEST_AREA / (w * h)));
