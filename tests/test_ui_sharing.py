@@ -72,6 +72,10 @@ def with_option(form: ScoringForm, scheme: str, **options: Any) -> ScoringForm:
     return replace(form, credit=credit_form(scheme, values))
 
 
+def ids(group: Group) -> list[tuple[int, ...]]:
+    return [rollout.token_ids for rollout in group.rollouts]
+
+
 def credited() -> Credit:
     scored = score_group(
         first_group(), find_task("chain-arithmetic").pattern, ["step_correctness", "answer_correctness"]
