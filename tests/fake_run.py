@@ -10,10 +10,11 @@ import signal
 import subprocess
 import sys
 
-from workbench.rundir import RunDir
+from workbench.rundir import RunDir, checkpoints
+from workbench.rundir.metrics import resumed
 
 _PAUSE = "import signal\nwhile True: signal.pause()"
-_BASE, _LATER = 0.3, {"process": (0.5, 0.7, 0.8), "outcome": (0.4, 0.5, 0.6)}
+_BASE, _LATER = 0.3, {"process": (0.5, 0.7, 0.8), "outcome": (0.4, 0.5, 0.6), "sum": (0.4, 0.4, 0.4)}
 
 
 def finish(run: RunDir) -> None:
@@ -72,6 +73,28 @@ def exit_0(run: RunDir) -> None:
     """End as if all were well, without a final status."""
 
 
+def save(run: RunDir) -> None:
+    """Log six steps and save every other one; in its first life die by SIGKILL after the fifth."""
+    steps, life = 6, 1
+    begin = 0
+    if sys.argv[2:]:
+        _, checkpoint = sys.argv[2:]
+        begin, life = int(checkpoint.removeprefix("checkpoint-")), 2
+        run.append_metrics(resumed(begin))
+        run.drop_rollouts(after=begin)
+    for step in range(begin + 1, steps + 1):
+        run.append_metrics({"step": step, "life": life})
+        run.note(step=step)
+        if step % 2 == 0:
+            draft = run.checkpoints / checkpoints.SAVING
+            draft.mkdir()
+            (draft / "weights").write_text(f"{step}")
+            checkpoints.seal(draft, run.checkpoints / f"checkpoint-{step}", {"step": step})
+        if step == 5 and life == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+    run.set_status("finished", "6 steps", step=steps)
+
+
 def fail(run: RunDir) -> None:
     run.append_metrics({"step": 0, "accuracy": _BASE})
     run.set_status("failed", "loss became NaN at step 1")
@@ -84,5 +107,5 @@ if __name__ == "__main__":
             signal.pause()
     directory = RunDir(sys.argv[1])
     directory.set_status("running", device="cpu")
-    behaviour = {f.__name__: f for f in (finish, obey, mute, stubborn, orphan, exit_3, exit_0, fail)}
+    behaviour = {f.__name__: f for f in (finish, obey, mute, stubborn, orphan, exit_3, exit_0, fail, save)}
     behaviour[directory.config().task](directory)

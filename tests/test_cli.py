@@ -8,7 +8,8 @@ import stat
 import subprocess
 import sys
 import types
-from functools import partial
+from functools import partial, partialmethod
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +266,43 @@ def test_code_named_on_the_command_line_is_trusted_by_being_named(workspace: Pat
 def test_train_tells_a_failure(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--workspace", str(workspace), "--task", "fail", "--name", "a"]) == 1
     assert capsys.readouterr().out == "a: failed, loss became NaN at step 1\n"
+
+
+@pytest.mark.usefixtures("fake_task")
+def test_a_broken_run_is_resumed_and_tells_from_where(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runs.Run, "resume", partialmethod(runs.Run.resume, module="tests.fake_run"))
+    at = ["--workspace", str(workspace)]
+    assert main(["train", *at, "--task", "save", "--name", "a"]) == 1
+    assert "crashed, killed by signal 9" in capsys.readouterr().out
+    (workspace / "runs" / "a" / "checkpoints" / "checkpoint-4" / "weights").unlink()
+    assert main(["resume", "a", *at, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["resumed_from"] == 2
+    assert "warning: skipped checkpoint-4: weights is missing" in err
+    assert main(["resume", "a", *at]) == 2
+    assert "run 'a' is finished (6 steps); to train anew: train --from a" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("fake_task")
+def test_a_run_is_run_again_as_it_was_and_what_has_changed_is_told(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = ["--workspace", str(workspace)]
+    assert main(["train", *at, "--task", "finish", "--name", "a", "--seed", "7", "--credit.scheme", "sum"]) == 0
+    made = workspace / "runs" / "a" / "environment.json"
+    made.write_text(made.read_text().replace(f'"torch": "{version("torch")}"', '"torch": "1.0"'))
+    capsys.readouterr()
+    assert main(["train", *at, "--from", "a", "--training.steps", "3"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("a-2: finished")
+    assert f"note: since a, torch was 1.0 and is {version('torch')}" in err
+    first, again = (runs.open_run(name, workspace).config() for name in ("a", "a-2"))
+    assert again.training.steps == 3
+    again.training.steps = first.training.steps
+    assert again == first
+    assert main(["train", *at, "--from", "b"]) == 2
 
 
 @pytest.mark.usefixtures("fake_task")

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 import workbench as wb
 from workbench.rundir import RunDir
@@ -79,7 +80,7 @@ def test_a_loss_that_is_not_a_number_names_the_step_and_the_way_out(tmp_path):
     trainer = build_trainer(run.config(), tmp_path / "out", callbacks=[recorder])
     loss = trainer._compute_loss
     trainer._compute_loss = lambda model, inputs: loss(model, inputs) * (math.nan if trainer.state.global_step else 1)
-    with pytest.raises(NotANumberError, match="loss became nan at step 2; lower training"):
+    with pytest.raises(NotANumberError, match="loss is NaN at step 2; lower training"):
         trainer.train()
     rows, _ = run.read_metrics()
     assert [row["loss"] is None for row in rows] == [False, True]
@@ -87,11 +88,12 @@ def test_a_loss_that_is_not_a_number_names_the_step_and_the_way_out(tmp_path):
 
 
 def test_a_reward_that_fails_on_one_rank_ends_the_run_with_its_own_message(tmp_path):
-    """Only the second rank's half of the group has the completion that is refused; every rank hears of it."""
+    """Only the second rank is given the prompt that is refused, the first step's second; every rank hears of it."""
+    order = torch.randperm(1000, generator=torch.Generator().manual_seed(0))  # TRL's, of the run's thousand rows
+    refused = wb.load_task("chain-arithmetic")[int(order[1])].prompt
     code = (
         "def picky(prompts, completions, **columns):\n"
-        "    import os\n"
-        "    if os.environ['RANK'] == '1':\n"
+        f"    if {refused!r} in prompts:\n"
         "        raise ValueError('not on my rank')\n"
         "    return [1.0 for _ in completions]\n"
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import math
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -22,7 +24,7 @@ from hypothesis import strategies as st
 
 from workbench.config import RewardConfig, RunConfig
 from workbench.errors import RunError
-from workbench.rundir import RunDir, RunStatus
+from workbench.rundir import RunDir, RunStatus, checkpoints, metrics
 from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
 
 
@@ -88,7 +90,7 @@ def test_a_new_run_is_queued_and_holds_its_config(tmp_path: Path) -> None:
     status = run.status()
     assert (status.state, status.step, status.total_steps, status.ranks) == ("queued", 0, 7, 2)
     assert not status.final
-    assert run.read_metrics() == ([], 0)
+    assert run.read_metrics() == ([], len(metrics.HEADER))
     assert run.rollout_steps() == []
     assert run.log_tail() == []
 
@@ -218,17 +220,75 @@ def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
 # -- metrics --------------------------------------------------------------------------------------------------------
 
 
-def test_rows_come_back_with_null_for_what_is_not_finite(run: RunDir) -> None:
-    run.append_metrics({"step": 1, "loss": math.nan, "kl": -math.inf, "reward": np.float32(0.5), "n": np.int64(3)})
+def test_rows_come_back_with_null_for_what_is_not_finite_and_name_it(run: RunDir) -> None:
+    run.append_metrics({"step": 1, "loss": math.nan, "kl": np.float32(-math.inf), "reward": np.float32(0.5), "n": 3})
+    table = run.metrics()
+    assert math.isnan(table["loss"][0])
+    assert table["kl"][0] == -math.inf
+    assert "not_finite" not in table
     run.append_metrics({"step": 2, "nested": {"x": [math.inf, 1.5]}, "text": "a\u2028b\nc\x00\ud800"})
     rows, cursor = run.read_metrics()
     assert rows == [
-        {"step": 1, "loss": None, "kl": None, "reward": 0.5, "n": 3},
+        {"step": 1, "loss": None, "kl": None, "reward": 0.5, "n": 3, "not_finite": {"loss": "nan", "kl": "-inf"}},
         {"step": 2, "nested": {"x": [None, 1.5]}, "text": "a\u2028b\nc\x00\ud800"},
     ]
     content = (run.path / "metrics.jsonl").read_bytes()
-    assert content.count(b"\n") == 2
+    assert content.count(b"\n") == 3  # the version and two rows
     assert cursor == len(content)
+
+
+def test_the_log_says_its_version_and_a_later_one_is_refused(run: RunDir) -> None:
+    path = run.path / "metrics.jsonl"
+    assert path.read_bytes() == b'{"schema": 1}\n'
+    path.write_bytes(b'{"schema": 2}\n{"step": 1}\n')
+    with pytest.raises(RunError, match="has schema 2 and this version reads up to 1"):
+        run.read_metrics()
+
+
+def test_a_row_reaches_the_disk_within_a_second_and_at_the_end(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call says how much was on its way to the disk: the first row's at once, all of them when the log closes."""
+    synced: list[int] = []
+    first = threading.Event()
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_size)
+        first.set()
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    run.append_metrics({"step": 1})
+    assert first.wait(timeout=30)
+    for step in range(2, 200):
+        run.append_metrics({"step": step})
+    run.close()
+    assert synced[-1] == (run.path / "metrics.jsonl").stat().st_size
+    assert len(synced) <= 4  # at most one a second, and one at the end
+
+
+def test_a_disk_that_refuses_a_sync_is_heard_of(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    run.append_metrics({"step": 1})
+    assert run._metrics is not None
+    run._metrics._syncer.join(timeout=30)
+    with pytest.raises(RunError, match=r"do not reach the disk.*Input/output error"):
+        run.append_metrics({"step": 2})
+
+
+def test_a_resume_supersedes_the_later_rows_and_tells_who_has_read_them(run: RunDir) -> None:
+    for step in (0, 1, 2, 3):
+        run.append_metrics({"step": step, "try": 1})
+    rows, cursor = run.read_metrics()
+    assert [row["step"] for row in rows] == [0, 1, 2, 3]
+    run.append_metrics(metrics.resumed(1, checkpoint="checkpoint-1"))
+    run.append_metrics({"step": 2, "try": 2})
+    with pytest.raises(RunError, match="was resumed from step 1 since; read again from 0"):
+        run.read_metrics(cursor)
+    rows, cursor = run.read_metrics()
+    assert [(row["step"], row["try"]) for row in rows] == [(0, 1), (1, 1), (2, 2)]
+    run.append_metrics({"step": 3, "try": 2})
+    assert run.read_metrics(cursor)[0] == [{"step": 3, "try": 2}]
 
 
 def test_a_row_is_one_write(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +324,7 @@ def test_an_unterminated_tail_is_left_for_later(run: RunDir) -> None:
     assert run.corrupt == {}
 
 
-def test_corrupt_rows_are_skipped_and_named_by_their_byte(run: RunDir) -> None:
+def test_corrupt_rows_are_skipped_and_named_by_their_line(run: RunDir) -> None:
     bad = [b'{"step": 1, "lo\n', b"[1]\n", b"\x00\xff\n", b"[" * 100_000 + b"\n", b"\n"]
     path = run.path / "metrics.jsonl"
     path.write_bytes(b'{"step": 1}\n' + b"".join(bad) + b'{"step": 2}\n')
@@ -272,8 +332,12 @@ def test_corrupt_rows_are_skipped_and_named_by_their_byte(run: RunDir) -> None:
         assert [row["step"] for row in run.read_metrics()[0]] == [1, 2]
         offsets = [12 + sum(len(line) for line in bad[:n]) for n in range(len(bad))]
         assert list(run.corrupt) == offsets
-    assert run.corrupt[offsets[1]] == f"metrics.jsonl, byte {offsets[1]}: not a JSON object but list"
-    assert "nested too deeply" in run.corrupt[offsets[3]]
+    assert run.corrupt[offsets[1]] == "metrics.jsonl, line 3: not a JSON object but list"
+    assert "line 5: nested too deeply" in run.corrupt[offsets[3]]
+    later = RunDir(run.path)  # one that reads on from the second row on names the same line
+    later.read_metrics(offsets[1])
+    assert later.corrupt[offsets[1]] == run.corrupt[offsets[1]]
+    assert run.warnings() == [f"skipped {what}" for what in run.corrupt.values()]
 
 
 def test_a_torn_row_does_not_take_the_next_one_along(run: RunDir) -> None:
@@ -284,11 +348,12 @@ def test_a_torn_row_does_not_take_the_next_one_along(run: RunDir) -> None:
 
 
 def test_a_full_disk_is_named_and_the_rows_before_are_kept(run: RunDir) -> None:
-    """A file size limit cuts the write short, as a full disk does: 100 bytes hold 4 rows of 24 and 4 bytes more."""
+    """A file size limit cuts the write short, as a full disk does: 114 bytes hold 14 of the header, 4 rows of 24 and 4
+    bytes more."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (114, before[1]))
         for step in range(1, 5):
             run.append_metrics({"step": step, "x": 12345})
         with pytest.raises(RunError, match=r"4 of 24 bytes written at step 5; is the disk full\?"):
@@ -351,8 +416,7 @@ def test_any_rows_read_in_any_pieces_come_back_in_order(
         (folder / "metrics.jsonl").write_bytes(whole[:end])
         more, cursor = run.read_metrics(cursor)
         read += more
-    finite = [{k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()} for row in rows]
-    assert read == finite
+    assert repr([metrics.restored(row) for row in read]) == repr(rows)  # NaN differs from itself, its name does not
     assert run.corrupt == {}
 
 
@@ -444,3 +508,116 @@ def test_the_tail_of_the_log(run: RunDir) -> None:
     assert run.log_tail(10**6)[0].startswith("line ")
     run.log.unlink()
     assert run.log_tail() == []
+
+
+# -- checkpoints ----------------------------------------------------------------------------------------------------
+
+
+def save_checkpoint(folder: Path, step: int) -> Path:
+    draft = folder / checkpoints.SAVING
+    draft.mkdir(parents=True)
+    (draft / "model.safetensors").write_bytes(bytes(range(256)))
+    (draft / "state").mkdir()
+    (draft / "state" / "rng.json").write_text("[1]")
+    checkpoints.seal(draft, folder / f"checkpoint-{step}", {"step": step})
+    return folder / f"checkpoint-{step}"
+
+
+def test_a_sealed_checkpoint_lists_every_file_with_its_hash(tmp_path: Path) -> None:
+    path = save_checkpoint(tmp_path, 4)
+    manifest = json.loads((path / "manifest.json").read_text())
+    assert manifest["step"] == 4
+    assert manifest["files"] == {
+        name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        for name, data in {"model.safetensors": bytes(range(256)), "state/rng.json": b"[1]"}.items()
+    }
+    assert checkpoints.problem(path) is None
+    assert os.listdir(tmp_path) == ["checkpoint-4"]
+
+
+def test_every_file_is_on_the_disk_before_the_checkpoint_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        assert synced[-1] == tmp_path.name or not (tmp_path / "checkpoint-4").exists()
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    save_checkpoint(tmp_path, 4)
+    assert synced[:3] == ["model.safetensors", "rng.json", "manifest.json"]
+    assert sorted(synced[3:5]) == [".saving", "state"]
+    assert synced[5:] == [tmp_path.name]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda c: (c / "model.safetensors").write_bytes(b"\x01" + bytes(range(1, 256))), "its SHA-256 differs"),
+        (lambda c: os.truncate(c / "model.safetensors", 100), "model.safetensors has 100 bytes where 256 were saved"),
+        (lambda c: (c / "state" / "rng.json").unlink(), "state/rng.json is missing"),
+        (lambda c: (c / "manifest.json").unlink(), "has no manifest.json: it was not written to its end"),
+        (lambda c: (c / "manifest.json").write_text('{"files": '), "has no readable manifest.json: JSONDecodeError"),
+        (lambda c: (c / "manifest.json").write_text("[]"), "has no readable manifest.json: TypeError"),
+        (lambda c: (c / "pytorch_model.bin").touch(), "pytorch_model.bin is a pickle.*use safetensors"),
+        (lambda c: (c / "more.txt").touch(), "more.txt was not saved here"),
+    ],
+)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(tmp_path: Path, damage, message: str) -> None:
+    save_checkpoint(tmp_path, 9)
+    damaged = save_checkpoint(tmp_path, 10)
+    damage(damaged)
+    found, skipped = checkpoints.newest_valid(tmp_path)
+    assert found is not None
+    assert found.step == 9
+    assert len(skipped) == 1
+    assert re.search(f"^checkpoint-10: .*{message}", skipped[0])
+
+
+def test_a_half_written_checkpoint_has_no_name_yet(tmp_path: Path) -> None:
+    (tmp_path / checkpoints.SAVING / "checkpoint-3").mkdir(parents=True)
+    assert checkpoints.newest_valid(tmp_path) == (None, [])
+    assert checkpoints.newest_valid(tmp_path / "nothing") == (None, [])
+    assert "none was saved" in str(checkpoints.nothing_usable("a", []))
+
+
+def test_as_many_checkpoints_are_kept_as_asked(tmp_path: Path) -> None:
+    for step in (8, 9, 10, 11):
+        save_checkpoint(tmp_path, step)
+    checkpoints.prune(tmp_path, 2)
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint-10", "checkpoint-11"]
+
+
+def test_a_checkpoint_saved_again_replaces_the_one_of_its_name(tmp_path: Path) -> None:
+    (save_checkpoint(tmp_path, 4) / "manifest.json").unlink()
+    assert checkpoints.problem(save_checkpoint(tmp_path, 4)) is None
+    assert os.listdir(tmp_path) == ["checkpoint-4"]
+
+
+# -- a full disk ----------------------------------------------------------------------------------------------------
+
+
+def test_the_last_word_fits_on_a_full_disk(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing fails until the room that was kept for it is given back."""
+    fsync = os.fsync
+
+    def full(descriptor: int) -> None:
+        if (run.path / ".reserve").exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert run.set_status("failed", "the disk is full at step 3").reason == "the disk is full at step 3"
+    assert RunDir(run.path).status().state == "failed"
+
+
+def test_only_a_run_that_is_over_begins_again(run: RunDir) -> None:
+    with pytest.raises(RunError, match="run 'a' is queued; only a run that is over can be resumed"):
+        run.begin_again()
+    run.set_status("stopped", "on request", stop_requested=1.0, started=2.0, step=7)
+    status = run.begin_again()
+    assert (status.state, status.stop_requested, status.started, status.pid) == ("queued", None, None, os.getpid())
+    assert status.step == 7

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
@@ -17,8 +18,9 @@ import pytest
 from workbench import runs
 from workbench.config import RunConfig
 from workbench.errors import CreditError, RunError
-from workbench.rundir import RunDir, RunStatus
-from workbench.runs import Run, compare, launch, list_runs, open_run, processes
+from workbench.rundir import RunDir, RunStatus, environment
+from workbench.rundir.metrics import resumed
+from workbench.runs import Run, compare, devices, list_runs, open_run, processes, spawn
 from workbench.runs.compare import summarise
 from workbench.runs.watch import verdict
 
@@ -98,8 +100,8 @@ def test_waiting_no_longer_than_asked(begin: Start) -> None:
 
 def test_ranks_are_started_by_torchrun() -> None:
     path = Path("/w/runs/a")
-    assert launch.command(path, 1) == [sys.executable, "-m", "workbench.training.child", "/w/runs/a"]
-    assert launch.command(path, 4)[1:] == [
+    assert spawn.training_command(path, 1) == [sys.executable, "-m", "workbench.training.child", "/w/runs/a"]
+    assert spawn.training_command(path, 4)[1:] == [
         *("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "4"),
         *("-m", "workbench.training.child", "/w/runs/a"),
     ]
@@ -121,7 +123,7 @@ def test_a_run_killed_by_a_signal_has_crashed_and_leaves_no_orphan(begin: Start)
     child = first_row(run)["child"]
     status = run.wait()
     assert status.state == "crashed"
-    assert status.reason == "killed by signal 9 (SIGKILL), as the system does when memory runs out"
+    assert status.reason == "killed by signal 9 (SIGKILL), as the system does when memory runs out, at step 0 of 60"
     assert gone(child)
 
 
@@ -304,14 +306,248 @@ def test_a_process_in_the_middle_of_its_exec_is_not_missed(tmp_path: Path, monke
 
 def test_the_verdict_on_a_silent_end() -> None:
     running = RunStatus("running", step=7, total_steps=60)
-    assert verdict(running, -11, [])[1] == "killed by signal 11 (SIGSEGV)"
-    assert verdict(running, -40, [])[1] == "killed by signal 40"
+    assert verdict(running, -11, [])[1] == "killed by signal 11 (SIGSEGV) at step 7 of 60"
+    assert verdict(running, -40, [])[1] == "killed by signal 40 at step 7 of 60"
     assert verdict(running, None, ["a", " ", "====="]) == (
         "crashed",
         "its process is gone; the last line of its log: a",
     )
     asked = RunStatus("running", step=7, total_steps=60, stop_requested=1.0)
     assert verdict(asked, -15, ["a"]) == ("stopped", "stopped on request at step 7 of 60")
+
+
+# -- one run a device ------------------------------------------------------------------------------------------------
+
+
+def until(run: Run, wanted: Callable[[RunStatus], bool]) -> RunStatus:
+    """The first status that is as wanted."""
+    while not wanted(status := run.status()):
+        assert not status.final, status
+        run.wait(timeout=0.02)
+    return status
+
+
+def waits(run: Run) -> RunStatus:
+    return until(run, lambda status: status.behind is not None)
+
+
+def test_the_second_run_is_queued_and_starts_when_the_first_ends(begin: Start) -> None:
+    first = begin("obey")
+    first_row(first)
+    second = begin("finish")
+    status = waits(second)
+    assert (status.state, status.reason, status.behind) == ("queued", "waits for the CPU behind run 'obey'", "obey")
+    assert status.started is None
+    assert status.pid is not None
+    assert "torch" not in Path(f"/proc/{status.pid}/maps").read_text()
+    first.stop()
+    assert second.wait().state == "finished"
+    assert [row["step"] for row in second.metrics_rows()[0]] == [0, 1, 2, 3]
+    assert second.status().behind is None
+
+
+def test_a_queue_is_served_in_its_order_and_a_dead_waiter_forgotten(begin: Start) -> None:
+    running = begin("obey")
+    first_row(running)
+    waiting = [begin("obey") for _ in range(3)]
+    assert waits(waiting[0]).behind == "obey"
+    until(waiting[1], lambda status: status.behind == "obey-2")
+    until(waiting[2], lambda status: status.behind == "obey-3")
+    psutil.Process(waiting[0].status().pid).kill()
+    assert waiting[0].wait().state == "crashed"
+    running.stop()
+    first_row(waiting[1])
+    assert until(waiting[2], lambda status: status.behind == "obey-3").state == "queued"
+    waiting[1].stop()
+    first_row(waiting[2])
+    waiting[2].stop()
+
+
+def test_a_queued_run_is_stopped_while_it_waits(begin: Start) -> None:
+    running = begin("obey")
+    first_row(running)
+    queued = begin("obey")
+    waits(queued)
+    status = queued.stop()
+    assert (status.state, status.reason) == ("stopped", "stopped on request while it was queued")
+    assert processes.members(queued.path) == set()
+    assert running.status().state == "running"
+
+
+def test_ranks_wait_as_one_and_what_a_killed_launcher_left_is_ended_first(begin: Start) -> None:
+    first = begin("obey", training={"ranks": 2})
+    first_row(first)
+    ranks = {process for process in processes.members(first.path) if process.pid != first.status().pid}
+    second = begin("obey", training={"ranks": 2})
+    waits(second)
+    assert len(processes.members(second.path)) == 1
+    psutil.Process(first.status().pid).kill()
+    first_row(second)
+    assert all(gone(rank.pid) for rank in ranks)
+    second.stop()
+
+
+def test_runs_of_other_devices_do_not_wait(begin: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    first = begin("obey")
+    first_row(first)
+    monkeypatch.setenv(devices.LOCKS, str(tmp_path / "other"))  # as another device would have another lock
+    assert begin("finish").wait().state == "finished"
+    assert first.status().state == "running"
+
+
+def test_gpus_are_known_by_their_uuid_and_what_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for bus, uuid in (("0000:01:00.0", "GPU-aaaa"), ("0000:02:00.0", "GPU-bbbb")):
+        (tmp_path / bus).mkdir()
+        (tmp_path / bus / "information").write_text(f"Model: \t X\nGPU UUID: \t {uuid}\nDevice Minor: \t 0\n")
+    monkeypatch.setattr(devices, "_DRIVER", tmp_path)
+    monkeypatch.delenv(devices.VISIBLE, raising=False)
+    assert devices.pool("auto") == ["GPU-aaaa", "GPU-bbbb"]
+    assert devices.pool("cpu") == ["cpu"]
+    for visible, there in (("1", ["GPU-bbbb"]), ("GPU-b,0", ["GPU-bbbb", "GPU-aaaa"]), ("", []), ("-1", [])):
+        monkeypatch.setenv(devices.VISIBLE, visible)
+        assert devices.gpus() == there
+    assert devices.pool("auto") == ["cpu"]
+    assert devices.pool("cuda") == ["cuda"]
+
+
+def test_as_many_devices_as_ranks_are_held_and_the_rest_left_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(devices.LOCKS, str(tmp_path))
+
+    def nobody_waits(*_: object) -> None:
+        raise AssertionError("there is a free one")
+
+    names = ["a", "b", "c"]
+    assert devices.take(names, 2, tmp_path / "first", nobody_waits).devices == ("a", "b")
+    assert devices.take(names, 1, tmp_path / "second", nobody_waits).devices == ("c",)
+    with pytest.raises(AssertionError, match="there is a free one"):
+        devices.take(names, 1, tmp_path / "third", nobody_waits)
+    assert os.listdir(tmp_path / "queue-gpu") == []
+
+
+# -- resuming --------------------------------------------------------------------------------------------------------
+
+
+def test_a_killed_run_is_resumed_from_its_last_checkpoint_and_shows_each_step_once(begin: Start) -> None:
+    run = begin("save")
+    assert run.wait().state == "crashed"
+    assert run.resumable
+    assert [row["step"] for row in run.metrics_rows()[0]] == [1, 2, 3, 4, 5]
+    _, cursor = run.metrics_rows()
+    assert run.resume(module=FAKE) is run
+    status = run.wait()
+    assert (status.state, status.resumed_from, status.warnings) == ("finished", 4, ())
+    assert [(row["step"], row["life"]) for row in run.metrics_rows()[0]] == [
+        (1, 1),
+        (2, 1),
+        (3, 1),
+        (4, 1),
+        (5, 2),
+        (6, 2),
+    ]
+    assert [row["step"] for row in run.follow()] == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(RunError, match="resumed from step 4 since; read again from 0"):
+        run.metrics_rows(cursor)
+    assert not run.resumable
+    with pytest.raises(RunError, match=r"is finished \(6 steps\); to train anew: train --from save"):
+        run.resume()
+
+
+def test_a_damaged_checkpoint_is_skipped_and_named(begin: Start) -> None:
+    run = begin("save")
+    run.wait()
+    (run.path / "checkpoints" / "checkpoint-4" / "weights").write_text("5")
+    run.resume(module=FAKE)
+    status = run.wait()
+    warning = "skipped checkpoint-4: weights is not what was saved: its SHA-256 differs"
+    assert (status.state, status.resumed_from, status.warnings) == ("finished", 2, (warning,))
+    assert [row["life"] for row in run.metrics_rows()[0]] == [1, 1, 2, 2, 2, 2]
+    assert warning in run.log_tail()
+
+
+def test_without_a_good_checkpoint_each_bad_one_is_named(begin: Start) -> None:
+    run = begin("save")
+    run.wait()
+    for checkpoint in (run.path / "checkpoints").iterdir():
+        (checkpoint / "manifest.json").unlink()
+    status = run.resume(module=FAKE).wait()
+    assert status.state == "failed"
+    assert status.reason == (
+        "run 'save' has no checkpoint to resume from (checkpoint-4: has no manifest.json: it was not written to its "
+        "end; checkpoint-2: has no manifest.json: it was not written to its end); "
+        "start it again with: train --from save"
+    )
+    assert len(run.metrics_rows()[0]) == 5
+
+
+def test_what_cannot_be_resumed_says_why(begin: Start) -> None:
+    run = begin("obey")
+    first_row(run)
+    with pytest.raises(RunError, match="run 'obey' is running; it goes on by itself"):
+        run.resume()
+    run.stop()
+    assert not run.resumable
+    with pytest.raises(RunError, match=r"no checkpoint to resume from .none was saved; set training.save_every"):
+        run.resume()
+
+
+def test_a_follower_is_given_what_a_resume_did_again(tmp_path: Path) -> None:
+    """This process stands for the run's; it is killed and resumed between two looks of the follower."""
+    folder = RunDir.create(tmp_path, RunConfig(name="a"))
+    for step in (1, 2, 3):
+        folder.append_metrics({"step": step, "life": 1})
+    rows = Run(folder.path).follow()
+    assert [next(rows)["step"] for _ in range(3)] == [1, 2, 3]
+    folder.append_metrics(resumed(2))
+    for step in (3, 4):
+        folder.append_metrics({"step": step, "life": 2})
+    folder.set_status("finished", resumed_from=2, pid=None)
+    assert [(row["step"], row["life"]) for row in rows] == [(3, 2), (4, 2)]
+
+
+def test_a_stranger_with_the_runs_process_id_and_start_time_is_not_the_run(tmp_path: Path) -> None:
+    folder = RunDir.create(tmp_path, RunConfig(name="a"))
+    stranger = subprocess.Popen([sys.executable, "-c", "import signal; print(flush=True); signal.pause()"], stdout=-1)
+    assert stranger.stdout is not None
+    stranger.stdout.readline()
+    created = psutil.Process(stranger.pid).create_time()
+    folder.set_status("running", pid=stranger.pid, pid_created=created, launched=True)
+    assert Run(folder.path).status().state == "crashed"
+    assert stranger.poll() is None
+    stranger.kill()
+    stranger.communicate()
+
+
+def test_a_run_whose_starter_died_before_it_noted_the_process_is_not_lost(begin: Start) -> None:
+    run = begin("obey")
+    first_row(run)
+    pid = run.status().pid
+    run.dir.note(pid=pid, pid_created=0.0, launched=False)
+    assert run.status().state == "running"
+    run.dir.note(launched=True)
+    run.stop()
+
+
+def test_a_run_keeps_what_it_was_made_with(begin: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = begin("finish")
+    run.wait()
+    made = json.loads((run.path / "environment.json").read_text())
+    assert made["seed"] == 0
+    assert made["packages"]["torch"] == version("torch")
+    assert made["git"] == environment.git_state(Path(runs.__file__).parents[2])
+    assert run.differences() == []
+    made["packages"]["torch"] = "1.0"
+    made["packages"]["gone"] = "3"
+    (run.path / "environment.json").write_text(json.dumps(made))
+    manifest = run.path / "rewards" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"sha256": "', '"sha256": "0'))
+    assert run.differences() == [
+        "gone was 3 and is not installed",
+        f"torch was 1.0 and is {version('torch')}",
+        "the built-in reward 'answer_correctness' has changed",
+        "the built-in reward 'step_correctness' has changed",
+    ]
 
 
 # -- finding runs ---------------------------------------------------------------------------------------------------

@@ -476,3 +476,18 @@ def test_plain_functions_and_a_plain_dataset_work_as_in_trl(tiny, tmp_path):
     assert row["rewards/short/time"] > 0
     assert row["sampling_time"] > row["rewards/short/time"]
     assert "accuracy/train" not in row
+
+
+def test_evaluation_forms_groups_of_its_own_size(tmp_path):
+    """Training has G = 4; evaluation scores its four rows in two groups of two, and logs them apart."""
+    trainer = build_trainer(config(), tmp_path)
+    trainer.num_generations_eval = 2
+    sizes = []
+    credited = trainer._credit
+    trainer._credit = lambda scored: [sizes.append(len(c.scored.group)) or c for c in credited(scored)]
+    trainer.args.per_device_eval_batch_size = 4
+    trainer.evaluate(trainer.train_dataset.select([0, 1]))
+    assert sizes == [2, 2]
+    row = trainer.state.log_history[-1]
+    assert 0 <= row["eval_step_reward"] <= 1
+    assert "step_reward" not in row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 from dataclasses import replace
@@ -15,6 +16,7 @@ from workbench.errors import ConfigError, PolicyError, TaskError
 from workbench.policies.client import PolicyStatus
 from workbench.rewards import RewardWorker
 from workbench.rundir import RunDir
+from workbench.rundir.metrics import resumed
 from workbench.schema import Group
 from workbench.steps import pattern
 from workbench.ui.handlers import imports, inspect, training
@@ -479,6 +481,48 @@ def test_a_cursor_of_another_file_reads_anew(run, tmp_path):
     news = training.poll(tmp_path, "seen", 10**6, -1)
     assert news["restarted"]
     assert len(news["rows"]) == 1
+
+
+def test_a_resume_is_read_anew_with_all_its_rollouts(run, tmp_path):
+    run.append_metrics({"step": 2})
+    cursor = training.poll(tmp_path, "seen", 0, -1)["cursor"]
+    run.append_metrics(resumed(1))
+    run.append_metrics({"step": 2, "again": True})
+    news = training.poll(tmp_path, "seen", cursor, 1)
+    assert news["restarted"]
+    assert news["rows"][1:] == [{"step": 2, "again": True}]
+    assert news["steps"] == [1]
+
+
+def test_what_a_reader_should_know_of_a_run_is_told(run, tmp_path):
+    with open(run.path / "metrics.jsonl", "ab") as log:
+        log.write(b"x\n")
+    (run.checkpoints / "checkpoint-1").mkdir()
+    run.set_status("crashed", "killed", warnings=["skipped checkpoint-2"])
+    news = training.poll(tmp_path, "seen", 0, -1)
+    assert news["warnings"][0] == "skipped checkpoint-2"
+    assert news["warnings"][1].startswith("skipped metrics.jsonl, line 3:")
+    assert news["resumable"]
+    assert training.runs_table(tmp_path)[0]["resumable"]
+    (run.checkpoints / "checkpoint-1").rmdir()
+    assert not training.poll(tmp_path, "seen", 0, -1)["resumable"]
+    assert "no checkpoint to resume from" in training.resume(tmp_path, "seen")["message"]
+
+
+def test_a_queued_run_tells_what_it_waits_for(tmp_path):
+    waiting = RunDir.create(tmp_path, RunConfig(name="waiting"))
+    waiting.set_status("queued", "waits for the CPU behind run 'seen'", behind="seen")
+    news = training.poll(tmp_path, "waiting", 0, -1)
+    assert (news["state"], news["behind"], news["started"]) == ("queued", "seen", None)
+    assert training.runs_table(tmp_path)[0]["behind"] == "seen"
+
+
+def test_rollouts_written_again_are_read_again(run, services):
+    before = json.loads(training.rollouts(services, "seen", 1, 0)["drawing"])
+    credit = worked_credit()
+    run.write_rollouts(1, [dataclasses.replace(credit, advantages=credit.advantages * 2)])
+    after = json.loads(training.rollouts(services, "seen", 1, 0)["drawing"])
+    assert after["rollouts"][0]["advantages"] == pytest.approx([2 * a for a in before["rollouts"][0]["advantages"]])
 
 
 def test_an_unknown_run_is_said(tmp_path):

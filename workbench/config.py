@@ -204,8 +204,10 @@ class TrainingConfig(Section):
     """Steps between two measures of held-out accuracy; 0 for none."""
     eval_prompts: int = Field(default=200, ge=1)
     """Held-out prompts in one measure."""
-    save_every: int = Field(default=0, ge=0)
-    """Steps between two checkpoints; 0 for one at the end."""
+    save_every: int = Field(default=20, ge=0)
+    """Steps between two checkpoints to resume from, a multiple of num_iterations; 0 for none."""
+    keep_checkpoints: int = Field(default=2, ge=1, le=1000)
+    """Newest checkpoints that are kept."""
     rollouts_every: int = Field(default=1, ge=1)
     """Store the rollouts of every n-th generation."""
     reward_deadline: float = Field(default=30.0, gt=0, le=86_400)
@@ -301,11 +303,14 @@ class RunConfig(Section):
                 "gradient down; cispo's cap is the ratio itself, set it to 5"
             )
         every = training.num_iterations
-        if training.save_every and training.save_every % every:
-            raise ValueError(
-                f"training.save_every: {training.save_every} falls inside a generation of {every} iterations; "
-                f"the nearest that does not is {max(1, round(training.save_every / every)) * every}"
-            )
+        if training.save_every % every:
+            nearest = max(1, round(training.save_every / every)) * every
+            if "save_every" in training.model_fields_set:
+                raise ValueError(
+                    f"training.save_every: {training.save_every} falls inside a generation of {every} iterations; "
+                    f"the nearest that does not is {nearest}"
+                )
+            training.save_every = nearest
         return self
 
     def to_yaml(self) -> str:

@@ -6,11 +6,15 @@ in turns within one run, and the ratio is what to quote. Adding a bench is addin
 
 from __future__ import annotations
 
+import inspect
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Any
+
+from workbench.errors import TaskError
 
 
 @dataclass(frozen=True)
@@ -26,13 +30,23 @@ class Measure:
 
 @dataclass(frozen=True)
 class Bench:
-    """``module`` defines ``measure(repeat) -> list[Measure]``; it is imported when it is run."""
+    """``module`` defines ``measure(repeat) -> list[Measure]``; it is imported when it is run.
+
+    One whose module defines ``measure(repeat, full)`` has a longest version, ``full``, and rows of its own.
+    """
 
     summary: str
     module: str
 
-    def measure(self, repeat: int) -> list[Measure]:
-        rows: list[Measure] = import_module(self.module).measure(repeat)
+    def measure(self, repeat: int, *, full: bool = False) -> list[Any]:
+        """One dataclass a row. Raises TaskError if there is no full version."""
+        measure = import_module(self.module).measure
+        if not full:
+            rows: list[Any] = measure(repeat)
+        elif "full" in inspect.signature(measure).parameters:
+            rows = measure(repeat, full=True)
+        else:
+            raise TaskError("this bench has no --full version; use --repeat")
         return rows
 
 
@@ -41,6 +55,7 @@ BENCHES = {
     "sampler": Bench("sample_group against transformers' generate, on the embedded policy", "workbench.bench.sampler"),
     "rewards": Bench("the reward worker: calls, starts, kills, errors past their deadline", "workbench.bench.rewards"),
     "import": Bench("imports and the page's first answer against import gradio", "workbench.bench.imports"),
+    "faults": Bench("what is left of runs killed, stopped, starved, corrupted, resumed", "workbench.bench.faults"),
 }
 
 

@@ -134,9 +134,15 @@ def make_parser() -> argparse.ArgumentParser:
 
     one = command("train", commands.train, "Start a training run and follow it; Ctrl+C stops it.")
     one.add_argument("--detach", action="store_true", help="start the run and return at once")
+    one.add_argument("--from", dest="from_run", metavar="RUN", help="train as this run was; flags change it")
     _add_workspace(one)
     add_flags(one)
     add_trust(one)
+
+    one = command("resume", commands.resume, "Go on with a stopped or broken run from its newest valid checkpoint.")
+    one.add_argument("run", metavar="RUN")
+    one.add_argument("--detach", action="store_true", help="start it and return at once")
+    _add_workspace(one)
 
     listing = command("runs", commands.list_runs, "List the runs of a workspace, show one or stop one.")
     _add_workspace(listing)
@@ -174,6 +180,7 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--repeat", type=_count, default=5, metavar="N", help="measurements of each (default: %(default)s)"
     )
+    one.add_argument("--full", action="store_true", help="the longest version, where a bench has one")
     return parser
 
 

@@ -64,14 +64,29 @@ def score(args: argparse.Namespace) -> int:
 
 
 def train(args: argparse.Namespace) -> int:
-    run = runs.start(require_trust(args, read_config(args)), args.workspace)
+    if args.from_run is not None:
+        before = runs.open_run(args.from_run, args.workspace)
+        args.base = before.config().model_dump(mode="json")
+        for difference in before.differences():
+            say(f"note: since {before.name}, {difference}")
+    return _follow(args, runs.start(require_trust(args, read_config(args)), args.workspace))
+
+
+def resume(args: argparse.Namespace) -> int:
+    return _follow(args, runs.open_run(args.run, args.workspace).resume())
+
+
+def _follow(args: argparse.Namespace, run: runs.Run) -> int:
+    """Say what the run does until it is over, unless it is to be left alone."""
     say(f"{run.name} in {run.path}")
     if not args.detach:
         with run.held():
-            for row in run.follow():
+            for row in run.follow(report=say):
                 say(show.progress(run, row))
             run.wait()
     status = run.status()
+    for warning in run.dir.warnings():
+        say(f"warning: {warning}")
     print_result(args, show.run_data(run, status), lambda: f"{run.name}: {status.state}, {status.reason}".rstrip(", "))
     return 1 if status.state in ("failed", "crashed") else 0
 
@@ -133,7 +148,7 @@ def bench(args: argparse.Namespace) -> int:
         return print_result(args, {"benches": summaries}, lambda: table(("bench", "measures"), list(summaries.items())))
     if args.name not in BENCHES:
         raise TaskError(f"there is no bench {args.name!r}; choose one of {', '.join(BENCHES)}")
-    rows = [dataclasses.asdict(row) for row in BENCHES[args.name].measure(args.repeat)]
+    rows = [dataclasses.asdict(row) for row in BENCHES[args.name].measure(args.repeat, full=args.full)]
     return print_result(
         args, {"bench": args.name, "rows": rows}, lambda: table(list(rows[0]), [list(row.values()) for row in rows])
     )

@@ -144,8 +144,10 @@ def read_config(args: argparse.Namespace) -> RunConfig:
 
     Raises ConfigError for a value that does not fit, TaskError for a task that is not there.
     """
-    data = _read_file(args.config) if args.config is not None else {}
     given = vars(args)
+    data = dict(given.get("base", {}))  # of the run that this one is to be like
+    if args.config is not None:
+        data.update(_read_file(args.config))
     for flag in flags():
         if flag.name in given:
             _put(data, flag.name.split("."), flag.parse(given[flag.name]))

@@ -137,7 +137,7 @@ def run_text(run: Run, status: RunStatus, lines: int) -> str:
             (name, f"{v:.4g}" if isinstance(v, float) else str(v)) for name, v in rows[-1].items() if name != "step"
         ]
         parts.append(table(("metric", f"at step {rows[-1].get('step')}"), last))
-    parts += [f"skipped {what}" for what in run.dir.corrupt.values()]
+    parts += run.dir.warnings()
     parts.append("\n".join(["log", *(visible(line) for line in run.log_tail(lines))]))
     return "\n\n".join(parts)
 

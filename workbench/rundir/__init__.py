@@ -5,10 +5,11 @@
     <workspace>/runs/<run id>/
     ├── run.yaml         the whole configuration
     ├── rewards/         the reward code as it ran, and manifest.json with each file's SHA-256
+    ├── environment.json versions, device and git state of what ran it
     ├── status.json      RunStatus, replaced atomically
-    ├── metrics.jsonl    one JSON object a row, appended by one os.write each
+    ├── metrics.jsonl    one JSON object a row, appended by one os.write each (``rundir.metrics``)
     ├── rollouts/        step-000012.parquet: that step's generation, advantages as the loss used them
-    ├── checkpoints/
+    ├── checkpoints/     checkpoint-20: what a run is resumed from, hashed (``rundir.checkpoints``)
     └── log.txt          what the run's processes printed
 
 One process writes metrics and rollouts (the run's first rank); several may write the status, one at a time under a
@@ -18,10 +19,11 @@ metric means (``training`` does).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import fcntl
 import hashlib
-import io
 import json
 import os
 import re
@@ -31,57 +33,34 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import psutil
 
 from workbench.config import RUN_NAME, RunConfig
 from workbench.errors import RunError
 from workbench.redact import redact, redact_known
-from workbench.rundir.files import decode, encode, replace_file, sync
+from workbench.rundir import metrics as metrics_log
+from workbench.rundir.files import encode, replace_file, sync
+from workbench.rundir.metrics import MetricsWriter
+from workbench.rundir.status import FINAL_STATES, RunState, RunStatus
 from workbench.schema import Credit
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RunState = Literal["queued", "starting", "running", "finished", "stopped", "failed", "crashed"]
-FINAL_STATES: frozenset[RunState] = frozenset({"finished", "stopped", "failed", "crashed"})
+__all__ = ["FINAL_STATES", "RunDir", "RunState", "RunStatus"]
 
 _ROLLOUTS_FILE = re.compile(r"step-(\d{6,})\.parquet")
 _TAIL_BYTES = 64 * 1024
-
-
-@dataclass(frozen=True)
-class RunStatus:
-    """Where a run stands. Times are unix seconds; ``step`` of ``total_steps`` is training's progress.
-
-    ``pid`` and ``pid_created`` name the run's first process (a launcher when ``ranks`` > 1) in a way that survives a
-    process id used again; until that process exists they name the one that is starting it. ``stop_requested`` is when
-    somebody asked the run to stop.
-    """
-
-    state: RunState
-    reason: str = ""
-    step: int = 0
-    total_steps: int = 0
-    created: float = 0.0
-    started: float | None = None
-    updated: float = 0.0
-    pid: int | None = None
-    pid_created: float | None = None
-    ranks: int = 1
-    device: str = ""
-    stop_requested: float | None = None
-
-    @property
-    def final(self) -> bool:
-        return self.state in FINAL_STATES
+_RESERVE = ".reserve"
+_RESERVE_BYTES = 64 * 1024
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class RunDir:
-    """The directory of one run. Holds no state but the open metrics file and the corrupt rows met while reading.
+    """The directory of one run. Holds no state but the open metrics log and the corrupt rows met while reading.
 
     ``corrupt`` maps the byte offset of each unreadable row of ``metrics.jsonl`` to what is wrong with it.
     """
@@ -89,7 +68,7 @@ class RunDir:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.corrupt: dict[int, str] = {}
-        self._metrics_fd: int | None = None
+        self._metrics: MetricsWriter | None = None
 
     @property
     def name(self) -> str:
@@ -122,7 +101,7 @@ class RunDir:
             _write_reward_code(draft / "rewards", config, reward_sources or {})
             (draft / "rollouts").mkdir()
             (draft / "checkpoints").mkdir()
-            (draft / "metrics.jsonl").touch()
+            (draft / "metrics.jsonl").write_bytes(metrics_log.HEADER)
             (draft / "log.txt").touch()
             now = time.time()
             status = RunStatus(
@@ -135,10 +114,21 @@ class RunDir:
                 pid_created=psutil.Process().create_time(),
             )
             replace_file(draft / "status.json", encode(dataclasses.asdict(status)))
+            _reserve(draft)
             return cls(_move_in(draft, runs, config.name))
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
+
+    def changed_rewards(self, sources: Mapping[str, str]) -> list[str]:
+        """The names in ``sources`` whose code is not what this run kept of it; unknown where it kept none."""
+        try:
+            manifest = json.loads((self.path / "rewards" / "manifest.json").read_bytes())
+            kept = {entry["name"]: entry["sha256"] for entry in manifest}
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+        now = {name: hashlib.sha256(code.encode("utf-8", "replace")).hexdigest() for name, code in sources.items()}
+        return sorted(name for name in now.keys() & kept.keys() if now[name] != kept[name])
 
     def config(self) -> RunConfig:
         try:
@@ -160,6 +150,7 @@ class RunDir:
         if not isinstance(data, dict) or data.get("state") not in get_args(RunState):
             raise RunError(f"the status of run {self.name!r} cannot be read ({path}): it names no known state")
         known = {field.name for field in dataclasses.fields(RunStatus)}
+        data["warnings"] = tuple(data.get("warnings", ()))
         return RunStatus(**{name: value for name, value in data.items() if name in known})
 
     def set_status(self, state: RunState, reason: str = "", **more: Any) -> RunStatus:
@@ -185,9 +176,40 @@ class RunDir:
 
     def _write_status(self, status: RunStatus, **changes: Any) -> RunStatus:
         status = dataclasses.replace(status, **{"updated": time.time(), **changes})
-        status = dataclasses.replace(status, reason=redact(status.reason))
-        replace_file(self.path / "status.json", encode(dataclasses.asdict(status)))
+        status = dataclasses.replace(
+            status, reason=redact(status.reason), warnings=tuple(redact(warning) for warning in status.warnings)
+        )
+        path, data = self.path / "status.json", encode(dataclasses.asdict(status))
+        try:
+            replace_file(path, data)
+        except RunError as error:
+            reserve = self.path / _RESERVE
+            if not (isinstance(error.__cause__, OSError) and error.__cause__.errno in _DISK_FULL and reserve.exists()):
+                raise
+            reserve.unlink()  # kept for this: a run that ends because the disk is full can still say so
+            replace_file(path, data)
         return status
+
+    def begin_again(self) -> RunStatus:
+        """Queue a run that is over once more, named as being started by this process.
+
+        Raises RunError when it is not over, two who resume it at once included.
+        """
+        with self._locked():
+            status = self.status()
+            if not status.final:
+                raise RunError(f"run {self.name!r} is {status.state}; only a run that is over can be resumed")
+            _reserve(self.path)
+            return self._write_status(
+                status,
+                state="queued",
+                reason="",
+                pid=os.getpid(),
+                pid_created=psutil.Process().create_time(),
+                launched=False,
+                started=None,
+                stop_requested=None,
+            )
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -204,66 +226,59 @@ class RunDir:
     # -- metrics --------------------------------------------------------------------------------------------------
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
-        """Append one row: once this returns, no death of this process can lose it. NaN and infinities become null.
+        """Append one row: once this returns, no death of this process can lose it.
 
-        Raises RunError when the row could not be written whole, as on a full disk.
+        NaN and infinities become null and are named in the row's ``not_finite``. Raises RunError when the row could
+        not be written whole, as on a full disk.
         """
-        line = encode(row) + b"\n"
-        if self._metrics_fd is None:
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            self._metrics_fd = os.open(self.path / "metrics.jsonl", flags, 0o644)
-            size = os.fstat(self._metrics_fd).st_size
-            if size and os.pread(self._metrics_fd, 1, size - 1) != b"\n":
-                line = b"\n" + line  # close the row that an earlier writer left torn, or it would take this one along
-        try:
-            written = os.write(self._metrics_fd, line)
-        except OSError as error:
-            raise RunError(f"metrics of run {self.name!r} cannot be written at {_where(row)}: {error}") from error
-        if written != len(line):
-            self.close()
-            raise RunError(
-                f"metrics of run {self.name!r}: {written} of {len(line)} bytes written at {_where(row)}; "
-                "is the disk full? Free some space and start again"
-            )
+        if self._metrics is None:
+            try:
+                self._metrics = MetricsWriter(self.path / "metrics.jsonl", self.name)
+            except OSError as error:
+                raise RunError(f"metrics of run {self.name!r} cannot be written: {error}") from error
+        self._metrics.append(row)
+
+    def sync_metrics(self) -> None:
+        """Have every row appended so far on the disk before going on."""
+        if self._metrics is not None:
+            self._metrics.sync()
 
     def read_metrics(self, cursor: int = 0) -> tuple[list[dict[str, Any]], int]:
-        """The rows from byte ``cursor`` on, and the cursor to ask from next time.
+        """The rows from byte ``cursor`` on, each step once, and the cursor to ask from next time.
 
         An unterminated last row is still being written and is left for the next call. A corrupt row is skipped and
-        named in ``corrupt``.
+        named in ``corrupt``. Rows that a resume superseded are left out.
+
+        Raises RunError, asking to read again from 0, when the run was resumed since ``cursor``: some of the rows that
+        the caller has may be superseded.
         """
+        reading = self._read(cursor)
+        self.corrupt.update(reading.corrupt)
+        if cursor and reading.resumed_from is not None:
+            raise RunError(f"run {self.name!r} was resumed from step {reading.resumed_from} since; read again from 0")
+        return reading.rows, reading.cursor
+
+    def _read(self, cursor: int) -> metrics_log.Reading:
         try:
-            with open(self.path / "metrics.jsonl", "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                if cursor and (not 0 < cursor <= size or os.pread(file.fileno(), 1, cursor - 1) != b"\n"):
-                    raise RunError(
-                        f"run {self.name!r}: no row of metrics.jsonl ({size} bytes) begins at byte {cursor}; "
-                        "read again from 0"
-                    )
-                file.seek(cursor)
-                block = file.read(size - cursor)
+            return metrics_log.read(self.path / "metrics.jsonl", self.name, cursor)
         except OSError as error:
             raise RunError(f"metrics of run {self.name!r} cannot be read: {error}") from error
-        rows: list[dict[str, Any]] = []
-        for line in io.BytesIO(block[: block.rfind(b"\n") + 1]):
-            try:
-                rows.append(decode(line))
-            except ValueError as error:
-                self.corrupt[cursor] = f"metrics.jsonl, byte {cursor}: {error}"
-            cursor += len(line)
-        return rows, cursor
 
     def metrics(self) -> pd.DataFrame:
-        """All rows as a table; a metric that a row lacks is NaN there."""
+        """All rows as a table, NaN and infinities as they were; a metric that a row lacks is NaN there too."""
         import pandas as pd
 
-        return pd.DataFrame(self.read_metrics()[0])
+        return pd.DataFrame([metrics_log.restored(row) for row in self.read_metrics()[0]])
+
+    def warnings(self) -> list[str]:
+        """What a reader should know of this run: what its status warns of, and the corrupt rows met by this reader."""
+        return [*self.status().warnings, *(f"skipped {what}" for what in self.corrupt.values())]
 
     def close(self) -> None:
-        """Close the metrics file; the next append opens it again."""
-        if self._metrics_fd is not None:
-            os.close(self._metrics_fd)
-            self._metrics_fd = None
+        """Have all rows on the disk and close the log; the next append opens it again."""
+        if self._metrics is not None:
+            writer, self._metrics = self._metrics, None
+            writer.close()
 
     # -- rollouts -------------------------------------------------------------------------------------------------
 
@@ -290,6 +305,19 @@ class RunDir:
         folder = self.path / "rollouts"
         names = (_ROLLOUTS_FILE.fullmatch(name) for name in (os.listdir(folder) if folder.is_dir() else ()))
         return sorted(int(match[1]) for match in names if match)
+
+    def rollouts_written(self, step: int) -> int:
+        """When a step's rollouts were last written, in nanoseconds; 0 where there are none. A resume writes again."""
+        try:
+            return self._rollouts_path(step).stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    def drop_rollouts(self, after: int) -> None:
+        """Remove the rollouts of later steps than ``after``, which a run resumed from there generates again."""
+        for step in self.rollout_steps():
+            if step > after:
+                self._rollouts_path(step).unlink(missing_ok=True)
 
     def read_rollouts(self, step: int) -> list[Credit]:
         """The groups stored for one training step, in the order they were written."""
@@ -325,6 +353,12 @@ class RunDir:
         return redact("\n".join(found[-lines:])).split("\n") if text else []
 
 
+def _reserve(folder: Path) -> None:
+    """Room on the disk that is given back when there is none left for the run's last word."""
+    with contextlib.suppress(OSError):  # on a disk as full as that the run says so at its first row
+        (folder / _RESERVE).write_bytes(bytes(_RESERVE_BYTES))
+
+
 def _move_in(draft: Path, runs: Path, name: str | None) -> Path:
     """Give the finished draft its name; a name taken gets the next free number."""
     number = 1
@@ -358,7 +392,3 @@ def _write_reward_code(folder: Path, config: RunConfig, sources: Mapping[str, st
         (folder / file).write_bytes(data)
         manifest.append({"name": reward.name, "file": file, "sha256": hashlib.sha256(data).hexdigest()})
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-
-
-def _where(row: Mapping[str, Any]) -> str:
-    return f"step {row['step']}" if "step" in row else "the last row"

@@ -43,6 +43,8 @@ def decode(line: bytes) -> dict[str, Any]:
         row = json.loads(line, parse_constant=lambda _: None)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+    except json.JSONDecodeError as error:  # whose own message speaks of "line 1"
+        raise ValueError(f"{error.msg} at column {error.colno}") from error
     if not isinstance(row, dict):
         raise ValueError(f"not a JSON object but {type(row).__name__}")
     return row

@@ -9,8 +9,9 @@ from typing import Any
 
 from workbench.config import RunConfig
 from workbench.credit.schemes import find_scheme
-from workbench.runs.launch import TRAINING, start
+from workbench.runs.launch import start
 from workbench.runs.run import Run
+from workbench.runs.spawn import TRAINING
 
 TARGET = 0.65
 """The held-out accuracy whose price in rollouts is compared."""

@@ -24,17 +24,20 @@ _EXEC_SECONDS = 2.0  # age by which a process is through its exec; the system's 
 _KILL_SECONDS = 5.0
 
 
-def lives(pid: int | None, created: float | None, path: Path) -> bool:
-    """Whether the process recorded for the run at ``path`` is still that process, and not a zombie."""
+def lives(pid: int | None, created: float | None, path: Path, *, launched: bool) -> bool:
+    """Whether the process recorded for the run at ``path`` is still that process, and not a zombie.
+
+    A run's own process (``launched``) is known by its tag, wherever the system shows it; its starter by its start time.
+    """
     if pid is None:
         return False
     try:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
-        if created is not None and abs(process.create_time() - created) < _SAME_START:
-            return True
-        return _tag(process) == str(path)
+        if launched and (environ := _environ(process)):
+            return environ.get(TAG) == str(path)
+        return created is not None and abs(float(process.create_time()) - created) < _SAME_START
     except psutil.NoSuchProcess:
         return False
 
@@ -64,8 +67,11 @@ def ask_to_end(processes: Iterable[psutil.Process]) -> None:
         _signal(process.terminate)
 
 
-def kill_all(path: Path, known: Iterable[psutil.Process] = ()) -> None:
+def kill_all(path: Path, known: Iterable[psutil.Process] = (), *, unless: Callable[[], bool] = lambda: False) -> None:
     """SIGKILL every process of the run until none is left.
+
+    ``unless`` is asked after the processes are known and before they are killed, and ends it: somebody has resumed the
+    run, say, and the next look would find the processes of its new life.
 
     Raises RunError if some outlive it, as a process stuck in the kernel does.
     """
@@ -73,15 +79,20 @@ def kill_all(path: Path, known: Iterable[psutil.Process] = ()) -> None:
     while True:
         unclear = _any_in_exec()  # asked before the members, so that none slips through between the two
         left = members(path, known)
-        if not left and not unclear:
+        if (not left and not unclear) or unless():
             return
         if left and time.monotonic() > deadline:
             pids = ", ".join(str(process.pid) for process in sorted(left, key=lambda process: process.pid))
             raise RunError(f"run {path.name!r}: process {pids} did not end {_KILL_SECONDS:g} s after SIGKILL")
         known = left
-        for process in left:
-            _signal(process.kill)
+        kill(left)
         time.sleep(_POLL)
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """Send SIGKILL."""
+    for process in processes:
+        _signal(process.kill)
 
 
 def wait_gone(processes: Iterable[psutil.Process], seconds: float) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Any
 from workbench.config import RUN_NAME, RunConfig
 from workbench.errors import RunError
 from workbench.rundir import RunDir, RunStatus
+from workbench.rundir.checkpoints import nothing_usable, saved
+from workbench.rundir.environment import differences
 from workbench.runs import watch
 from workbench.runs.processes import ask_to_end, heads, kill_all, lives, members, wait_gone
+from workbench.runs.spawn import TRAINING, sources, spawn
 from workbench.schema import Credit
 
 if TYPE_CHECKING:
@@ -55,10 +58,12 @@ class Run:
         status = self.dir.status()
         if status.final or self._lives(status):
             return status
-        if watch.join(self.path):
+        if not status.launched and members(self.path):
+            return status  # its starter died before it could note the process that it had started
+        if watch.join(self.path, status.pid):
             return self.dir.status()
-        kill_all(self.path)
-        return watch.settle(self.dir, None)
+        kill_all(self.path, unless=lambda: self.dir.status().pid != status.pid)
+        return watch.settle(self.dir, None, status.pid)
 
     def wait(self, timeout: float | None = None) -> RunStatus:
         """Block until the run is over and its process gone, at most ``timeout`` seconds; return the status by then."""
@@ -66,19 +71,31 @@ class Run:
         while True:
             status = self.status()
             if status.final and not self._lives(status):
-                watch.join(self.path)
+                watch.join(self.path, status.pid)
                 return self.dir.status()
             left = _POLL if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 return status
             time.sleep(min(_POLL, left))
 
-    def follow(self) -> Iterator[dict[str, Any]]:
-        """The metrics rows from the first on, each as soon as it is written, until the run is over."""
-        cursor = 0
+    def follow(self, report: Callable[[str], None] = lambda reason: None) -> Iterator[dict[str, Any]]:
+        """The metrics rows from the first on, each as soon as it is written, until the run is over.
+
+        ``report`` is told, while there are none yet, why: what a queued run waits for, what a starting one loads.
+        """
+        cursor, told = 0, ""
         while True:
-            over = self.wait(_POLL).final  # asked first: no row follows a final status
-            rows, cursor = self.metrics_rows(cursor)
+            status = self.wait(_POLL)
+            over = status.final  # asked first: no row follows a final status
+            if status.reason != told and not over:
+                told = status.reason
+                report(f"{self.name}: {status.state}, {told}".rstrip(", "))
+            try:
+                rows, cursor = self.metrics_rows(cursor)
+            except RunError:  # resumed since: what was given of later steps is superseded, and given again
+                since = self.dir.status().resumed_from or 0
+                rows, cursor = self.metrics_rows()
+                rows = [row for row in rows if row.get("step", 0) > since]
             yield from rows
             if over:
                 return
@@ -115,8 +132,48 @@ class Run:
         while not (ended := wait_gone(asked, _POLL)) and time.monotonic() < deadline:
             processes = members(self.path, processes)
         kill_all(self.path, processes)
-        watch.join(self.path)
-        return watch.settle(self.dir, None if ended else -signal.SIGKILL)
+        pid = self.dir.status().pid
+        watch.join(self.path, pid)
+        return watch.settle(self.dir, None if ended else -signal.SIGKILL, pid)
+
+    def differences(self) -> list[str]:
+        """In what this process differs from the one that trained the run, in words: versions, git state, built-ins."""
+        config = self.config()
+        changed = [f"the built-in reward {name!r} has changed" for name in self.dir.changed_rewards(sources(config))]
+        return [*differences(self.path, config), *changed]
+
+    @property
+    def resumable(self) -> bool:
+        """Whether ``resume`` has something to go on from: the run is over before its last step and saved a checkpoint.
+
+        Whether a checkpoint is as it was saved is found out when it is resumed.
+        """
+        status = self.status()
+        return status.final and status.state != "finished" and bool(saved(self.dir.checkpoints))
+
+    def resume(self, *, module: str = TRAINING) -> Run:
+        """Go on from the newest valid checkpoint, in a process of its own as ``start`` does, and return at once.
+
+        The run keeps its directory and its log; rows and rollouts of later steps than the checkpoint's are superseded.
+        A damaged checkpoint is skipped and named in the status's ``warnings``.
+
+        Raises RunError if the run is not over, is finished, or has saved no checkpoint.
+        """
+        status = self.status()
+        if not status.final:
+            raise RunError(f"run {self.name!r} is {status.state}; it goes on by itself, so there is nothing to resume")
+        if status.state == "finished":
+            raise RunError(
+                f"run {self.name!r} is finished ({status.reason}); to train anew: train --from {self.name}, with more "
+                "--training.steps if it should go further"
+            )
+        if not saved(self.dir.checkpoints):
+            raise nothing_usable(self.name, [])
+        watch.join(self.path, status.pid)
+        kill_all(self.path, unless=lambda: self.dir.status() != status)
+        self.dir.begin_again()
+        spawn(self.dir, module, resume=True)
+        return self
 
     def metrics(self) -> pd.DataFrame:
         """All metrics logged so far, one row a logged step."""
@@ -138,7 +195,7 @@ class Run:
         return self.dir.log_tail(lines)
 
     def _lives(self, status: RunStatus) -> bool:
-        return lives(status.pid, status.pid_created, self.path)
+        return lives(status.pid, status.pid_created, self.path, launched=status.launched)
 
 
 def default_workspace() -> Path:

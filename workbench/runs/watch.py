@@ -15,7 +15,7 @@ from pathlib import Path
 from workbench.rundir import RunDir, RunState, RunStatus
 from workbench.runs.processes import kill_all
 
-_watchers: dict[Path, threading.Thread] = {}
+_watchers: dict[tuple[Path, int | None], threading.Thread] = {}
 _LETTER = re.compile(r"\w")
 
 
@@ -25,31 +25,35 @@ def watch(process: subprocess.Popen[bytes], run: RunDir) -> None:
     def wait() -> None:
         code = process.wait()
         try:
-            kill_all(run.path)
+            kill_all(run.path, unless=lambda: run.status().pid != process.pid)
         finally:
-            settle(run, code)
+            settle(run, code, process.pid)
 
     thread = threading.Thread(target=wait, name=f"run {run.name}", daemon=True)
-    _watchers[run.path] = thread
+    _watchers[run.path, process.pid] = thread
     thread.start()
 
 
-def join(path: Path) -> bool:
-    """Wait for this process's watcher of the run at ``path``; False if there is none, the run being another's."""
-    watcher = _watchers.get(path)
+def join(path: Path, pid: int | None) -> bool:
+    """Wait for this process's watcher of the run's process ``pid``; False if there is none, it being another's."""
+    watcher = _watchers.get((path, pid))
     if watcher is None:
         return False
     watcher.join()
     return True
 
 
-def settle(run: RunDir, code: int | None) -> RunStatus:
-    """Write how a run ended whose process is gone, unless the run itself has; ``code`` is its exit code if known.
+def settle(run: RunDir, code: int | None, pid: int | None) -> RunStatus:
+    """Write how a run ended whose process ``pid`` is gone, unless the run has; ``code`` is its exit code if known.
+
+    A run that has another process by now, having been resumed, is left alone.
 
     One word of its own does not stand: ranks say they were stopped when their launcher ends them because one of them
     died, and the launcher's exit code tells.
     """
     status = run.status()
+    if status.pid != pid:
+        return status
     state, reason = verdict(status, code, run.log_tail())
     if status.state == "stopped" and status.stop_requested is None and code:
         return run.set_status(state, reason)
@@ -59,10 +63,12 @@ def settle(run: RunDir, code: int | None) -> RunStatus:
 def verdict(status: RunStatus, code: int | None, log: list[str]) -> tuple[RunState, str]:
     """State and reason of a run that ended without a word, from its exit code and the last lines of its log."""
     if status.stop_requested is not None:
+        if status.state == "queued" and not status.started:
+            return "stopped", "stopped on request while it was queued"
         force = ", by force" if code == -signal.SIGKILL else ""
         return "stopped", f"stopped on request at step {status.step} of {status.total_steps}{force}"
     if code is not None and code < 0:
-        return "crashed", f"killed by {_signal_name(-code)}"
+        return "crashed", f"killed by {_signal_name(-code)} at step {status.step} of {status.total_steps}"
     how = "its process is gone" if code is None else f"its process exited with code {code} and no word"
     last = next((line.strip() for line in reversed(log) if _LETTER.search(line)), None)
     return "crashed", f"{how}; the last line of its log: {last}" if last else how
@@ -72,4 +78,4 @@ def _signal_name(number: int) -> str:
     name = f"signal {number}"
     if number in set(signal.Signals):
         name += f" ({signal.Signals(number).name})"
-    return name + (", as the system does when memory runs out" if number == signal.SIGKILL else "")
+    return name + (", as the system does when memory runs out," if number == signal.SIGKILL else "")

@@ -58,17 +58,24 @@ class HeldOutAccuracy(TrainerCallback):
         return int(everyone) / self._count
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step:  # resumed: measured before the first step already
+            return
+        base = self._measure_if_possible()
+        if base is not None:
+            self._trainer.log({"accuracy": base})
+
+    def _measure_if_possible(self) -> float | None:
         try:
-            base = self.measure()
+            return self.measure()
         except UnshareableCache as error:
             print(f"accuracy on held-out rows is not measured in this run: {error}", flush=True)
             self._every = 0
-            return
-        if state.global_step == 0:
-            self._trainer.log({"accuracy": base})
+            return None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not self._every:
             return
         if state.global_step % self._every == 0 or state.global_step == state.max_steps:
-            self._trainer._metrics["train"]["accuracy"].append(self.measure())
+            accuracy = self._measure_if_possible()
+            if accuracy is not None:
+                self._trainer._metrics["train"]["accuracy"].append(accuracy)

@@ -136,6 +136,7 @@ def trainer_arguments(config: RunConfig, output_dir: Path, outcome_weights: list
         logging_nan_inf_filter=False,
         save_strategy="steps" if training.save_every else "no",
         save_steps=training.save_every or 1,
+        save_total_limit=training.keep_checkpoints,
         report_to=list(training.report_to) or "none",
         disable_tqdm=True,
         dataloader_pin_memory=device.type == "cuda",

@@ -1,4 +1,4 @@
-"""``ProcessGRPOTrainer``: TRL's ``GRPOTrainer`` with step rewards and token advantages.
+"""``ProcessGRPOTrainer``: TRL's ``GRPOTrainer`` (as ``ResumableGRPOTrainer``) with step rewards and token advantages.
 
 TRL's subclass seam is narrow and this module is the only one that touches it:
 
@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate.utils import gather, gather_object
-from trl import GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
 from workbench.config import SamplingConfig
@@ -41,6 +40,7 @@ from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup,
 from workbench.steps import StepPattern
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.metrics import group_metrics, kl_estimators, time_metrics
+from workbench.training.saving import ResumableGRPOTrainer
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def _as_returned(value: float) -> float | None:
     return None if math.isnan(value) else float(str(np.float32(value)))
 
 
-class ProcessGRPOTrainer(GRPOTrainer):
+class ProcessGRPOTrainer(ResumableGRPOTrainer):
     """GRPO in which every step of a completion is scored and every token has its own advantage.
 
     Args:

@@ -19,7 +19,10 @@ from workbench.rewards.seal import landlock, limits, seccomp
 __all__ = ["seal", "sealed_environment", "what_is_off"]
 
 _PACKAGE = Path(__file__).resolve().parents[2]
-_KEPT = frozenset({"PATH", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHASHSEED", "TZ", "VIRTUAL_ENV"})
+_KEPT = frozenset(
+    {"PATH", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHASHSEED", "TZ", "VIRTUAL_ENV"}
+    | {"WORKBENCH_RUN"}  # by which a run's processes are found when what started them has been killed
+)
 _SYSTEM = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/dev/urandom")
 
 

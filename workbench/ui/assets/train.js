@@ -99,6 +99,7 @@
 
     async function listRuns() {
       runs = await server.runs({});
+      if (runs.some((run) => run.name === view.run && ["queued", "starting", "running"].includes(run.state))) view.final = false; // resumed
       list.hidden = !runs.length;
       if (document.activeElement !== picker) drawPicker();
       table.replaceChildren(...runs.map((run) => el("tr", { class: run.name === view.run ? "current" : null },
@@ -194,7 +195,10 @@
         say(reason, news.error);
         return;
       }
-      if (news.restarted) curves.reset();
+      if (news.restarted) {
+        curves.reset();
+        Object.assign(view, { steps: [], after: -1 });
+      }
       curves.add(news.rows);
       view.cursor = news.cursor;
       view.final = news.final;
@@ -215,6 +219,7 @@
     function showState(news) {
       // A run whose process is there but has not spoken yet is importing what it trains with.
       const starting = news.state === "starting" || (news.state === "queued" && news.started);
+      const queued = news.state === "queued" && !news.started;
       const state = news.stopping ? "stopping" : starting ? "starting" : news.state;
       badge.textContent = state;
       badge.className = `badge ${state}`;
@@ -223,7 +228,8 @@
       const parts = [`step ${news.step} of ${news.total}`];
       if (news.started) parts.push(duration((news.final ? news.updated : Date.now() / 1000) - news.started));
       if (news.device) parts.push(news.device);
-      progress.textContent = starting ? `loading the trainer, ${duration(Date.now() / 1000 - news.started)}` : parts.join(" · ");
+      if (starting) progress.textContent = [news.reason || "loading the trainer", duration(Date.now() / 1000 - news.started)].join(", ");
+      else progress.textContent = queued && news.reason ? news.reason : parts.join(" · ");
       bar.firstChild.style.width = `${news.total ? Math.min(100, (100 * news.step) / news.total) : 0}%`;
       bar.setAttribute("aria-valuemax", news.total);
       bar.setAttribute("aria-valuenow", news.step);

@@ -146,6 +146,8 @@ def runs_table(workspace: Path) -> list[dict[str, Any]]:
                 "name": run.name,
                 "state": status.state,
                 "reason": status.reason,
+                "behind": status.behind,
+                "resumable": run.resumable,
                 "step": status.step,
                 "total": status.total_steps,
                 "created": status.created,
@@ -164,9 +166,9 @@ def poll(workspace: Path, name: str, cursor: int, after: int) -> dict[str, Any]:
         try:
             rows, cursor = run.metrics_rows(cursor)
             restarted = False
-        except RunError:  # the file is not the one the cursor is from
+        except RunError:  # the run was resumed, or the file is not the one the cursor is from
             rows, cursor = run.metrics_rows(0)
-            restarted = True
+            restarted, after = True, -1
         steps = [step for step in run.rollout_steps() if step > after]
         return {
             "run": run.name,
@@ -178,6 +180,10 @@ def poll(workspace: Path, name: str, cursor: int, after: int) -> dict[str, Any]:
             "device": status.device,
             "started": status.started,
             "updated": status.updated,
+            "behind": status.behind,
+            "resumable": run.resumable,
+            "resumed_from": status.resumed_from,
+            "warnings": run.dir.warnings(),
             "stopping": status.stop_requested is not None and not status.final,
             "rows": rows,
             "cursor": cursor,
@@ -232,8 +238,12 @@ def why(workspace: Path, name: str, step: int, group: int, rollout: int, token: 
     return explain_token(credits[group], rollout, token) if 0 <= group < len(credits) else None
 
 
-@lru_cache(maxsize=32)
 def _credits(run: Run, step: int) -> list[Credit]:
+    return _read_credits(run, step, run.dir.rollouts_written(step))
+
+
+@lru_cache(maxsize=32)
+def _read_credits(run: Run, step: int, written: int) -> list[Credit]:
     return run.rollouts(step)
 
 
@@ -246,6 +256,15 @@ def _drawn(run: Run, credit: Credit, services: Services) -> Mapping[str, Any]:
     except PatternError:
         matches = None
     return credit_payload(credit, matches, explain_at_most=EXPLAINED_AT_ONCE)
+
+
+def resume(workspace: Path, name: str) -> dict[str, Any]:
+    """Go on with a run from its newest valid checkpoint; says what it waits for or why it cannot."""
+    try:
+        run = open_run(name, workspace).resume()
+    except WorkbenchError as error:
+        return {"message": str(error), "level": "error"}
+    return {"message": f"{run.name} goes on", "level": "info"}
 
 
 def stop(workspace: Path, name: str) -> dict[str, Any]:

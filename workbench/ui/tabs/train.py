@@ -143,4 +143,7 @@ def _server_functions(services: Services) -> list[Any]:
     def stop(request: dict[str, Any]) -> dict[str, Any]:
         return handlers.stop(workspace, str(request["run"]))
 
-    return [runs, poll, describe, rollouts, why, stop]
+    def resume(request: dict[str, Any]) -> dict[str, Any]:
+        return handlers.resume(workspace, str(request["run"]))
+
+    return [runs, poll, describe, rollouts, why, stop, resume]

@@ -1,0 +1,46 @@
+"""The bench of faults, in its shortest form: what it promises of a run holds for one fault of each kind."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from workbench.bench import faults
+
+
+@pytest.fixture
+def workspace() -> Iterator[Path]:
+    with faults._own_place() as folder:
+        yield folder
+
+
+def assert_nothing_is_left_or_lost(fault: faults.Fault, injected: int) -> None:
+    assert (fault.injected, fault.lost_rows, fault.orphans, fault.named) == (injected, 0, 0, injected)
+
+
+def test_a_run_killed_at_a_random_moment(workspace: Path) -> None:
+    assert_nothing_is_left_or_lost(faults.killed_runs(workspace, 2, random.Random(1)), 2)
+
+
+def test_a_run_stopped_in_every_phase(workspace: Path) -> None:
+    assert_nothing_is_left_or_lost(faults.stopped_runs(workspace, len(faults.PHASES)), len(faults.PHASES))
+
+
+def test_the_app_killed(workspace: Path) -> None:
+    assert_nothing_is_left_or_lost(faults.killed_apps(workspace, 1), 1)
+
+
+def test_a_rank_killed(workspace: Path) -> None:
+    assert_nothing_is_left_or_lost(faults.killed_ranks(workspace, 1), 1)
+
+
+def test_a_full_disk(workspace: Path) -> None:
+    assert_nothing_is_left_or_lost(faults.full_disks(workspace, 1), 1)
+
+
+def test_seven_corruptions_have_seven_names(workspace: Path) -> None:
+    fault = faults.corrupted(workspace)
+    assert (fault.injected, fault.named) == (7, 7)

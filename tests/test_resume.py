@@ -1,0 +1,199 @@
+"""A resumed run is the run it would have been: bit for bit on one CPU, whatever is trained and however it ended."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import workbench as wb
+from workbench.bench.resumes import CONFIGURATIONS, configuration, difference
+from workbench.config import RunConfig
+from workbench.errors import RewardError, RunError
+from workbench.rundir import RunDir, checkpoints
+from workbench.runs import Run
+from workbench.training.build import build_trainer
+from workbench.training.failures import reason
+from workbench.training.recorder import Recorder
+from workbench.training.states import load_state, save_state
+from workbench.training.trainer import ProcessGRPOTrainer
+
+pytestmark = pytest.mark.training
+
+
+Watch = Callable[[ProcessGRPOTrainer], None]
+RESUMED = ("process, all weights", "outcome scheme, LoRA, reference", "two iterations, reference that moves")
+
+
+def train(run: RunDir, *, resume: str | None = None, watch: Watch = lambda _: None) -> None:
+    """What the run's process does, in this one."""
+    config = run.config()
+    recorder = Recorder(run, config, writes=True)
+    trainer = build_trainer(config, run.checkpoints, on_rollouts=recorder.on_rollouts, callbacks=[recorder])
+    watch(trainer)
+    try:
+        trainer.train(resume_from_checkpoint=None if resume is None else str(run.checkpoints / resume))
+    finally:
+        run.close()
+
+
+def broken_after(step: int) -> Callable[[ProcessGRPOTrainer], None]:
+    """Have the trainer's loss fail in the step after ``step``."""
+
+    def watch(trainer: ProcessGRPOTrainer) -> None:
+        loss = trainer._compute_loss
+
+        def failing(model, inputs):
+            if trainer.state.global_step == step:
+                raise RuntimeError("the power went")
+            return loss(model, inputs)
+
+        trainer._compute_loss = failing
+
+    return watch
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_invariant_a_resumed_run_is_the_run_it_would_have_been(tmp_path: Path, name: str) -> None:
+    config = configuration(CONFIGURATIONS[name])
+    alone, broken = RunDir.create(tmp_path, config), RunDir.create(tmp_path, config)
+    train(alone)
+    every = config.training.save_every
+    with pytest.raises(RuntimeError, match="the power went"):
+        train(broken, watch=broken_after(every + config.training.num_iterations))
+    (newest, *_), skipped = checkpoints.saved(broken.checkpoints), checkpoints.newest_valid(broken.checkpoints)[1]
+    assert (newest.step, skipped) == (every, [])
+    train(broken, resume=newest.name)
+    steps = [row["step"] for row in broken.read_metrics()[0]]
+    assert steps == list(range(config.training.steps + 1))
+    assert difference(Run(alone.path), Run(broken.path)) == 0
+
+
+def test_a_resume_in_a_later_epoch_meets_the_prompts_in_their_order(tmp_path: Path) -> None:
+    """Three training rows, one prompt a step: step 5 is in the second epoch, whose order is its own."""
+    task = wb.load_task("chain-arithmetic")
+    rows = [{"prompt": task[n].prompt, **task[n].columns} for n in range(4)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    training = {"prompts_per_step": 1, "eval_every": 0, "device": "cpu", "steps": 8, "save_every": 4}
+    sampling = {"num_generations": 2, "max_completion_length": 16}
+    config = RunConfig.parse({"task": str(tmp_path / "rows.jsonl"), "training": training, "sampling": sampling})
+    alone, resumed = RunDir.create(tmp_path, config), RunDir.create(tmp_path, config)
+    train(alone)
+    prompts = [[credit.scored.group.prompt for credit in alone.read_rollouts(step)] for step in range(1, 9)]
+    assert sorted(map(str, prompts[:3])) == sorted(map(str, prompts[3:6]))
+    assert prompts[:3] != prompts[3:6]  # or a forgotten epoch would not show
+    with pytest.raises(RuntimeError, match="the power went"):
+        train(resumed, watch=broken_after(5))
+    train(resumed, resume="checkpoint-4")
+    assert difference(Run(alone.path), Run(resumed.path)) == 0
+
+
+def test_a_stopped_run_of_two_ranks_saves_where_it_stops_and_goes_on_from_what_is_whole(tmp_path: Path) -> None:
+    """The whole way, with real processes: both ranks end after the same step, and the launcher is started again."""
+    training = {"ranks": 2, "eval_every": 0, "steps": 1000, "save_every": 2, "prompts_per_step": 2, "device": "cpu"}
+    sampling = {"num_generations": 2, "max_completion_length": 16}
+    run = wb.train(RunConfig.parse({"training": training, "sampling": sampling}), tmp_path)
+    _reached(run, 3)
+    status = run.stop()
+    assert status.state == "stopped", "\n".join(run.log_tail())
+    newest, before = checkpoints.saved(run.dir.checkpoints)
+    assert status.reason == f"after step {newest.step} of 1000"
+    names = set(os.listdir(newest.path))
+    assert {"rng-0.safetensors", "rng-1.safetensors", "model.safetensors", "manifest.json"} <= names
+    assert not [name for name in names if name.endswith(checkpoints.PICKLES)]
+    (newest.path / "optimizer.safetensors").write_bytes(b"")
+    run.resume()
+    _reached(run, newest.step + 1)
+    status = run.stop()
+    assert (status.state, status.resumed_from) == ("stopped", before.step), "\n".join(run.log_tail())
+    assert status.warnings[0].startswith(f"skipped {newest.name}: optimizer.safetensors has 0 bytes")
+    steps = [row["step"] for row in run.metrics_rows()[0]]
+    assert steps == list(range(1, len(steps) + 1))
+    assert run.resumable
+
+
+def _reached(run: Run, step: int) -> None:
+    for row in run.follow():
+        if row["step"] == step:
+            return
+    raise AssertionError("\n".join(run.log_tail()))
+
+
+# -- what ends a run, in words ----------------------------------------------------------------------------------------
+
+
+def test_a_disk_that_fills_up_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from workbench.training import saving
+
+    run = RunDir.create(tmp_path, configuration({"training": {"eval_every": 0}}))
+    save = saving.save_state
+
+    def full(folder: Path, name: str, state: object) -> None:
+        if "checkpoint-4" in str(folder) and name == "scheduler":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(folder, name, state)
+
+    monkeypatch.setattr(saving, "save_state", full)
+    with pytest.raises(RunError, match="the disk is full at step 4: checkpoint-4 could not be written") as raised:
+        train(run)
+    assert "checkpoint-2 is whole" in str(raised.value)
+    assert reason(raised.value, run.config(), 5) == str(raised.value)
+    assert [one.name for one in checkpoints.saved(run.checkpoints)] == ["checkpoint-2"]
+    assert checkpoints.problem(run.checkpoints / "checkpoint-2") is None
+
+
+def test_reasons_name_the_step_the_cause_and_the_way_out() -> None:
+    config = RunConfig()
+    smaller = "try smaller G (sampling.num_generations, now 8), shorter completions"
+    for error in (
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"),
+    ):
+        assert reason(error, config, 3).startswith(f"out of memory at step 3; {smaller}")
+        assert reason(error, config, None).startswith("out of memory while loading; ")
+    assert "prompts per step (training.prompts_per_step, now 6)" in reason(MemoryError(), config, 3)
+    assert reason(RewardError("reward 'mine', line 3: ValueError: no"), config, 2) == (
+        "at step 2: reward 'mine', line 3: ValueError: no"
+    )
+    full = RunError("metrics of run 'a' cannot be written")
+    full.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    assert reason(full, config, 9) == (
+        "the disk is full at step 9: metrics of run 'a' cannot be written; free some space and resume the run"
+    )
+    assert reason(KeyError("x"), config, 9) == "KeyError: 'x'"
+
+
+def test_states_come_back_bit_for_bit_and_without_pickles(tmp_path: Path) -> None:
+    state = {
+        "state": {0: {"step": torch.tensor(3.0), "exp_avg": torch.randn(2, 3).t()}},
+        "groups": [{"betas": (0.9, 0.99), "lr": 1 / 3, "fused": None, "params": [0], "on": True}],
+        "numpy": ("MT19937", np.arange(4, dtype=np.uint32), 1),
+    }
+    save_state(tmp_path, "it", state)
+    again = load_state(tmp_path, "it")
+    assert sorted(os.listdir(tmp_path)) == ["it.json", "it.safetensors"]
+    assert torch.equal(again["state"][0]["exp_avg"], state["state"][0]["exp_avg"])
+    assert again["state"][0]["step"].shape == ()
+    assert again["groups"] == state["groups"]
+    assert again["numpy"][1].dtype == np.uint32
+    assert again["numpy"][1].tolist() == [0, 1, 2, 3]
+    with pytest.raises(TypeError, match="a set cannot be kept"):
+        save_state(tmp_path, "no", {1, 2})
+
+
+def test_an_adapter_is_what_a_lora_run_saves(tmp_path: Path) -> None:
+    training = {"lora": {"r": 4, "alpha": 8}, "steps": 1, "save_every": 1, "prompts_per_step": 1, "device": "cpu"}
+    sampling = {"num_generations": 2, "max_completion_length": 16}
+    run = RunDir.create(tmp_path, RunConfig.parse({"training": training | {"eval_every": 0}, "sampling": sampling}))
+    train(run)
+    (checkpoint,) = checkpoints.saved(run.checkpoints)
+    assert all("lora" in name for name in load_file(checkpoint.path / "adapter_model.safetensors"))
+    assert not (checkpoint.path / "model.safetensors").exists()

@@ -1,0 +1,121 @@
+"""``environment.json``: what a run is made with beside its configuration, so that it can be made again.
+
+Versions of the packages that training's numbers depend on, the interpreter and the machine, the state of the project's
+git repository, and the hash of a local data file. It is read without importing any of those packages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from workbench.config import RunConfig
+from workbench.rundir.files import encode, replace_file
+
+FILE = "environment.json"
+PACKAGES = (
+    *("torch", "trl", "transformers", "accelerate", "peft", "datasets", "tokenizers", "safetensors", "numpy", "regex"),
+    *("vllm", "deepspeed"),
+)
+_GIT_SECONDS = 5.0
+
+
+def write_environment(folder: Path, config: RunConfig) -> None:
+    replace_file(folder / FILE, json.dumps(json.loads(encode(environment(config))), indent=1).encode() + b"\n")
+
+
+def environment(config: RunConfig) -> dict[str, Any]:
+    """What this process would run ``config`` with."""
+    return {
+        "time": time.time(),
+        "seed": config.seed,
+        "device": config.training.device,
+        "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "executable": sys.executable,
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "git": git_state(Path(__file__).parents[2]),
+        "task_sha256": _task_hash(config.task),
+    }
+
+
+def differences(folder: Path, config: RunConfig) -> list[str]:
+    """In what this process differs from the one that ran the run in ``folder``, in words; none if that is unknown."""
+    try:
+        then = json.loads((folder / FILE).read_bytes())
+    except (OSError, ValueError):
+        return []
+    now = environment(config)
+    told = []
+    for name in ("python", "task_sha256", "git"):
+        before, after = then.get(name), now[name]
+        if before != after:
+            told.append(f"{_LABELS[name]} was {_short(before)} and is {_short(after)}")
+    packages = then.get("packages", {})
+    for name in sorted(packages.keys() | now["packages"].keys()):
+        before, after = packages.get(name), now["packages"].get(name)
+        if before != after:
+            told.append(f"{name} was {before or 'not installed'} and is {after or 'not installed'}")
+    return told
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """Commit, and whether tracked files differ from it (``changes`` is their diff's SHA-256); None outside git."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    changes = _git(folder, "diff", "HEAD", "--no-ext-diff", "--binary")
+    return {
+        "commit": commit.decode().strip(),
+        "changes": hashlib.sha256(changes).hexdigest() if changes else None,
+    }
+
+
+_LABELS = {"python": "Python", "task_sha256": "the SHA-256 of the task's file", "git": "the project's git state"}
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        commit, changes = str(value.get("commit"))[:10], value.get("changes")
+        return commit + (f" with changes {str(changes)[:10]}" if changes else "")
+    return "unknown" if value is None else str(value)[:20]
+
+
+def _git(folder: Path, *arguments: str) -> bytes | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            timeout=_GIT_SECONDS,
+            check=False,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _task_hash(task: str) -> str | None:
+    path = Path(task)
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,180 @@
+"""``metrics.jsonl``: one JSON object a row, only ever appended to, whole rows or nothing.
+
+::
+
+    {"schema": 1}                                             the version of what follows; absent means 1
+    {"step": 1, "loss": 0.5, …}                               a logged step
+    {"step": 2, "loss": null, "not_finite": {"loss": "nan"}}  NaN and infinities are null, and named
+    {"event": "resumed", "step": 1, …}                        the run went on from step 1: step 2 above is superseded
+
+A row is one ``os.write`` on an O_APPEND descriptor: once it returns, no death of the process can lose the row. A thread
+has it on the disk (fsync) within a second, so that no death of the machine loses more than that. Readers take no lock:
+they hold a byte cursor, leave an unterminated last row for later, and skip and name a corrupt one.
+
+Knows nothing of what a metric means, nor of the other files of a run.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import RunError
+from workbench.rundir.files import decode, encode, plain
+
+SCHEMA = 1
+HEADER = encode({"schema": SCHEMA}) + b"\n"
+NOT_FINITE = "not_finite"
+SYNC_SECONDS = 1.0
+
+
+class MetricsWriter:
+    """The open log of the one process that writes it. ``run`` is the run's name, for messages."""
+
+    def __init__(self, path: Path, run: str) -> None:
+        self._run = run
+        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        size = os.fstat(self._fd).st_size
+        # A row that an earlier writer left torn is closed, or it would take the first one of this writer along.
+        self._torn = bool(size) and os.pread(self._fd, 1, size - 1) != b"\n"
+        self._unsynced = threading.Event()
+        self._closing = threading.Event()
+        self._sync_error: OSError | None = None
+        self._syncer = threading.Thread(target=self._sync_each_second, name=f"sync {run}", daemon=True)
+        self._syncer.start()
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Append one row. Raises RunError when it could not be written whole, as on a full disk."""
+        if self._sync_error is not None:
+            raise RunError(f"metrics of run {self._run!r} do not reach the disk: {self._sync_error}")
+        line = encode(flagged(row)) + b"\n"
+        if self._torn:
+            line = b"\n" + line
+        try:
+            written = os.write(self._fd, line)
+        except OSError as error:
+            raise RunError(f"metrics of run {self._run!r} cannot be written at {_where(row)}: {error}") from error
+        self._unsynced.set()
+        self._torn = written != len(line)
+        if self._torn:
+            raise RunError(
+                f"metrics of run {self._run!r}: {written} of {len(line)} bytes written at {_where(row)}; "
+                "is the disk full? Free some space and resume the run"
+            )
+
+    def sync(self) -> None:
+        """Have every row on the disk before going on. Raises RunError when the disk refuses."""
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise RunError(f"metrics of run {self._run!r} do not reach the disk: {error}") from error
+
+    def close(self) -> None:
+        self._closing.set()
+        self._unsynced.set()
+        self._syncer.join()
+        try:
+            self.sync()
+        finally:
+            os.close(self._fd)
+
+    def _sync_each_second(self) -> None:
+        while True:
+            self._unsynced.wait()
+            if self._closing.is_set():
+                return
+            self._unsynced.clear()
+            try:
+                os.fsync(self._fd)
+            except OSError as error:
+                self._sync_error = error  # the next append raises it
+                return
+            self._closing.wait(SYNC_SECONDS)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one look at the log gave.
+
+    ``rows`` are in order and hold no step that a resume superseded. ``corrupt`` maps the byte offset of each unreadable
+    row to what is wrong with it. ``resumed_from`` is the lowest step that a resume met in this look went on from: rows
+    of later steps that were read earlier are superseded.
+    """
+
+    rows: list[dict[str, Any]]
+    cursor: int
+    corrupt: dict[int, str] = field(default_factory=dict)
+    resumed_from: int | None = None
+
+
+def read(path: Path, run: str, cursor: int = 0) -> Reading:
+    """The rows from byte ``cursor`` on. Raises OSError, and RunError for a cursor or version that does not fit."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if cursor and (not 0 < cursor <= size or os.pread(file.fileno(), 1, cursor - 1) != b"\n"):
+            raise RunError(
+                f"run {run!r}: no row of metrics.jsonl ({size} bytes) begins at byte {cursor}; read again from 0"
+            )
+        file.seek(cursor)
+        block = file.read(size - cursor)
+        begin, rows = cursor, list[dict[str, Any]]()
+        corrupt: dict[int, str] = {}
+        resumed_from: int | None = None
+        for number, line in enumerate(io.BytesIO(block[: block.rfind(b"\n") + 1]), start=1):
+            try:
+                row = decode(line)
+            except ValueError as error:
+                line_number = number + os.pread(file.fileno(), begin, 0).count(b"\n")
+                corrupt[cursor] = f"metrics.jsonl, line {line_number}: {error}"
+            else:
+                if "schema" in row and cursor == 0:
+                    _check_schema(row["schema"], run)
+                elif row.get("event") == "resumed":
+                    step = row["step"]
+                    rows = [one for one in rows if not _later(one, step)]
+                    resumed_from = step if resumed_from is None else min(step, resumed_from)
+                else:
+                    rows.append(row)
+            cursor += len(line)
+    return Reading(rows, cursor, corrupt, resumed_from)
+
+
+def resumed(step: int, **more: Any) -> dict[str, Any]:
+    """The row that says a run went on from ``step``."""
+    return {"event": "resumed", "step": step, **more}
+
+
+def flagged(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``row`` with the columns named whose NaN or infinity will be written as null."""
+    values = {name: plain(value) if hasattr(value, "item") else value for name, value in row.items()}
+    lost = {str(name): str(v) for name, v in values.items() if isinstance(v, float) and not math.isfinite(v)}
+    return {**values, NOT_FINITE: lost} if lost else row
+
+
+def restored(row: Mapping[str, Any]) -> dict[str, Any]:
+    """``row`` with its NaN and infinities as they were measured, and without the flag."""
+    values = {name: value for name, value in row.items() if name != NOT_FINITE}
+    return values | {name: float(text) for name, text in row.get(NOT_FINITE, {}).items()}
+
+
+def _later(row: Mapping[str, Any], step: int) -> bool:
+    mine = row.get("step")
+    return isinstance(mine, int) and mine > step
+
+
+def _check_schema(version: Any, run: str) -> None:
+    if not isinstance(version, int) or version > SCHEMA:
+        raise RunError(
+            f"run {run!r}: metrics.jsonl has schema {version!r} and this version reads up to {SCHEMA}; "
+            "read it with the version of the workbench that wrote it"
+        )
+
+
+def _where(row: Mapping[str, Any]) -> str:
+    return f"step {row['step']}" if "step" in row else "the last row"

@@ -1,0 +1,94 @@
+"""The first thing a run's process does: ``python -m workbench.runs.begin <run directory> <module> …``.
+
+It waits for the run's device, picks the checkpoint to resume from, writes down what the run is made with, and becomes
+training by ``exec``: the process, its id, its tag and its lock stay. Until then it holds no torch, so a run that waits
+costs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from workbench.config import RunConfig
+from workbench.errors import WorkbenchError
+from workbench.rundir import RunDir, checkpoints
+from workbench.rundir.environment import write_environment
+from workbench.runs import devices
+from workbench.runs.processes import kill, members
+from workbench.runs.run import Run
+from workbench.runs.spawn import training_command
+
+
+def main(arguments: list[str]) -> None:
+    """Become training; returns only when that failed, the run's status saying why."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("module", help="what to become")
+    parser.add_argument("--queued", type=int, default=time.time_ns(), help="since when the run waits, in nanoseconds")
+    parser.add_argument("--resume", action="store_true", help="from the newest valid checkpoint")
+    args = parser.parse_args(arguments)
+    run = RunDir(args.folder)
+    run.note(pid=os.getpid(), pid_created=psutil.Process().create_time(), launched=True)
+    try:
+        config = run.config()
+        held = _wait_for_device(run, config, args.queued)
+        for before in held.before:
+            _clear_away(before)
+        run.note(started=time.time(), behind=None, device="")
+        resume = _pick_checkpoint(run) if args.resume else []
+        write_environment(run.path, config)
+    except WorkbenchError as error:
+        print(f"error: {error}", flush=True)
+        run.set_status("failed", str(error))
+        return
+    run.set_status("starting", "loading the trainer")
+    if held.devices != ("cpu",) and devices.VISIBLE not in os.environ:
+        os.environ[devices.VISIBLE] = ",".join(held.devices)
+    command = training_command(run.path, config.training.ranks, args.module, *resume)
+    os.execv(command[0], command)
+
+
+def _wait_for_device(run: RunDir, config: RunConfig, since: int) -> devices.Held:
+    def waits(behind: Path | None, device: str) -> None:
+        other = "another run" if behind is None else f"run {behind.name!r}"
+        where = "" if behind is None or behind.parent == run.path.parent else f" of {behind.parents[1]}"
+        reason = f"waits for {_named(device)} behind {other}{where}"
+        run.set_status("queued", reason, behind=None if behind is None else behind.name)
+        print(reason, flush=True)
+
+    return devices.take(devices.pool(config.training.device), config.training.ranks, run.path, waits, since=since)
+
+
+def _named(device: str) -> str:
+    return "the CPU" if device == "cpu" else f"GPU {device.removeprefix('GPU-')[:8]}"
+
+
+def _clear_away(before: Path) -> None:
+    """End what a run that held the device left behind, ranks whose launcher was killed say, unless it lives again."""
+    left = members(before)  # asked first: a process of a later life is not among them if the run is over afterwards
+    if left and (before / "status.json").is_file() and Run(before).status().final:
+        kill(left)
+
+
+def _pick_checkpoint(run: RunDir) -> list[str]:
+    """The arguments that have training resume. Raises RunError naming what is wrong with every checkpoint."""
+    run.set_status("starting", "checking the checkpoints")
+    checkpoint, skipped = checkpoints.newest_valid(run.checkpoints)
+    if checkpoint is None:
+        raise checkpoints.nothing_usable(run.name, skipped)
+    warnings = tuple(f"skipped {what}" for what in skipped)
+    for line in (*warnings, f"resuming from {checkpoint.name}"):
+        print(line, flush=True)
+    run.note(warnings=warnings, resumed_from=checkpoint.step, step=checkpoint.step)
+    return ["--resume", checkpoint.name]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+    sys.exit(1)

@@ -1,0 +1,200 @@
+"""One run a device: a lock for each GPU (by its UUID) and one for the CPU, and a queue in front of them.
+
+A lock is an ``flock`` on a file, held by the run's first process through its ``exec`` into training, so that the system
+gives it back however that process ends. Who waits holds a locked ticket: tickets are served in the order in which their
+runs were started, and one whose holder has died is thrown away by whoever meets it. Locks are per user and machine,
+whatever the workspace, because that is what two runs would share; ``WORKBENCH_LOCKS`` names another folder for them.
+
+Knows nothing of torch: GPUs are listed by their driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.errors import RunError
+
+LOCKS = "WORKBENCH_LOCKS"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+_POLL = 0.1
+_DRIVER = Path("/proc/driver/nvidia/gpus")
+
+OnWait = Callable[[Path | None, str], None]
+"""Called with the run that is waited for (None if it cannot be told) and the device, each time that changes."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """Devices this process holds until it ends, what it becomes by ``exec`` included.
+
+    ``before`` are the runs that held them last.
+    """
+
+    devices: tuple[str, ...]
+    before: tuple[Path, ...]
+
+
+def pool(wanted: str) -> list[str]:
+    """The devices one of which a run whose ``training.device`` is ``wanted`` trains on, a lock's name each."""
+    if wanted == "cpu":
+        return ["cpu"]
+    return gpus() or (["cpu"] if wanted == "auto" else ["cuda"])
+
+
+def gpus() -> list[str]:
+    """The UUIDs of the GPUs this process may use, in the order of their buses; none where there is no NVIDIA driver."""
+    found: Sequence[str | None] = (
+        [_uuid(folder / "information") for folder in sorted(_DRIVER.iterdir())] if _DRIVER.is_dir() else _ask_smi()
+    )
+    there = [uuid for uuid in found if uuid]
+    named = os.environ.get(VISIBLE)
+    if named is None:
+        return there
+    chosen: list[str] = []
+    for part in (part.strip() for part in named.split(",")):
+        if part.isdigit():
+            chosen += there[int(part) : int(part) + 1]
+        elif part.startswith(("GPU-", "MIG-")):
+            chosen.append(next((uuid for uuid in there if uuid.startswith(part)), part))
+        else:  # -1, or nothing: none from here on, as CUDA reads it
+            break
+    return chosen
+
+
+def take(names: list[str], count: int, run: Path, on_wait: OnWait, *, since: int | None = None) -> Held:
+    """Wait for ``count`` of the devices ``names`` (all of them if they are fewer), and hold them.
+
+    ``since`` is when the run began to wait (unix nanoseconds): its place in the queue.
+    """
+    folder = locks_folder()
+    told: tuple[Path | None, str] | None = None
+    with _ticket(folder / f"queue-{'cpu' if names == ['cpu'] else 'gpu'}", run, since or time.time_ns()) as earlier:
+        while True:
+            ahead = earlier()
+            held, busy = ([], None) if ahead else _try(folder, names, min(count, len(names)), run)
+            if held:
+                return Held(tuple(name for name, _ in held), tuple(path for _, path in held if path))
+            news = (ahead[-1] if ahead else _holder(folder, busy or names[0]), busy or names[0])
+            if news != told:
+                told = news
+                on_wait(*news)
+            time.sleep(_POLL)
+
+
+def locks_folder() -> Path:
+    """The folder of the locks, made if there is none. Raises RunError if another user could have a hand in it."""
+    named = os.environ.get(LOCKS)
+    folder = Path(named) if named else Path(tempfile.gettempdir()) / f"workbench-locks-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        owner = folder.lstat().st_uid
+    except OSError as error:
+        raise RunError(f"the folder of device locks cannot be used: {error}; name another with {LOCKS}") from error
+    if owner != os.getuid():
+        raise RunError(f"the folder of device locks {folder} is another user's; name one of your own with {LOCKS}")
+    return folder
+
+
+def _try(folder: Path, names: list[str], count: int, run: Path) -> tuple[list[tuple[str, Path | None]], str | None]:
+    """All ``count`` devices, each with the run that held it last, or none and the name of a busy one."""
+    held: list[tuple[str, int]] = []
+    busy = None
+    for name in names:
+        descriptor = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            busy = name
+            continue
+        held.append((name, descriptor))
+        if len(held) == count:
+            return [(name, _sign(descriptor, run)) for name, descriptor in held], None
+    for _, descriptor in held:
+        os.close(descriptor)
+    return [], busy
+
+
+def _sign(descriptor: int, run: Path) -> Path | None:
+    """Write who holds the lock into its file, let the lock pass through exec, and return who held it before."""
+    before = os.pread(descriptor, 4096, 0).decode("utf-8", "surrogateescape")
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, os.fsencode(run), 0)
+    os.set_inheritable(descriptor, True)
+    return Path(before) if before and before != str(run) else None
+
+
+def _holder(folder: Path, name: str) -> Path | None:
+    with contextlib.suppress(OSError):
+        text = (folder / f"{name}.lock").read_bytes()
+        return Path(os.fsdecode(text)) if text else None
+    return None
+
+
+@contextmanager
+def _ticket(queue: Path, run: Path, since: int) -> Iterator[Callable[[], list[Path]]]:
+    """Draw a ticket; gives a function that lists the runs with earlier ones, the first drawn first."""
+    queue.mkdir(mode=0o700, exist_ok=True)
+    name = f"{since:020d}-{os.getpid()}"
+    draft = queue / f".{name}"
+    descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.write(descriptor, os.fsencode(run))
+        draft.rename(queue / name)  # nobody meets it unlocked
+        yield lambda: [path for one in sorted(os.listdir(queue)) if one < name and (path := _waiting(queue / one))]
+    finally:
+        (queue / name).unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _waiting(ticket: Path) -> Path | None:
+    """The run that holds a ticket; None, and the ticket thrown away, if its process is gone."""
+    if ticket.name.startswith("."):
+        return None
+    try:
+        descriptor = os.open(ticket, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return Path(os.fsdecode(os.read(descriptor, 4096)))
+    else:
+        ticket.unlink(missing_ok=True)
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _uuid(information: Path) -> str | None:
+    with contextlib.suppress(OSError):
+        for line in information.read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "GPU UUID":
+                return value.strip()
+    return None
+
+
+def _ask_smi() -> list[str]:
+    """Where the driver shows no files, as under WSL."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [line.strip() for line in done.stdout.splitlines()] if done.returncode == 0 else []

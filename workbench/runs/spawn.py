@@ -1,0 +1,67 @@
+"""The process of a run, started in a session of its own so that it outlives whoever starts it.
+
+Training is named here, never imported. With more than one rank, ``torchrun`` starts one process a rank.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from workbench.child import child_environment
+from workbench.config import RunConfig
+from workbench.errors import RunError
+from workbench.rewards import find_builtin
+from workbench.rundir import RunDir
+from workbench.runs.processes import TAG
+from workbench.runs.watch import watch
+
+TRAINING = "workbench.training.child"
+
+
+def spawn(run: RunDir, module: str = TRAINING, *, resume: bool = False) -> None:
+    """Start the process of a queued run and watch it. Raises RunError, the run failed, when the system refuses."""
+    command = [sys.executable, "-m", "workbench.runs.begin", str(run.path), module, "--queued", str(time.time_ns())]
+    command += ["--resume"] if resume else []
+    try:
+        with run.log.open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**child_environment(), TAG: str(run.path), "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,
+            )
+    except OSError as error:
+        run.set_status("failed", f"its process could not be started: {error}")
+        raise RunError(f"run {run.name!r}: its process could not be started: {error}") from error
+    run.note(pid=process.pid, pid_created=_created(process.pid), launched=True)
+    watch(process, run)
+
+
+def training_command(path: Path, ranks: int, module: str = TRAINING, *arguments: str) -> list[str]:
+    """What trains the run at ``path`` once it has its device."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)] if ranks > 1 else []
+    return [sys.executable, *launcher, "-m", module, str(path), *arguments]
+
+
+def sources(config: RunConfig) -> dict[str, str]:
+    """The source of the built-in rewards the run uses, to be kept beside the code of the user's own."""
+    return {
+        reward.name: find_builtin(reward.name).source_with(reward.options)
+        for reward in config.rewards
+        if reward.code is None
+    }
+
+
+def _created(pid: int) -> float | None:
+    try:
+        created: float = psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess:
+        return None
+    return created

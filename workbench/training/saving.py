@@ -1,0 +1,197 @@
+"""``ResumableGRPOTrainer``: TRL's trainer whose checkpoints are whole or not there, and resume to the identical run.
+
+Saving and resuming are transformers' own (``resume_from_checkpoint``). Added here is what they lack:
+
+* a checkpoint is written aside, hashed and renamed (``rundir.checkpoints``), so that none is ever half there;
+* optimiser, scheduler and random generators are kept as safetensors and JSON (``training.states``), not as pickles
+  (DeepSpeed and FSDP keep their own formats for sharded states);
+* a reference policy that training moves is saved and restored;
+* the order of prompts is a function of the epoch, where TRL's sampler forgets on a resume what it has shuffled before.
+
+TRL keeps no generation in a checkpoint: only between two generations does a resumed run do what the first one did.
+Saves elsewhere are refused by the configuration; this module does not check. It knows nothing of rewards and credit.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from trl import GRPOTrainer
+from trl.trainer.utils import RepeatSampler
+
+from workbench.errors import RunError
+from workbench.rundir import checkpoints
+from workbench.training.states import has_state, load_state, save_state
+
+_REFERENCE = "reference.safetensors"
+_ARGUMENTS = "training_args.bin"  # a pickle; a run's arguments are in its run.yaml
+_KEPT_VERSIONS = ("torch", "trl", "transformers", "accelerate", "peft", "safetensors")
+
+
+class EpochSampler(RepeatSampler):
+    """TRL's sampler with the order of epoch ``epoch``: that of TRL's own after as many epochs from the start."""
+
+    epoch = 0
+
+    def __iter__(self) -> Iterator[int]:
+        if self.shuffle:
+            self.generator.manual_seed(self.seed)
+            for _ in range(self.epoch):
+                torch.randperm(self.num_samples, generator=self.generator)
+        yield from super().__iter__()
+
+
+class ResumableGRPOTrainer(GRPOTrainer):
+    """Everything of ``GRPOTrainer``; ``args.save_total_limit`` is how many checkpoints are kept."""
+
+    _epoch_sampler: EpochSampler | None = None
+    _aside: Path | None = None
+
+    # -- saving ------------------------------------------------------------------------------------------------------
+
+    def _get_output_dir(self, trial: Any) -> str:
+        return str(self._aside) if self._aside is not None else super()._get_output_dir(trial)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        folder, step = Path(self.args.output_dir), self.state.global_step
+        name = f"checkpoint-{step}"
+        self._aside = folder / checkpoints.SAVING
+        try:
+            if self.args.should_save:
+                shutil.rmtree(self._aside, ignore_errors=True)
+            self.accelerator.wait_for_everyone()
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()  # the other ranks' random generators are files of it too
+            if self.args.should_save:
+                self._finish(self._aside / name, folder / name)
+                if self.args.save_total_limit:
+                    checkpoints.prune(folder, self.args.save_total_limit)
+        except Exception as error:
+            shutil.rmtree(self._aside, ignore_errors=True)
+            raise not_saved(name, step, folder, error) from error
+        finally:
+            self._aside = None
+        self.accelerator.wait_for_everyone()
+
+    def _finish(self, draft: Path, target: Path) -> None:
+        (draft / _ARGUMENTS).unlink(missing_ok=True)
+        if self.args.sync_ref_model and self.ref_model is not None:
+            reference = self.accelerator.unwrap_model(self.ref_model)
+            save_file({name: p.detach().cpu().clone() for name, p in reference.named_parameters()}, draft / _REFERENCE)
+        self.seal(draft, target)
+        shutil.rmtree(draft.parent)
+
+    def seal(self, draft: Path, target: Path) -> None:
+        """Make the files in ``draft`` a valid checkpoint at ``target``."""
+        about = {
+            "step": self.state.global_step,
+            "ranks": self.accelerator.num_processes,
+            "versions": {name: version(name) for name in _KEPT_VERSIONS},
+        }
+        checkpoints.seal(draft, target, about)
+
+    def save_final(self, target: Path) -> None:
+        """The weights (or adapter) and tokenizer as they are now, loadable by ``load_policy``; called by all ranks."""
+        draft = target.with_name(checkpoints.SAVING)
+        try:
+            if self.args.should_save:
+                shutil.rmtree(draft, ignore_errors=True)
+            self.accelerator.wait_for_everyone()
+            self.save_model(str(draft))
+            if self.args.should_save:
+                (draft / _ARGUMENTS).unlink(missing_ok=True)
+                self.seal(draft, target)
+        except Exception as error:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise not_saved(target.name, self.state.global_step, target.parent, error) from error
+
+    @property
+    def _states_are_ours(self) -> bool:
+        return not (self.is_deepspeed_enabled or self.is_fsdp_enabled)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if not self._states_are_ours:
+            super()._save_optimizer_and_scheduler(output_dir)
+        elif self.args.should_save:
+            save_state(Path(output_dir), "optimizer", self.optimizer.state_dict())
+            save_state(Path(output_dir), "scheduler", self.lr_scheduler.state_dict())
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        os.makedirs(output_dir, exist_ok=True)  # this rank may be here before the first one has made it
+        states = {"python": random.getstate(), "numpy": np.random.get_state(), "cpu": torch.random.get_rng_state()}
+        if torch.cuda.is_available():
+            states["cuda"] = torch.cuda.random.get_rng_state()
+        save_state(Path(output_dir), self._rng_name, states)
+
+    @property
+    def _rng_name(self) -> str:
+        return f"rng-{self.accelerator.process_index}"
+
+    # -- resuming ----------------------------------------------------------------------------------------------------
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        reference = Path(resume_from_checkpoint) / _REFERENCE
+        if reference.is_file() and self.ref_model is not None:
+            self.accelerator.unwrap_model(self.ref_model).load_state_dict(load_file(reference), strict=False)
+
+    def load_weights(self, checkpoint: Path) -> None:
+        """Only the weights of a checkpoint, for one that nothing is left to train after."""
+        self._load_from_checkpoint(str(checkpoint))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)  # what is not ours, TRL's entropy controller among it
+        if checkpoint is not None and has_state(Path(checkpoint), "optimizer"):
+            self.optimizer.load_state_dict(load_state(Path(checkpoint), "optimizer"))
+            self.lr_scheduler.load_state_dict(load_state(Path(checkpoint), "scheduler"))
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        if checkpoint is None or not has_state(Path(checkpoint), self._rng_name):
+            super()._load_rng_state(checkpoint)
+            return
+        states = load_state(Path(checkpoint), self._rng_name)
+        random.setstate(states["python"])
+        np.random.set_state(states["numpy"])
+        torch.random.set_rng_state(states["cpu"])
+        if "cuda" in states and torch.cuda.is_available():
+            torch.cuda.random.set_rng_state(states["cuda"])
+
+    # -- the order of prompts ----------------------------------------------------------------------------------------
+
+    def _get_train_sampler(self, dataset: Any = None) -> Any:
+        sampler = super()._get_train_sampler(dataset)
+        if type(sampler) is not RepeatSampler:
+            return sampler
+        self._epoch_sampler = EpochSampler(
+            data_source=sampler.data_source,
+            mini_repeat_count=sampler.mini_repeat_count,
+            batch_size=sampler.batch_size,
+            repeat_count=sampler.repeat_count,
+            shuffle=sampler.shuffle,
+            seed=sampler.seed,
+        )
+        return self._epoch_sampler
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        if self._epoch_sampler is not None:
+            self._epoch_sampler.epoch = kwargs["epoch"]
+        super()._run_epoch(*args, **kwargs)
+
+
+def not_saved(name: str, step: int, folder: Path, error: Exception) -> RunError:
+    """Why ``name`` could not be saved after ``step``, and what there is to go on from."""
+    good, _ = checkpoints.newest_valid(folder)
+    usable = f"{good.name} is whole" if good is not None else "there is no earlier one"
+    text = str(error)
+    full = any(sign in text for sign in ("No space left", "File too large", "quota", "PytorchStreamWriter failed"))
+    cause = f"the disk is full at step {step}" if full else f"saving failed at step {step}"
+    return RunError(f"{cause}: {name} could not be written ({text}); {usable}. Free some space and resume the run")
