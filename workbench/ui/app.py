@@ -34,6 +34,7 @@ from workbench.ui.api import add_api
 from workbench.ui.guard import ANY_ADDRESS, LOOPBACK_NAMES, Guard
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import ASSETS, PRIVATE, drawn
+from workbench.ui.tabs.help import build_help
 from workbench.ui.tabs.inspect import build_inspect
 from workbench.ui.tabs.inspect_events import first_isolation, opening, opening_outputs, wire_inspect
 from workbench.ui.tabs.share_events import READ_KEPT
@@ -77,6 +78,8 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
                 wire_inspect(inspect, aside, services)
             with gr.Tab("Train", id="train", elem_id="train-tab") as train_tab:
                 train = build_train(services, inspect)
+            with gr.Tab("Help", id="help", elem_id="help-tab"):
+                build_help(services)
 
         def opened(request: gr.Request, *values: Any) -> list[Any]:
             wants_run = "run" in (request.query_params or {})
