@@ -6,7 +6,7 @@
 
   function number(value, digits = 4) {
     if (value === null || value === undefined) return "–";
-    return `${value < 0 ? MINUS : ""}${Math.abs(value).toFixed(digits).replace(/\.?0+$/, "")}`;
+    return `${value < 0 ? MINUS : ""}${Math.abs(value).toFixed(Number.isInteger(value) ? 0 : digits)}`;
   }
   const bracketed = (value) => (value < 0 ? `(${number(value)})` : number(value));
   const section = (id, title, ...children) => el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), ...children);
@@ -40,14 +40,19 @@
       el("p", {}, "For ", where, el("code", {}, JSON.stringify(answer.text)), ":"),
       table("Terms of the advantage", ["", "r = Σ weight · score", "r̃ = (r − mean) / (std + 0.0001)", "factor", "adds"], answer.terms.map(term)),
       el("p", { id: "help-sum" }, "A = ", terms || "0", answer.terms.length > 1 ? ` = ${number(answer.total)}` : "", clipped ? `, clipped to ±${number(answer.clip)}: ${number(answer.advantage)}` : ""),
-      answer.spread ? null : el("p", { class: "warn" }, "This group has no spread: every advantage is 0, there is nothing to learn from it."),
+      ...(answer.spread ? [] : [el("p", { class: "warn" }, "This group has no spread: every advantage is 0, there is nothing to learn from it.")]),
     );
   }
 
   function schemes(value) {
-    const options = (one) => one.options.map((option) => `${option.label} (${option.name}), ${option.default}: ${option.help}`).join("\n");
+    const options = (one) => one.options.map((option) => `${option.label}: ${option.default}`).join("\n");
     return value.schemes.map((one) => el("tr", {}, el("th", { scope: "row" }, one.name),
-      el("td", {}, el("div", { class: "formula" }, one.formula), el("div", {}, one.summary)), el("td", { class: "options" }, options(one)), el("td", {}, one.source)));
+      el("td", {}, el("div", { class: "formula" }, one.formula), el("div", {}, one.summary)), el("td", { class: "defaults" }, options(one)), el("td", {}, one.source)));
+  }
+
+  function options(value) {
+    const every = new Map(value.schemes.flatMap((one) => one.options).map((option) => [option.name, option]));
+    return [...every.values()].flatMap((option) => [el("dt", {}, option.label, " ", el("code", {}, option.name)), el("dd", {}, option.help)]);
   }
 
   function glossary(value) {
@@ -84,6 +89,7 @@
         section("help-schemes", "Credit schemes",
           el("p", {}, "z(x) = (x − mean) / (std + 0.0001) over the group's scored values, std with ddof = 1; an unscored step is in neither and adds nothing."),
           table("Every scheme", ["scheme", "formula", "options and defaults", "source"], schemes(value)),
+          el("h3", {}, "Options"), el("dl", { class: "facts" }, ...options(value)),
           el("h3", {}, "Normalise"), el("dl", { class: "facts" }, ...value.normalisations.flatMap((one) => [el("dt", {}, one.name), el("dd", {}, one.meaning)]))),
         section("help-metrics", "Metrics of a run", ...glossary(value)),
         section("help-keys", "Keys", el("dl", { class: "facts" }, ...value.shortcuts.flatMap(([key, what]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, what)]))),
