@@ -31,7 +31,7 @@ Spans = Sequence[tuple[int, int]]
 FOLDER = Path(__file__).resolve().parent / "drawing"
 DRAWING = ("base.js", "measures.js", "tokens.js", "cards.js", "compare.js", "why.js", "heatmap.js")
 """The scripts that draw, in the order in which they need each other."""
-EXPLAINED_AT_ONCE = 5_000
+EXPLAINED_AT_ONCE = 1_000
 """Most terms that the page is sent unasked."""
 DRAWN_LOSSES = ("grpo", "bnpo", "dapo", "dr_grpo")
 

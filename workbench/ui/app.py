@@ -35,9 +35,11 @@ from workbench.ui.downloads import add_downloads
 from workbench.ui.guard import ANY_ADDRESS, LOOPBACK_NAMES, Guard
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import ASSETS, PRIVATE, drawn
+from workbench.ui.tabs.help import build_help
 from workbench.ui.tabs.inspect import build_inspect
-from workbench.ui.tabs.inspect_events import first_drawing, first_isolation, wire_inspect
+from workbench.ui.tabs.inspect_events import first_isolation, opening, opening_outputs, wire_inspect
 from workbench.ui.tabs.runs import build_runs
+from workbench.ui.tabs.share_events import READ_KEPT
 from workbench.ui.tabs.train import build_train, plotly_script
 from workbench.ui.theme import theme
 
@@ -81,21 +83,22 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
                 train = build_train(services, inspect)
             with gr.Tab("Runs", id="runs", elem_id="runs-tab"):
                 build_runs(services)
+            with gr.Tab("Help", id="help", elem_id="help-tab"):
+                build_help(services)
 
         def opened(request: gr.Request, *values: Any) -> list[Any]:
             wanted = _wanted_tab(request.query_params or {})
             selected = gr.Tabs(selected=wanted) if wanted else gr.skip()
             return [
-                *first_drawing(services, request, *values),
+                *opening(services, inspect, request, *values),
                 first_isolation(services, request),
                 selected,
-                train.refresh(*values),
+                train.refresh(*values[:-1]),
             ]
 
         sources = train.refresh_inputs
-        drawn_first = [inspect.drawing, aside.strip, inspect.rewards.watch, *inspect.rewards.notes]
-        opens = [*drawn_first, inspect.isolation, tabs, train.inherited]
-        page.load(opened, sources, opens, queue=False, **PRIVATE)
+        opens = [*opening_outputs(inspect, aside), inspect.isolation, tabs, train.inherited]
+        page.load(opened, [*sources, aside.share.kept], opens, js=READ_KEPT, queue=False, **PRIVATE)
         train_tab.select(train.refresh, sources, train.inherited, queue=False, **PRIVATE)
         estimated = {"fn": train.estimate, "inputs": train.estimate_inputs, "outputs": train.estimated}
         page.load(**estimated, queue=False, **PRIVATE)

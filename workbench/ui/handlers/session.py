@@ -19,6 +19,7 @@ from workbench.rewards import RewardWorker, TrustStore, WorkerPool
 from workbench.rewards.watch import CallTimes
 from workbench.runs import default_workspace
 from workbench.schema import Credit, Group, Prompt, RewardKind
+from workbench.ui.handlers.groups import GroupStore
 
 SLOTS = 12
 """Reward functions that fit on the page."""
@@ -62,6 +63,7 @@ class Services:
         self.workspace = (workspace if workspace is not None else default_workspace()).resolve()
         self.policy = PolicyWorker()
         self.trust = TrustStore(self.workspace)
+        self.groups = GroupStore(self.workspace)
         self._lock = threading.Lock()
         self._warming: threading.Thread | None = None
         self._rewards = WorkerPool()

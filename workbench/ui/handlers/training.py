@@ -16,12 +16,14 @@ from typing import Any
 from workbench.config import RunConfig
 from workbench.errors import PatternError, RunError, WorkbenchError
 from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, to_json
-from workbench.runs import Run, list_runs, open_run, start
+from workbench.redact import redact
+from workbench.runs import Run, default_workspace, list_runs, open_run, start
 from workbench.schema import Credit
 from workbench.steps import StepPattern
 from workbench.ui.handlers.credit import CreditForm, carried_over
 from workbench.ui.handlers.estimate import estimate, measured_pace
 from workbench.ui.handlers.kept import KeptRun, kept, read_config
+from workbench.ui.handlers.notebook import train_code
 from workbench.ui.handlers.sampling import SamplingForm, sampling_config
 from workbench.ui.handlers.scoring import (
     Note,
@@ -145,6 +147,18 @@ def start_run(
     except WorkbenchError as error:
         return None, Note(str(error))
     return run.name, None
+
+
+def notebook(
+    session: Session, scoring: ScoringForm, sampling: SamplingForm, form: TrainingForm, services: Services
+) -> str:
+    """What Start would start as Python, or why there is none, as the page's script takes it."""
+    usual = default_workspace().resolve() == services.workspace
+    try:
+        config = run_config(session, scoring, sampling, form)
+        return to_json({"code": train_code(config, None if usual else services.workspace)})
+    except WorkbenchError as error:
+        return to_json({"problem": redact(f"There is no code for this yet: {error}")})
 
 
 # ── following runs: what the page's script calls ─────────────────────────────────────────────────────────────────

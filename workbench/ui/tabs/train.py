@@ -83,8 +83,10 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
             estimated = drawn("estimate", "WorkbenchPage.facts")
             with gr.Column(elem_classes=["actions"], min_width=0):
                 go = gr.Button("Start", variant="primary", elem_id="start", min_width=0)
+                notebook = gr.Button("Notebook code", elem_id="train-notebook", min_width=0, elem_classes=["small"])
                 start_note = note("start-note")
         with gr.Column(elem_id="live-column", scale=1, min_width=0):
+            code = drawn("train-code", "WorkbenchShare.code")
             live = drawn(
                 "live", "WorkbenchTrain.mount", _live_value(None, 0), server_functions=_server_functions(services)
             )
@@ -120,6 +122,12 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
         concurrency_limit=1,
         **PRIVATE,
     )
+
+    def as_code(session: Session, *values: Any) -> str:
+        scoring, sampling = read_both(session, values[: len(values) - len(form)])
+        return handlers.notebook(session, scoring, sampling, handlers.TrainingForm(*values[-len(form) :]), services)
+
+    notebook.click(as_code, [*sources, *form], code, queue=False, **PRIVATE)
     wire_preflight(preflight, services, sources, read_both)
     whole = [*sources, *form]
     for field in (steps, prompts, beta):
