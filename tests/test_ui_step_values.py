@@ -21,7 +21,7 @@ from workbench.rewards.watch import CallTimes
 from workbench.rundir.rewards import write_rewards
 from workbench.schema import Group, Rollout
 from workbench.steps import pattern as pattern_module
-from workbench.ui.handlers import models, training
+from workbench.ui.handlers import keeping, models, training
 from workbench.ui.handlers import step_values as handlers
 from workbench.ui.handlers.checks import probe_setup
 from workbench.ui.handlers.credit import credit_form
@@ -160,6 +160,15 @@ def test_a_task_told_twice_lists_no_function_twice() -> None:
     task = find_task("chain-arithmetic-tags")
     on_its_way = [replace(one, code="") for one in task_slots([], task)]
     assert [one.slot.name for one in task_slots(on_its_way, task) if one.slot] == [one.name for one in task.rewards]
+
+
+def test_a_browser_tab_keeps_a_model_but_no_consent_and_no_values() -> None:
+    trusting = PRM.model_copy(update={"model": PRM.model.model_copy(update={"trust_remote_code": True})})  # type: ignore[union-attr]
+    back = keeping._slot_values(json.loads(json.dumps(keeping._slot_kept(config_slot(trusting)))))
+    assert back == config_slot(PRM)
+    values = keeping._slot_values(json.loads(json.dumps(keeping._slot_kept(placed(in_run=False)))))
+    assert values.slot == RewardSlot("monte_carlo", "step", given=MONTE_CARLO, in_run=False)
+    assert keeping._slot_values({"name": "x", "kind": "step", "given": {"name": 3}}) == EMPTY_SLOT
 
 
 def test_settings_without_a_field_survive_a_change() -> None:

@@ -1,4 +1,5 @@
-"""A run's metrics as small multiples. ``PANELS`` says which metrics are drawn together and what they mean.
+"""A run's metrics as small multiples. ``PANELS`` says which metrics are drawn together; ``metrics`` what
+they mean.
 
 The page draws the panels live (``curves.js``); ``curves`` draws the same ones as one plotly figure for a notebook.
 Plotly is imported only when a figure is asked for. Where metrics come from is none of this module's business.
@@ -10,6 +11,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from workbench.figures.metrics import find_metric
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,13 +31,18 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One small chart. ``about`` says how its metrics are defined; ``share`` marks values between 0 and 1."""
+    """One small chart; ``share`` marks values between 0 and 1."""
 
     key: str
     title: str
     series: tuple[Series, ...]
-    about: str
     share: bool = False
+
+    @property
+    def about(self) -> str:
+        """How its metrics are defined, a line each."""
+        known = [(series.label, find_metric(series.metric)) for series in self.series]
+        return "\n".join(f"{label} = {one.formula}. {one.meaning}" for label, one in known if one is not None)
 
 
 PANELS: tuple[Panel, ...] = (
@@ -42,41 +50,35 @@ PANELS: tuple[Panel, ...] = (
         "accuracy",
         "Accuracy",
         (Series("accuracy", "held out"), Series("accuracy/train", "batch")),
-        "Share of answers that are right: on the fixed held-out prompts, and on the step's own rollouts.",
         share=True,
     ),
     Panel(
         "reward",
         "Reward",
         (Series("step_reward", "step"), Series("reward", "outcome")),
-        "Mean weighted reward: of a scored step, and of a whole completion.",
     ),
-    Panel("loss", "Loss", (Series("loss", "loss"),), "The policy loss of the optimiser step."),
+    Panel("loss", "Loss", (Series("loss", "loss"),)),
     Panel(
         "kl",
         "KL",
         (Series("kl/k1", "k1"), Series("kl/k2", "k2"), Series("kl/k3", "k3")),
-        "To the reference, on sampled tokens. With d = log π_ref − log π_θ: k1 = −d, k2 = d²/2, k3 = e^d − d − 1.",
     ),
     Panel(
         "clip",
         "Clip ratio",
         (Series("clip_ratio/region_mean", "clipped"),),
-        "Share of tokens whose ratio π_θ / π_old left the clip range on the side that stops the gradient.",
         share=True,
     ),
-    Panel("entropy", "Entropy", (Series("entropy", "entropy"),), "Mean entropy of the policy's next token, in nats."),
+    Panel("entropy", "Entropy", (Series("entropy", "entropy"),)),
     Panel(
         "length",
         "Completion length",
         (Series("completions/mean_length", "mean"), Series("completions/max_length", "longest")),
-        "Tokens of the step's completions.",
     ),
     Panel(
         "steps",
         "Steps per answer",
         (Series("steps_per_answer", "steps"),),
-        "Mean number of steps the pattern found in a completion.",
     ),
     Panel(
         "shares",
@@ -86,23 +88,21 @@ PANELS: tuple[Panel, ...] = (
             Series("unscored_share", "unscored"),
             Series("no_match_share", "no match"),
         ),
-        "Share of groups whose rewards are all equal, of steps no function scored, of answers without a step.",
         share=True,
     ),
     Panel(
         "advantage",
         "Mean |A|",
         (Series("advantage_abs_mean", "|A|"),),
-        "Mean absolute advantage over the step's tokens.",
     ),
-    Panel("grad", "Gradient norm", (Series("grad_norm", "norm"),), "Norm of the gradient before it is scaled down."),
-    Panel("rate", "Learning rate", (Series("learning_rate", "rate"),), "The optimiser's learning rate."),
+    Panel("grad", "Gradient norm", (Series("grad_norm", "norm"),)),
+    Panel("rate", "Learning rate", (Series("learning_rate", "rate"),)),
 )
 
 
 def panels_payload() -> list[dict[str, Any]]:
     """The panels as ``curves.js`` takes them."""
-    return [asdict(panel) for panel in PANELS]
+    return [asdict(panel) | {"about": panel.about} for panel in PANELS]
 
 
 def curves(metrics: pd.DataFrame | Iterable[Row], *, columns: int = 3) -> Figure:

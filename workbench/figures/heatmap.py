@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.credit import SCHEMES, Comparison, compare_credits, length_normalisers
+from workbench.credit import SCHEMES, Comparison, compare_credits, group_normalisers
 from workbench.schema import Credit, Group, Rollout, StepScores, Term
 
 Payload = dict[str, Any]
@@ -31,7 +31,7 @@ Spans = Sequence[tuple[int, int]]
 FOLDER = Path(__file__).resolve().parent / "drawing"
 DRAWING = ("base.js", "measures.js", "tokens.js", "cards.js", "compare.js", "why.js", "heatmap.js")
 """The scripts that draw, in the order in which they need each other."""
-EXPLAINED_AT_ONCE = 5_000
+EXPLAINED_AT_ONCE = 1_000
 """Most terms that the page is sent unasked."""
 DRAWN_LOSSES = ("grpo", "bnpo", "dapo", "dr_grpo")
 
@@ -123,14 +123,9 @@ def _scheme_payload(credit: Credit) -> Payload:
 
 def _normalisers(credit: Credit) -> dict[str, list[float]]:
     """What each loss multiplies a completion's advantages with, where 1 is an even share of the group's tokens."""
-    lengths = credit.scored.lengths
-    limit = int(credit.scored.group.sampling.get("max_completion_length") or max(lengths, default=1))
-    return {
-        loss: [
-            round(value * sum(lengths), 6) for value in length_normalisers(lengths, loss, max_completion_length=limit)
-        ]
-        for loss in DRAWN_LOSSES
-    }
+    tokens = sum(credit.scored.lengths)
+    group = credit.scored.group
+    return {loss: [round(c * tokens, 6) for c in group_normalisers(group, loss)] for loss in DRAWN_LOSSES}
 
 
 def group_payload(group: Group) -> Payload:

@@ -13,7 +13,8 @@
     const stale = el("p", { class: "stale", role: "status", hidden: true });
     const holder = el("div", { id: "heatmap" });
     const heatmap = globalThis.WorkbenchHeatmap.mount(holder, {
-      explain: (rollout, token, which) => handles.server.why({ rollout, token, which }),
+      explain: (rollout, token, which) => handles.server.why({ tab: globalThis.WorkbenchShare.tab, rollout, token, which }),
+      onPin: (at) => globalThis.WorkbenchShare.pinned(at),
     });
     let shown = false;
 
@@ -31,6 +32,7 @@
         heatmap.draw(message.show);
         about.replaceChildren(...promptLine(message.show, message.about));
         shown = true;
+        globalThis.WorkbenchShare.shown(heatmap);
       } else if (message.stale) {
         if (!shown) heatmap.draw(message.group);
         else heatmap.dim(false);

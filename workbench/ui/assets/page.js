@@ -116,7 +116,10 @@
       root.replaceChildren(el("h1", {}, value.title), el("p", { class: "loop" }, value.loop), status, theme);
     });
     nameTheme();
-    const columns = new MutationObserver(() => document.querySelectorAll("#controls").forEach(foldControls));
+    const columns = new MutationObserver(() => {
+      document.querySelectorAll("#controls").forEach(foldControls);
+      document.querySelectorAll(".cm-content:not([tabindex])").forEach(tidyEditor);
+    });
     columns.observe(document.body, { childList: true, subtree: true });
     document.querySelectorAll("#controls").forEach(foldControls);
     let state = "off";
@@ -177,6 +180,16 @@
       button.setAttribute("aria-expanded", String(open));
     });
     column.prepend(button);
+  }
+
+  // The code editor's colours are too pale on white: the light theme mixes each with black. Its classes have names made
+  // up as the page loads, so they are found by the rules that colour them. Its text is a stop of the Tab key.
+  const darkened = document.head.appendChild(el("style"));
+  function tidyEditor(content) {
+    content.setAttribute("tabindex", "0");
+    const rules = [...document.styleSheets, ...document.adoptedStyleSheets].filter((sheet) => sheet.ownerNode !== darkened && !sheet.href).flatMap((sheet) => [...sheet.cssRules]);
+    const coloured = rules.filter((rule) => /^\.\u037c\w+$/.test(rule.selectorText ?? "") && rule.style.color);
+    darkened.textContent = coloured.map((rule) => `body:not(.dark) ${rule.selectorText} { color: color-mix(in srgb, ${rule.style.color} 60%, black); }`).join("\n");
   }
 
   // A reward's code is folded away until asked for; the editor itself stays, with its cursor.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from workbench.config import PatternConfig
@@ -31,7 +31,7 @@ class ExampleView:
 
 def first_session() -> Session:
     """The page as it opens: the group that came with the embedded policy, and its task's defaults."""
-    group = Group.from_json(json.loads(FIRST_GROUP.read_text(encoding="utf-8")))
+    group = first_group()
     task = find_task("chain-arithmetic")
     index = next((i for i in range(100) if task[i].prompt == group.prompt), 0)
     slots = tuple(RewardSlot(reward.name, reward.kind, reward.name) for reward in task.rewards)
@@ -43,6 +43,16 @@ def first_session() -> Session:
         group=group,
         slots=slots + (None,) * (SLOTS - len(slots)),
     )
+
+
+@cache
+def first_group() -> Group:
+    """The group that came with the embedded policy."""
+    return Group.from_json(json.loads(FIRST_GROUP.read_text(encoding="utf-8")))
+
+
+def is_first_group(group: Group) -> bool:
+    return group == first_group()
 
 
 def find_task(name: str) -> Task:

@@ -22,6 +22,7 @@ from workbench.rewards.models import ModelWorker
 from workbench.rewards.watch import CallTimes
 from workbench.runs import default_workspace
 from workbench.schema import Credit, Group, Prompt, RewardKind
+from workbench.ui.handlers.groups import GroupStore
 
 SLOTS = 12
 """Reward functions that fit on the page."""
@@ -85,6 +86,7 @@ class Services:
         self.policy = PolicyWorker()
         self.models = ModelWorker()
         self.trust = TrustStore(self.workspace)
+        self.groups = GroupStore(self.workspace)
         self._lock = threading.Lock()
         self._warming: threading.Thread | None = None
         self._rewards = WorkerPool()

@@ -19,7 +19,9 @@ ASSETS = "workbench-assets"
 """Where the page's own scripts and style sheets are served."""
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 """Given to every event: not part of the public API, and no overlay while it runs."""
-SCRIPTS = (*DRAWING, "curves.js", "page.js", "checks.js", "inspect.js", "rewards.js", "train.js")
+CURVES = ("chart.js", "curves.js", "overlay.js")
+PAGE = ("page.js", "checks.js", "share.js", "inspect.js", "rewards.js", "train.js", "runs.js", "help.js")
+SCRIPTS = (*DRAWING, *CURVES, *PAGE)
 HEAD = "".join(f'<script src="{ASSETS}/{name}"></script>' for name in SCRIPTS)
 
 
@@ -44,6 +46,13 @@ def drawn(
         server_functions=server_functions,
         visible=visible,
     )
+
+
+def tab_of(asked: Any) -> str:
+    """The tab that called a server function. Gradio gives these no session, so the page's script names its own, as the
+    page was told when it opened (``share_events.kept_value``)."""
+    tab = asked.get("tab") if isinstance(asked, dict) else None
+    return tab if isinstance(tab, str) else ""
 
 
 def note(elem_id: str) -> gr.HTML:

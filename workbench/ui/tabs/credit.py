@@ -28,6 +28,21 @@ class CreditWidgets:
     scheme: gr.Dropdown
     fields: tuple[Any, ...]
     options: gr.Row
+    before: gr.State
+    """The scheme that the fields' defaults are those of."""
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What ``shown`` sets."""
+        return [self.before, self.options, self.scheme, *self.fields]
+
+    def shown(self, form: CreditForm | None) -> list[Any]:
+        """What to set ``outputs`` to, so that the widgets hold ``form``."""
+        scheme = NOTHING if form is None else form.scheme
+        values = default_values(scheme) if form is None else form.values
+        pairs = zip(values, visible_fields(scheme), strict=True)
+        updates = [gr.update(value=value, visible=visible) for value, visible in pairs]
+        return [scheme, gr.update(visible=form is not None), scheme, *updates]
 
     @property
     def inputs(self) -> list[Any]:
@@ -35,7 +50,6 @@ class CreditWidgets:
 
     def wire(self) -> None:
         """Another scheme shows its own options, with its own defaults where nobody set them."""
-        before = gr.State(self.scheme.value)
 
         def choose(before: str, scheme: str, *values: Any) -> list[Any]:
             kept = carried_over(before, scheme, values)
@@ -44,9 +58,12 @@ class CreditWidgets:
             return [scheme, gr.update(visible=scheme in SCHEMES), *updates]
 
         self.scheme.change(
-            choose, [before, *self.inputs], [before, self.options, *self.fields], queue=False, show_progress="hidden",
-            api_visibility=PRIVATE["api_visibility"],
-        )  # fmt: skip
+            choose,
+            [self.before, *self.inputs],
+            [self.before, self.options, *self.fields],
+            queue=False,
+            **PRIVATE,
+        )
 
 
 def read_credit(values: Sequence[Any]) -> CreditForm | None:
@@ -74,7 +91,7 @@ def build_credit_form(scheme: str, *, prefix: str = "", optional: bool = False) 
             _widget(field, prefix, default, visible)
             for field, default, visible in zip(FIELDS, defaults, shown, strict=True)
         )
-    return CreditWidgets(chosen, fields, options)
+    return CreditWidgets(chosen, fields, options, gr.State(scheme))
 
 
 def _widget(field: Option, prefix: str, value: Any, visible: bool) -> Any:

@@ -16,11 +16,12 @@ from workbench.ui.handlers.sampling import SamplingForm
 from workbench.ui.handlers.scoring import TRUST_MODEL, ScoringForm, explain_token, scheme_note
 from workbench.ui.handlers.session import SLOTS, Services, Session
 from workbench.ui.tabs.checks import build_probes
-from workbench.ui.tabs.common import drawn, heading, note, note_value
+from workbench.ui.tabs.common import drawn, heading, note, note_value, tab_of
 from workbench.ui.tabs.credit import PER_FORM, CreditWidgets, build_credit_form, read_credit
 from workbench.ui.tabs.importing import ImportingPart, build_importing
 from workbench.ui.tabs.imports import ImportRow, build_import
 from workbench.ui.tabs.rewards import PER_SLOT, RewardList, build_reward_list, read_slots
+from workbench.ui.tabs.share import ShareWidgets, build_share
 
 KINDS = [("starts a step", "starts"), ("ends a step", "ends"), ("is a step", "is")]
 
@@ -105,6 +106,7 @@ class Aside:
     sample_note: gr.HTML
     importing: ImportingPart
     imports: ImportRow
+    share: ShareWidgets
 
 
 def build_inspect(services: Services) -> tuple[InspectTab, Aside]:
@@ -124,6 +126,7 @@ def build_inspect(services: Services) -> tuple[InspectTab, Aside]:
             found["isolation"] = note("isolation-note")
             found |= _credit_widgets() | _sampling_widgets(task)
         with gr.Column(elem_id="view", scale=1, min_width=0):
+            found["share"] = build_share(services)
             found["strip"] = drawn("preflight-strip", "WorkbenchChecks.strip")
             found |= build_probes()
             found["drawing"] = drawn("drawing", "WorkbenchInspect.mount", server_functions=[_why(services)])
@@ -238,8 +241,8 @@ def _sampling_widgets(task: Task) -> dict[str, Any]:
 
 
 def _why(services: Services) -> Any:
-    def why(asked: dict[str, Any], request: gr.Request) -> dict[str, Any] | None:
-        credit = services.credit(request.session_hash or "", second=asked.get("which") == "b")
+    def why(asked: dict[str, Any]) -> dict[str, Any] | None:
+        credit = services.credit(tab_of(asked), second=asked.get("which") == "b")
         return explain_token(credit, asked.get("rollout"), asked.get("token"))
 
     return why

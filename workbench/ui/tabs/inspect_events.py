@@ -23,6 +23,13 @@ from workbench.ui.tabs.imports import wire_import
 from workbench.ui.tabs.inspect import SCORING, Aside, InspectTab, read_sampling, read_scoring
 from workbench.ui.tabs.models import wire_models
 from workbench.ui.tabs.rewards import read_slots, watched
+from workbench.ui.tabs.share_events import (
+    kept_value,
+    restored_outputs,
+    restored_page,
+    restored_values,
+    wire_share,
+)
 from workbench.ui.tabs.step_values import wire_values
 
 ThenScore = Callable[[Any], None]
@@ -50,6 +57,7 @@ def wire_inspect(tab: InspectTab, aside: Aside, services: Services) -> None:
     _wire_sampling(tab, aside, services, then_score)
     wire_importing(aside.importing, tab, services, then_score)
     _wire_probes(tab, aside, services, then_score)
+    wire_share(aside.share, tab, services)
 
 
 # ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -75,11 +83,12 @@ def _wire_scoring(tab: InspectTab, aside: Aside, services: Services, again: gr.S
             watch,
             *row_notes,
             *(_renamed(values) for values in form.slots),
+            kept_value(services, session, form),
         ]
 
     outputs = [
         tab.drawing, aside.strip, aside.pattern_note, aside.credit_note, aside.formula,
-        rewards.watch, *rewards.notes, *rewards.switches,
+        rewards.watch, *rewards.notes, *rewards.switches, aside.share.kept,
     ]  # fmt: skip
     changes = [again, *tab.scoring_inputs]
     gr.on(
@@ -222,15 +231,26 @@ def _wire_probes(tab: InspectTab, aside: Aside, services: Services, then_score: 
     then_score(aside.probe_demo.click(demo, tab.session, outputs, queue=False, **PRIVATE))
 
 
-def first_drawing(services: Services, request: gr.Request, session: Session, *values: Any) -> list[Any]:
-    """What the page opens with: the group on screen, the strip above it, and what its rewards gave."""
+def opening_outputs(tab: InspectTab, aside: Aside) -> list[Any]:
+    """What ``opening`` sets."""
+    drawn = [tab.drawing, aside.strip, tab.rewards.watch, *tab.rewards.notes]
+    return [*drawn, aside.share.kept, *restored_outputs(tab, aside.share.problem)]
+
+
+def opening(services: Services, tab: InspectTab, request: gr.Request, session: Session, *values: Any) -> list[Any]:
+    """What the page opens with: the group on screen, the strip above it, what its rewards gave; and the controls, where
+    the browser tab kept some or the address is a link. The last of ``values`` is what the tab kept."""
     tab_id = request.session_hash or ""
-    form = read_scoring(session, values[:SCORING])
+    query = {name: value for name, value in dict(request.query_params or {}).items() if isinstance(value, str)}
+    *controls, kept = values
+    found = restored_page(services, query, kept or "", session, tuple(controls))
+    session, form = (found.session, found.scoring) if found else (session, read_scoring(session, controls[:SCORING]))
     view = rescore(session, form, services.reward_worker(tab_id), services.models)
     services.keep_credit(tab_id, view.credit, view.other)
     services.warm()
     watch, row_notes = watched(services, tab_id, form, view)
-    return [view.drawing or message(empty=""), view.preflight, watch, *row_notes]
+    kept = kept_value(services, session, form, first=True, restored=found is not None, tab=tab_id)
+    return [view.drawing or message(empty=""), view.preflight, watch, *row_notes, kept, *restored_values(tab, found)]
 
 
 def first_isolation(services: Services, request: gr.Request) -> str:

@@ -1,0 +1,317 @@
+"""Links, files, notebook code, Help, access and the states of Inspect, in a real Chromium."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browsing import SECONDS, App, chromium, serve, visit
+from workbench.schema import Group
+
+pytestmark = pytest.mark.browser
+expect.set_options(timeout=SECONDS)
+
+CARDS = "#drawing .rollout:not(.streaming)"
+CHIPS = f"{CARDS} .chip"
+CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    with serve(tmp_path_factory.mktemp("workspace")) as app:
+        yield app
+
+
+@pytest.fixture
+def page(browser: Browser, app: App) -> Iterator[Page]:
+    with visit(browser, app.url, **CLIPBOARD) as page:
+        expect(page.locator(CARDS)).to_have_count(8)
+        yield page
+
+
+def advantages(page: Page) -> bytes:
+    rows = page.evaluate("document.querySelector('#heatmap').heatmap.data.rollouts.map(r => r.advantages)")
+    return b"".join(np.array(row, np.float32).tobytes() for row in rows)
+
+
+def clipboard(page: Page) -> str:
+    return page.evaluate("navigator.clipboard.readText()")
+
+
+def choose(page: Page, box: str, option: str) -> None:
+    page.locator(f"{box} input").click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def exported(page: Page, kind: str, folder: Path) -> Path:
+    with page.expect_download() as download:
+        page.locator(f"#export-{kind}").click()
+    path = folder / download.value.suggested_filename
+    download.value.save_as(path)
+    return path
+
+
+def code_of(page: Page, box: str) -> str:
+    return page.locator(f"{box} pre").inner_text()
+
+
+# ── taking Inspect along ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_reload_keeps_the_controls_the_code_and_the_pin(page: Page) -> None:
+    page.locator("#add-reward input").click()
+    page.get_by_role("option", name="Your own step function").click()
+    page.locator("#reward-edit-2").click()
+    page.locator("#reward-code-2 .cm-content").click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text("def mine(prompt, step, **columns):\n    return len(step) / 8\n")
+    expect(page.locator("#reward-on-2")).to_contain_text("mine")
+    choose(page, "#scheme", "step")
+    page.locator("#regex textarea").fill(r"(?m)^Step \d+:")
+    page.locator("#generations input").fill("4")
+    expect(page.locator("#preset input")).to_have_value("step-n")
+    page.wait_for_function("JSON.parse(sessionStorage['workbench-inspect']).sampling?.num_generations === 4")
+    page.wait_for_function("location.search.includes('scheme=step') && location.search.includes('preset=step-n')")
+    page.locator(CHIPS).nth(2).click()
+    before = advantages(page)
+    page.reload()
+    expect(page.get_by_role("region", name="Why this colour").locator(".where")).to_contain_text("rollout 1 · step 3")
+    expect(page.locator("#reward-on-2")).to_contain_text("mine")
+    expect(page.locator("#scheme input")).to_have_value("step")
+    expect(page.locator("#generations input")).to_have_value("4")
+    assert advantages(page) == before
+
+
+def test_a_link_shows_the_same_in_another_browser(page: Page, browser: Browser) -> None:
+    page.locator("#example-next").click()
+    expect(page.locator("#example input")).to_have_value("2")
+    page.locator("#max-tokens input").fill("60")
+    page.locator("#sample").click()
+    expect(page.locator("#drawing .about")).to_contain_text("seed 1")
+    choose(page, "#scheme", "mean_suffix")
+    page.wait_for_function("location.search.includes('mean_suffix')")
+    page.locator(CARDS).nth(1).locator(".chip").nth(1).click()
+    page.locator("#copy-link").click()
+    expect(page.locator("#share-tools .said")).to_have_text("Link copied.")
+    link = clipboard(page)
+    assert "token" not in link
+    with visit(browser, link) as other:
+        details = other.get_by_role("region", name="Why this colour")
+        expect(details.locator(".where")).to_contain_text("rollout 2 · step 2")
+        expect(other.locator("#example input")).to_have_value("2")
+        expect(other.locator("#scheme input")).to_have_value("mean_suffix")
+        assert advantages(other) == advantages(page)
+
+
+def test_a_link_that_cannot_be_had_says_so(browser: Browser, app: App) -> None:
+    with visit(browser, f"{app.url}?task=/etc/passwd&saved=0123456789abcdef&scheme=step") as page:
+        expect(page.locator("#restore-note")).to_contain_text("not built in")
+        expect(page.locator("#restore-note")).to_contain_text("not kept in this workspace")
+        expect(page.locator("#scheme input")).to_have_value("step")
+        expect(page.locator(CARDS)).to_have_count(8)
+
+
+def test_files_hold_what_is_on_screen(page: Page, browser: Browser, tmp_path: Path) -> None:
+    choose(page, "#scheme", "return")
+    page.wait_for_function("document.querySelector('#heatmap').heatmap.data.scheme === 'return'")
+    files = {kind: exported(page, kind, tmp_path) for kind in ("html", "png", "json", "steps", "tokens")}
+    assert files["html"].name == "group-tiny-return-G8-seed0.html"
+    whole = json.loads(files["json"].read_text())
+    assert len(Group.from_json(whole["group"])) == 8
+    stored = b"".join(np.array(r["advantages"], np.float32).tobytes() for r in whole["credit"]["rollouts"])
+    assert stored == advantages(page)
+    with files["tokens"].open(newline="") as rows:
+        assert len(list(csv.DictReader(rows))) == len(stored) // 4
+    head = files["png"].read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(head[16:20]) > 1000  # as wide as the drawing, at two pixels a point
+    with visit(browser, files["html"].as_uri()) as alone:
+        expect(alone.locator(".rollout")).to_have_count(8)
+        expect(alone.locator(".legend")).to_be_visible()
+
+
+def test_the_picture_is_of_the_drawing(page: Page, tmp_path: Path) -> None:
+    page.locator("body").evaluate("node => node.classList.add('dark')")
+    path = exported(page, "png", tmp_path)
+    colours = page.evaluate(
+        """async (url) => {
+          const image = new Image(); image.src = url; await image.decode();
+          const canvas = document.createElement("canvas");
+          [canvas.width, canvas.height] = [image.width, image.height];
+          const context = canvas.getContext("2d"); context.drawImage(image, 0, 0);
+          const { data } = context.getImageData(0, 0, image.width, image.height);
+          const seen = new Set();
+          for (let i = 0; i < data.length; i += 4 * 97) seen.add(`${data[i]},${data[i + 1]},${data[i + 2]}`);
+          return [seen.size, [...data.slice(0, 3)].join()];
+        }""",
+        f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}",
+    )
+    assert colours[0] > 20
+    assert colours[1] == "14,16,19"  # the dark page's own colour
+
+
+def test_notebook_code_is_copied_and_gives_the_same_numbers(page: Page) -> None:
+    choose(page, "#scheme", "position")
+    page.wait_for_function("document.querySelector('#heatmap').heatmap.data.scheme === 'position'")
+    page.locator("#notebook").click()
+    expect(page.locator("#notebook-code .said")).to_have_text("Copied.")
+    code = clipboard(page)
+    assert code.strip() == code_of(page, "#notebook-code").strip()
+    found: dict[str, Any] = {}
+    exec(code, found)
+    credit = found["credit"]
+    assert b"".join(credit.of(i).tobytes() for i in range(8)) == advantages(page)
+    page.locator("#regex textarea").fill("(")
+    expect(page.locator("#drawing .stale")).to_be_visible()
+    page.get_by_role("button", name="Close").click()
+    page.get_by_role("tab", name="Train").click()
+    page.locator("#steps input").fill("7")
+    page.locator("#train-notebook").click()
+    expect(page.locator("#train-code pre")).to_contain_text("'steps': 7")
+    page.locator("#learning-rate input").fill("-1")
+    page.locator("#train-notebook").click()
+    expect(page.locator("#train-code").get_by_role("alert")).to_contain_text("learning_rate")
+
+
+# ── Help ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_help_has_the_live_numbers_of_the_pinned_token(page: Page) -> None:
+    page.get_by_role("tab", name="Help").click()
+    expect(page.locator("#help-live")).to_contain_text("the first token")
+    page.get_by_role("tab", name="Inspect").click()
+    page.locator(CARDS).nth(2).locator(".chip").nth(1).click()
+    total = page.get_by_role("region", name="Why this colour").locator("tfoot td").inner_text()
+    page.get_by_role("tab", name="Help").click()
+    expect(page.locator("#help-live")).to_contain_text("the pinned token, rollout 3, step 2")
+    expect(page.locator("#help-sum")).to_contain_text(total.replace("+", ""))
+    rows = page.locator("#help-live tbody tr")
+    values = [float(text.replace("\u2212", "-")) for text in rows.locator("td:last-child").all_inner_texts()]
+    assert sum(values) == pytest.approx(float(total.replace("\u2212", "-").replace("+", "")), abs=1e-3)
+    page.get_by_label("Find a metric").fill("k3")
+    expect(page.locator("#help-metrics tbody tr:visible")).to_have_count(2)
+
+
+# ── access ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def serious(page: Page) -> list[str]:
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{one['id']}: {node['target']} {node['failureSummary']}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser: Browser, app: App, theme: str, width: int) -> None:
+    with visit(browser, app.url, width=width, color_scheme=theme, reduced_motion="reduce") as page:
+        expect(page.locator(CARDS)).to_have_count(8)
+        if width == 390:
+            page.get_by_role("button", name="Show controls").click()
+        page.locator("#add-reward input").click()
+        page.get_by_role("option", name="Your own step function").click()
+        page.locator("#reward-edit-2").click()
+        expect(page.locator("#reward-code-2 .cm-content[tabindex='0']")).to_be_visible()
+        page.locator(CHIPS).nth(2).click()
+        assert serious(page) == []
+        page.locator("#regex textarea").fill("")
+        expect(page.locator("#pattern-note")).to_contain_text("the pattern is empty")
+        page.locator("#notebook").click()
+        expect(page.locator("#notebook-code")).to_contain_text("There is no code")
+        assert serious(page) == []
+        for tab, seen in (("Train", "#start"), ("Help", "#help-sum")):
+            page.get_by_role("tab", name=tab).click()
+            expect(page.locator(seen)).to_be_visible()
+            assert serious(page) == []
+            assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+NAMES = """() => {
+  const named = (node) => `${node.closest("[id]").id} ${node.tagName}`;
+  globalThis.reached = new Set();
+  document.addEventListener("focusin", (event) => { reached.add(named(event.target)); });
+  return [...document.querySelectorAll("#inspect-tab *")]
+    .filter((node) => node.matches("button, input, textarea, select, summary, [tabindex]"))
+    .filter((node) => node.checkVisibility({ visibilityProperty: true }) && !node.disabled && node.tabIndex >= 0)
+    .map(named);
+}"""
+
+
+def test_every_control_can_be_reached_by_keyboard_and_shows_its_focus(page: Page) -> None:
+    wanted = set(page.evaluate(NAMES))
+    assert len(wanted) > 40
+    page.locator("#theme").focus()
+    for _ in range(len(wanted) + 20):
+        page.keyboard.press("Tab")
+    assert wanted - set(page.evaluate("[...reached]")) == set()
+    page.locator(f"{CARDS} .step").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_reduced_motion_is_respected(browser: Browser, app: App) -> None:
+    with visit(browser, app.url, reduced_motion="reduce") as page:
+        expect(page.locator(CARDS)).to_have_count(8)
+        assert page.evaluate("getComputedStyle(document.querySelector('.wh .cards')).transitionDuration") == "0s"
+
+
+# ── states ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def worker_of(app: App, module: str) -> psutil.Process:
+    found = [one for one in psutil.Process(app.pid).children(recursive=True) if module in " ".join(one.cmdline())]
+    assert found, [one.cmdline() for one in psutil.Process(app.pid).children(recursive=True)]
+    return found[-1]
+
+
+def test_a_reward_worker_that_died_is_started_again(page: Page, app: App) -> None:
+    before = advantages(page)
+    os.kill(worker_of(app, "rewards.worker").pid, signal.SIGKILL)
+    page.locator("#regex textarea").fill(r"(?m)^Step \d+:")
+    expect(page.locator("#preset input")).to_have_value("step-n")
+    expect(page.locator("#drawing .stale")).to_be_hidden()
+    page.locator("#regex textarea").fill(r"(?m)^(?:Step \d+|Answer):")
+    expect(page.locator("#preset input")).not_to_have_value("step-n")
+    page.wait_for_function("document.querySelector('#heatmap').heatmap.data.rollouts[0].steps.length === 6")
+    assert advantages(page) == before
+
+
+def test_a_policy_worker_that_dies_while_sampling_is_said_and_the_group_stays(page: Page, app: App) -> None:
+    expect(page.locator("#policy-status")).to_contain_text("parameters")
+    before = advantages(page)
+    page.locator("#generations input").fill("64")
+    page.locator("#max-tokens input").fill("160")
+    page.locator("#sample").click()
+    expect(page.locator("#drawing .rollout.streaming")).to_have_count(64)
+    os.kill(worker_of(app, "policies.worker").pid, signal.SIGKILL)
+    expect(page.locator("#sample-note")).to_contain_text(re.compile("died|ended|exited|signal"))
+    expect(page.locator(CARDS)).to_have_count(8)
+    assert advantages(page) == before
+    page.locator("#generations input").fill("2")
+    page.locator("#max-tokens input").fill("60")
+    page.locator("#sample").click()
+    expect(page.locator(CARDS)).to_have_count(2)
+    expect(page.locator("#sample")).to_be_enabled()

@@ -1,0 +1,91 @@
+"""Every metric that a run logs: what it is called, its formula, and what it means.
+
+The one registry: charts' captions and the page's glossary both read it. A name may hold a place for a reward's name,
+``rewards/<name>/mean``. B completions, G to a group; T_i tokens of completion i; r a step's reward, R a completion's;
+rho = π_θ / π_old of a token; d = log π_ref − log π_θ. The names marked TRL are those of its ``GRPOTrainer``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+REWARD = "<name>"
+
+
+@dataclass(frozen=True)
+class Metric:
+    name: str
+    formula: str
+    meaning: str
+    source: str = "workbench"
+
+
+def _trl(name: str, formula: str, meaning: str) -> Metric:
+    return Metric(name, formula, meaning, "TRL")
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("step", "n", "Optimiser steps so far."),
+    Metric("time", "unix seconds", "When the row was written."),
+    Metric("seconds", "s", "Seconds since training began, over all times it was resumed."),
+    Metric("rollouts", "generations × B", "Completions sampled so far."),
+    # reward and accuracy
+    Metric("accuracy", "right / prompts", "Share of the fixed held-out prompts answered right."),
+    Metric("accuracy/train", "right / B", "Share of the step's own rollouts whose answer is right."),
+    Metric("step_reward", "mean of r over scored steps, r = Σ weight · score", "Mean reward of a scored step."),
+    _trl("reward", "mean over completions of R, R = Σ weight · score", "Mean weighted reward of a whole completion."),
+    _trl("reward_std", "std of R, ddof = 1", "Spread of the outcome reward."),
+    _trl("frac_reward_zero_std", "groups with std(R) = 0 / groups", "Share of groups whose outcome rewards are equal."),
+    Metric(f"rewards/{REWARD}/mean", "mean of the function's scores", "What one reward function gives, unweighted."),
+    Metric(f"rewards/{REWARD}/std", "std of the function's scores", "How much it tells apart."),
+    Metric(f"rewards/{REWARD}/zero_share", "scores = 0 / scores", "Share of scores that are 0."),
+    Metric(f"rewards/{REWARD}/time", "s", "Seconds the function took on this rank."),
+    Metric("reward_errors", "n", "Calls of reward functions that failed and were left unscored."),
+    # steps and credit
+    Metric("steps_per_answer", "Σ steps / B", "Mean number of steps the pattern found in a completion."),
+    Metric("no_match_share", "completions without a match / B", "Share of answers in which the pattern found nothing."),
+    Metric("unscored_share", "steps with r = None / steps", "Share of steps that no function scored."),
+    Metric("zero_spread_share", "groups without spread / groups", "Share of groups that teach nothing: advantage 0."),
+    Metric("advantage_abs_mean", "Σ |A_t| / Σ T_i", "Mean absolute advantage over the step's tokens."),
+    # loss
+    _trl("loss", "−Σ min(rho A, clip(rho, 1 ± ε) A) / normaliser + β · kl", "The policy loss of the optimiser step."),
+    _trl("kl", "masked mean of k3", "KL to the reference as the loss has it; only where β > 0."),
+    Metric("kl/k1", "mean of −d", "Unbiased, noisy estimate of KL to the reference, on sampled tokens."),
+    Metric("kl/k2", "mean of d² / 2", "Biased, little noise; always ≥ 0."),
+    Metric("kl/k3", "mean of e^d − d − 1", "Unbiased with little noise; always ≥ 0. What TRL's loss uses."),
+    _trl(
+        "clip_ratio/region_mean",
+        "tokens with rho out of 1 ± ε on the side A points to / tokens",
+        "Share of tokens whose ratio left the clip range on the side that stops the gradient.",
+    ),
+    _trl("clip_ratio/low_mean", "tokens with rho < 1 − ε and A < 0 / tokens", "Clipped from below."),
+    _trl("clip_ratio/low_min", "min over completions of the same", "The completion least clipped from below."),
+    _trl("clip_ratio/high_mean", "tokens with rho > 1 + ε and A > 0 / tokens", "Clipped from above."),
+    _trl("clip_ratio/high_max", "max over completions of the same", "The completion most clipped from above."),
+    _trl("cispo_clip_ratio", "tokens with rho > ε_high and A > 0 / tokens", "Share of capped ratios under cispo."),
+    _trl("entropy", "mean of −Σ π log π", "Mean entropy of the policy's next token, in nats."),
+    _trl("grad_norm", "‖∇‖₂", "Norm of the gradient before it is scaled down."),
+    _trl("learning_rate", "warm-up, then the schedule", "The optimiser's learning rate."),
+    # completions
+    _trl("completions/mean_length", "Σ T_i / B", "Mean length of the step's completions, in tokens."),
+    _trl("completions/min_length", "min T_i", "Tokens of the shortest completion."),
+    _trl("completions/max_length", "max T_i", "Tokens of the longest completion."),
+    _trl("completions/clipped_ratio", "truncated / B", "Share of completions that the length limit cut off."),
+    _trl("completions/mean_terminated_length", "mean T_i of finished ones", "Mean length of those that ended."),
+    _trl("completions/min_terminated_length", "min T_i of finished ones", "Shortest of those that ended."),
+    _trl("completions/max_terminated_length", "max T_i of finished ones", "Longest of those that ended."),
+    _trl("num_tokens", "Σ over steps of prompt and completion tokens", "Tokens seen so far."),
+    # time
+    _trl("step_time", "s", "Seconds of the step, sampling included."),
+    Metric("sampling_time", "s", "Seconds that sampling took on this rank."),
+)
+
+_EXACT = {metric.name: metric for metric in METRICS}
+_REWARDS = re.compile(r"rewards/.+/(mean|std|zero_share|time)")
+
+
+def find_metric(name: str) -> Metric | None:
+    """The metric of that name, with a reward's name in its place or not; None for one that only TRL knows."""
+    own = _REWARDS.fullmatch(name)
+    return _EXACT.get(f"rewards/{REWARD}/{own[1]}" if own else name)

@@ -1,0 +1,123 @@
+"""What Inspect shows, as files: a page of its own, everything as JSON, and tables of steps and of tokens.
+
+Each is made from the credit that is drawn, so that a file holds the very numbers on screen. The picture is made by the
+browser (``share.js``). Knows nothing of how a file gets to whoever asked for it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.figures import heatmap
+from workbench.schema import Credit
+from workbench.ui.handlers.api import credit_data
+
+MARKED = ("=", "+", "-", "@", "\t", "\r")
+"""A text cell that starts with one of these is a formula to a spreadsheet."""
+
+
+@dataclass(frozen=True)
+class Export:
+    name: str
+    type: str
+    text: str
+
+    def to_json(self) -> dict[str, str]:
+        return {"name": self.name, "type": self.type, "text": self.text}
+
+
+def export(credit: Credit, kind: str, *, other: Credit | None = None) -> Export:
+    """``kind`` is one of EXPORTS; ``other`` is the second scheme's credit where one is drawn. Raises KeyError."""
+    ending, mime, write = EXPORTS[kind]
+    return Export(f"{stem(credit)}{ending}", mime, write(credit, other))
+
+
+def stem(credit: Credit) -> str:
+    """The file's name without its ending: policy, scheme, G, and the seed where there is one."""
+    group = credit.scored.group
+    seed = group.sampling.get("seed")
+    parts = ["group", group.policy.rstrip("/").rsplit("/", 1)[-1], credit.scheme, f"G{len(group)}"]
+    parts += [f"seed{seed}"] if seed is not None else []
+    return "-".join(filter(None, (re.sub(r"[^A-Za-z0-9._]+", "_", part).strip("._") for part in parts)))
+
+
+def _html(credit: Credit, other: Credit | None) -> str:
+    return heatmap(credit, other=other).html()
+
+
+def _json(credit: Credit, other: Credit | None) -> str:
+    """The group as ``wb.Group.from_json`` reads it, the reward functions, and each scheme's credit."""
+    whole: dict[str, Any] = {
+        "group": credit.scored.group.to_json(),
+        "rewards": [{"name": r.name, "kind": r.kind, "weight": r.weight} for r in credit.scored.rewards],
+        "outcomes": [dict(one.outcome_scores) for one in credit.scored.scored],
+        "credit": _credit(credit),
+    }
+    if other is not None:
+        whole["other"] = _credit(other)
+    return json.dumps(whole, allow_nan=False)
+
+
+def _credit(credit: Credit) -> dict[str, Any]:
+    return credit_data(credit) | {
+        "options": dict(credit.options),
+        "normalised": [list(row) for row in credit.normalised],
+    }
+
+
+def _steps(credit: Credit, other: Credit | None) -> str:
+    """A row a step: 1-based rollout and step, its place, its scores, r, r̃ and the advantage of its last token."""
+    names = list(dict.fromkeys(name for one in credit.scored.scored for name in one.scores))
+    head = ["rollout", "step", "first_token", "last_token", *names, "reward", "normalised", "advantage"]
+    head += ["advantage_b"] if other is not None else []
+    rows = []
+    for i, one in enumerate(credit.scored.scored):
+        text = credit.scored.group.rollouts[i].text
+        for k, (step, (first, last)) in enumerate(zip(one.steps, one.spans, strict=True)):
+            scores = [one.scores[name][k] for name in names]
+            row = [i + 1, k + 1, first, last, *scores, one.rewards[k], credit.normalised[i][k], credit.of(i)[last]]
+            row += [other.of(i)[last]] if other is not None else []
+            rows.append([*row, _cell(text[step.start : step.end])])
+    return _csv([*head, "text"], rows)
+
+
+def _tokens(credit: Credit, other: Credit | None) -> str:
+    """A row a token: 1-based rollout and step (empty outside every step), 0-based token, id, log-prob, advantage."""
+    head = ["rollout", "token", "id", "step", "logprob", "entropy", "advantage"]
+    head += ["advantage_b"] if other is not None else []
+    rows = []
+    for i, (rollout, one) in enumerate(zip(credit.scored.group.rollouts, credit.scored.scored, strict=True)):
+        step_of = {t: k + 1 for k, (first, last) in enumerate(one.spans) for t in range(first, last + 1)}
+        for t, token in enumerate(rollout.token_ids):
+            measured = [values[t] if values else None for values in (rollout.logprobs, rollout.entropies)]
+            row = [i + 1, t, token, step_of.get(t), *measured, credit.of(i)[t]]
+            row += [other.of(i)[t]] if other is not None else []
+            rows.append([*row, _cell(rollout.texts[t])])
+    return _csv([*head, "text"], rows)
+
+
+def _cell(text: str) -> str:
+    """A model's text as a cell that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(MARKED) else text
+
+
+def _csv(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(head)
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+EXPORTS: dict[str, tuple[str, str, Callable[[Credit, Credit | None], str]]] = {
+    "html": (".html", "text/html;charset=utf-8", _html),
+    "json": (".json", "application/json", _json),
+    "steps": ("-steps.csv", "text/csv;charset=utf-8", _steps),
+    "tokens": ("-tokens.csv", "text/csv;charset=utf-8", _tokens),
+}

@@ -1,0 +1,223 @@
+"""The page as Python: what is on Inspect, or what Start would start, as code that runs as it is and gives the same.
+
+Pure: forms in, source text out. Where a group cannot be sampled again from what it remembers (it was read from a file,
+edited, or its policy is unknown), the code reads the copy that the page keeps of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import pprint
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.config import PatternConfig, RewardConfig, RunConfig, SamplingConfig
+from workbench.errors import TaskError
+from workbench.rewards.source import kind_in
+from workbench.schema import Group
+from workbench.ui.handlers.credit import CreditForm
+from workbench.ui.handlers.inspect import find_task
+from workbench.ui.handlers.scoring import ScoringForm, pattern_config, reward_configs
+from workbench.ui.handlers.session import Session
+
+OWN_NAMES = frozenset(
+    ("wb", "json", "Path", "RewardConfig", "task", "policy", "group", "pattern", "rewards", "scored", "credit", "other")
+)
+"""Names the code uses itself; a reward function of yours that defines one of them is kept as text."""
+WIDTH = 100
+
+
+def inspect_code(session: Session, form: ScoringForm, saved: Path) -> str:
+    """The group on screen, scored and credited as the controls say. ``saved`` is where the page keeps the group.
+
+    Raises PatternError, RewardError or ConfigError where the page could not score it either.
+    """
+    group = session.group
+    assert group is not None
+    pattern, configs = pattern_config(form), reward_configs(form)
+    sampled = can_sample_again(group)
+    imports = [] if sampled else ["import json", "from pathlib import Path", ""]
+    definitions, specs = _rewards(configs)
+    imports += ["import workbench as wb"]
+    if any(spec.startswith("RewardConfig(") for spec in specs):
+        imports += ["from workbench.config import RewardConfig"]
+    blocks = [
+        "\n".join(imports),
+        _sampled(session, group) if sampled else _read(saved),
+        *definitions,
+        _scored(pattern, specs),
+        _credited(form.credit, form.other),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def train_code(config: RunConfig, workspace: Path | None = None) -> str:
+    """The run that Start would start. ``workspace`` is named where it is not the one a notebook would use."""
+    given = config.model_dump(mode="json", exclude_defaults=True)
+    given["rewards"] = [_spare(reward) for reward in config.rewards]
+    codes = []
+    for number, reward in enumerate(given["rewards"], start=1):
+        if "code" in reward:
+            name = f"CODE_{number}"
+            codes.append(f"{name} = {text_literal(reward['code'])}")
+            reward["code"] = _Name(name)
+    fields = ",\n".join(f"    {name}={_indented(value)}" for name, value in given.items())
+    where = "" if workspace is None else f", {str(workspace)!r}"
+    blocks = [
+        "import workbench as wb",
+        *codes,
+        f"config = wb.RunConfig(\n{fields},\n)" if fields else "config = wb.RunConfig()",
+        f"run = wb.train(config{where})\nrun.wait()\nrun.metrics()",
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def can_sample_again(group: Group) -> bool:
+    """Whether the group remembers its policy and everything it was sampled with."""
+    known = group.sampling
+    return (
+        bool(group.policy)
+        and "seed" in known
+        and "file" not in known
+        and set(SamplingConfig.model_fields) <= set(known)
+    )
+
+
+def text_literal(text: str) -> str:
+    """A string literal of ``text``, over several lines and without escapes where that gives back the very text."""
+    if "\n" in text or "\\" in text:
+        raw = "r" if "\\" in text else ""
+        opening = "\\\n" if "\n" in text and not raw else ""
+        for quotes in ("'''", '"""') if "\n" in text else ('"', "'"):
+            candidate = f"{raw}{quotes}{opening}{text}{quotes}"
+            if _means(candidate, text):
+                return candidate
+    return repr(text)
+
+
+class _Name(str):
+    """A variable's name among values: printed without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _sampled(session: Session, group: Group) -> str:
+    options = {name: group.sampling[name] for name in SamplingConfig.model_fields}
+    defaults = SamplingConfig().model_dump()
+    always = ("num_generations", "max_completion_length", "temperature")
+    shown = {name: value for name, value in options.items() if name in always or value != defaults[name]}
+    arguments = ", ".join(f"{name}={value!r}" for name, value in {**shown, "seed": group.sampling["seed"]}.items())
+    lines = [f"policy = wb.load_policy({group.policy!r})"]
+    if _is_example(session, group):
+        lines.insert(0, f"task = wb.load_task({session.task!r})")
+        example = f"task[{session.index}]"
+    else:
+        example = f"wb.Example({group.prompt!r}, {dict(group.columns)!r})"
+    return "\n".join([*lines, f"group = wb.sample_group(policy, {example}, {arguments})"])
+
+
+def _is_example(session: Session, group: Group) -> bool:
+    try:
+        example = find_task(session.task)[session.index]
+    except (TaskError, IndexError):
+        return False
+    return (example.prompt, dict(example.columns)) == (group.prompt, dict(group.columns))
+
+
+def _read(saved: Path) -> str:
+    return f'group = wb.Group.from_json(json.loads(Path({str(saved)!r}).read_text(encoding="utf-8")))'
+
+
+def _rewards(configs: Iterable[RewardConfig]) -> tuple[list[str], list[str]]:
+    """Definitions of one's own functions, and what goes into the list of rewards."""
+    definitions: list[str] = []
+    specs: list[str] = []
+    taken = set(OWN_NAMES)
+    for config in configs:
+        names = _definable(config, taken)
+        if names:
+            taken |= names
+            definitions.append((config.code or "").strip())
+            whole = f"wb.Reward({config.name!r}, {config.kind!r}, {config.name}, weight={config.weight!r})"
+            specs.append(config.name if config.weight == 1 else whole)
+            continue
+        plain = config.code is None and config.model is None and not config.options and config.weight == 1
+        specs.append(repr(config.name) if plain else f"RewardConfig({_arguments(_spare(config))})")
+    return definitions, specs
+
+
+def _definable(config: RewardConfig, taken: set[str]) -> set[str]:
+    """The names that its code would define in a notebook; none where it can only be kept as text."""
+    names = _top_level(config.code) if config.code is not None else None
+    if names is None or config.name not in names or names & taken:
+        return set()
+    return names if kind_in(config.code or "", config.name) == config.kind else set()
+
+
+def _top_level(code: str) -> set[str] | None:
+    """Names that the code defines at its top level; None where it cannot stand in the middle of other code."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    names: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            return None
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        else:
+            names |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    return names
+
+
+def _scored(pattern: PatternConfig, specs: list[str]) -> str:
+    listed = ", ".join(specs)
+    if len(listed) > WIDTH:
+        listed = "\n" + "".join(f"    {spec},\n" for spec in specs)
+    return (
+        f"pattern = wb.StepPattern({text_literal(pattern.regex)}, kind={pattern.kind!r})\n"
+        f"rewards = [{listed}]\n"
+        "scored = wb.score_group(group, pattern, rewards=rewards)"
+    )
+
+
+def _credited(first: CreditForm, second: CreditForm | None) -> str:
+    lines = [f"credit = {_credit(first)}"]
+    if second is not None:
+        lines.append(f"other = {_credit(second)}")
+    lines.append("wb.heatmap(credit)" if second is None else "wb.heatmap(credit, other=other)")
+    return "\n".join(lines)
+
+
+def _credit(form: CreditForm) -> str:
+    options = form.config().keywords(but=("scheme",))
+    shown = {name: value for name, value in options.items() if name in form.changed}
+    return ", ".join(["wb.credit_group(scored", repr(form.scheme), *(f"{k}={v!r}" for k, v in shown.items())]) + ")"
+
+
+def _spare(config: RewardConfig) -> dict[str, Any]:
+    """What a reward is, without what is so by default; its kind always."""
+    return {"name": config.name, "kind": config.kind} | config.model_dump(mode="json", exclude_defaults=True)
+
+
+def _arguments(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{k}={text_literal(v) if isinstance(v, str) else repr(v)}" for k, v in values.items())
+
+
+def _indented(value: Any) -> str:
+    text = text_literal(value) if isinstance(value, str) else pprint.pformat(value, width=WIDTH, sort_dicts=False)
+    return text if isinstance(value, str) else text.replace("\n", "\n    ")
+
+
+def _means(literal: str, text: str) -> bool:
+    try:
+        return bool(ast.literal_eval(literal) == text)
+    except (SyntaxError, ValueError):
+        return False

@@ -1,0 +1,20 @@
+"""The Help tab: one element that shows the formulas with the live numbers of what is on Inspect, and a glossary."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from workbench.ui.access import TOKEN_FILE
+from workbench.ui.handlers.guide import guide, live
+from workbench.ui.handlers.session import Services
+from workbench.ui.tabs.common import drawn, tab_of
+
+
+def build_help(services: Services) -> None:
+    def numbers(asked: Any) -> dict[str, Any] | None:
+        return live(services.credit(tab_of(asked)), asked.get("rollout"), asked.get("token"))
+
+    numbers.__name__ = "live"
+    text = guide(str(services.workspace / TOKEN_FILE), "{origin}")
+    drawn("help", "WorkbenchHelp.mount", json.dumps(text), server_functions=[numbers])
