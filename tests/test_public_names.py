@@ -29,6 +29,7 @@ NAMES = [
     "compare",
     "compare_credits",
     "credit_group",
+    "group_of",
     "heatmap",
     "list_runs",
     "load_groups",

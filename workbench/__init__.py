@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from workbench.credit import assign_credit, compare_credits, credit_group
     from workbench.display import Progress, RunComparison, compare, open_in_page, show
     from workbench.figures import heatmap
-    from workbench.policies import load_policy, sample_group, step_values
+    from workbench.policies import load_policy, sample_group
+    from workbench.policies.monte_carlo import step_values
     from workbench.rewards import Reward, score_group
     from workbench.rewards.check import check_reward
-    from workbench.rollouts import load_groups
+    from workbench.rollouts import group_of, load_groups
     from workbench.runs import list_runs, open_run, train
     from workbench.schema import Credit, Example, Group, Rollout, ScoredGroup, Step, StepScores
     from workbench.steps import StepPattern, align_steps, split_steps, token_texts
@@ -45,6 +46,7 @@ __all__ = [
     "compare",
     "compare_credits",
     "credit_group",
+    "group_of",
     "heatmap",
     "list_runs",
     "load_groups",
@@ -70,10 +72,11 @@ _MODULES = {
     "workbench.credit": ("assign_credit", "compare_credits", "credit_group"),
     "workbench.display": ("Progress", "RunComparison", "compare", "open_in_page", "show"),
     "workbench.figures": ("heatmap",),
-    "workbench.policies": ("load_policy", "sample_group", "step_values"),
+    "workbench.policies": ("load_policy", "sample_group"),
+    "workbench.policies.monte_carlo": ("step_values",),
     "workbench.rewards": ("Reward", "score_group"),
     "workbench.rewards.check": ("check_reward",),
-    "workbench.rollouts": ("load_groups",),
+    "workbench.rollouts": ("group_of", "load_groups"),
     "workbench.runs": ("list_runs", "open_run", "train"),
     "workbench.schema": ("Credit", "Example", "Group", "Rollout", "ScoredGroup", "Step", "StepScores"),
     "workbench.steps": ("StepPattern", "align_steps", "split_steps", "token_texts"),
