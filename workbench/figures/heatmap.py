@@ -1,6 +1,6 @@
 """A group's tokens coloured by what each was credited: one drawing for the page, the notebook and a file of its own.
 
-A ``Credit`` becomes a plain payload (numbers, texts and offsets); ``heatmap.js`` draws it, text by text node, so that
+A ``Credit`` becomes a plain payload (numbers, texts and offsets); ``drawing/`` draws it, text by text node, so that
 nothing a model wrote is ever read as markup. What is drawn is the advantage tensor itself: every float32 is written
 with the digits that give back the same 32 bits.
 
@@ -28,7 +28,9 @@ from workbench.schema import Credit, Group, Rollout, StepScores, Term
 Payload = dict[str, Any]
 Spans = Sequence[tuple[int, int]]
 
-FOLDER = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent / "drawing"
+DRAWING = ("base.js", "measures.js", "tokens.js", "cards.js", "compare.js", "why.js", "heatmap.js")
+"""The scripts that draw, in the order in which they need each other."""
 EXPLAINED_AT_ONCE = 5_000
 """Most terms that the page is sent unasked."""
 DRAWN_LOSSES = ("grpo", "bnpo", "dapo", "dr_grpo")
@@ -284,17 +286,18 @@ def _utf16_offsets(text: str) -> Any:
 
 @cache
 def asset(name: str) -> str:
-    """The text of one of this folder's scripts or style sheets."""
+    """The text of one of the drawing's scripts or style sheets."""
     return (FOLDER / name).read_text(encoding="utf-8")
 
 
 def _fragment(payload: Payload) -> str:
+    scripts = "\n".join(asset(script) for script in DRAWING)
     name = f"workbench-heatmap-{secrets.token_hex(4)}"
     return (
         f"<style>{asset('heatmap.css')}</style>"
         f'<div id="{name}" class="wh" data-theme="auto"></div>'
         f'<script type="application/json" id="{name}-data">{to_json(payload)}</script>'
-        f"<script>{asset('heatmap.js')}\n"
+        f"<script>{scripts}\n"
         f"WorkbenchHeatmap.mount(document.getElementById('{name}'))"
         f".draw(document.getElementById('{name}-data').textContent);</script>"
     )

@@ -47,7 +47,8 @@ STYLES = ("heatmap.css", "page.css")
 
 def files() -> dict[str, Path]:
     """The files the page may fetch, by name; no other path is served."""
-    folders = (Path(figures.__file__).parent, Path(__file__).parent / "assets")
+    figures_folder = Path(figures.__file__).parent
+    folders = (figures_folder, figures_folder / "drawing", Path(__file__).parent / "assets")
     found = {path.name: path for folder in folders for path in folder.glob("*.[cj]s*")}
     return {**found, "plotly.min.js": plotly_script()}
 

@@ -12,13 +12,14 @@ from typing import Any
 
 import gradio as gr
 
+from workbench.figures.heatmap import DRAWING
 from workbench.ui.handlers.scoring import Note
 
 ASSETS = "workbench-assets"
 """Where the page's own scripts and style sheets are served."""
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 """Given to every event: not part of the public API, and no overlay while it runs."""
-SCRIPTS = ("heatmap.js", "curves.js", "page.js", "checks.js", "inspect.js", "rewards.js", "train.js")
+SCRIPTS = (*DRAWING, "curves.js", "page.js", "checks.js", "inspect.js", "rewards.js", "train.js")
 HEAD = "".join(f'<script src="{ASSETS}/{name}"></script>' for name in SCRIPTS)
 
 

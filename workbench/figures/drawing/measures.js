@@ -1,0 +1,87 @@
+// What tokens and step chips can be coloured by, and the colour of a value.
+(() => {
+  const H = (globalThis.WorkbenchHeatmap ??= {});
+  if (H.MEASURES) return; // a notebook holds one copy of this script per output
+  const { signed, score, share } = H;
+
+  const BINS = 10; // colour steps each side of zero; with zero itself 21
+
+  // What tokens and step chips can be coloured by. `token` and `step` read a value, null where there is none; `r` is a
+  // rollout, or its twin under the second scheme (r.twin) where two are compared.
+  const MEASURES = [
+    {
+      key: "advantage", label: "advantage", signed: true,
+      has: (data) => data.rollouts.some((r) => r.advantages),
+      token: (r, t) => r.advantages[t],
+      step: (r, k) => r.advantages[r.steps[k].last],
+    },
+    {
+      key: "difference", label: "difference B − A", signed: true, one: true,
+      has: (data) => Boolean(data.other),
+      token: (r, t) => r.twin.advantages[t] - r.advantages[t],
+      step: (r, k) => r.twin.advantages[r.steps[k].last] - r.advantages[r.steps[k].last],
+    },
+    // What a token weighs in the loss: its advantage times the loss's length normaliser (1 is an even share).
+    ...["grpo", "bnpo", "dapo", "dr_grpo"].map((loss) => ({
+      key: `weight-${loss}`, label: `weight in the ${loss} loss`, signed: true, loss,
+      has: (data) => Boolean(data.normalisers),
+      token: (r, t) => r.advantages[t] * r.normalisers[loss],
+      step: (r, k) => r.advantages[r.steps[k].last] * r.normalisers[loss],
+    })),
+    {
+      key: "reward", label: "step score", signed: true,
+      has: (data) => data.rollouts.some((r) => r.steps?.some((s) => s.reward !== null)),
+      token: (r, t) => ofStep(r, t, "reward"),
+      step: (r, k) => r.steps[k].reward,
+    },
+    {
+      key: "normalised", label: "normalised reward", signed: true,
+      has: (data) => data.rollouts.some((r) => r.steps?.some((s) => s.normalised !== null)),
+      token: (r, t) => ofStep(r, t, "normalised"),
+      step: (r, k) => r.steps[k].normalised,
+    },
+    {
+      key: "logprob", label: "log-prob", signed: false,
+      has: (data) => data.rollouts.some((r) => r.logprobs),
+      token: (r, t) => r.logprobs?.[t] ?? null,
+      step: () => null,
+    },
+    {
+      key: "entropy", label: "entropy", signed: false,
+      has: (data) => data.rollouts.some((r) => r.entropies),
+      token: (r, t) => r.entropies?.[t] ?? null,
+      step: () => null,
+    },
+  ];
+
+  function ofStep(rollout, token, field) {
+    const k = rollout.stepOf[token];
+    return k < 0 ? null : rollout.steps[k][field];
+  }
+
+  // The colour scale ends at the 98th percentile of the size, so that one outlier does not pale everything else.
+  function limitOf(data, measure) {
+    const sizes = [];
+    for (const r of data.rollouts) {
+      for (let t = 0; t < r.texts.length; t++) {
+        for (const one of r.twin && !measure.one ? [r, r.twin] : [r]) {
+          const value = measure.token(one, t);
+          if (value !== null) sizes.push(Math.abs(value));
+        }
+      }
+    }
+    if (!sizes.length) return 0;
+    const sorted = Float64Array.from(sizes).sort();
+    const clipped = sorted[Math.floor(0.98 * (sorted.length - 1))];
+    return clipped || sorted[sorted.length - 1]; // mostly zeros: the scale is that of the rest
+  }
+
+  function tint(value, limit, measure) {
+    if (value === null || value === undefined || !limit) return "";
+    const bin = Math.max(-BINS, Math.min(BINS, Math.round((value / limit) * BINS)));
+    if (!bin) return "";
+    return `${measure.signed ? (bin > 0 ? "p" : "n") : "q"} s${Math.abs(bin)}`;
+  }
+
+  Object.assign(H, { MEASURES, BINS, limitOf, tint });
+})();
