@@ -24,19 +24,12 @@ from workbench.steps import PRESETS
 
 
 def write(docs: Path) -> None:
-    pages = {
-        "schemes": schemes,
-        "rewards": rewards,
-        "presets": presets,
-        "probes": probes,
-        "formats": formats,
-        "config": config,
-    }
+    pages = (schemes, rewards, presets, probes, formats, config, glossary)
     folder, static = docs / "generated", docs / "_static" / "generated"
     for place in (folder, static):
         place.mkdir(parents=True, exist_ok=True)
-    for name, page in {**pages, "glossary": glossary}.items():
-        (folder / f"{name}.md").write_text(page(), encoding="utf-8")
+    for page in pages:
+        (folder / f"{page.__name__}.md").write_text(page(), encoding="utf-8")
     for name, picture in pictures().items():
         (static / name).write_text(picture, encoding="utf-8")
 
@@ -55,24 +48,17 @@ def schemes() -> str:
     parts.append(table(("normalise", "pool"), [(f"`{name}`", about) for name, about in NORMALISATIONS.items()]))
     parts += [
         "## What the loss makes of an advantage",
-        "Each token's advantage is multiplied with c_i, by `loss_type`:",
+        "It multiplies each token's with c_i, by `loss_type`:",
     ]
     parts.append(table(("loss_type", "c_i"), [(f"`{name}`", about) for name, about in LOSS_TYPES.items()]))
     return _joined(parts)
 
 
 def rewards() -> str:
-    rows = [
-        (
-            f"`{name}`",
-            one.kind,
-            one.description,
-            one.range,
-            ", ".join(f"`{o}`" for o in one.options) or "–",
-            one.reference,
-        )
-        for name, one in BUILTINS.items()
-    ]
+    rows = []
+    for name, one in BUILTINS.items():
+        options = ", ".join(f"`{option}`" for option in one.options) or "–"
+        rows.append((f"`{name}`", one.kind, one.description, one.range, options, one.reference))
     return table(("name", "scores", "what it gives", "range", "options", "from"), rows)
 
 

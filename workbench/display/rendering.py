@@ -1,7 +1,7 @@
 """Executed notebooks, and pages of them: ``python -m workbench.display.rendering build/notebooks``.
 
-A notebook runs in its own folder with this checkout's ``workbench``. Widgets' views, which only live beside a kernel, are
-left out of the page; everything else stays as it was shown.
+A notebook runs in its own folder with this checkout's ``workbench``. Widgets' views, which only live beside a kernel,
+are left out of the page; everything else stays as it was shown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def executed(path: Path, workspace: Path, *, budget: str = "", seconds: int = 3600) -> Any:
-    """The notebook at ``path`` with its outputs; runs go to ``workspace``. Raises CellExecutionError if a cell fails."""
+    """The notebook at ``path`` with its outputs; runs go to ``workspace``. Raises CellExecutionError."""
     import nbformat
     from nbclient import NotebookClient
 

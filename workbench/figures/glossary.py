@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 @dataclass(frozen=True)
 class Metric:
-    """``name`` in the rows, ``formula`` in words and signs, ``reading`` what to make of it, ``area`` where it belongs."""
+    """``name`` as in the rows, ``formula`` in words and signs, ``reading`` what to make of it."""
 
     name: str
     area: str
