@@ -94,7 +94,7 @@ def group(value: Group) -> str:
 def scored(value: ScoredGroup) -> str:
     """Each rollout's steps with what every function gave them, coloured by the step's reward."""
     names = [reward.name for reward in value.rewards if reward.kind == "step"]
-    parts = [_pre(terminal.prompt_text(value.group.prompt))]
+    blocks = []
     for i, (one, scores) in enumerate(zip(value.group.rollouts, value.scored, strict=True), start=1):
         outcomes = ", ".join(f"{name} {number(score, 2)}" for name, score in scores.outcome_scores.items())
         rows = [
@@ -106,9 +106,9 @@ def scored(value: ScoredGroup) -> str:
             )
             for k, (step, reward) in enumerate(zip(scores.steps, scores.rewards, strict=True))
         ]
-        parts.append(f"<h4>rollout {i}</h4><p>{escape(outcomes)}</p>")
-        parts.append(table(("k", *names, "reward", "step"), rows))
-    return card(*parts)
+        drawn = table(("k", *names, "reward", "step"), rows)
+        blocks.append(f"<div><h4>rollout {i}</h4><p>{escape(outcomes)}</p>{drawn}</div>")
+    return card(_pre(terminal.prompt_text(value.group.prompt)), f'<div class="side">{"".join(blocks)}</div>')
 
 
 def credit(value: Credit) -> str:
