@@ -12,7 +12,7 @@ from workbench.display.rendering import NOTEBOOKS, executed, page
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
 TRAINING = ("04_train_and_watch", "06_your_model_and_data", "07_process_against_outcome")
-LINES = 16
+LINES = 18
 """Most lines of a code cell; short enough to be read at a glance."""
 
 

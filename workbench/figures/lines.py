@@ -15,16 +15,16 @@ from typing import Any
 
 from workbench.figures.curves import PANELS, points
 
-WIDTH, HEIGHT = 420, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 30, 38
+WIDTH, HEIGHT = 400, 240
+_LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 44, 38
 COLOURS = 5
 _DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 3")
 _MARKED = 40  # points up to which each one is marked and can be pointed at
 
 STYLE = """
 .wl { --l0: #4a4fc4; --l1: #b0580a; --l2: #22795b; --l3: #9a3480; --l4: #5c6570; --ink: #1c2026; --muted: #5c6570;
-  --grid: #dfe3e8; display: flex; flex-wrap: wrap; gap: 8px 16px; color: var(--ink); }
-.wl svg { width: 420px; max-width: 100%; height: auto;
+  --grid: #dfe3e8; display: flex; flex-wrap: wrap; gap: 8px 12px; color: var(--ink); }
+.wl svg { width: 400px; max-width: 100%; height: auto;
   font: 11px system-ui, "Noto Sans", "Liberation Sans", Arial, sans-serif; }
 .wl text { fill: var(--muted); } .wl .title { fill: var(--ink); font-size: 13px; font-weight: 600; }
 .wl .grid { stroke: var(--grid); } .wl .line { fill: none; stroke-width: 1.8; }
@@ -166,16 +166,16 @@ def _drawn(line: Line, n: int, px: Any, py: Any, share: bool) -> list[str]:
 
 
 def _legend(lines: Sequence[Line]) -> str:
+    """Below the title, from left to right; one line needs none."""
     if len(lines) < 2:
         return ""
-    parts, x = [], WIDTH - _RIGHT
-    for n, line in reversed(list(enumerate(lines))):
-        x -= 7 * len(line.label) + 4
-        parts.append(f'<text x="{x}" y="14">{escape(line.label)}</text>')
-        dash = _DASHES[n % len(_DASHES)]
+    parts, x = [], _LEFT
+    for n, line in enumerate(lines):
         stroke = f"stroke:var(--l{n % COLOURS});stroke-width:2"
-        parts.append(f'<line x1="{x - 20}" x2="{x - 4}" y1="10" y2="10" stroke-dasharray="{dash}" style="{stroke}"/>')
-        x -= 30
+        dash = _DASHES[n % len(_DASHES)]
+        parts.append(f'<line x1="{x}" x2="{x + 16}" y1="27" y2="27" stroke-dasharray="{dash}" style="{stroke}"/>')
+        parts.append(f'<text x="{x + 21}" y="31">{escape(line.label)}</text>')
+        x += 36 + 7 * len(line.label)
     return f'<g class="legend">{"".join(parts)}</g>'
 
 
