@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom on a small budget, shows something in each cell, and is kept without outputs."""
+"""Every notebook runs from top to bottom on a small budget, shows something in each cell, and is kept bare."""
 
 from __future__ import annotations
 

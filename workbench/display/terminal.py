@@ -137,15 +137,15 @@ def comparison(value: Comparison) -> str:
 
 
 def probes(value: ProbeReport) -> str:
-    return str(value)
+    return visible(str(value))
 
 
 def preflight(value: Preflight) -> str:
-    return str(value)
+    return visible(str(value))
 
 
 def reward_check(value: RewardCheck) -> str:
-    return f"{value.reward} against {value.labels}\n" + table(("", ""), value.rows())
+    return visible(f"{value.reward} against {value.labels}\n" + table(("", ""), value.rows()))
 
 
 def step_values(value: StepValues) -> str:
@@ -154,7 +154,7 @@ def step_values(value: StepValues) -> str:
         for i, row in enumerate(value.values)
         for k, (v, error, count) in enumerate(zip(row, value.errors[i], value.counts[i], strict=True))
     ]
-    head = f"values by {value.outcome}, {value.k} continuations a step, prompt {number(value.start)}"
+    head = visible(f"values by {value.outcome}, {value.k} continuations a step, prompt {number(value.start)}")
     return f"{head}\n" + table(("rollout", "k", "value", "standard error", "continuations"), rows)
 
 
