@@ -119,7 +119,9 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _plain(cell: str) -> str:
-    return " ".join(str(cell).split()).replace("|", "\\|").replace("*", "\\*")
+    """One line of Markdown that a table's cell can hold; within backticks only the bar needs escaping."""
+    parts = " ".join(str(cell).split()).replace("|", "\\|").split("`")
+    return "`".join(part if n % 2 else part.replace("*", "\\*") for n, part in enumerate(parts))
 
 
 def _range(low: float | None, high: float | None) -> str:
