@@ -2,7 +2,8 @@
 
 The run is read from its directory in a thread, so the kernel stays free for other cells; what a cell shows is replaced
 through IPython's display handles and stays in the notebook when the run is over. The button is an ipywidgets one, as
-only a widget can call back into the kernel. Nothing here knows how a run is started.
+only a widget can call back into the kernel; the kernel hears it when no cell is running. Nothing here knows how a run
+is started.
 """
 
 from __future__ import annotations
