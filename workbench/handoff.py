@@ -50,6 +50,7 @@ def announced(workspace: Path, link: str) -> Iterator[None]:
     """While the block runs, ``page_link`` finds ``link``; a workspace's second page takes the first one's place."""
     path = workspace / PAGE_FILE
     mine = encode({"link": link, "pid": os.getpid(), "created": psutil.Process().create_time()})
+    workspace.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
