@@ -12,7 +12,7 @@ from workbench.checks.edits import FILLER, INSERTED, Target, spliced
 from workbench.checks.probes import THRESHOLD
 from workbench.config import CreditConfig
 from workbench.credit import SCHEMES, assign_credit, credit_group
-from workbench.errors import CreditError
+from workbench.errors import ConfigError, CreditError
 from workbench.rewards import score_group
 from workbench.schema import Group, Rollout
 from workbench.steps import PRESETS, StepPattern, split_preview, split_steps
@@ -305,6 +305,37 @@ def test_preflight_names_a_reward_that_fails_and_goes_on():
     assert found.credits[0].spread
 
 
+def test_preflight_of_a_scheme_that_needs_the_reward_that_fails_names_the_failure():
+    def broken(prompts, completions, **columns):
+        raise ValueError("no such column")
+
+    found = preflight([groups("a", "b")], ENDS, [broken], CreditConfig(scheme="outcome"))
+    assert [finding.name for finding in found.findings] == ["errors of broken"]
+    assert found.credits == ()
+
+
+def test_preflight_of_nothing_is_refused_and_of_an_empty_answer_is_not():
+    with pytest.raises(ConfigError, match="sample at least one group"):
+        preflight([], STARTS, [contains_equals])
+    empty = Group("q", (Rollout((), (), False), *groups("Step 1: =", "Step 1: a").rollouts))
+    assert named(preflight([empty], STARTS, [contains_equals]))["truncated"].value == "33%"
+
+
+def test_an_optional_opener_and_a_chat_templates_tail():
+    chat = Group(
+        [{"role": "user", "content": "2 + 2?"}],
+        groups("a</think>", "b").rollouts,
+        {},
+        "",
+        {"prompt_tail": "A:<think>\n"},
+    )
+    assert "prompt ends with a tag" in named(
+        preflight([chat], StepPattern("<think>.*?</think>", kind="is"), [contains_equals])
+    )
+    optional = StepPattern("(?:<think>)?.*?</think>", kind="is")
+    assert "prompt ends with a tag" not in named(preflight([chat], optional, [contains_equals]))
+
+
 def test_preflight_correlates_reward_with_length_within_groups():
     def length(prompt, step, **columns):
         return float(len(step))
@@ -376,9 +407,31 @@ def test_a_run_in_order_raises_none(rows):
     assert alarms(rows) == []
 
 
-def test_noise_is_no_trend():
-    noisy = [{"completions/mean_length": 80 + 60 * ((7 * n) % 5 - 2)} for n in range(30)]
-    assert alarms(noisy) == []
+@pytest.mark.parametrize(("alike", "most"), [(0.0, 0.01), (0.5, 0.08)], ids=["white", "lag-1 correlation 0.5"])
+def test_how_often_noise_alone_raises_an_alarm(alike, most):
+    """Runs of 200 rows without any trend, looked at every tenth row: the share of runs that ever raise an alarm."""
+    names = [
+        "steps_per_answer",
+        "accuracy/train",
+        "rewards/a/mean",
+        "rewards/b/mean",
+        "completions/mean_length",
+        "entropy",
+    ]
+    draw = np.random.default_rng(0)
+    raised = 0
+    for _ in range(100):
+        noise = draw.normal(size=(200, len(names)))
+        for n in range(1, 200):
+            noise[n] = alike * noise[n - 1] + np.sqrt(1 - alike**2) * noise[n]
+        rows = [dict(zip(names, 1 + 0.3 * row, strict=True)) for row in noise]
+        raised += any(alarms(rows[:n]) for n in range(20, 201, 10))
+    assert raised / 100 <= most
+
+
+def test_an_entropy_that_stays_collapsed_stays_told():
+    rows = [{"entropy": 1.0 if n < 20 else 0.001} for n in range(200)]
+    assert [bool(alarms(rows[:n])) for n in (18, 60, 120, 200)] == [False, True, True, True]
 
 
 def test_the_threshold_is_in_the_groups_own_spread():
