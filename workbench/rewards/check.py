@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from typing import Any, Literal
 
 import numpy as np
@@ -112,12 +111,6 @@ class RewardCheck:
     def rows(self) -> list[tuple[str, str]]:
         """The numbers as (what, value) for a table."""
         return list(_rows(self))
-
-    def _repr_html_(self) -> str:
-        body = "".join(
-            f"<tr><th style='text-align:left'>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in self.rows()
-        )
-        return f"<table><caption>{escape(self.reward)} against {escape(self.labels)}</caption>{body}</table>"
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,19 @@ def inherited(session: Session, scoring: ScoringForm, sampling: SamplingForm) ->
     ]
 
 
+def estimated(
+    session: Session, scoring: ScoringForm, sampling: SamplingForm, form: TrainingForm, services: Services
+) -> list[tuple[str, str]]:
+    """What the run that Start would start will take; nothing while a field is not as it should be."""
+    try:
+        config = run_config(session, scoring, sampling, form)
+    except WorkbenchError:  # Start says what is wrong
+        return []
+    status = services.policy.status()
+    parameters = status.parameters if status.policy == config.policy else None
+    return estimate(config, measured_pace(services.workspace, config.policy), parameters)
+
+
 def _reward_line(values: SlotValues) -> str:
     assert values.slot is not None
     given = values.slot.given
@@ -127,19 +140,6 @@ def _reward_line(values: SlotValues) -> str:
     else:
         name = f"{values.slot.name}{'' if is_builtin(values) else ' (edited)'}"
     return name + (f" × {values.weight:g}" if values.weight not in (None, 1.0) else "")
-
-
-def estimated(
-    session: Session, scoring: ScoringForm, sampling: SamplingForm, form: TrainingForm, services: Services
-) -> list[tuple[str, str]]:
-    """What the run that Start would start will take; nothing while a field is not as it should be."""
-    try:
-        config = run_config(session, scoring, sampling, form)
-    except WorkbenchError:  # Start says what is wrong
-        return []
-    status = services.policy.status()
-    parameters = status.parameters if status.policy == config.policy else None
-    return estimate(config, measured_pace(services.workspace, config.policy), parameters)
 
 
 def start_run(
