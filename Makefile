@@ -1,6 +1,8 @@
 # `make app` opens the workbench; `make test` is every check. Both start from a bare machine with Python 3.11 or later.
 PYTHON ?= python3
 BIN := .venv/bin
+# Test files that run at the same time; each starts processes of its own.
+WORKERS ?= 2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: app test lint fmt bench screenshots browser clean
@@ -9,7 +11,7 @@ app: .venv/app
 	$(BIN)/python app.py $(ARGS)
 
 test: lint browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 lint: .venv/test
 	$(BIN)/ruff check .

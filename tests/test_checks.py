@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 
 from workbench.checks import EDITS, alarms, preflight, probe, split_step_demo
 from workbench.checks.edits import FILLER, INSERTED, Target, spliced
 from workbench.checks.probes import THRESHOLD
 from workbench.config import CreditConfig
-from workbench.credit import SCHEMES, assign_credit
+from workbench.credit import SCHEMES, assign_credit, credit_group
+from workbench.errors import ConfigError, CreditError
 from workbench.rewards import score_group
 from workbench.schema import Group, Rollout
-from workbench.steps import StepPattern, split_preview, split_steps
+from workbench.steps import PRESETS, StepPattern, split_preview, split_steps
 
 STARTS = StepPattern(r"(?m)^Step \d+:", kind="starts")
 ENDS = StepPattern(r"\n", kind="ends")
+NUMBERS = re.compile(r"\d+")
 IS = StepPattern(r"<s>.*?</s>", kind="is")
 
 
@@ -75,12 +80,12 @@ WORKED = {
         rollout("<s>a =", " b c", " d</s>", " x ", "<s>no</s>"),
         IS,
         {
-            "merge two steps": "<s>a = b c d no</s>",
+            "merge two steps": "<s>a = b c d x no</s>",
             "repeat a step": "<s>a = b c d</s>\n<s>a = b c d</s> x <s>no</s>",
             "pad with filler": f"<s>a = b c d{FILLER}</s> x <s>no</s>",
             "repeat the answer": "<s>a = b c d</s> x <s>no</s>\n<s>no</s>",
             "append an empty step": "<s>a = b c d</s> x <s>no</s>\n<s> </s>",
-            "drop the separators": "a = b c d x no",
+            "drop the separators": " a = b c d  x  no ",
             "copy the prompt's numbers": "<s>a = b c d 3 4</s> x <s>no</s>",
         },
     ),
@@ -134,7 +139,7 @@ def test_the_shipped_demo_shows_what_suffix_sums_reward():
     assert first.first[1] > 5 * first.first[0]
     assert split["process"].pays
     assert split["process"].verdict.startswith("yes: in 1 of 4 rollouts, most in rollout 1, by +1.95")
-    for scheme in ("outcome", "position", "min", "progress"):
+    for scheme in ("outcome", "position", "progress"):
         assert not split[scheme].pays, scheme
     assert report.left_out == {}
     assert set(report.schemes) == set(SCHEMES)
@@ -154,6 +159,73 @@ def test_a_probes_numbers_are_those_of_assign_credit():
         lengths = [len(row) for row in step_rewards]
         credit = assign_credit(step_rewards, [list(range(n)) for n in lengths], lengths, "process")
         assert gain.first[1] == pytest.approx(float(credit[gain.rollout, 0]), abs=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"scale": False}, {"normalise": "none"}], ids=str)
+def test_a_verdict_does_not_depend_on_the_units_of_the_reward(options):
+    """Rewards times a thousand pay for the same edits, scaled or not."""
+
+    def thousandfold(prompt, step, **columns):
+        return 1000 * contains_equals(prompt, step)
+
+    group, pattern, _ = split_step_demo()
+    schemes = [scheme for scheme in SCHEMES if scheme not in ("outcome", "min")]  # min's softmax has a unit of its own
+    reports = [probe(group, pattern, [reward], schemes, options=options) for reward in (contains_equals, thousandfold)]
+    verdicts = [[(row["edit"], row["scheme"], row["pays_for_no_content"]) for row in one.rows()] for one in reports]
+    assert verdicts[0] == verdicts[1]
+    assert len({pays for _, _, pays in verdicts[0]}) == 2
+
+
+def test_an_edit_that_leaves_no_spread_gains_nothing():
+    """Filler that spoils the one good answer raises its advantage from what it was to 0; that is no pay."""
+    texts = [("bad\n", "ok\n"), ("b\n", "c\n"), ("b\n", "c\n")]
+
+    def ok(prompt, step, **columns):
+        return float(step.strip() == "ok")
+
+    group = Group("1 2", tuple(rollout(*one) for one in texts))
+    found = probe(group, ENDS, [ok], ["step"], edits=["pad with filler"]).results["pad with filler"]["step"]
+    assert found.gains[0].flat
+    assert found.gains[0].largest == 0.0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (StepPattern(r"<s>.*?</s>", kind="is"), "<s>x<5 and y>2 so ok</s> <s>done 1</s>"),
+        (StepPattern(r".+\n", kind="ends"), "add 3\nthen 4\n"),
+        (StepPattern(r"Let \w+ be \d", kind="starts"), "Let x be 3. Let y be 4. so 7"),
+    ],
+)
+@pytest.mark.parametrize("name", ["drop the separators", "merge two steps", "split a step", "append an empty step"])
+def test_no_edit_of_separators_takes_or_adds_content(pattern, text, name):
+    edited = EDITS[name].apply(target(rollout(text), pattern))
+    if edited is not None:
+        plain = edited.text.replace("<s>", " ").replace("</s>", " ")
+        assert plain.split() == text.replace("<s>", " ").replace("</s>", " ").split()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("name", [name for name, edit in EDITS.items() if edit.keeps_words])
+def test_presets_are_edited_without_a_word_lost(preset, name):
+    sample, pattern = PRESETS[preset].sample, PRESETS[preset].pattern
+    edited = EDITS[name].apply(target(rollout(sample), pattern))
+    if edited is not None:
+        plain = [re.sub(r"<[^<>]*>", " ", text) for text in (edited.text, sample)]
+        assert NUMBERS.findall(plain[0]) == NUMBERS.findall(plain[1]) or pattern.kind == "starts"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"edits": ["split"]}, "unknown edit 'split'; choose one of append an empty step"),
+        ({"schemes": ["proces"]}, "unknown credit scheme 'proces'"),
+        ({"options": {"gama": 0.5}}, "unknown option 'gama'; choose one of clip, gamma"),
+    ],
+)
+def test_a_probe_names_what_it_does_not_know(arguments, message):
+    with pytest.raises(CreditError, match=message):
+        probe(*split_step_demo(), **arguments)
 
 
 def test_a_scheme_that_cannot_be_used_is_left_out_with_its_reason():
@@ -233,6 +305,37 @@ def test_preflight_names_a_reward_that_fails_and_goes_on():
     assert found.credits[0].spread
 
 
+def test_preflight_of_a_scheme_that_needs_the_reward_that_fails_names_the_failure():
+    def broken(prompts, completions, **columns):
+        raise ValueError("no such column")
+
+    found = preflight([groups("a", "b")], ENDS, [broken], CreditConfig(scheme="outcome"))
+    assert [finding.name for finding in found.findings] == ["errors of broken"]
+    assert found.credits == ()
+
+
+def test_preflight_of_nothing_is_refused_and_of_an_empty_answer_is_not():
+    with pytest.raises(ConfigError, match="sample at least one group"):
+        preflight([], STARTS, [contains_equals])
+    empty = Group("q", (Rollout((), (), False), *groups("Step 1: =", "Step 1: a").rollouts))
+    assert named(preflight([empty], STARTS, [contains_equals]))["truncated"].value == "33%"
+
+
+def test_an_optional_opener_and_a_chat_templates_tail():
+    chat = Group(
+        [{"role": "user", "content": "2 + 2?"}],
+        groups("a</think>", "b").rollouts,
+        {},
+        "",
+        {"prompt_tail": "A:<think>\n"},
+    )
+    assert "prompt ends with a tag" in named(
+        preflight([chat], StepPattern("<think>.*?</think>", kind="is"), [contains_equals])
+    )
+    optional = StepPattern("(?:<think>)?.*?</think>", kind="is")
+    assert "prompt ends with a tag" not in named(preflight([chat], optional, [contains_equals]))
+
+
 def test_preflight_correlates_reward_with_length_within_groups():
     def length(prompt, step, **columns):
         return float(len(step))
@@ -304,10 +407,38 @@ def test_a_run_in_order_raises_none(rows):
     assert alarms(rows) == []
 
 
-def test_noise_is_no_trend():
-    noisy = [{"completions/mean_length": 80 + 60 * ((7 * n) % 5 - 2)} for n in range(30)]
-    assert alarms(noisy) == []
+@pytest.mark.parametrize(("alike", "most"), [(0.0, 0.01), (0.5, 0.08)], ids=["white", "lag-1 correlation 0.5"])
+def test_how_often_noise_alone_raises_an_alarm(alike, most):
+    """Runs of 200 rows without any trend, looked at every tenth row: the share of runs that ever raise an alarm."""
+    names = [
+        "steps_per_answer",
+        "accuracy/train",
+        "rewards/a/mean",
+        "rewards/b/mean",
+        "completions/mean_length",
+        "entropy",
+    ]
+    draw = np.random.default_rng(0)
+    raised = 0
+    for _ in range(100):
+        noise = draw.normal(size=(200, len(names)))
+        for n in range(1, 200):
+            noise[n] = alike * noise[n - 1] + np.sqrt(1 - alike**2) * noise[n]
+        rows = [dict(zip(names, 1 + 0.3 * row, strict=True)) for row in noise]
+        raised += any(alarms(rows[:n]) for n in range(20, 201, 10))
+    assert raised / 100 <= most
 
 
-def test_the_threshold_is_in_standard_deviations():
-    assert THRESHOLD == 0.25
+def test_an_entropy_that_stays_collapsed_stays_told():
+    rows = [{"entropy": 1.0 if n < 20 else 0.001} for n in range(200)]
+    assert [bool(alarms(rows[:n])) for n in (18, 60, 120, 200)] == [False, True, True, True]
+
+
+def test_the_threshold_is_in_the_groups_own_spread():
+    group, pattern, rewards = split_step_demo()
+    report = probe(group, pattern, rewards, ["process"], edits=["split a step"], threshold=2.0)
+    credit = credit_group(score_group(group, pattern, rewards), "process")
+    tokens = np.concatenate([credit.of(i) for i in range(4)])
+    assert report.results["split a step"]["process"].threshold == pytest.approx(2 * tokens.std())
+    assert "gains over 2 of the group's spread" in str(report)
+    assert report.threshold / 8 == THRESHOLD

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from sklearn.metrics import accuracy_score
 
 import workbench as wb
 from workbench.errors import ConfigError, RewardError, TaskError
-from workbench.rewards.check import check_reward, first_error
+from workbench.rewards.check import Chain, check_reward, first_error
 from workbench.schema import Group, Rollout
 from workbench.steps import PRESETS
 from workbench.tasks import labelled_groups, load_task, planted_errors
@@ -48,6 +47,15 @@ def steps(*chains: tuple[str, list[float | None]]) -> list[Group]:
 
 
 # ── outcome labels ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_chain_that_cannot_be_judged_is_left_out_of_first_errors() -> None:
+    """No score at all is no prediction, and a wrong step that is cut otherwise than labelled cannot be found."""
+    silent = Chain(scores=(None, None), first=-1)
+    lost = Chain(scores=(0.9, 0.9, 0.9), first=-1, lost=True)
+    hit = Chain(scores=(0.9, 0.1), first=1)
+    found = first_error([silent, lost, hit, Chain(scores=(0.8,), first=-1)], 0.5)
+    assert (found.erroneous_count, found.correct_count, found.f1) == (1, 1, 1.0)
 
 
 def test_agreement_and_auc_by_hand():
@@ -127,13 +135,13 @@ def test_a_step_reward_is_held_against_outcomes_by_its_worst_step():
 
 def test_first_error_f1_by_hand():
     chains = [
-        SimpleNamespace(scores=(0.9, 0.1, 0.0), first=1),  # found
-        SimpleNamespace(scores=(0.2, 0.9), first=1),  # a step too early
-        SimpleNamespace(scores=(0.9, None, 0.3), first=2),  # an unscored step is never the one; found
-        SimpleNamespace(scores=(0.9, 0.9), first=0),  # missed
-        SimpleNamespace(scores=(0.8, 0.7), first=-1),  # nothing to find, nothing found
-        SimpleNamespace(scores=(0.8, 0.4), first=-1),  # false alarm
-        SimpleNamespace(scores=(0.5,), first=-1),  # 0.5 is not below 0.5
+        Chain(scores=(0.9, 0.1, 0.0), first=1),  # found
+        Chain(scores=(0.2, 0.9), first=1),  # a step too early
+        Chain(scores=(0.9, None, 0.3), first=2),  # an unscored step is never the one; found
+        Chain(scores=(0.9, 0.9), first=0),  # missed
+        Chain(scores=(0.8, 0.7), first=-1),  # nothing to find, nothing found
+        Chain(scores=(0.8, 0.4), first=-1),  # false alarm
+        Chain(scores=(0.5,), first=-1),  # 0.5 is not below 0.5
     ]
     found = first_error(chains, 0.5)
     assert (found.erroneous, found.correct) == (2 / 4, 2 / 3)

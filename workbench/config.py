@@ -204,6 +204,10 @@ class TrainingConfig(Section):
     """Steps between two measures of held-out accuracy; 0 for none."""
     eval_prompts: int = Field(default=200, ge=1)
     """Held-out prompts in one measure."""
+    watch_prompts: int = Field(default=2, ge=0, le=64)
+    """Prompts whose answers are sampled again and again with the same seed, to be looked at; 0 for none."""
+    watch_every: int = Field(default=10, ge=1)
+    """Steps between two such looks."""
     save_every: int = Field(default=20, ge=0)
     """Steps between two checkpoints to resume from, a multiple of num_iterations; 0 for none."""
     keep_checkpoints: int = Field(default=2, ge=1, le=1000)

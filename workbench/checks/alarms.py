@@ -1,8 +1,9 @@
 """Alarms of a run: what in its curves should make a person look, each worded "check" because none is a proof.
 
 Pure functions of the rows a run logs. Trends compare the mean of the first and the last third of the last ``WINDOW``
-rows that have the metric, and need ``LEAST`` of them; a difference counts when it is larger than twice its own standard
-error (Welch), so that noise raises none.
+rows that have the metric, and need ``LEAST`` of them. A difference counts when it is large (``EFFECT`` of the metric's
+own size) and sure (``SURE`` times its own standard error, which allows for neighbouring rows being alike), because a
+page looks anew at every row. ``tests/test_checks.py`` says how often noise alone raises an alarm.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 Rows = Sequence[Mapping[str, Any]]
 WINDOW = 60
-LEAST = 12
+LEAST = 18
+EFFECT = 0.1
+SURE = 5.0
 FLOOR_ENTROPY = 0.05
+"""Nats a token below which a group's answers hardly differ."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +59,27 @@ def trend(rows: Rows, metric: str) -> Trend | None:
         return None
     third = len(values) // 3
     first, last = values[:third], values[-third:]
-    error = math.sqrt(first.var(ddof=1) / third + last.var(ddof=1) / third)
+    left = [_detrended(piece) for piece in (first, last)]
+    error = math.sqrt(sum(float(piece.var()) for piece in left) / (third * _freshness(*left)))
     before, after = float(first.mean()), float(last.mean())
-    return Trend(before, after, abs(after - before) > max(2 * error, 1e-9))
+    large = abs(after - before) > EFFECT * max(abs(before), abs(after))
+    return Trend(before, after, large and abs(after - before) > SURE * error)
+
+
+def _detrended(piece: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """What a straight line leaves: a steady rise is no noise."""
+    t = np.arange(len(piece)) - (len(piece) - 1) / 2
+    slope = float((t * piece).sum() / (t * t).sum())
+    return np.asarray(piece - piece.mean() - slope * t)
+
+
+def _freshness(*pieces: npt.NDArray[np.float64]) -> float:
+    """(1 - r) / (1 + r), r the residuals' own lag-1 correlation: the share of rows that tell something new."""
+    spread = sum(float((piece * piece).sum()) for piece in pieces)
+    r = sum(float((piece[:-1] * piece[1:]).sum()) for piece in pieces) / spread if spread > 0 else 0.0
+    # So few rows, with a line taken out, show less of it than there is: add two of its own standard errors.
+    r = min(max(r + 2 / math.sqrt(sum(len(piece) for piece in pieces)), 0.0), 0.9)
+    return (1 - r) / (1 + r)
 
 
 def _finite(value: Any) -> bool:
@@ -76,8 +99,8 @@ def steps_without_accuracy(rows: Rows) -> list[Alarm]:
     return [
         Alarm(
             "steps without accuracy",
-            f"check: steps per answer rose from {steps.before:.1f} to {steps.after:.1f} while accuracy stayed at "
-            f"{accuracy.after:.0%}; probe the scheme with 'split a step', or try mean_suffix",
+            f"check: steps per answer rose from {steps.before:.1f} to {steps.after:.1f} while accuracy went from "
+            f"{accuracy.before:.0%} to {accuracy.after:.0%}; probe the scheme with 'split a step', or try mean_suffix",
             ("steps_per_answer", "accuracy/train"),
         )
     ]
@@ -112,7 +135,7 @@ def _short(name: str) -> str:
 
 
 def length_drift(rows: Rows) -> list[Alarm]:
-    """Completions became a third longer or shorter."""
+    """Completions became a third longer, or a quarter shorter."""
     length = trend(rows, "completions/mean_length")
     if length is None or not length.moved or not length.before or 0.75 < length.after / length.before < 4 / 3:
         return []
@@ -127,10 +150,15 @@ def length_drift(rows: Rows) -> list[Alarm]:
 
 
 def entropy_collapse(rows: Rows) -> list[Alarm]:
-    """The policy's entropy fell below a quarter of what it was, or below 0.05 nats."""
+    """The policy's entropy fell to a quarter of what it was within the window, or lies below 0.05 nats after a fall."""
     entropy = trend(rows, "entropy")
-    if entropy is None or not entropy.fell or entropy.after > max(FLOOR_ENTROPY, entropy.before / 4):
+    if entropy is None:
         return []
+    began = next((row["entropy"] for row in rows if _finite(row.get("entropy"))), entropy.before)
+    low = entropy.after < FLOOR_ENTROPY and entropy.after < began / 4
+    if not low and not (entropy.fell and entropy.after <= entropy.before / 4):
+        return []
+    entropy = Trend(max(entropy.before, began) if low else entropy.before, entropy.after, True)
     return [
         Alarm(
             "entropy collapse",

@@ -22,6 +22,7 @@ INSERTED = -1
 PIECES = 4
 FILLER = " Let us think about this carefully, step by step, so that we are sure." * 2
 _CHUNK = re.compile(r"\s*\S+|\s+$")
+_DIGITS = re.compile(r"\d+")
 _NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*")
 _TAGS = re.compile(r"\s*(<[^<>/]+>)(.*)(</[^<>]+>)\s*", re.DOTALL)
 
@@ -54,6 +55,17 @@ class Target:
         """Where the pattern matches."""
         return self.split(self.text).matches
 
+    @cached_property
+    def separators(self) -> bool:
+        """Whether what the pattern matches only separates steps, so that taking it away takes no content.
+
+        A separator recurs but for its number, and does not end in a word: "Step 2:" does not, "Let x be 3" does.
+        """
+        texts = [self.text[start:end] for start, end in self.marks]
+        alike = {_DIGITS.sub("", text) for text in texts}
+        ends = all(len(text) <= 40 and not (text[-1:].isascii() and text[-1:].isalnum()) for text in texts)
+        return bool(texts) and ends and len(alike) <= (len(texts) + 1) // 2
+
     def steps_of(self, text: str) -> int:
         return sum(step.matched for step in self.split(text).steps)
 
@@ -69,6 +81,8 @@ class Edit:
     name: str
     summary: str
     changes: Callable[[Target], Sequence[Change]]
+    keeps_words: bool = False
+    """Whether the words outside the pattern's matches must stay the same; else the edit cannot be made."""
 
     def apply(self, target: Target) -> Rollout | None:
         """The edited rollout, or None where there is nothing to edit (or the pattern cannot split the result)."""
@@ -77,7 +91,9 @@ class Edit:
         except PatternError:
             return None
         edited = spliced(target.rollout, changes)
-        return None if edited.text == target.text else edited
+        if edited.text == target.text or (self.keeps_words and not _same_words(target, edited.text)):
+            return None
+        return edited
 
 
 def spliced(rollout: Rollout, changes: Sequence[Change]) -> Rollout:
@@ -115,6 +131,20 @@ def _replaced(pieces: list[tuple[str, int]], start: int, stop: int, new: str) ->
     return before + [(chunk, INSERTED) for chunk in _CHUNK.findall(new)] + after
 
 
+def _same_words(target: Target, text: str) -> bool:
+    return _words(target, target.text) == _words(target, text)
+
+
+def _words(target: Target, text: str) -> list[str]:
+    """The words outside the pattern's matches, or inside the tags of those that are a step."""
+    for start, end in sorted(target.split(text).matches, reverse=True):
+        if target.kind != "is":
+            text = f"{text[:start]} {text[end:]}"
+        elif tags := _TAGS.fullmatch(text, start, end):
+            text = f"{text[:start]} {tags[2]} {text[end:]}"
+    return text.split()
+
+
 # ── the edits ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -147,7 +177,7 @@ def _opening(target: Target, step: Step) -> int:
 
 def _separators(target: Target, step: Step) -> list[str]:
     """What may stand between two steps here, the most natural first."""
-    marks = [target.text[start:end] for start, end in target.marks]
+    marks = [target.text[start:end] for start, end in target.marks] if target.separators else []
     if target.kind == "is":
         tags = _TAGS.fullmatch(target.text[step.start : step.end])
         return [f"{tags[3]}\n{tags[1]}"] if tags else []
@@ -168,7 +198,10 @@ def _merge(target: Target) -> list[Change]:
         else:
             close = target.text.rfind("</", first.start, first.end)
             opening = re.compile(r"\s*<[^<>]+>").match(target.text, second.start)
-            changes = [(close, opening.end(), " ")] if close >= 0 and opening else []
+            ends = [(close, first.end, ""), (second.start, opening.end(), "")] if close >= 0 and opening else []
+            changes = [change for change in ends if change[0] < change[1]]
+        if target.kind != "is" and not target.separators:
+            return []
         if changes and target.steps_of(spliced(target.rollout, changes).text) < target.steps_of(target.text):
             return changes
     return []
@@ -204,14 +237,19 @@ def _drop_separators(target: Target) -> list[Change]:
     if not target.scored.matched:
         return []
     if target.kind == "is":
-        tags = re.finditer(r"</?[^<>]+>", target.text)
-        return [(tag.start(), tag.end(), "") for tag in tags]
+        found = [(start, _TAGS.fullmatch(target.text, start, end)) for start, end in target.marks]
+        inside = [tags for _, tags in found if tags]
+        return [(tags.start(group), tags.end(group), " ") for tags in inside for group in (1, 3)]
+    if not target.separators:
+        return []
     return [(start, end, " " if target.kind == "ends" else "") for start, end in target.marks]
 
 
 def _empty_step(target: Target) -> list[Change]:
     """A step with nothing in it (a full stop, where the pattern takes no blank step), at the end."""
     end = len(target.text)
+    if target.kind != "is" and not target.separators:
+        return []
     for separator in _separators(target, target.scored.steps[-1]):
         if target.kind == "ends":
             text = f".{separator}" if target.text.endswith(separator) else f"{separator}.{separator}"
@@ -246,12 +284,17 @@ def _last_word(target: Target, step: Step) -> int:
 EDITS: dict[str, Edit] = {
     edit.name: edit
     for edit in (
-        Edit("split a step", f"the best step in {PIECES}, without another word", _split),
-        Edit("merge two steps", "the first two, by taking away what separates them", _merge),
+        Edit("split a step", f"the best step in {PIECES}, without another word", _split, keeps_words=True),
+        Edit("merge two steps", "the first two, by taking away what separates them", _merge, keeps_words=True),
         Edit("repeat a step", "the best one, word for word", _repeat),
         Edit("pad with filler", "words without content in the best step", _pad),
         Edit("repeat the answer", "the last step, once more", _repeat_answer),
-        Edit("drop the separators", "the text as it is, without what steps are found by", _drop_separators),
+        Edit(
+            "drop the separators",
+            "the text as it is, without what steps are found by",
+            _drop_separators,
+            keeps_words=True,
+        ),
         Edit("append an empty step", "a step without content at the end", _empty_step),
         Edit("copy the prompt's numbers", "into the best step", _copy_numbers),
     )

@@ -15,9 +15,9 @@ import numpy as np
 
 from workbench.config import CreditConfig, PatternConfig, RewardConfig
 from workbench.credit import credit_groups
-from workbench.errors import RewardError
+from workbench.errors import ConfigError, CreditError, RewardError
 from workbench.rewards import Reward, RewardWorker, load_reward, score_group
-from workbench.schema import Credit, Group, Prompt, Rollout, ScoredGroup, StepScores
+from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
 from workbench.steps import StepPattern
 
 Level = Literal["ok", "check", "stop"]
@@ -79,9 +79,21 @@ def preflight(
     if isinstance(pattern, PatternConfig):
         pattern = StepPattern(pattern.regex, pattern.kind)
     credit = credit or CreditConfig()
-    working, errors = _working(groups, pattern, [load_reward(spec, worker) for spec in rewards], worker)
-    scored = [score_group(group, pattern, working, worker=worker) for group in groups]
-    credits = credit_groups(scored, credit.scheme, **credit.keywords(but=("scheme",)))
+    if not any(len(group) for group in groups):
+        raise ConfigError("there is no rollout to look at; sample at least one group")
+    loaded = [load_reward(spec, worker) for spec in rewards]
+    errors: list[Finding] = []
+    try:
+        scored = [score_group(group, pattern, loaded, worker=worker) for group in groups]
+    except RewardError:
+        working, errors = _working(groups, pattern, loaded, worker)
+        scored = [score_group(group, pattern, working, worker=worker) for group in groups]
+    try:
+        credits = credit_groups(scored, credit.scheme, **credit.keywords(but=("scheme",)))
+    except CreditError:
+        if errors:  # it lacks the very reward that failed
+            return Preflight(tuple(errors), ())
+        raise
     found = preflight_of(credits, pattern, sampling_seconds=sampling_seconds)
     return Preflight((*errors, *found.findings), found.credits)
 
@@ -134,13 +146,13 @@ def _rows(scored: Sequence[ScoredGroup]) -> list[tuple[Rollout, StepScores]]:
 def _splitting(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
     rows = _rows(scored)
     counts = np.array([len(scores.steps) if scores.matched else 0 for _, scores in rows])
-    low, middle, high = (int(value) for value in np.percentile(counts, [0, 50, 100]))
+    low, high, middle = int(counts.min()), int(counts.max()), float(np.median(counts))
     if middle < 2:
         level: Level = "check"
         advice = "with one step an answer, process credit is outcome credit; choose another pattern on Inspect"
     else:
         level, advice = ("ok", "") if middle <= 50 else ("check", "so many steps are hard to score; a coarser pattern?")
-    yield Finding("steps per answer", level, f"{middle} ({low} to {high})", "median, fewest and most", advice)
+    yield Finding("steps per answer", level, f"{middle:g} ({low} to {high})", "median, fewest and most", advice)
 
     missed = float((counts == 0).mean())
     yield Finding(
@@ -195,8 +207,9 @@ def _straddling(rollout: Rollout, scores: StepScores) -> int:
 
 def _prompts(groups: Sequence[Group], pattern: StepPattern) -> Iterable[Finding]:
     """A chat template may end the prompt with a tag that the pattern waits for in the completion, in vain."""
-    tails = {found[1] for group in groups if (found := _TAG_AT_END.search(_text(group.prompt)))}
-    prefilled = sorted(tag for tag in tails if f"<{tag}>" in pattern.regex.replace("\\", ""))
+    tails = {found[1] for group in groups if (found := _TAG_AT_END.search(_tail(group)))}
+    written = pattern.regex.replace("\\", "")
+    prefilled = sorted(tag for tag in tails if f"<{tag}>" in written and not _optional(tag, written))
     if not prefilled:
         return
     tag = prefilled[0]
@@ -209,8 +222,16 @@ def _prompts(groups: Sequence[Group], pattern: StepPattern) -> Iterable[Finding]
     )
 
 
-def _text(prompt: Prompt) -> str:
-    return prompt if isinstance(prompt, str) else prompt[-1]["content"] if prompt else ""
+def _optional(tag: str, written: str) -> bool:
+    """Whether the pattern does without the opener."""
+    return any(form in written for form in (f"(?:<{tag}>)?", f"(<{tag}>)?", f"^|<{tag}>", f"<{tag}>|"))
+
+
+def _tail(group: Group) -> str:
+    """How the prompt ends as the policy read it, chat template and all."""
+    prompt = group.prompt
+    written = prompt if isinstance(prompt, str) else prompt[-1]["content"] if prompt else ""
+    return str(group.sampling.get("prompt_tail", written))
 
 
 # ── sampling and spread ──────────────────────────────────────────────────────────────────────────────────────────
@@ -271,12 +292,13 @@ def _correlations(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
     """Within groups, so that a hard prompt with long answers is not taken for a reward that pays for length."""
     rewards, lengths, steps = [], [], []
     for one in scored:
-        totals = np.array([_total(scores) for scores in one.scored])
-        if len(totals) > 1:
-            rewards.append(totals - totals.mean())
-            lengths.append(np.array(one.lengths, dtype=np.float64) - np.mean(one.lengths))
-            counts = np.array([len(scores.steps) for scores in one.scored], dtype=np.float64)
-            steps.append(counts - counts.mean())
+        rows = [row for row in zip(one.scored, one.lengths, strict=True) if _total(row[0]) is not None]
+        if len(rows) > 1:
+            table = np.array([[_total(scores) or 0.0, length, len(scores.steps)] for scores, length in rows])
+            reward, length, count = (table - table.mean(axis=0)).T
+            rewards.append(reward)
+            lengths.append(length)
+            steps.append(count)
     for name, others, advice in (
         ("reward and length", lengths, "longer answers score higher: probe 'pad with filler'"),
         ("reward and step count", steps, "answers with more steps score higher: probe 'split a step'"),
@@ -289,8 +311,10 @@ def _correlations(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
             yield Finding(name, "check" if high else "ok", f"r = {r:+.2f}", meaning, less if high else "")
 
 
-def _total(scores: StepScores) -> float:
-    return sum(reward for reward in scores.rewards if reward is not None) + (scores.outcome or 0.0)
+def _total(scores: StepScores) -> float | None:
+    """The sum of what was scored; None where nothing was."""
+    given = [reward for reward in (*scores.rewards, scores.outcome) if reward is not None]
+    return sum(given) if given else None
 
 
 def _pearson(xs: Sequence[Any], ys: Sequence[Any]) -> float | None:

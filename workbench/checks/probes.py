@@ -25,7 +25,8 @@ from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
 from workbench.steps import Split, StepPattern, split_preview
 
 THRESHOLD = 0.25
-"""Advantage an edit must gain to count, in standard deviations; less comes from the pool's own shift with one edit."""
+"""What an edit must gain to count, in standard deviations of the group's own advantages under the scheme; less comes
+from the pool's own shift with one edit."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,13 @@ class Gain:
     rollout: int
     first: tuple[float, float]
     at_edit: tuple[float, float]
+    flat: bool = False
+    """The edit left the group without spread: it teaches nothing, and gains nothing."""
 
     @property
     def largest(self) -> float:
+        if self.flat:
+            return 0.0
         return max(self.first[1] - self.first[0], self.at_edit[1] - self.at_edit[0])
 
 
@@ -48,7 +53,8 @@ class ProbeResult:
     edit: str
     scheme: str
     gains: tuple[Gain, ...]
-    threshold: float = THRESHOLD
+    threshold: float
+    """In advantage: ``ProbeReport.threshold`` times the standard deviation of the group's advantages."""
 
     @property
     def worst(self) -> Gain | None:
@@ -90,6 +96,7 @@ class ProbeReport:
     rewards: tuple[str, ...]
     left_out: Mapping[str, str]
     rollouts: int
+    threshold: float
 
     @property
     def schemes(self) -> list[str]:
@@ -125,7 +132,9 @@ class ProbeReport:
         for name, row in self.results.items():
             lines.append(f"{name:26}" + "".join(f"{_cell(row[scheme]):>13}" for scheme in schemes))
         lines += [f"{scheme} left out: {why}" for scheme, why in self.left_out.items()]
-        return "\n".join([*lines, f"* pays for no content: gains over {THRESHOLD:g} in some rollout"])
+        return "\n".join(
+            [*lines, f"* pays for no content: gains over {self.threshold:g} of the group's spread in some rollout"]
+        )
 
 
 def _cell(result: ProbeResult) -> str:
@@ -145,10 +154,12 @@ def probe(
 ) -> ProbeReport:
     """Try every edit in every rollout of ``group`` under each of ``schemes`` (all by default).
 
-    ``options`` (``normalise``, ``gamma``, …) go to every scheme that has them. All edited completions are scored in one
+    ``options`` (``normalise``, ``gamma``, …) go to every scheme that has them; on one group, ``batch`` is ``pooled``.
+    Raises CreditError for an edit, a scheme or an option that there is not. All edited completions are scored in one
     call of each reward. With a ``worker`` the pattern and the rewards' code run there. Raises PatternError and
     RewardError as ``score_group`` does.
     """
+    _check_names(schemes, edits, options)
     if isinstance(pattern, PatternConfig):
         pattern = StepPattern(pattern.regex, pattern.kind)
     splitter = _splitter(pattern, worker)
@@ -163,15 +174,34 @@ def probe(
     ]
     made, scored = _scored(made, group, pattern, rewards, worker)
     variants = [_with(base, i, rollout, one) for (_, i, rollout), one in zip(made, scored, strict=True)]
-    credited, left_out = _credited([base, *variants], schemes or list(SCHEMES), options or {})
+    credited, left_out = _credited([base, *variants], schemes if schemes is not None else list(SCHEMES), options or {})
     results: dict[str, dict[str, ProbeResult]] = {edit.name: {} for edit in wanted}
     for scheme, (before, *after) in credited.items():
+        limit = threshold * _unit(before)
         gains: dict[str, list[Gain]] = {edit.name: [] for edit in wanted}
         for (edit, i, _), credit in zip(made, after, strict=True):
             gains[edit.name].append(_gain(before, credit, i))
         for name, found in gains.items():
-            results[name][scheme] = ProbeResult(name, scheme, tuple(found), threshold)
-    return ProbeReport(results, tuple(reward.name for reward in base.rewards), left_out, len(group))
+            results[name][scheme] = ProbeResult(name, scheme, tuple(found), limit)
+    return ProbeReport(results, tuple(reward.name for reward in base.rewards), left_out, len(group), threshold)
+
+
+def _check_names(schemes: Sequence[str] | None, edits: Sequence[str] | None, options: Mapping[str, Any] | None) -> None:
+    known = {"outcome_weight", "clip", *(option.name for scheme in SCHEMES.values() for option in scheme.options)}
+    for what, given, choices in (
+        ("edit", edits or (), EDITS),
+        ("credit scheme", schemes or (), SCHEMES),
+        ("option", options or (), known),
+    ):
+        for name in given:
+            if name not in choices:
+                raise CreditError(f"unknown {what} {name!r}; choose one of {', '.join(sorted(choices))}")
+
+
+def _unit(credit: Credit) -> float:
+    """The standard deviation of the group's token advantages: what a gain is measured against, whatever the units."""
+    tokens = np.concatenate([credit.of(i) for i in range(len(credit.scored.group))])
+    return float(tokens.std()) if len(tokens) and tokens.any() else 1.0
 
 
 def _splitter(pattern: StepPattern, worker: RewardWorker | None) -> Callable[[str], Split]:
@@ -235,6 +265,9 @@ def _credited(
 def _gain(before: Credit, after: Credit, i: int) -> Gain:
     old, new = (credit.scored.group.rollouts[i] for credit in (before, after))
     pairs = zip(zip(old.token_ids, old.texts, strict=True), zip(new.token_ids, new.texts, strict=True), strict=False)
-    at = next((t for t, (a, b) in enumerate(pairs) if a != b), min(len(old), len(new)) - 1)
+    at = next((t for t, (a, b) in enumerate(pairs) if a != b), min(len(old), len(new)))
     x, y = before.of(i), after.of(i)
-    return Gain(i, (float(x[0]), float(y[0])), (float(x[at]), float(y[at])))
+    # Beyond the end of the shorter one the last token it has; a group that stopped spreading pays for nothing.
+    if not after.spread:
+        return Gain(i, (float(x[0]), 0.0), (float(x[0]), 0.0), flat=True)
+    return Gain(i, (float(x[0]), float(y[0])), (float(x[min(at, len(x) - 1)]), float(y[min(at, len(y) - 1)])))

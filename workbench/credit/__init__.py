@@ -6,7 +6,7 @@ from workbench.credit.compare import Comparison, StepDifference, compare_credits
 from workbench.credit.normalise import NORMALISATIONS, Normalise
 from workbench.credit.options import Option
 from workbench.credit.schemes import SCHEMES, Scheme
-from workbench.credit.weights import LOSS_TYPES, length_normalisers, loss_weights
+from workbench.credit.weights import LOSS_TYPES, group_normalisers, length_normalisers, loss_weights
 from workbench.schema import Credit, Explanation, Term
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "credit_group",
     "credit_groups",
     "explain",
+    "group_normalisers",
     "length_normalisers",
     "loss_weights",
 ]

@@ -106,32 +106,37 @@ def _assigned(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str,
         added = outcome(batch, normalise=cast(Any, values["normalise"]), scale=bool(values["scale"]))
         parts.append(Part(added.source, added.carry, added.values, np.full(batch.completions, weight)))
     settled = {**values, "outcome_weight": weight, "clip": clip}
-    return [_of_group(group, number, batch, parts, settled, idle) for number, group in enumerate(groups)]
+    assigned, first = [], 0
+    for group in groups:
+        after = first + len(group.lengths)
+        assigned.append(_of_group(group, first, after, batch, parts, settled, idle))
+        first = after
+    return assigned
 
 
 def _of_group(
     group: GroupRewards,
-    number: int,
+    first: int,
+    after: int,
     batch: Batch,
     parts: Sequence[Part],
     options: Mapping[str, Any],
     idle: Sequence[str],
 ) -> _Assigned:
-    cut = tuple(part.of_group(batch, number) for part in parts)
-    first = int(np.searchsorted(batch.group, number))
+    cut = tuple(part.of_members(batch, first, after) for part in parts)
     warnings = [
         f"rollout {i - first + 1}: {warning}"
         for part in parts
         for i, warning in part.warnings.items()
-        if batch.group[i] == number
+        if first <= i < after
     ]
-    spread = any(_has_spread(part, batch, number) for part in parts)
+    spread = any(_has_spread(part, batch, first, after) for part in parts)
     return _Assigned(_advantages(group, cut, options["clip"]), cut, spread, options, (*idle, *warnings))
 
 
-def _has_spread(part: Part, batch: Batch, number: int) -> bool:
-    group = batch.group if part.carry == "all" else batch.step_group
-    return bool(part.values.spread[group == number].any())
+def _has_spread(part: Part, batch: Batch, first: int, after: int) -> bool:
+    members = slice(first, after) if part.carry == "all" else slice(batch.offsets[first], batch.offsets[after])
+    return bool(part.values.spread[members].any())
 
 
 def _advantages(group: GroupRewards, parts: Sequence[CreditPart], clip: float | None) -> npt.NDArray[np.float32]:
@@ -143,7 +148,12 @@ def _advantages(group: GroupRewards, parts: Sequence[CreditPart], clip: float | 
             row += part.laid_out(i, group.spans(i), length)
         if clip is not None:
             row = np.clip(row, -clip, clip)
-        advantages[i, :length] = row
+        with np.errstate(over="ignore"):
+            advantages[i, :length] = row
+    if not np.isfinite(advantages).all():
+        raise CreditError(
+            "an advantage is too large for float32; scale the rewards down, or set scale, normalise or clip"
+        )
     return advantages
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,9 @@ class GroupRewards:
     lengths: Sequence[int]
     outcomes: Sequence[float | None] | None = None
 
+    def __post_init__(self) -> None:
+        self._check()
+
     @classmethod
     def checked(
         cls,
@@ -46,11 +50,11 @@ class GroupRewards:
         outcomes: Sequence[float | None] | None = None,
     ) -> GroupRewards:
         """By default a step starts right after the one before it. Raises CreditError where the lists do not fit."""
+        steps, ends = [list(row) for row in steps], [list(row) for row in ends]
         if starts is None:
             starts = [[0, *(end + 1 for end in row[:-1])] if row else [] for row in ends]
-        group = cls(steps, starts, ends, lengths, outcomes)
-        group._check()
-        return group
+        given = None if outcomes is None else list(outcomes)
+        return cls(steps, [list(row) for row in starts], ends, list(lengths), given)
 
     @classmethod
     def of(cls, scored: ScoredGroup) -> GroupRewards:
@@ -73,9 +77,8 @@ class GroupRewards:
                 )
         for i, length in enumerate(self.lengths):
             _check_completion(i, self.steps[i], self.starts[i], self.ends[i], length)
-        for i, reward in enumerate(self.outcomes or ()):
-            if reward is not None and not math.isfinite(reward):
-                raise CreditError(f"completion {i}: outcome reward {reward} is not finite; use None for unscored")
+        for i, reward in enumerate(() if self.outcomes is None else self.outcomes):
+            _check_number(f"completion {i}: outcome reward", reward)
 
 
 def _check_completion(
@@ -86,13 +89,26 @@ def _check_completion(
             f"completion {i} has {len(rewards)} step rewards, {len(firsts)} step starts and {len(ends)} step ends; "
             "give one of each a step"
         )
+    if length < 0:
+        raise CreditError(f"completion {i}: its length is {length}; give the number of its tokens")
     if any(later < earlier for earlier, later in pairwise(ends)):
         raise CreditError(f"completion {i}: step_ends {list(ends)} go backwards; steps must be in order")
-    if ends and not (ends[0] >= 0 and ends[-1] < length):
+    if len(ends) and not (ends[0] >= 0 and ends[-1] < length):
         raise CreditError(f"completion {i}: step_ends {list(ends)} do not lie within its {length} tokens")
+    # A step that ends inside the token of another one has no token of its own, and begins one behind its end.
+    if any(not 0 <= first <= end + 1 for first, end in zip(firsts, ends, strict=True)):
+        raise CreditError(f"completion {i}: step_starts {list(firsts)} do not lie before step_ends {list(ends)}")
     for k, reward in enumerate(rewards):
-        if reward is not None and not math.isfinite(reward):
-            raise CreditError(f"completion {i}, step {k}: reward {reward} is not finite; use None for unscored")
+        _check_number(f"completion {i}, step {k}: reward", reward)
+
+
+def _check_number(what: str, value: Any) -> None:
+    if value is None:
+        return
+    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+        raise CreditError(f"{what} is {value!r}; give a number, or None for unscored")
+    if not math.isfinite(value):
+        raise CreditError(f"{what} {value} is not finite; use None for unscored")
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def compare_credits(a: Credit, b: Credit) -> Comparison:
     ids = [[rollout.token_ids for rollout in credit.scored.group.rollouts] for credit in (a, b)]
     if ids[0] != ids[1]:
         raise CreditError("the two credits are of different rollouts; compare credits of one group")
-    flipped = a.advantages * b.advantages < 0
+    flipped = np.sign(a.advantages) * np.sign(b.advantages) < 0
     inside = np.arange(a.advantages.shape[1]) < np.array(a.scored.lengths)[:, None]  # (G, T_max)
     x, y = a.advantages[inside].astype(np.float64), b.advantages[inside].astype(np.float64)
     return Comparison(

@@ -16,6 +16,8 @@ import numpy.typing as npt
 from workbench.errors import CreditError
 
 EPSILON = 1e-4
+ROUNDING = 1e-9
+"""Values that differ by less, relative to their size, are equal: 0.1 + 0.2 and 0.3 spread nothing."""
 Normalise = Literal["pooled", "per_completion", "leave_one_out", "batch", "none"]
 NORMALISATIONS: dict[str, str] = {
     "pooled": "every scored value of the group counts once",
@@ -86,8 +88,8 @@ def z_within(
     if scale and how != "none":
         value = value / (std + EPSILON)
     value = np.where(spread, value, 0.0)
-    if not scale:
-        std = np.full(len(x), np.nan)
+    mean = np.where(spread, mean, np.nan)  # where nothing spreads nothing was compared
+    std = np.where(spread & scale, std, np.nan)
     means, stds, values = (_placed(part, scored) for part in (mean, std, value))
     return Normalised(raw, means, stds, values, _placed(spread, scored) == 1)
 
@@ -99,7 +101,8 @@ def _statistics(x: Floats, pool: Integers) -> tuple[Floats, Floats, npt.NDArray[
     low, high = np.full(size, np.inf), np.full(size, -np.inf)
     np.minimum.at(low, pool, x)
     np.maximum.at(high, pool, x)
-    spread = high > low
+    with np.errstate(invalid="ignore"):  # a pool without values: inf - inf
+        spread = high - low > ROUNDING * np.maximum(1.0, np.maximum(np.abs(high), np.abs(low)))
     mean = np.bincount(pool, x, minlength=size) / np.maximum(count, 1)
     squares = np.bincount(pool, (x - mean[pool]) ** 2, minlength=size)
     std = np.where(spread, np.sqrt(squares / np.maximum(count - 1, 1)), 0.0)

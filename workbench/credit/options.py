@@ -59,8 +59,9 @@ SHARED_HELP = {
     "normalise": "What a reward is compared with before it becomes an advantage",
     "scale": "Divide by the standard deviation (off is Dr. GRPO's choice)",
 }
-SHARED = ("normalise", "scale", "gamma", "outcome_weight", "clip")
-"""Options that may be given to every scheme; one that a scheme has no use for changes nothing, and is said."""
+SHARED = ("outcome_weight", "clip")
+"""What every scheme has beside its own options; ``gamma`` may be given to all, and is said where it changes nothing."""
+GAMMA = Option("gamma", "number", 1.0, "Discount of a step for each step before it", low=0.0, high=1.0)
 
 
 def options_of(compute: Callable[..., Any]) -> tuple[Option, ...]:
@@ -94,8 +95,11 @@ def resolve(scheme: str, own: tuple[Option, ...], given: Mapping[str, Any]) -> t
     for name, value in given.items():
         if name in known:
             continue
-        if name not in SHARED:
-            raise CreditError(f"scheme {scheme!r} has no option {name!r}; it has {', '.join((*known, *SHARED[-2:]))}")
-        if name == "gamma" and value != 1.0:
-            idle.append(f"gamma {value:g} changes nothing under {scheme!r}, which carries no step to another's tokens")
-    return {name: option.check(given.get(name, option.default)) for name, option in known.items()}, idle
+        if name != "gamma":
+            raise CreditError(f"scheme {scheme!r} has no option {name!r}; it has {', '.join((*known, *SHARED))}")
+        if GAMMA.check(value) != 1.0:
+            idle.append(f"gamma {value:g} changes nothing under {scheme!r}, which sums no steps that follow")
+    settled = {name: option.check(given.get(name, option.default)) for name, option in known.items()}
+    if given.get("scale") is True and settled.get("normalise") == "none":
+        idle.append("scale changes nothing while normalise is 'none'")
+    return settled, idle

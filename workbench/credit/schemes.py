@@ -42,10 +42,10 @@ class Part:
     warnings: dict[int, str] = field(default_factory=dict)
     """What to say of a completion, by its number in the batch."""
 
-    def of_group(self, batch: Batch, group: int) -> CreditPart:
-        members = np.flatnonzero(batch.group == group)
+    def of_members(self, batch: Batch, first: int, after: int) -> CreditPart:
+        """The part of the completions ``first`` to ``after`` (exclusive) of the batch."""
         ends = np.arange(batch.completions + 1) if self.carry == "all" else batch.offsets
-        offsets = ends[members[0] : members[-1] + 2] if len(members) else ends[:1]
+        offsets = ends[first : after + 1]
         own = slice(offsets[0], offsets[-1])
         factor = np.ones(len(self.values.raw)) if self.factor is None else self.factor
         values = self.values
@@ -132,8 +132,8 @@ def rescaled(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = Tru
     """A completion's normalised sum, shared out to its tokens in proportion to their step's reward.
 
     A_{i,t} = r_{i,k(t)} * z(sum over k of r_{i,k}) / (mean over t of r_{i,k(t)} + 1e-5), the mean taken over the tokens
-    of scored steps. For study: it explodes where that mean is near 0 and flips signs where rewards are negative, and
-    warns of the former.
+    of scored steps. For study: it flips signs where rewards are negative, and explodes where that mean is near 0; where
+    it is under 1e-3 in size the completion gets 0, with a warning.
     """
     z = _by_completion(batch, batch.sums, normalise, scale)
     scored = ~np.isnan(batch.rewards)
@@ -144,10 +144,13 @@ def rescaled(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = Tru
     values = Normalised(z.raw[own], z.mean[own], z.std[own], np.where(scored, z.value[own], np.nan), z.spread[own])
     warnings = {
         int(i): f"the mean step reward of its tokens is {mean[i]:.2g}, too near 0 to divide by; "
-        "its advantages mean nothing under 'rescaled'"
+        "it gets 0 under 'rescaled'"
         for i in np.flatnonzero(z.spread & (np.abs(mean) < 1e-3))
     }
-    return Part("sum", "own", values, batch.rewards / (mean[own] + 1e-5), warnings=warnings)
+    factor = np.where(
+        np.abs(mean[own]) < 1e-3, 0.0, batch.rewards / np.where(np.abs(mean) < 1e-3, 1.0, mean + 1e-5)[own]
+    )
+    return Part("sum", "own", values, factor, warnings=warnings)
 
 
 def discounted_return(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True, gamma: Gamma = 1.0) -> Part:

@@ -8,13 +8,13 @@ over a generation), with the group at hand as the whole batch; a test holds them
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.errors import CreditError
-from workbench.schema import Credit
+from workbench.schema import Credit, Group
 
 LossType = Literal["grpo", "bnpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo"]
 LOSS_TYPES: Mapping[str, str] = {
@@ -54,19 +54,21 @@ def length_normalisers(
     return np.asarray(np.where(kept, each, 0.0))
 
 
-def loss_weights(
-    credit: Credit, loss_type: str = "dapo", *, max_completion_length: int | None = None, mask_truncated: bool = False
+def group_normalisers(
+    group: Group, loss_type: str, *, max_completion_length: int | None = None, mask_truncated: bool | None = None
 ) -> npt.NDArray[np.float64]:
-    """A_{i,t} · c_i of every token, (G, T_max) float64, 0 on padding.
+    """``length_normalisers`` of a group, (G,), with its own limit and masking unless others are given.
 
-    ``max_completion_length`` matters to dr_grpo alone; by default the group's own limit, or its longest completion.
+    The limit matters to dr_grpo alone; where the group does not know its own it is its longest completion.
     """
-    rollouts = credit.scored.group.rollouts
-    limit = max_completion_length or credit.scored.group.sampling.get("max_completion_length")
-    normalisers = length_normalisers(
-        credit.scored.lengths,
-        loss_type,
-        max_completion_length=int(limit or max((len(rollout) for rollout in rollouts), default=1)),
-        masked=[mask_truncated and rollout.truncated for rollout in rollouts],
-    )
+    lengths = [len(rollout) for rollout in group.rollouts]
+    limit = max_completion_length or group.sampling.get("max_completion_length") or max(lengths, default=1)
+    masking = group.sampling.get("mask_truncated_completions", False) if mask_truncated is None else mask_truncated
+    masked = [bool(masking) and rollout.truncated for rollout in group.rollouts]
+    return length_normalisers(lengths, loss_type, max_completion_length=int(limit), masked=masked)
+
+
+def loss_weights(credit: Credit, loss_type: str = "dapo", **limits: Any) -> npt.NDArray[np.float64]:
+    """A_{i,t} · c_i of every token, (G, T_max) float64, 0 on padding; ``limits`` are those of ``group_normalisers``."""
+    normalisers = group_normalisers(credit.scored.group, loss_type, **limits)
     return np.asarray(credit.advantages * normalisers[:, None], dtype=np.float64)

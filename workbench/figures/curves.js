@@ -1,16 +1,34 @@
-// Live curves: small multiples drawn with Plotly, one chart a panel (see PANELS in curves.py).
+// Live curves: small multiples, one chart a panel (see PANELS in curves.py).
 //
-// Rows are added as they arrive and drawn by extending the traces, so that a zoom stays where it is. Zooming one chart
-// zooms all; pointing at a step shows every chart's values there. A chart out of sight is brought up to date when it
-// comes into sight.
+// Rows are added as they arrive; a zoom stays where it is. Zooming one chart zooms all; pointing at a step shows every
+// chart's values there. What is to be done for the charts, taking in a long log or drawing, is done a few milliseconds
+// a frame, so that the page never stands still for it; a chart out of sight is drawn when it comes into sight.
 (() => {
   if (globalThis.WorkbenchCurves) return;
 
-  const DASHES = ["solid", "dash", "dot"]; // lines differ by more than their colour
-  const NAMES = ["--wc-first", "--wc-second", "--wc-third"];
+  const BUDGET = 8; // milliseconds of a frame
 
-  let drawing = Promise.resolve();
+  // ── work, a little each frame ────────────────────────────────────────────────────────────────────────────────
+
+  const jobs = [];
+  let scheduled = false;
+  function later(job) {
+    jobs.push(job);
+    if (!scheduled) schedule();
+  }
+  function schedule() {
+    scheduled = true;
+    setTimeout(work); // not an animation frame: those stop in a tab that is not looked at, and a log is long
+  }
+  function work() {
+    const until = performance.now() + BUDGET;
+    while (jobs.length && performance.now() < until) jobs.shift()();
+    scheduled = false;
+    if (jobs.length) schedule();
+  }
+
   let loading = null;
+  // Plotly, for who draws with it; the charts here do not.
   function loadPlotly(url) {
     if (globalThis.Plotly) return Promise.resolve();
     loading ??= new Promise((resolve, reject) => {
@@ -31,16 +49,22 @@
     return (value < 0 ? "\u2212" : "") + text;
   }
 
-  class Chart {
+  // Base64 of little-endian float32 as numbers.
+  function numbers(text) {
+    const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+    return new Float32Array(bytes.buffer);
+  }
+
+  class Panel {
     constructor(panel, root, owner) {
       this.panel = panel;
-      this.owner = owner;
-      this.lines = panel.series.map(() => ({ x: [], y: [], drawn: 0 }));
+      this.lines = panel.series.map(() => ({ x: [], y: [] }));
       this.visible = false;
-      this.queued = false;
+      this.waiting = false;
       this.figure = document.createElement("figure");
       this.figure.className = "curve";
       this.figure.dataset.panel = panel.key;
+      this.figure.tabIndex = -1; // an alarm leads here
       this.figure.hidden = true;
       this.caption = document.createElement("figcaption");
       this.caption.title = panel.about;
@@ -56,16 +80,13 @@
       });
       this.caption.append(title, ...this.values.map((one) => one.holder));
       this.plot = document.createElement("div");
-      this.plot.className = "plot";
+      this.plot.className = "plot holder";
       this.plot.setAttribute("role", "img");
-      this.cross = document.createElement("div");
-      this.cross.className = "cross";
-      this.cross.hidden = true;
-      const holder = document.createElement("div");
-      holder.className = "holder";
-      holder.append(this.plot, this.cross);
-      this.figure.append(this.caption, holder);
+      this.figure.append(this.caption, this.plot);
       root.append(this.figure);
+      this.chart = new globalThis.WorkbenchChart.LineChart(this.plot, this.lines, {
+        share: panel.share, onHover: owner.point, onPick: owner.choose, onZoom: owner.zoom,
+      });
     }
 
     add(rows) {
@@ -77,151 +98,104 @@
           this.lines[i].y.push(value);
         }
       });
-      const some = this.lines.some((line) => line.x.length);
-      if (some && this.figure.hidden) this.figure.hidden = false;
+      this.changed();
+    }
+
+    // The whole of one line at once, before anything else was added to it.
+    fill(i, steps, values) {
+      Object.assign(this.lines[i], { x: Array.from(steps), y: Array.from(values) });
+      this.changed();
+    }
+
+    changed() {
+      if (this.lines.some((line) => line.x.length)) this.figure.hidden = false;
       this.lines.forEach((line, i) => { this.values[i].holder.hidden = !line.x.length; });
       this.show(null);
+      const last = this.lines.map((line, i) => (line.x.length ? `${this.panel.series[i].label} ${this.values[i].value.textContent}` : "")).filter(Boolean);
+      this.plot.setAttribute("aria-label", `${this.panel.title}: ${last.join(", ")}`);
+      this.draw();
     }
 
     // The values at a step (of the last one without), in the caption; and the crosshair.
     show(step) {
       this.lines.forEach((line, i) => {
-        let at = line.x.length - 1;
-        if (step !== null) while (at > 0 && line.x[at] > step) at--;
-        const value = at >= 0 && (step === null || line.x[at] <= step) ? line.y[at] : null;
+        const at = (step === null ? line.x.length : globalThis.WorkbenchChart.lowerBound(line.x, step + 0.5)) - 1;
+        const value = at >= 0 ? line.y[at] : null;
         this.values[i].value.textContent = this.panel.share && value !== null ? `${(100 * value).toFixed(value && Math.abs(value) < 0.1 ? 1 : 0)} %` : format(value);
       });
-      const axis = this.plot._fullLayout?.xaxis;
-      this.cross.hidden = step === null || !axis;
-      if (!this.cross.hidden) this.cross.style.transform = `translateX(${axis._offset + axis.d2p(step)}px)`;
+      this.chart.point(step);
     }
 
-    layout() {
-      const style = getComputedStyle(this.figure);
-      const muted = style.getPropertyValue("--wc-muted").trim() || "#667";
-      const grid = style.getPropertyValue("--wc-grid").trim() || "#8884";
-      const axis = { gridcolor: grid, zeroline: false, linecolor: grid, ticks: "", automargin: false, fixedrange: false };
-      return {
-        height: 132, margin: { l: 44, r: 10, t: 6, b: 20 }, uirevision: "keep", hovermode: "x", dragmode: "zoom", showlegend: false,
-        paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-        font: { family: style.fontFamily, size: 10.5, color: muted },
-        xaxis: { ...axis, nticks: 6, autorangeoptions: { include: [0, 5] }, showgrid: false, tickformat: "d" },
-        yaxis: { ...axis, fixedrange: true, nticks: 5, tickformat: this.panel.share ? ".0%" : "", ...(this.panel.share ? { rangemode: "tozero", autorangeoptions: { include: [0, 0.05] } } : {}), exponentformat: "e" },
-      };
-    }
-
-    traces() {
-      const style = getComputedStyle(this.figure);
-      return this.lines.map((line, i) => ({
-        x: line.x.slice(), y: line.y.slice(), type: "scatter", hoverinfo: "none",
-        // A metric that is measured now and then shows where it was.
-        mode: line.x.length < 3 || this.sparse(line) ? "lines+markers" : "lines",
-        line: { color: style.getPropertyValue(NAMES[i]).trim(), width: 1.6, dash: DASHES[i] }, marker: { size: 4 },
-      }));
-    }
-
-    sparse(line) {
-      return line.x.length > 1 && (line.x[line.x.length - 1] - line.x[0]) / (line.x.length - 1) >= 2;
-    }
-
-    // Charts are drawn one after another with a pause between, so that the page never stands still for all of them.
     draw() {
-      if (this.queued || !this.visible || this.figure.hidden || !globalThis.Plotly) return;
-      this.queued = true;
-      drawing = drawing.then(() => new Promise((resolve) => setTimeout(resolve))).then(() => {
-        this.queued = false;
-        return this.figure.isConnected ? this.catchUp() : null;
-      }).catch((error) => console.warn("curve", error));
-    }
-
-    async catchUp() {
-      const fresh = this.lines.map((line) => line.x.length - line.drawn);
-      if (!this.plotted) {
-        await Plotly.newPlot(this.plot, this.traces(), this.layout(), { displayModeBar: false, responsive: true, doubleClick: "reset" });
-        this.plotted = true;
-        this.listen();
-      } else if (fresh.some(Boolean)) {
-        const grown = fresh.flatMap((count, i) => (count ? [i] : []));
-        await Plotly.extendTraces(this.plot, {
-          x: grown.map((i) => this.lines[i].x.slice(this.lines[i].drawn)),
-          y: grown.map((i) => this.lines[i].y.slice(this.lines[i].drawn)),
-        }, grown);
-        if (this.lines.some((line, i) => line.x.length >= 3 && line.drawn < 3 && grown.includes(i))) {
-          const modes = this.traces().map((trace) => trace.mode);
-          await Plotly.restyle(this.plot, { mode: modes });
-        }
-      }
-      this.lines.forEach((line, i) => { line.drawn += fresh[i]; });
-      const last = this.lines.map((line, i) => (line.x.length ? `${this.panel.series[i].label} ${this.values[i].value.textContent}` : "")).filter(Boolean);
-      this.plot.setAttribute("aria-label", `${this.panel.title}: ${last.join(", ")}`);
-    }
-
-    listen() {
-      this.plot.on("plotly_hover", (event) => this.owner.point(event.points[0].x));
-      this.plot.on("plotly_unhover", () => this.owner.point(null));
-      this.plot.on("plotly_click", (event) => this.owner.choose(event.points[0].x));
-      this.plot.on("plotly_relayout", (change) => {
-        if (this.following) return;
-        if ("xaxis.range[0]" in change) this.owner.zoom(this, [change["xaxis.range[0]"], change["xaxis.range[1]"]]);
-        else if (change["xaxis.autorange"]) this.owner.zoom(this, null);
+      if (this.waiting || !this.visible || this.figure.hidden) return;
+      this.waiting = true;
+      later(() => {
+        this.waiting = false;
+        if (this.figure.isConnected) this.chart.draw(this.width ?? this.plot.clientWidth);
       });
-    }
-
-    async follow(range) {
-      if (!this.plotted) return;
-      this.following = true;
-      await Plotly.relayout(this.plot, range ? { "xaxis.range": range, "xaxis.autorange": false } : { "xaxis.autorange": true });
-      this.following = false;
-    }
-
-    retheme() {
-      if (!this.plotted) return;
-      const layout = this.layout();
-      Plotly.update(this.plot, { "line.color": this.traces().map((trace) => trace.line.color) }, {
-        font: layout.font, "xaxis.gridcolor": layout.xaxis.gridcolor, "yaxis.gridcolor": layout.yaxis.gridcolor, "xaxis.linecolor": layout.xaxis.linecolor,
-      });
-    }
-
-    destroy() {
-      if (this.plotted) Plotly.purge(this.plot);
-      this.figure.remove();
     }
   }
 
-  function mount(root, { panels, plotly, onStep = null, onPoint = null }) {
+  function mount(root, { panels, onStep = null, onPoint = null }) {
     root.classList.add("curves");
     let charts = [];
+    let life = 0; // what was to be added before a reset is dropped
+    const ofFigure = (node) => charts.find((one) => one.figure === node || one.plot === node);
     const seen = new IntersectionObserver((entries) => {
       for (const entry of entries) {
-        const chart = charts.find((one) => one.figure === entry.target);
+        const chart = ofFigure(entry.target);
         if (!chart) continue;
         chart.visible = entry.isIntersecting;
-        if (chart.visible) chart.draw();
+        chart.draw();
       }
     }, { rootMargin: "200px" });
+    const sized = new ResizeObserver((entries) => {
+      for (const entry of entries) {
+        const chart = ofFigure(entry.target);
+        if (!chart || !entry.contentRect.width || chart.width === entry.contentRect.width) continue;
+        chart.width = entry.contentRect.width;
+        chart.draw();
+      }
+    });
 
     const owner = {
       point(step) { charts.forEach((chart) => chart.show(step)); onPoint?.(step); },
       choose(step) { onStep?.(step); },
-      zoom(source, range) { charts.forEach((chart) => chart !== source && chart.follow(range)); },
+      zoom(range) { charts.forEach((chart) => { chart.chart.range = range; chart.draw(); }); },
     };
 
     function reset() {
-      charts.forEach((chart) => { seen.unobserve(chart.figure); chart.destroy(); });
-      charts = panels.map((panel) => new Chart(panel, root, owner));
-      charts.forEach((chart) => seen.observe(chart.figure));
+      life++;
+      charts.forEach((chart) => { seen.unobserve(chart.figure); sized.unobserve(chart.plot); chart.figure.remove(); });
+      charts = panels.map((panel) => new Panel(panel, root, owner));
+      charts.forEach((chart) => { seen.observe(chart.figure); sized.observe(chart.plot); });
     }
 
     function add(rows) {
-      if (!rows.length) return;
-      charts.forEach((chart) => chart.add(rows));
-      loadPlotly(plotly).then(() => charts.forEach((chart) => chart.draw()), (error) => console.warn(error.message));
+      if (rows.length) charts.forEach((chart) => chart.add(rows));
     }
 
-    const theme = new MutationObserver(() => charts.forEach((chart) => chart.retheme()));
-    theme.observe(document.body, { attributes: true, attributeFilter: ["class"] });
+    // A long log at once: {metric: [steps, values]}, each as base64 of float32. Settled when all of it is there.
+    function addBlock(block) {
+      const mine = life;
+      const wanted = charts.flatMap((chart) => chart.panel.series.map((series, i) => ({ chart, i, columns: block[series.metric] }))).filter((one) => one.columns);
+      return Promise.all(wanted.map(({ chart, i, columns }) => new Promise((resolve) => later(() => {
+        if (mine === life) chart.fill(i, numbers(columns[0]), numbers(columns[1]));
+        resolve();
+      }))));
+    }
+
+    // Brings the panel that draws a metric into sight; false if none does.
+    function lead(metric) {
+      const shown = charts.find((one) => !one.figure.hidden && one.panel.series.some((series) => series.metric === metric));
+      if (!shown) return false;
+      shown.figure.scrollIntoView({ block: "center", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+      shown.figure.focus({ preventScroll: true });
+      return true;
+    }
+
     reset();
-    return { reset, add, get charts() { return charts; } };
+    return { reset, add, addBlock, lead, get charts() { return charts; } };
   }
 
   globalThis.WorkbenchCurves = { mount, loadPlotly };

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.credit import SCHEMES, Comparison, compare_credits, length_normalisers
+from workbench.credit import SCHEMES, Comparison, compare_credits, group_normalisers
 from workbench.schema import Credit, Group, Rollout, StepScores, Term
 
 Payload = dict[str, Any]
@@ -123,14 +123,9 @@ def _scheme_payload(credit: Credit) -> Payload:
 
 def _normalisers(credit: Credit) -> dict[str, list[float]]:
     """What each loss multiplies a completion's advantages with, where 1 is an even share of the group's tokens."""
-    lengths = credit.scored.lengths
-    limit = int(credit.scored.group.sampling.get("max_completion_length") or max(lengths, default=1))
-    return {
-        loss: [
-            round(value * sum(lengths), 6) for value in length_normalisers(lengths, loss, max_completion_length=limit)
-        ]
-        for loss in DRAWN_LOSSES
-    }
+    tokens = sum(credit.scored.lengths)
+    group = credit.scored.group
+    return {loss: [round(c * tokens, 6) for c in group_normalisers(group, loss)] for loss in DRAWN_LOSSES}
 
 
 def group_payload(group: Group) -> Payload:

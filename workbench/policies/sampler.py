@@ -102,8 +102,13 @@ def sample_group(
         rollouts=tuple(to_rollout(policy.tokenizer, row) for row in rows),
         columns=example.columns,
         policy=policy.name,
-        sampling=sampling.model_dump() | {"seed": seed},
+        sampling=sampling.model_dump() | {"seed": seed} | _tail(policy.tokenizer, example.prompt, prompt_ids),
     )
+
+
+def _tail(tokenizer: Any, prompt: Prompt, prompt_ids: Sequence[int]) -> dict[str, str]:
+    """How a conversation's prompt ends once the chat template is through with it: templates may open a tag there."""
+    return {} if isinstance(prompt, str) else {"prompt_tail": str(tokenizer.decode(list(prompt_ids[-16:])))}
 
 
 def to_rollout(tokenizer: Any, row: Sampled) -> Rollout:

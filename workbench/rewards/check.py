@@ -130,11 +130,13 @@ class _Item:
 
 
 @dataclass(frozen=True)
-class _Chain:
+class Chain:
     """A completion's step scores and its first wrong step by the labels, -1 for none."""
 
     scores: tuple[float | None, ...]
     first: int
+    lost: bool = False
+    """Whether a wrong step of the labels is not among the completion's steps."""
 
 
 def check_reward(
@@ -167,9 +169,11 @@ def check_reward(
     loaded = load_reward(reward, worker)
     if aggregate not in _AGGREGATES:
         raise ConfigError(f"aggregate {aggregate!r} is unknown; choose one of {', '.join(_AGGREGATES)}")
+    if threshold is not None and not np.isfinite(threshold):
+        raise ConfigError(f"threshold is {threshold}; give a finite number, or leave it out to have the best one found")
     column = _column(groups, loaded.kind, labels)
     items: list[_Item] = []
-    chains: list[_Chain] = []
+    chains: list[Chain] = []
     done = 0
     for g, (group, scored) in enumerate(_scored(groups, loaded, pattern or _pattern_of(groups), worker)):
         if column == STEP_LABELS:
@@ -229,20 +233,27 @@ def _scored(
         yield group, scored
 
 
-def _step_items(g: int, group: Group, scored: Sequence[StepScores], name: str) -> tuple[list[_Item], list[_Chain]]:
+def _step_items(g: int, group: Group, scored: Sequence[StepScores], name: str) -> tuple[list[_Item], list[Chain]]:
     items, chains = [], []
     for r, (rollout, one) in enumerate(zip(group.rollouts, scored, strict=True)):
         columns = {**group.columns, **rollout.columns}
+        own = columns.get(STEP_LABELS)
+        if own is None:  # of labelled rollouts, one without
+            continue
         texts = [rollout.text[step.start : step.end] for step in one.steps]
-        known = [columns.get("labelled_steps") or texts]
-        labels = given_labels([""], [""], [texts], labelled_steps=known, labels=[columns.get(STEP_LABELS) or []])[0]
+        known = columns.get("labelled_steps") or texts
+        if len(known) != len(own):
+            raise TaskError(f"group {g + 1}, rollout {r + 1}: {len(own)} labels for {len(known)} steps; give one each")
+        labels = given_labels([""], [""], [texts], labelled_steps=[known], labels=[own])[0]
         scores = one.scores[name]
         for k, (text, score, label) in enumerate(zip(texts, scores, labels, strict=True)):
             if label is not None:
                 items.append(_Item(g, r, k, score, _truth(label, g, r), text))
+        wrong = [label is not None and not _truth(label, g, r) for label in labels]
         if any(label is not None for label in labels):
-            first = next((k for k, label in enumerate(labels) if label is not None and not _truth(label, g, r)), -1)
-            chains.append(_Chain(scores, first))
+            # A wrong step that the pattern cuts otherwise than it was labelled cannot be found.
+            lost = sum(wrong) < sum(label is not None and not _truth(label, g, r) for label in own)
+            chains.append(Chain(scores, wrong.index(True) if any(wrong) else -1, lost))
     return items, chains
 
 
@@ -267,6 +278,7 @@ def _completion_items(
 
 
 def _truth(label: Any, g: int, r: int) -> bool:
+    label = label.item() if isinstance(label, np.generic) else label
     if isinstance(label, bool | int | float) and label in (0, 1):
         return bool(label)
     raise TaskError(f"group {g + 1}, rollout {r + 1}: the label is {label!r}; give true or false, or 1 or 0")
@@ -279,7 +291,7 @@ def _judged(
     reward: Reward,
     column: str,
     items: Sequence[_Item],
-    chains: Sequence[_Chain],
+    chains: Sequence[Chain],
     threshold: float | None,
     worst: int,
     notes: list[str],
@@ -302,6 +314,12 @@ def _judged(
         notes.append("nothing that has a label was scored")
     if auc is not None and auc < 0.5:
         notes.append("wrong ones score higher than right ones more often than not: the reward is the wrong way round")
+    if lost := sum(chain.lost for chain in chains):
+        notes.append(
+            f"{lost} completions are cut otherwise than labelled at their wrong step; left out of first errors"
+        )
+    if silent := sum(all(score is None for score in chain.scores) for chain in chains):
+        notes.append(f"{silent} completions have no score at all; left out of first errors")
     if threshold is None and held:
         notes.append("the best threshold was chosen on these very data, so its numbers flatter the reward")
     return RewardCheck(
@@ -336,13 +354,16 @@ def _best_agreement(scores: Scores, labels: Labels) -> Agreement:
     return Agreement(float(right[int(np.argmax(shares))]), float(shares.max()))
 
 
-def first_error(chains: Sequence[Any], threshold: float) -> FirstError:
+def first_error(chains: Sequence[Chain], threshold: float) -> FirstError:
     """ProcessBench's numbers for ``chains`` (step ``scores`` and ``first`` wrong step, -1 for none) at a threshold.
 
-    The prediction is the first step that scores below it; a step without a score is never predicted.
+    The prediction is the first step that scores below it; a step without a score is never predicted. A chain without
+    any score, or whose wrong step is not among its steps (``lost``), is left out.
     """
     hits: dict[bool, list[bool]] = {True: [], False: []}
     for chain in chains:
+        if chain.lost or all(score is None for score in chain.scores):
+            continue
         low = (k for k, score in enumerate(chain.scores) if score is not None and score < threshold)
         hits[chain.first >= 0].append(next(low, -1) == chain.first)
     erroneous, correct = (sum(hit) / len(hit) if hit else None for hit in (hits[True], hits[False]))
@@ -353,7 +374,7 @@ def first_error(chains: Sequence[Any], threshold: float) -> FirstError:
     return FirstError(threshold, erroneous, correct, f1, len(hits[True]), len(hits[False]))
 
 
-def _best_first_error(chains: Sequence[_Chain], scores: Scores) -> FirstError:
+def _best_first_error(chains: Sequence[Chain], scores: Scores) -> FirstError:
     values = np.unique(scores)
     if len(values) > MAX_THRESHOLDS:
         values = np.unique(np.quantile(values, np.linspace(0, 1, MAX_THRESHOLDS), method="nearest"))

@@ -115,6 +115,8 @@ def _score(
     if not rollouts:
         return [], ()
     texts = [rollout.text for rollout in rollouts]
+    # Without a token there is nothing to credit, and no step.
+    steps = [found if len(rollout) else [] for rollout, found in zip(rollouts, steps, strict=True)]
     spans = [_spans(rollout, found) for rollout, found in zip(rollouts, steps, strict=True)]
     batch = Batch(
         prompts=prompts,
@@ -128,7 +130,9 @@ def _score(
     weights = {reward.name: reward.weight for reward in rewards}
     scored = []
     for i, found in enumerate(steps):
-        scores = {name: (None,) if i in unsplit else tuple(values[i]) for name, values in given.steps.items()}
+        scores = {
+            name: (None,) * len(found) if i in unsplit else tuple(values[i]) for name, values in given.steps.items()
+        }
         outcomes = {name: values[i] for name, values in given.outcomes.items()}
         scored.append(
             StepScores(
@@ -174,6 +178,8 @@ def _completion(prompt: Prompt, text: str) -> str | list[dict[str, str]]:
 
 def _spans(rollout: Rollout, steps: Sequence[Step]) -> list[tuple[int, int]]:
     """Token spans; the end-of-sequence token belongs to the last step."""
+    if not steps:
+        return []
     spans = align_steps(rollout.texts, steps)
     if rollout.finished:
         spans[-1] = (spans[-1][0], len(rollout) - 1)

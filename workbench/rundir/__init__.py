@@ -8,7 +8,8 @@
     ├── environment.json versions, device and git state of what ran it
     ├── status.json      RunStatus, replaced atomically
     ├── metrics.jsonl    one JSON object a row, appended by one os.write each (``rundir.metrics``)
-    ├── rollouts/        step-000012.parquet: that step's generation, advantages as the loss used them
+    ├── rollouts/        step-000012.parquet: that step's generation, advantages as the loss used them;
+    │                    watched-000020.parquet: what the policy answers the watched prompts after that step
     ├── checkpoints/     checkpoint-20: what a run is resumed from, hashed (``rundir.checkpoints``)
     └── log.txt          what the run's processes printed
 
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FINAL_STATES", "RunDir", "RunState", "RunStatus"]
 
-_ROLLOUTS_FILE = re.compile(r"step-(\d{6,})\.parquet")
+_ROLLOUTS_FILE = re.compile(r"(step|watched)-(\d{6,})\.parquet")
 _TAIL_BYTES = 64 * 1024
 _RESERVE = ".reserve"
 _RESERVE_BYTES = 64 * 1024
@@ -212,6 +213,15 @@ class RunDir:
             )
 
     @contextmanager
+    def over(self) -> Iterator[RunStatus]:
+        """Hold a run that is over, so that nobody resumes it in the block. Raises RunError when it is not over."""
+        with self._locked():
+            status = self.status()
+            if not status.final:
+                raise RunError(f"run {self.name!r} is {status.state}, not over")
+            yield status
+
+    @contextmanager
     def _locked(self) -> Iterator[None]:
         try:
             descriptor = os.open(self.path / ".status.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -282,14 +292,15 @@ class RunDir:
 
     # -- rollouts -------------------------------------------------------------------------------------------------
 
-    def write_rollouts(self, step: int, credits: Sequence[Credit]) -> None:
+    def write_rollouts(self, step: int, credits: Sequence[Credit], *, watched: bool = False) -> None:
         """Store the groups of one generation; ``read_rollouts`` gives them back equal, floats bit for bit.
 
+        ``watched`` ones are those of the watched prompts, sampled beside training: they are kept apart.
         What cannot come back as it was, lone surrogates and tuples in columns, is described in ``rundir.rollouts``.
         """
         from workbench.rundir import rollouts
 
-        path = self._rollouts_path(step)
+        path = self._rollouts_path(step, watched)
         path.parent.mkdir(exist_ok=True)
         draft = path.with_name(f".{path.name}.tmp")
         try:
@@ -300,41 +311,43 @@ class RunDir:
             draft.unlink(missing_ok=True)
             raise RunError(f"rollouts of run {self.name!r} cannot be written at step {step}: {error}") from error
 
-    def rollout_steps(self) -> list[int]:
-        """The training steps whose rollouts are stored, ascending."""
+    def rollout_steps(self, *, watched: bool = False) -> list[int]:
+        """The training steps whose rollouts, or watched rollouts, are stored, ascending."""
         folder = self.path / "rollouts"
         names = (_ROLLOUTS_FILE.fullmatch(name) for name in (os.listdir(folder) if folder.is_dir() else ()))
-        return sorted(int(match[1]) for match in names if match)
+        return sorted(int(match[2]) for match in names if match and (match[1] == "watched") is watched)
 
-    def rollouts_written(self, step: int) -> int:
+    def rollouts_written(self, step: int, *, watched: bool = False) -> int:
         """When a step's rollouts were last written, in nanoseconds; 0 where there are none. A resume writes again."""
         try:
-            return self._rollouts_path(step).stat().st_mtime_ns
+            return self._rollouts_path(step, watched).stat().st_mtime_ns
         except OSError:
             return 0
 
     def drop_rollouts(self, after: int) -> None:
         """Remove the rollouts of later steps than ``after``, which a run resumed from there generates again."""
-        for step in self.rollout_steps():
-            if step > after:
-                self._rollouts_path(step).unlink(missing_ok=True)
+        for watched in (False, True):
+            for step in self.rollout_steps(watched=watched):
+                if step > after:
+                    self._rollouts_path(step, watched).unlink(missing_ok=True)
 
-    def read_rollouts(self, step: int) -> list[Credit]:
+    def read_rollouts(self, step: int, *, watched: bool = False) -> list[Credit]:
         """The groups stored for one training step, in the order they were written."""
         from workbench.rundir import rollouts
 
-        path = self._rollouts_path(step)
+        path = self._rollouts_path(step, watched)
         if not path.is_file():
-            steps = self.rollout_steps()
+            steps = self.rollout_steps(watched=watched)
             stored = f"stored are {len(steps)} steps from {steps[0]} to {steps[-1]}" if steps else "none are stored yet"
-            raise RunError(f"run {self.name!r} has no rollouts of step {step}; {stored}")
+            kind = "watched rollouts" if watched else "rollouts"
+            raise RunError(f"run {self.name!r} has no {kind} of step {step}; {stored}")
         try:
             return rollouts.read(path)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(f"rollouts of run {self.name!r} at step {step} cannot be read ({path}): {error}") from error
 
-    def _rollouts_path(self, step: int) -> Path:
-        return self.path / "rollouts" / f"step-{step:06d}.parquet"
+    def _rollouts_path(self, step: int, watched: bool) -> Path:
+        return self.path / "rollouts" / f"{'watched' if watched else 'step'}-{step:06d}.parquet"
 
     # -- log ------------------------------------------------------------------------------------------------------
 

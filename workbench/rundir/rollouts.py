@@ -34,6 +34,7 @@ SCHEMA = pa.schema(
         ("token_ids", _integers),
         ("texts", pa.list_(pa.string())),
         ("finished", pa.bool_()),
+        ("columns", pa.string()),  # JSON
         ("logprobs", _numbers),
         ("entropies", _numbers),
         ("step_starts", _integers),  # characters
@@ -101,6 +102,7 @@ def _row(credit: Credit, i: int) -> dict[str, Any]:
         "token_ids": rollout.token_ids,
         "texts": [_LONE_SURROGATE.sub("\ufffd", text) for text in rollout.texts],
         "finished": rollout.finished,
+        "columns": json.dumps(dict(rollout.columns), default=plain),
         "logprobs": rollout.logprobs,
         "entropies": rollout.entropies,
         "step_starts": [step.start for step in scored.steps],
@@ -124,7 +126,7 @@ def _row(credit: Credit, i: int) -> dict[str, Any]:
 def _credit(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Credit:
     group = Group(
         prompt=head["prompt"],
-        rollouts=tuple(Rollout.from_json(row) for row in rows),
+        rollouts=tuple(Rollout.from_json({**row, "columns": json.loads(row["columns"])}) for row in rows),
         columns=head["columns"],
         policy=head["policy"],
         sampling=head["sampling"],
@@ -137,7 +139,7 @@ def _credit(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Credi
         ),
         scheme=head["scheme"],
         options=head["options"],
-        advantages=np.array([row["advantages"] for row in rows], dtype=np.float32),  # (G, T_max)
+        advantages=np.array([row["advantages"] for row in rows], dtype=np.float32).reshape(len(rows), _width(rows)),
         normalised=tuple(tuple(row["normalised"]) for row in rows),
         mean=head["mean"],
         std=head["std"],
@@ -145,6 +147,11 @@ def _credit(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Credi
         warnings=tuple(head["warnings"]),
         parts=tuple(_part(part, [row["parts"][n] for row in rows]) for n, part in enumerate(head["parts"])),
     )
+
+
+def _width(rows: Sequence[Mapping[str, Any]]) -> int:
+    """T_max; no rollout at all has none."""
+    return len(rows[0]["advantages"]) if rows else 0
 
 
 def _part(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> CreditPart:

@@ -8,8 +8,22 @@ neither it nor torch is ever imported here.
 from workbench.runs.compare import ComparedRun, compare
 from workbench.runs.launch import start
 from workbench.runs.run import Run, default_workspace, list_runs, open_run
+from workbench.runs.trash import Trashed, discard, restore, trashed
 
 train = start
 """The name ``start`` has among the public names."""
 
-__all__ = ["ComparedRun", "Run", "compare", "default_workspace", "list_runs", "open_run", "start", "train"]
+__all__ = [
+    "ComparedRun",
+    "Run",
+    "Trashed",
+    "compare",
+    "default_workspace",
+    "discard",
+    "list_runs",
+    "open_run",
+    "restore",
+    "start",
+    "train",
+    "trashed",
+]

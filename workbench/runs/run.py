@@ -183,13 +183,16 @@ class Run:
         """The rows from byte ``cursor`` on, and the cursor to ask from next time."""
         return self.dir.read_metrics(cursor)
 
-    def rollouts(self, step: int) -> list[Credit]:
-        """The groups of one training step with the advantages the loss used."""
-        return self.dir.read_rollouts(step)
+    def rollouts(self, step: int, *, watched: bool = False) -> list[Credit]:
+        """The groups of one training step with the advantages the loss used.
 
-    def rollout_steps(self) -> list[int]:
-        """The training steps whose rollouts are stored, ascending."""
-        return self.dir.rollout_steps()
+        ``watched`` gives instead what the policy answered the watched prompts after that step.
+        """
+        return self.dir.read_rollouts(step, watched=watched)
+
+    def rollout_steps(self, *, watched: bool = False) -> list[int]:
+        """The training steps whose rollouts, or watched rollouts, are stored, ascending."""
+        return self.dir.rollout_steps(watched=watched)
 
     def log_tail(self, lines: int = 50) -> list[str]:
         return self.dir.log_tail(lines)

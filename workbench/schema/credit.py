@@ -49,7 +49,8 @@ class CreditPart:
     def amounts(self, i: int) -> Floats:
         """What completion i's steps (or completion i itself) carry, 0 where unscored: (K_i,) or (1,)."""
         own = slice(self.offsets[i], self.offsets[i + 1])
-        return np.asarray(np.nan_to_num(self.normalised[own] * self.factor[own], nan=0.0))
+        amounts = self.normalised[own] * self.factor[own]
+        return np.where(np.isnan(amounts), 0.0, amounts)
 
     def scored(self, i: int) -> npt.NDArray[np.bool_]:
         return np.asarray(~np.isnan(self.normalised[self.offsets[i] : self.offsets[i + 1]]))

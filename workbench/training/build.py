@@ -21,10 +21,16 @@ from workbench.tasks import Task, load_task
 from workbench.training.accuracy import HeldOutAccuracy
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.trainer import OnRollouts, ProcessGRPOTrainer
+from workbench.training.watching import OnWatched, WatchedPrompts
 
 
 def build_trainer(
-    config: RunConfig, output_dir: Path, *, on_rollouts: OnRollouts | None = None, callbacks: list[Any] | None = None
+    config: RunConfig,
+    output_dir: Path,
+    *,
+    on_rollouts: OnRollouts | None = None,
+    on_watched: OnWatched | None = None,
+    callbacks: list[Any] | None = None,
 ) -> ProcessGRPOTrainer:
     """Load task, policy and rewards, and put them into a trainer.
 
@@ -69,6 +75,8 @@ def build_trainer(
     if config.training.eval_every and task.can_check:
         # First in line, so that the step's row is complete when it is recorded.
         trainer.callback_handler.callbacks.insert(0, HeldOutAccuracy(trainer, task, config.training))
+    if config.training.watch_prompts and on_watched is not None:
+        trainer.add_callback(WatchedPrompts(trainer, task, config, rewards, worker, on_watched))
     return trainer
 
 

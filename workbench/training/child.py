@@ -46,7 +46,13 @@ def main(arguments: list[str]) -> int:
         if writes:
             run.set_status("starting", "loading the policy")
         recorder = Recorder(run, config, writes=writes)
-        trainer = build_trainer(config, run.checkpoints, on_rollouts=recorder.on_rollouts, callbacks=[recorder])
+        trainer = build_trainer(
+            config,
+            run.checkpoints,
+            on_rollouts=recorder.on_rollouts,
+            on_watched=recorder.on_watched,
+            callbacks=[recorder],
+        )
         trainer.remove_callback(PrinterCallback)  # the recorder's lines say it shorter
         signal.signal(signal.SIGTERM, recorder.request_stop)  # until here it simply ends the process
         _train(trainer, run, config, args.resume)

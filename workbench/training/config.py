@@ -68,6 +68,16 @@ class ProcessGRPOConfig(GRPOConfig):
                 f"generation_kwargs: {', '.join(self.generation_kwargs)} would be ignored by the group sampler; use "
                 "temperature, top_p, top_k, min_p and repetition_penalty"
             )
+        if reserved := {"scheme", "outcome_weight", "clip", "step_starts", "outcome_rewards"} & set(
+            self.credit_options
+        ):
+            raise ConfigError(f"credit_options: {sorted(reserved)[0]!r} has a field of its own; set that")
+        default = {option.name: option.default for option in SCHEMES[self.credit_scheme].options}["normalise"]
+        if self.scale_rewards == "batch" and default != "pooled" and "normalise" not in self.credit_options:
+            raise ConfigError(
+                f"scale_rewards: 'batch' would replace the {default!r} normalisation of {self.credit_scheme!r}; leave "
+                "it at 'group', or say credit_options={'normalise': 'batch'}"
+            )
         try:
             assign_credit([], [], [], self.credit_scheme, outcome_rewards=[], **self.credit_keywords())
         except CreditError as error:

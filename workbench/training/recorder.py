@@ -103,6 +103,9 @@ class Recorder(TrainerCallback):
         if self._writes and generation % self._rollouts_every == 0:
             self.run.write_rollouts(step, credits)
 
+    def on_watched(self, step: int, credits: list[Credit]) -> None:
+        self.run.write_rollouts(step, credits, watched=True)
+
     def _seconds(self) -> float:
         """Since training began: since the first thing heard of it."""
         now = time.monotonic()

@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from accelerate.utils import gather, gather_object
 from trl.models import unwrap_model_for_generation
+from trl.trainer.utils import get_callable_name
 
 from workbench.config import SamplingConfig
 from workbench.credit import credit_groups
@@ -229,10 +230,12 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
 
         Raised at once it would leave the other ranks waiting for this one, and the run without its message.
         """
-        if not inspect.isroutine(function) or inspect.iscoroutinefunction(function):
+        if isinstance(function, str | torch.nn.Module):  # a reward model, which TRL loads and calls itself
             return function
+        name = get_callable_name(function)
+        if inspect.iscoroutinefunction(function):
+            return self._guarded_coroutine(function, name)
 
-        @functools.wraps(function)
         def call(prompts: Any, completions: Any, **columns: Any) -> Any:
             began = time.perf_counter()
             try:
@@ -241,8 +244,23 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
                 self._failure = self._failure or error
                 return [None] * len(prompts)
             finally:
-                self._reward_seconds[function.__name__] = time.perf_counter() - began
+                self._reward_seconds[name] = time.perf_counter() - began
 
+        call.__name__ = call.__qualname__ = name
+        return call
+
+    def _guarded_coroutine(self, function: Any, name: str) -> Any:
+        async def call(prompts: Any, completions: Any, **columns: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return await function(prompts=prompts, completions=completions, **columns)
+            except Exception as error:
+                self._failure = self._failure or error
+                return [None] * len(prompts)
+            finally:
+                self._reward_seconds[name] = time.perf_counter() - began
+
+        call.__name__ = call.__qualname__ = name
         return call
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
@@ -320,7 +338,12 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
                 rollouts=tuple(member[2] for member in members),
                 columns=members[0][1],
                 policy=self._policy_name,
-                sampling={"temperature": self.temperature, "step": self.state.global_step + 1},
+                sampling={
+                    "temperature": self.temperature,
+                    "step": self.state.global_step + 1,
+                    "max_completion_length": self.max_completion_length,
+                    "mask_truncated_completions": self.mask_truncated_completions,
+                },
             )
             rows = tuple(self._with_outcome(member[3], outcomes[start + i]) for i, member in enumerate(members))
             groups.append(ScoredGroup(group, rows, summaries))

@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import webbrowser
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,19 +31,22 @@ from workbench.errors import WorkbenchError
 from workbench.runs import default_workspace
 from workbench.ui.access import Access, Login, workspace_token
 from workbench.ui.api import add_api
+from workbench.ui.downloads import add_downloads
 from workbench.ui.guard import ANY_ADDRESS, LOOPBACK_NAMES, Guard
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import ASSETS, PRIVATE, drawn
 from workbench.ui.tabs.help import build_help
 from workbench.ui.tabs.inspect import build_inspect
 from workbench.ui.tabs.inspect_events import first_isolation, opening, opening_outputs, wire_inspect
+from workbench.ui.tabs.runs import build_runs
 from workbench.ui.tabs.share_events import READ_KEPT
 from workbench.ui.tabs.train import build_train, plotly_script
 from workbench.ui.theme import theme
 
 TITLE = "Process-GRPO workbench"
 LOOP = "sample → split into steps → score each → normalise in the group → token advantages → train"
-STYLES = ("heatmap.css", "page.css")
+LINKED_TABS = ("inspect", "train", "runs")
+STYLES = ("heatmap.css", "page.css", "curves.css", "runs.css")
 
 
 def files() -> dict[str, Path]:
@@ -78,12 +81,14 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
                 wire_inspect(inspect, aside, services)
             with gr.Tab("Train", id="train", elem_id="train-tab") as train_tab:
                 train = build_train(services, inspect)
+            with gr.Tab("Runs", id="runs", elem_id="runs-tab"):
+                build_runs(services)
             with gr.Tab("Help", id="help", elem_id="help-tab"):
                 build_help(services)
 
         def opened(request: gr.Request, *values: Any) -> list[Any]:
-            wants_run = "run" in (request.query_params or {})
-            selected = gr.Tabs(selected="train") if wants_run else gr.skip()
+            wanted = _wanted_tab(request.query_params or {})
+            selected = gr.Tabs(selected=wanted) if wanted else gr.skip()
             return [
                 *opening(services, inspect, request, *values),
                 first_isolation(services, request),
@@ -95,15 +100,25 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         opens = [*opening_outputs(inspect, aside), inspect.isolation, tabs, train.inherited]
         page.load(opened, [*sources, aside.share.kept], opens, js=READ_KEPT, queue=False, **PRIVATE)
         train_tab.select(train.refresh, sources, train.inherited, queue=False, **PRIVATE)
+        estimated = {"fn": train.estimate, "inputs": train.estimate_inputs, "outputs": train.estimated}
+        page.load(**estimated, queue=False, **PRIVATE)
+        train_tab.select(**estimated, queue=False, **PRIVATE)
         inspect.train.click(lambda: gr.Tabs(selected="train"), None, tabs, queue=False, **PRIVATE).then(
             train.refresh, sources, train.inherited, queue=False, **PRIVATE
-        )
+        ).then(**estimated, queue=False, **PRIVATE)
 
         def left(request: gr.Request) -> None:
             services.leave(request.session_hash or "")
 
         page.unload(left)
     return page
+
+
+def _wanted_tab(parameters: Mapping[str, str]) -> str | None:
+    """The tab that a link names, or that shows what the link is about."""
+    if parameters.get("tab") in LINKED_TABS:
+        return parameters["tab"]
+    return next((tab for name, tab in (("run", "train"), ("runs", "runs")) if name in parameters), None)
 
 
 def create_app(
@@ -149,6 +164,7 @@ def create_app(
         # Asked for again on every load, answered with 304 while the file is the same.
         return FileResponse(served[name], headers={"Cache-Control": "no-cache"})
 
+    add_downloads(app, services.workspace)
     links = "".join(f'<link rel="stylesheet" href="{ASSETS}/{name}">' for name in STYLES)
     mounted: FastAPI = gr.mount_gradio_app(
         app,

@@ -59,7 +59,7 @@
       };
       const paying = value.schemes.filter((scheme) => value.rows.some((row) => row.scheme === scheme && row.pays_for_no_content));
       root.replaceChildren(
-        el("p", {}, el("b", {}, `${paying.length} of ${plural(value.schemes.length, "scheme")}`), ` pay for some edit that adds no content (▲, gains over ${value.threshold}). Click a number for its verdict.`),
+        el("p", {}, el("b", {}, `${paying.length} of ${plural(value.schemes.length, "scheme")}`), ` pay for some edit that adds no content (▲, gains over ${value.threshold} of the group's own spread). Click a number for its verdict.`),
         el("div", { class: "probe-table", tabindex: 0, role: "region", "aria-label": "What each edit gains under each scheme" },
           el("table", {},
             el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "edit"), ...value.schemes.map((scheme) => el("th", { scope: "col" }, scheme)))),

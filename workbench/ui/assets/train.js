@@ -18,7 +18,7 @@
     const { element, server } = handles;
 
     // What is shown. `run` is a name; `cursor` and `after` are how far metrics and rollouts have been read.
-    const view = { run: null, cursor: 0, after: -1, steps: [], step: null, group: 0, groups: 1, follow: true, final: false, number: -1 };
+    const view = { run: null, cursor: 0, after: -1, afterWatched: -1, steps: [], watchedSteps: [], watched: false, step: null, group: 0, groups: 1, follow: true, final: false, number: -1 };
     let runs = [];
     let ticks = 0;
     let lost = false; // the last tick got no answer
@@ -31,6 +31,11 @@
     const progress = el("span", { class: "progress-text" });
     const bar = el("div", { class: "progress", role: "progressbar", "aria-label": "Training progress", "aria-valuemin": 0 }, el("div", {}));
     const stop = el("button", { type: "button", id: "stop", onclick: stopRun }, "Stop");
+    const resume = el("button", { type: "button", id: "resume", hidden: true, title: "Go on from the newest valid checkpoint", onclick: resumeRun }, "Resume");
+    const unknown = el("p", { id: "run-unknown", class: "about", hidden: true }, el("button", { type: "button", class: "link", onclick: () => globalThis.WorkbenchRuns.show([]) }, "See the runs there are"));
+    const ahead = el("button", { type: "button", id: "run-ahead", class: "link", hidden: true, onclick: () => open(ahead.textContent) });
+    const warnings = el("ul", { id: "run-warnings", class: "run-notes", role: "status", "aria-label": "Warnings", hidden: true });
+    const alarms = el("ul", { id: "run-alarms", class: "run-notes", role: "status", "aria-label": "Checks", hidden: true });
     const said = el("p", { id: "run-message", role: "status" });
     const reason = el("p", { id: "run-reason", role: "alert", hidden: true });
     const settings = el("dl", { class: "facts" });
@@ -43,6 +48,9 @@
     const previous = el("button", { type: "button", "aria-label": "Previous group", onclick: () => pickGroup(view.group - 1) }, "‹");
     const next = el("button", { type: "button", "aria-label": "Next group", onclick: () => pickGroup(view.group + 1) }, "›");
     const groupText = el("span", { id: "group-shown" });
+    const ofBatch = el("option", { value: "batch" }, "of the step’s batch");
+    const ofWatched = el("option", { value: "watched" }, "of watched prompts");
+    const which = el("select", { id: "rollouts-of", "aria-label": "Which rollouts", title: "Watched prompts are the same held-out prompts at every step, sampled with the same seed: what differs is the policy.", onchange: () => watch(which.value === "watched") }, ofBatch, ofWatched);
     const promptLine = el("p", { class: "about" });
     const rolloutsMessage = el("p", { class: "muted", role: "status" });
     const holder = el("div", { id: "run-heatmap" });
@@ -50,7 +58,7 @@
     const table = el("tbody", {});
     const heatmap = globalThis.WorkbenchHeatmap.mount(holder, {
       onPin: (pinned) => { if (pinned) stopFollowing(); },
-      explain: (rollout, token) => server.why({ run: view.run, step: view.drawn, group: view.group, rollout, token }),
+      explain: (rollout, token) => server.why({ run: view.run, step: view.drawn, group: view.group, watched: view.watched, rollout, token }),
     });
 
     const waiting = el("p", { class: "waiting-note" }, "Curves and rollouts appear with the first step.");
@@ -58,13 +66,13 @@
     const settingsBox = el("details", { class: "settings" }, el("summary", {}, "Settings"), settings);
     const logBox = el("details", { class: "log", open: true }, el("summary", {}, "Log"), log);
     const live = el("div", { class: "live", hidden: true },
-      el("header", { class: "run-head" }, el("label", {}, "Run ", picker), badge, progress, stop),
-      bar, reason, said,
-      settingsBox,
+      el("header", { class: "run-head" }, el("label", {}, "Run ", picker), badge, progress, ahead, el("span", { class: "run-actions" }, resume, stop)),
+      bar, reason, unknown, said, warnings,
+      settingsBox, alarms,
       el("section", { "aria-label": "Curves" }, chartsRoot),
       waiting, section, logBox);
     section.append(
-        el("div", { class: "rollout-head" }, el("h2", {}, "Rollouts"),
+        el("div", { class: "rollout-head" }, el("h2", {}, "Rollouts"), which,
           el("label", { class: "step-field" }, "step ", slider, stepText),
           el("label", { class: "follow" }, following, " follow latest"),
           el("span", { class: "group-field" }, previous, groupText, next), point),
@@ -80,7 +88,7 @@
     function writeAddress() {
       const url = new URL(location.href);
       const shown = isVisible() && view.run;
-      const wanted = { run: view.run, step: view.follow ? null : view.step, group: view.group ? view.group + 1 : null };
+      const wanted = { run: view.run, step: view.follow ? null : view.step, group: view.group ? view.group + 1 : null, watched: view.watched ? 1 : null };
       for (const [name, value] of Object.entries(wanted)) {
         if (shown && value !== null) url.searchParams.set(name, value);
         else url.searchParams.delete(name);
@@ -92,7 +100,7 @@
       const parameters = new URL(location.href).searchParams;
       const step = parameters.get("step");
       const group = Number(parameters.get("group"));
-      return { run: parameters.get("run"), step: step === null || step === "" ? null : Number(step), group: group > 0 ? group - 1 : 0 };
+      return { run: parameters.get("run"), step: step === null || step === "" ? null : Number(step), group: group > 0 ? group - 1 : 0, watched: parameters.get("watched") === "1" };
     }
 
     // ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -116,9 +124,9 @@
       picker.replaceChildren(...names.map((name) => el("option", { value: name, selected: name === view.run }, states[name] ? `${name} · ${states[name]}` : name)));
     }
 
-    function open(name, step = null, group = 0) {
+    function open(name, step = null, group = 0, watched = false) {
       generation++;
-      Object.assign(view, { run: name, cursor: 0, after: -1, steps: [], step, group, groups: 1, follow: step === null, final: false, drawn: null });
+      Object.assign(view, { run: name, cursor: 0, after: -1, afterWatched: -1, steps: [], watchedSteps: [], watched, step, group, groups: 1, follow: step === null, final: false, drawn: null });
       following.checked = view.follow;
       curves?.reset();
       heatmap.unpin();
@@ -127,6 +135,9 @@
       stepText.textContent = groupText.textContent = "";
       say(said, "");
       say(reason, "");
+      resume.hidden = unknown.hidden = ahead.hidden = true;
+      fillList(warnings, []);
+      fillList(alarms, []);
       log.textContent = "";
       settings.replaceChildren();
       live.hidden = !name;
@@ -151,6 +162,14 @@
       node.hidden = !text;
       if (node.textContent !== (text ?? "")) node.textContent = text ?? "";
     };
+
+    function fillList(node, texts, child = (text) => text) {
+      node.hidden = !texts.length;
+      const key = texts.join("\n");
+      if (node.dataset.shown === key) return;
+      node.dataset.shown = key;
+      node.replaceChildren(...texts.map((text, i) => el("li", {}, child(text, i))));
+    }
 
     // ── one tick ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -177,43 +196,53 @@
       if (loading === asked) return;
       loading = asked;
       try {
-        const news = await server.poll({ run: view.run, cursor: view.cursor, after: view.after });
-        if (asked === generation) take(news);
+        const news = await server.poll({ run: view.run, cursor: view.cursor, after: view.after, after_watched: view.afterWatched });
+        if (asked === generation) await take(news);
       } finally {
         if (loading === asked) loading = null;
       }
     }
 
-    function take(news) {
+    async function take(news) {
       if (news.error) {
         badge.textContent = "unknown";
         badge.className = "badge failed";
         progress.textContent = "";
-        stop.hidden = waiting.hidden = logBox.hidden = settingsBox.hidden = true;
+        bar.hidden = stop.hidden = waiting.hidden = logBox.hidden = settingsBox.hidden = true;
         view.final = true;
         view.cursor = view.cursor || 1; // nothing more to ask
+        unknown.hidden = false;
         say(reason, news.error);
         return;
       }
       if (news.restarted) {
         curves.reset();
-        Object.assign(view, { steps: [], after: -1 });
+        Object.assign(view, { steps: [], after: -1, watchedSteps: [], afterWatched: -1 });
       }
+      const filled = news.block ? curves.addBlock(news.block) : null;
       curves.add(news.rows);
       view.cursor = news.cursor;
       view.final = news.final;
       showState(news);
-      log.textContent = news.log.join("\n");
-      if (news.steps.length) {
-        view.steps.push(...news.steps);
-        view.after = view.steps[view.steps.length - 1];
-        slider.max = view.steps.length - 1;
+      const lines = news.log.join("\n");
+      if (log.textContent !== lines) log.textContent = lines;
+      logBox.hidden = !lines;
+      view.steps.push(...news.steps);
+      view.watchedSteps.push(...news.watched);
+      view.after = view.steps[view.steps.length - 1] ?? -1;
+      view.afterWatched = view.watchedSteps[view.watchedSteps.length - 1] ?? -1;
+      which.hidden = !view.watchedSteps.length;
+      if (view.watched && !view.watchedSteps.length && view.steps.length) view.watched = false;
+      which.value = view.watched ? "watched" : "batch";
+      if ((view.watched ? news.watched : news.steps).length) {
+        slider.max = steps().length - 1;
         if (view.follow) latest();
         else if (view.drawn === null && view.step !== null) pickStep(nearest(view.step), false);
-        else slider.value = Math.max(0, view.steps.indexOf(view.step));
+        else slider.value = Math.max(0, steps().indexOf(view.step));
       }
       // A final run is asked once more only if something was still missing.
       if (view.final && !view.cursor) view.cursor = 1;
+      await filled; // rows that come later go after it
     }
 
     function showState(news) {
@@ -223,19 +252,27 @@
       const state = news.stopping ? "stopping" : starting ? "starting" : news.state;
       badge.textContent = state;
       badge.className = `badge ${state}`;
-      section.hidden = !view.steps.length && !news.steps.length;
-      waiting.hidden = news.final || Boolean(news.cursor && !section.hidden);
+      section.hidden = ![view.steps, view.watchedSteps, news.steps, news.watched].some((some) => some.length);
+      waiting.hidden = news.final || !section.hidden || Boolean(news.block) || curves.charts.some((chart) => !chart.figure.hidden);
       const parts = [`step ${news.step} of ${news.total}`];
       if (news.started) parts.push(duration((news.final ? news.updated : Date.now() / 1000) - news.started));
       if (news.device) parts.push(news.device);
+      if (news.resumed_from) parts.push(`resumed from step ${news.resumed_from}`);
       if (starting) progress.textContent = [news.reason || "loading the trainer", duration(Date.now() / 1000 - news.started)].join(", ");
       else progress.textContent = queued && news.reason ? news.reason : parts.join(" · ");
       bar.firstChild.style.width = `${news.total ? Math.min(100, (100 * news.step) / news.total) : 0}%`;
       bar.setAttribute("aria-valuemax", news.total);
       bar.setAttribute("aria-valuenow", news.step);
       bar.classList.toggle("waiting", !news.final && news.state !== "running");
-      stop.hidden = logBox.hidden = settingsBox.hidden = false;
+      bar.hidden = settingsBox.hidden = false;
+      stop.hidden = false;
       stop.disabled = news.stopping;
+      resume.hidden = !news.resumable;
+      unknown.hidden = true;
+      ahead.hidden = !(queued && news.behind);
+      ahead.textContent = news.behind ?? "";
+      fillList(warnings, news.warnings);
+      fillList(alarms, news.alarms.map((alarm) => alarm.text), (text, i) => el("button", { type: "button", class: "link", title: "Show the curve", onclick: () => news.alarms[i].metrics.some((metric) => curves.lead(metric)) || curves.lead("step_reward") || curves.lead("reward") }, text));
       const bad = news.state === "failed" || news.state === "crashed";
       say(reason, bad ? [news.reason, ADVICE[news.state]].filter(Boolean).join("\n") : "");
       badge.title = news.reason;
@@ -248,7 +285,8 @@
 
     function duration(seconds) {
       const whole = Math.max(0, Math.round(seconds));
-      return whole < 60 ? `${whole} s` : `${Math.floor(whole / 60)} min ${whole % 60} s`;
+      if (whole < 60) return `${whole} s`;
+      return whole < 3600 ? `${Math.floor(whole / 60)} min ${whole % 60} s` : `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
     }
 
     async function stopRun() {
@@ -265,16 +303,38 @@
       poll();
     }
 
+    async function resumeRun() {
+      resume.disabled = true;
+      try {
+        const answer = await server.resume({ run: view.run });
+        say(said, answer.message);
+        view.final = false;
+        poll();
+      } catch {
+        say(said, "The workbench did not answer; try again.");
+      }
+      resume.disabled = false;
+    }
+
     // ── rollouts ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    const steps = () => (view.watched ? view.watchedSteps : view.steps);
 
     function nearest(step) {
       let best = 0;
-      view.steps.forEach((one, i) => { if (Math.abs(one - step) < Math.abs(view.steps[best] - step)) best = i; });
+      steps().forEach((one, i) => { if (Math.abs(one - step) < Math.abs(steps()[best] - step)) best = i; });
       return best;
     }
 
     function latest() {
-      if (view.steps.length) pickStep(view.steps.length - 1, false);
+      if (steps().length) pickStep(steps().length - 1, false);
+    }
+
+    // The step stays as near as there is one, so that a prompt of the batch and a watched one are of the same policy.
+    function watch(on) {
+      Object.assign(view, { watched: on, group: 0 });
+      slider.max = Math.max(0, steps().length - 1);
+      if (view.step !== null) pickStep(nearest(view.step), false);
     }
 
     function stopFollowing() {
@@ -284,12 +344,12 @@
     }
 
     function pickStep(index, byHand = true) {
-      if (!view.steps.length) return;
-      view.step = view.steps[index];
+      if (!steps().length) return;
+      view.step = steps()[index];
       slider.value = index;
       slider.setAttribute("aria-valuetext", `step ${view.step}`);
       if (byHand) {
-        view.follow = index === view.steps.length - 1 && !view.final ? view.follow : false;
+        view.follow = index === steps().length - 1 && !view.final ? view.follow : false;
         following.checked = view.follow;
       }
       fetchRollouts();
@@ -305,7 +365,7 @@
     let asking = false;
     async function fetchRollouts() {
       stepText.textContent = `${view.step}`;
-      wish = { run: view.run, step: view.step, group: view.group };
+      wish = { run: view.run, step: view.step, group: view.group, watched: view.watched };
       writeAddress();
       if (asking) return;
       asking = true;
@@ -314,7 +374,7 @@
           const asked = wish;
           wish = null;
           const answer = await server.rollouts(asked);
-          if (asked.run === view.run) drawRollouts(answer);
+          if (asked.run === view.run && asked.watched === view.watched) drawRollouts(answer);
         }
       } catch {
         rolloutsMessage.textContent = "The workbench did not answer; the rollouts shown are older.";
@@ -345,7 +405,7 @@
     follow(handles, (_, value) => {
       curves ??= globalThis.WorkbenchCurves.mount(chartsRoot, {
         panels: value.panels, plotly: value.plotly,
-        onStep: (step) => { if (view.steps.length) { stopFollowing(); pickStep(nearest(step)); } },
+        onStep: (step) => { if (steps().length) { stopFollowing(); pickStep(nearest(step)); } },
         onPoint: (step) => { point.textContent = step === null ? "" : `pointing at step ${step}`; },
       });
       if (value.number === view.number) return;
@@ -354,13 +414,14 @@
       if (started && value.run) {
         ticks = 0; // the list gains a run
         open(value.run);
-      } else if (first.run) open(first.run, first.step, first.group);
+      } else if (first.run) open(first.run, first.step, first.group, first.watched);
       else open(null);
     });
+    globalThis.WorkbenchTrain.show = (name) => open(name);
     whileVisible(element, tick, () => TICK);
     // Showing the tab again is worth a look at once.
     new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting)) tick(); }).observe(element);
   }
 
-  globalThis.WorkbenchTrain = { mount };
+  globalThis.WorkbenchTrain = { mount, show() {} };
 })();

@@ -71,7 +71,7 @@ def probe_json(report: ProbeReport) -> str:
             "rows": report.rows(),
             "leftOut": dict(report.left_out),
             "rewards": list(report.rewards),
-            "threshold": next((one.threshold for row in report.results.values() for one in row.values()), 0.0),
+            "threshold": report.threshold,
         }
     )
 

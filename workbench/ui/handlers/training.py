@@ -6,6 +6,7 @@ and asks for what it has not seen. Training itself is a process of its own that 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +21,8 @@ from workbench.runs import Run, default_workspace, list_runs, open_run, start
 from workbench.schema import Credit
 from workbench.steps import StepPattern
 from workbench.ui.handlers.credit import CreditForm, carried_over
+from workbench.ui.handlers.estimate import estimate, measured_pace
+from workbench.ui.handlers.kept import KeptRun, kept, read_config
 from workbench.ui.handlers.notebook import train_code
 from workbench.ui.handlers.sampling import SamplingForm, sampling_config
 from workbench.ui.handlers.scoring import (
@@ -35,6 +38,8 @@ from workbench.ui.handlers.session import Services, Session
 
 LOG_LINES = 14
 LISTED_RUNS = 200
+ROWS_AT_ONCE = 500
+"""Rows of a log that are given as they are; a longer one is given as columns of the metrics that are drawn."""
 AS_INSPECT = "as on Inspect"
 
 
@@ -114,6 +119,19 @@ def inherited(session: Session, scoring: ScoringForm, sampling: SamplingForm) ->
     ]
 
 
+def estimated(
+    session: Session, scoring: ScoringForm, sampling: SamplingForm, form: TrainingForm, services: Services
+) -> list[tuple[str, str]]:
+    """What the run that Start would start will take; nothing while a field is not as it should be."""
+    try:
+        config = run_config(session, scoring, sampling, form)
+    except WorkbenchError:  # Start says what is wrong
+        return []
+    status = services.policy.status()
+    parameters = status.parameters if status.policy == config.policy else None
+    return estimate(config, measured_pace(services.workspace, config.policy), parameters)
+
+
 def start_run(
     session: Session, scoring: ScoringForm, sampling: SamplingForm, form: TrainingForm, services: Services, tab: str
 ) -> tuple[str | None, Note | None]:
@@ -151,7 +169,7 @@ def runs_table(workspace: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for run in list_runs(workspace)[:LISTED_RUNS]:
         try:
-            status, config = run.status(), run.config()
+            status, config = run.status(), read_config(run)
         except WorkbenchError as error:
             rows.append({"name": run.name, "state": "unreadable", "reason": str(error)})
             continue
@@ -172,18 +190,24 @@ def runs_table(workspace: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def poll(workspace: Path, name: str, cursor: int, after: int) -> dict[str, Any]:
-    """What is new in a run since ``cursor`` (bytes of metrics) and ``after`` (the last step with rollouts known)."""
+def poll(workspace: Path, name: str, cursor: int, after: int, after_watched: int = -1) -> dict[str, Any]:
+    """What is new in a run since ``cursor`` (bytes of metrics), ``after`` and ``after_watched`` (the last steps with
+    rollouts, and with watched prompts, known).
+
+    A long log is given as one ``block`` of numbers to whoever begins to read it, later rows as ``rows``.
+    """
     try:
         run = open_run(name, workspace)
         status = run.status()
-        try:
-            rows, cursor = run.metrics_rows(cursor)
-            restarted = False
-        except RunError:  # the run was resumed, or the file is not the one the cursor is from
-            rows, cursor = run.metrics_rows(0)
-            restarted, after = True, -1
-        steps = [step for step in run.rollout_steps() if step > after]
+        restarted = False
+        with kept(run) as known:
+            try:
+                news = _rows_since(run, known, cursor)
+            except RunError:  # the run was resumed, or the file is not the one the cursor is from
+                news = _rows_since(run, known, 0)
+                restarted, after, after_watched = True, -1, -1
+            alarms = [dataclasses.asdict(alarm) for alarm in known.alarms()]
+            corrupt = [f"skipped {what}" for what in known.corrupt.values()]
         return {
             "run": run.name,
             "state": status.state,
@@ -197,22 +221,30 @@ def poll(workspace: Path, name: str, cursor: int, after: int) -> dict[str, Any]:
             "behind": status.behind,
             "resumable": run.resumable,
             "resumed_from": status.resumed_from,
-            "warnings": run.dir.warnings(),
+            "warnings": [*status.warnings, *corrupt],
+            "alarms": alarms,
             "stopping": status.stop_requested is not None and not status.final,
-            "rows": rows,
-            "cursor": cursor,
+            **news,
             "restarted": restarted,
-            "steps": steps,
+            "steps": [step for step in run.rollout_steps() if step > after],
+            "watched": [step for step in run.rollout_steps(watched=True) if step > after_watched],
             "log": run.log_tail(LOG_LINES),
         }
     except WorkbenchError as error:
         return {"run": name, "error": str(error)}
 
 
+def _rows_since(run: Run, known: KeptRun, cursor: int) -> dict[str, Any]:
+    if cursor == 0 and known.rows > ROWS_AT_ONCE:
+        return {"rows": [], "block": known.block(), "cursor": known.cursor}
+    rows, cursor = run.metrics_rows(cursor)
+    return {"rows": rows, "block": None, "cursor": cursor}
+
+
 def describe(workspace: Path, name: str) -> dict[str, Any]:
     """The settings of a run in a few lines, and how it stands."""
     try:
-        config = open_run(name, workspace).config()
+        config = read_config(open_run(name, workspace))
     except WorkbenchError as error:
         return {"run": name, "error": str(error)}
     training, sampling = config.training, config.sampling
@@ -231,39 +263,47 @@ def describe(workspace: Path, name: str) -> dict[str, Any]:
     }
 
 
-def rollouts(services: Services, name: str, step: int, group: int) -> dict[str, Any]:
-    """One stored group as the heatmap takes it, with how many groups the step has."""
+def rollouts(services: Services, name: str, step: int, group: int, watched: bool = False) -> dict[str, Any]:
+    """One stored group as the heatmap takes it, with how many groups the step has; of the watched prompts if asked."""
     try:
         run = open_run(name, services.workspace)
-        credits = _credits(run, step)
+        credits = _credits(run, step, watched)
         group = min(max(group, 0), len(credits) - 1)
         credit = credits[group]
-        return {"step": step, "group": group, "groups": len(credits), "drawing": to_json(_drawn(run, credit, services))}
+        return {
+            "step": step,
+            "group": group,
+            "groups": len(credits),
+            "watched": watched,
+            "drawing": to_json(_drawn(run, credit, services)),
+        }
     except WorkbenchError as error:
-        return {"step": step, "group": group, "error": str(error)}
+        return {"step": step, "group": group, "watched": watched, "error": str(error)}
 
 
-def why(workspace: Path, name: str, step: int, group: int, rollout: int, token: int) -> dict[str, Any] | None:
+def why(
+    workspace: Path, name: str, step: int, group: int, rollout: int, token: int, watched: bool = False
+) -> dict[str, Any] | None:
     """Why a token of a stored group has its advantage; None where there is no such token or group."""
     try:
-        credits = _credits(open_run(name, workspace), step)
+        credits = _credits(open_run(name, workspace), step, watched)
     except WorkbenchError:
         return None
     return explain_token(credits[group], rollout, token) if 0 <= group < len(credits) else None
 
 
-def _credits(run: Run, step: int) -> list[Credit]:
-    return _read_credits(run, step, run.dir.rollouts_written(step))
+def _credits(run: Run, step: int, watched: bool) -> list[Credit]:
+    return _read_credits(run, step, watched, run.dir.rollouts_written(step, watched=watched))
 
 
 @lru_cache(maxsize=32)
-def _read_credits(run: Run, step: int, written: int) -> list[Credit]:
-    return run.rollouts(step)
+def _read_credits(run: Run, step: int, watched: bool, written: int) -> list[Credit]:
+    return run.rollouts(step, watched=watched)
 
 
 def _drawn(run: Run, credit: Credit, services: Services) -> Mapping[str, Any]:
     """The credit as stored, with the run's own pattern underlined where it still works."""
-    pattern = run.config().pattern
+    pattern = read_config(run).pattern
     matches: list[list[tuple[int, int]]] | None
     try:
         matches = [one.matches for one in split(credit.scored.group, pattern, services.pattern_worker)]

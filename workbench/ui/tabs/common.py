@@ -19,7 +19,9 @@ ASSETS = "workbench-assets"
 """Where the page's own scripts and style sheets are served."""
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 """Given to every event: not part of the public API, and no overlay while it runs."""
-SCRIPTS = (*DRAWING, "curves.js", "page.js", "checks.js", "share.js", "inspect.js", "rewards.js", "train.js", "help.js")
+CURVES = ("chart.js", "curves.js", "overlay.js")
+OURS = ("page", "checks", "share", "inspect", "rewards", "train", "runs", "help")
+SCRIPTS = (*DRAWING, *CURVES, *(f"{name}.js" for name in OURS))
 HEAD = "".join(f'<script src="{ASSETS}/{name}"></script>' for name in SCRIPTS)
 
 

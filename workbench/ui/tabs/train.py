@@ -32,6 +32,9 @@ class TrainTab:
     refresh: Any
     refresh_inputs: list[Any]
     inherited: gr.HTML
+    estimate: Any
+    estimate_inputs: list[Any]
+    estimated: gr.HTML
 
 
 def plotly_script() -> Path:
@@ -77,6 +80,7 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
                 )
             name = gr.Textbox("", label="Name", placeholder="from the date", elem_id="run-name", max_lines=1)
             preflight = build_preflight()
+            estimated = drawn("estimate", "WorkbenchPage.facts")
             with gr.Column(elem_classes=["actions"], min_width=0):
                 go = gr.Button("Start", variant="primary", elem_id="start", min_width=0)
                 notebook = gr.Button("Notebook code", elem_id="train-notebook", min_width=0, elem_classes=["small"])
@@ -104,6 +108,11 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
     def read_both(session: Session, values: Any) -> tuple[ScoringForm, SamplingForm]:
         return read_scoring(session, values[:SCORING]), read_sampling(values[SCORING:])
 
+    def estimate(session: Session, *values: Any) -> str:
+        scoring, sampling = read_both(session, values[: len(values) - len(form)])
+        wanted = handlers.TrainingForm(*values[-len(form) :])
+        return json.dumps(handlers.estimated(session, scoring, sampling, wanted, services))
+
     started = gr.State(0)
     sources = [inspect.session, *inspect.scoring_inputs, *inspect.sampling_inputs]
     go.click(
@@ -120,7 +129,10 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
 
     notebook.click(as_code, [*sources, *form], code, queue=False, **PRIVATE)
     wire_preflight(preflight, services, sources, read_both)
-    return TrainTab(live, refresh, sources, inherited)
+    whole = [*sources, *form]
+    for field in (steps, prompts, beta):
+        field.change(estimate, whole, estimated, queue=False, trigger_mode="always_last", **PRIVATE)
+    return TrainTab(live, refresh, sources, inherited, estimate, whole, estimated)
 
 
 def _live_value(run: str | None, number: int) -> str:
@@ -136,17 +148,20 @@ def _server_functions(services: Services) -> list[Any]:
         return handlers.runs_table(workspace)
 
     def poll(request: dict[str, Any]) -> dict[str, Any]:
-        return handlers.poll(workspace, str(request["run"]), int(request["cursor"]), int(request["after"]))
+        cursor, after, after_watched = (int(request.get(name, -1)) for name in ("cursor", "after", "after_watched"))
+        return handlers.poll(workspace, str(request["run"]), cursor, after, after_watched)
 
     def describe(request: dict[str, Any]) -> dict[str, Any]:
         return handlers.describe(workspace, str(request["run"]))
 
     def rollouts(request: dict[str, Any]) -> dict[str, Any]:
-        return handlers.rollouts(services, str(request["run"]), int(request["step"]), int(request["group"]))
+        step, group = int(request["step"]), int(request["group"])
+        return handlers.rollouts(services, str(request["run"]), step, group, bool(request.get("watched")))
 
     def why(request: dict[str, Any]) -> dict[str, Any] | None:
-        place = (int(request[name]) for name in ("step", "group", "rollout", "token"))
-        return handlers.why(workspace, str(request["run"]), *place)
+        step, group, rollout, token = (int(request[name]) for name in ("step", "group", "rollout", "token"))
+        watched = bool(request.get("watched"))
+        return handlers.why(workspace, str(request["run"]), step, group, rollout, token, watched=watched)
 
     def stop(request: dict[str, Any]) -> dict[str, Any]:
         return handlers.stop(workspace, str(request["run"]))

@@ -1,0 +1,283 @@
+"""Runs in a real Chromium: the table, chosen runs together, deleting and undoing, and what Train shows of a run."""
+
+from __future__ import annotations
+
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browsing import SECONDS, App, chromium, serve, visit, with_token
+from tests.credits import worked_credit
+from tests.stored_runs import learning, store
+from workbench.runs import Run, list_runs
+
+pytestmark = pytest.mark.browser
+expect.set_options(timeout=SECONDS)
+
+ROWS = "#runs tbody tr"
+LONG = 10_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    with serve(tmp_path_factory.mktemp("workspace")) as app:
+        yield app
+
+
+@pytest.fixture
+def workspace(app: App) -> Iterator[Path]:
+    """The app's, without the runs of other tests."""
+    yield app.workspace
+    for folder in ("runs", "trash"):
+        if (app.workspace / folder).exists():
+            (app.workspace / folder).rename(app.workspace / f"{folder}-{os.urandom(4).hex()}")
+
+
+@pytest.fixture
+def three(workspace: Path) -> None:
+    """Two seeds of one configuration, and another one."""
+    for seed in (0, 1):
+        store(workspace, f"process-{seed}", learning(12, best=0.8, seed=seed), seed=seed, made=1e9 + seed)
+    store(workspace, "outcome-0", learning(8, best=0.6), credit={"scheme": "outcome"}, state="stopped", made=2e9)
+
+
+def alive(run: Run) -> Run:
+    """As if this process were training it."""
+    run.dir.note(pid=os.getpid(), pid_created=psutil.Process().create_time())
+    return run
+
+
+def names(page: Page) -> list[str]:
+    return page.locator(f"{ROWS} th").all_inner_texts()
+
+
+def choose(page: Page, *runs: str) -> None:
+    for run in runs:
+        page.get_by_label(f"Choose {run}", exact=True).check()
+
+
+TRACES = """key => document.querySelector(`#runs-curves [data-panel=${key}] .plot`).data
+    .map(trace => [trace.name ?? null, trace.fill ?? null])"""
+
+
+def traces(page: Page, panel: str) -> list[list[object]]:
+    """Name and filling of everything that a panel of the overlay draws."""
+    return page.evaluate(TRACES, panel)
+
+
+def test_the_table_sorts_filters_and_says_when_nothing_matches(browser, app, three):
+    with visit(browser, f"{app.url}?tab=runs") as page:
+        expect(page.locator(ROWS)).to_have_count(3)
+        assert names(page) == ["outcome-0", "process-1", "process-0"]
+        page.get_by_role("button", name="Best accuracy").click()
+        expect(page.locator("th[aria-sort=descending]")).to_have_text("Best accuracy")
+        assert names(page)[-1] == "outcome-0"
+        page.get_by_role("button", name="Best accuracy").click()
+        expect(page.locator("th[aria-sort=ascending]")).to_have_text("Best accuracy")
+        assert names(page)[0] == "outcome-0"
+        page.get_by_label("Filter runs").fill("process finished")
+        expect(page.locator(ROWS)).to_have_count(2)
+        page.get_by_label("Filter runs").fill("nowhere")
+        expect(page.get_by_text("No run matches “nowhere”.")).to_be_visible()
+        page.get_by_role("button", name="Show all").click()
+        expect(page.locator(ROWS)).to_have_count(3)
+        expect(page.locator("#runs-hint")).to_be_visible()
+
+
+def test_chosen_runs_are_drawn_together_and_the_address_keeps_them(browser, app, three):
+    with visit(browser, f"{app.url}?tab=runs") as page:
+        choose(page, "process-0", "process-1", "outcome-0")
+        expect(page.locator("#runs-legend li")).to_have_count(2)
+        expect(page.locator("#runs-curves [data-panel=reward] .main-svg").first).to_be_visible()
+        page.wait_for_url(re.compile("runs=process-0,process-1,outcome-0"))
+        expect(page.locator("#runs-diff")).to_contain_text("credit.scheme")
+        assert page.locator("#runs-diff tbody th").all_inner_texts() == ["seed", "credit.scheme"]
+        page.reload()
+        expect(page.locator(f"{ROWS}.chosen")).to_have_count(3)
+        expect(page.locator("#runs-curves [data-panel=loss] .main-svg").first).to_be_visible()
+        # The mean of two seeds with its band, low and high; the other configuration is its one run.
+        drawn = [["scheme process, mean", None], ["scheme outcome", None]]
+        assert traces(page, "loss") == [[None, None], [None, "tonexty"], *drawn]
+        page.locator("#runs-each").check()
+        page.wait_for_function("document.querySelector('#runs-curves [data-panel=loss] .plot').data.length === 6")
+        # With a seed off there is no mean of all: the seed that is left is drawn as it is.
+        page.get_by_role("button", name="seed 1").click()
+        expect(page.get_by_role("button", name="seed 1")).to_have_attribute("aria-pressed", "false")
+        page.wait_for_function("document.querySelector('#runs-curves [data-panel=loss] .plot').data.length === 2")
+        assert traces(page, "loss") == [["process-0", None], ["scheme outcome", None]]
+        page.get_by_role("button", name="scheme process").click()
+        page.wait_for_function("document.querySelector('#runs-curves [data-panel=loss] .plot').data.length === 1")
+        expect(page.get_by_role("button", name="scheme process")).to_have_attribute("aria-pressed", "false")
+
+
+def test_deleting_offers_undo_and_refuses_a_run_that_goes_on(browser, app, three, workspace):
+    alive(store(workspace, "busy", [{"step": 1}], state="running", made=3e9))
+    with visit(browser, f"{app.url}?tab=runs") as page:
+        expect(page.get_by_role("button", name="Delete busy")).to_be_disabled()
+        page.get_by_role("button", name="Delete outcome-0").click()
+        expect(page.locator("#runs-toast")).to_contain_text("Deleted outcome-0.")
+        expect(page.locator(ROWS)).to_have_count(3)
+        expect(page.locator("#runs-undo")).to_be_focused()
+        assert "outcome-0" not in [run.name for run in list_runs(workspace)]
+        page.keyboard.press("Enter")
+        expect(page.locator("#runs-notice")).to_have_text("outcome-0 is back.")
+        expect(page.locator(ROWS)).to_have_count(4)
+        choose(page, "process-0", "process-1", "busy")
+        page.locator("#runs-delete").click()
+        expect(page.locator("#runs-notice")).to_contain_text("run 'busy' is running; stop it before it is deleted")
+        expect(page.locator("#runs-toast")).to_contain_text("Deleted 2 runs.")
+        page.get_by_label("Dismiss").click()
+        page.locator("#runs-trash summary").click()
+        page.get_by_role("button", name="Restore process-1").click()
+        expect(page.locator(ROWS)).to_have_count(3)
+        assert sorted(run.name for run in list_runs(workspace)) == ["busy", "outcome-0", "process-1"]
+
+
+def test_no_run_at_all_and_a_run_that_nobody_knows(browser, app, workspace):
+    with visit(browser, f"{app.url}?runs=gone,../etc") as page:
+        expect(page.locator("#runs-empty")).to_contain_text("No run yet.")
+        expect(page.locator("#runs .missing")).to_contain_text("there is no run 'gone'")
+        expect(page.locator("#runs .missing")).to_contain_text("cannot be a run's name")
+        page.get_by_role("button", name="Start one on Train").click()
+        expect(page.locator("#start")).to_be_visible()
+    with visit(browser, f"{app.url}?run=gone") as page:
+        expect(page.locator("#run-reason")).to_contain_text("no run 'gone'")
+        page.get_by_role("button", name="See the runs there are").click()
+        expect(page.locator("#runs-empty")).to_be_visible()
+        page.wait_for_url(re.compile("tab=runs"))
+
+
+def test_a_run_is_downloaded_and_opened_in_train(browser, app, three, tmp_path):
+    with visit(browser, f"{app.url}?tab=runs") as page:
+        with page.expect_download() as waiting:
+            page.get_by_label("Download process-0 as ZIP").click()
+        waiting.value.save_as(tmp_path / "run.zip")
+        assert "process-0/metrics.jsonl" in zipfile.ZipFile(tmp_path / "run.zip").namelist()
+        page.get_by_role("button", name="process-0", exact=True).click()
+        expect(page.locator("#run-picker")).to_have_value("process-0")
+        page.wait_for_url(re.compile(r"\?run=process-0$"))
+        # Once more, with the tab there already.
+        page.get_by_role("tab", name="Runs").click()
+        page.get_by_role("button", name="outcome-0", exact=True).click()
+        expect(page.locator("#run-picker")).to_have_value("outcome-0")
+        expect(page.locator("#run-state")).to_have_text("stopped")
+
+
+def test_the_table_survives_a_connection_that_is_gone(browser, app, three):
+    page = browser.new_page()
+    page.goto(with_token(app.url) + "&tab=runs")
+    expect(page.locator(ROWS)).to_have_count(3)
+    page.context.set_offline(True)
+    page.get_by_role("button", name="Delete process-0").click()
+    expect(page.locator("#runs-lost")).to_be_visible()
+    expect(page.locator(ROWS)).to_have_count(3)
+    page.context.set_offline(False)
+    expect(page.locator("#runs-lost")).to_be_hidden()
+    page.close()
+
+
+def test_checks_warnings_and_watched_prompts_of_a_run(browser, app, workspace):
+    rows = ({"step": i, "entropy": 1.0 if i < 30 else 0.01} for i in range(1, 61))
+    run = store(workspace, "watched", rows, state="stopped")
+    with open(run.path / "metrics.jsonl", "a") as file:
+        file.write("{torn\n")
+    for step in (30, 60):
+        run.dir.write_rollouts(step, [worked_credit()] * 2)
+    for step in (0, 20, 60):
+        run.dir.write_rollouts(step, [worked_credit()], watched=True)
+    with visit(browser, f"{app.url}?run=watched") as page:
+        expect(page.locator("#run-warnings")).to_contain_text("skipped metrics.jsonl, line 62")
+        page.locator("#run-alarms").get_by_role("button", name=re.compile("^check: entropy fell")).click()
+        expect(page.locator(".curve[data-panel=entropy]")).to_be_focused()
+        expect(page.locator("#group-shown")).to_have_text("group 1 of 2")
+        page.get_by_label("Which rollouts").select_option("watched")
+        expect(page.locator("#group-shown")).to_have_text("group 1 of 1")
+        slide(page, 0)
+        expect(page.locator("#step-shown")).to_have_text("0")
+        page.wait_for_url(re.compile("watched=1"))
+        page.reload()
+        expect(page.locator("#step-shown")).to_have_text("0")
+        expect(page.get_by_label("Which rollouts")).to_have_value("watched")
+        expect(page.locator("#run-heatmap .rollout .chip").first).to_be_visible()
+
+
+def slide(page: Page, place: int) -> None:
+    page.evaluate(
+        "n => { const s = document.querySelector('#step-slider'); s.value = n; s.dispatchEvent(new Event('input')); }",
+        place,
+    )
+
+
+def test_ten_thousand_steps_are_drawn_with_few_points_and_go_on(browser, app, workspace):
+    run = alive(store(workspace, "long", learning(LONG), state="running", training={"steps": LONG + 10}))
+    with visit(browser, f"{app.url}?run=long") as page:
+        reward = page.locator(".curve[data-panel=reward]")
+        expect(reward.locator("path.path-0")).to_have_attribute("d", re.compile("^M"))
+        expect(reward).to_contain_text("10000")
+        width = reward.locator("svg").bounding_box()["width"]
+        paths = page.locator(".curve .plot > svg path.path").evaluate_all(
+            "all => all.map(p => p.getAttribute('d') ?? '')"
+        )
+        assert len(paths) == 19  # every series of every panel that has data
+        assert max(path.count("L") for path in paths) <= 4 * (width / 2 + 2)
+        # Dragging zooms every chart; new rows come without losing the zoom.
+        box = reward.locator("svg").bounding_box()
+        page.mouse.move(box["x"] + 60, box["y"] + 60)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 110, box["y"] + 60, steps=3)
+        page.mouse.up()
+        page.mouse.move(5, 5)
+        loss = page.locator(".curve[data-panel=loss]")
+        expect(loss).not_to_contain_text("10000")
+        run.dir.append_metrics({"step": LONG + 1, "loss": 4.25})
+        expect(loss.locator("output")).to_have_text("4.25")
+        expect(loss).not_to_contain_text("10000")
+        reward.locator("svg").dblclick(position={"x": 100, "y": 60})
+        expect(loss).to_contain_text("10000")
+
+
+def test_charts_thin_and_label_by_hand(browser, app):
+    with visit(browser, app.url) as page:
+        expect(page.locator("#header h1")).to_be_visible()
+        page.wait_for_function("globalThis.WorkbenchChart")
+        # 12 points on two columns, 0-5 and 6-11: the first, the least, the greatest and the last of each.
+        thinned = "WorkbenchChart.thinned([...Array(12).keys()], [5,9,1,5,5,4, 0,2,8,3,3,3], 0, 12, 2)"
+        assert page.evaluate(thinned) == [0, 1, 2, 5, 6, 8, 11]
+        assert page.evaluate("WorkbenchChart.thinned([1, 2, 3], [1, 5, 2], 0, 3, 2)") == [0, 1, 2]
+        assert page.evaluate("WorkbenchChart.ticks(0, 1, 4).values") == [0, 0.5, 1]
+        assert page.evaluate("WorkbenchChart.ticks(-3, 22, 4).values") == [0, 10, 20]
+        assert page.evaluate("WorkbenchChart.ticks(0, 5, 20, true).values") == [0, 1, 2, 3, 4, 5]
+        labels = "[[0.25, 0.05, false], [0, 0.1, false], [-1.5, 0.5, false], [0.5, 0.1, true], [0.0004, 0.0002, false]]"
+        shown = page.evaluate(f"{labels}.map(one => WorkbenchChart.label(...one))")
+        assert shown == ["0.25", "0", "\u22121.5", "50%", "4e\u22124"]
+
+
+def test_a_queued_run_names_the_one_before_it(browser, app, workspace):
+    alive(store(workspace, "first", [{"step": 1}], state="running"))
+    second = alive(store(workspace, "second", [], state="queued"))
+    second.dir.set_status("queued", "waits for the CPU behind run 'first'", behind="first", started=None)
+    with visit(browser, f"{app.url}?run=second") as page:
+        expect(page.locator(".run-head .progress-text")).to_have_text("waits for the CPU behind run 'first'")
+        page.locator("#run-ahead").click()
+        expect(page.locator("#run-picker")).to_have_value("first")
+        expect(page.locator("#run-state")).to_have_text("running")
+
+
+def test_a_narrow_screen_scrolls_inside_the_table_only(browser, app, three):
+    link = f"{app.url}?runs=process-0,process-1,outcome-0"
+    with visit(browser, link, width=390, height=844, color_scheme="dark") as page:
+        expect(page.locator("#runs-curves .main-svg").first).to_be_visible()
+        expect(page.locator("#runs-diff")).to_contain_text("credit.scheme")
+        assert page.evaluate("document.documentElement.scrollWidth") == 390

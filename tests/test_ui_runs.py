@@ -1,0 +1,356 @@
+"""The Runs tab without a browser: numbers worked out by hand, and everything that a name could be made to do."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import os
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from tests.credits import worked_credit
+from tests.stored_runs import learning, store
+from workbench.config import RunConfig
+from workbench.errors import RunError
+from workbench.figures.overlay import Seeds, band, overlay_payload
+from workbench.rundir.metrics import resumed
+from workbench.runs import discard, list_runs, open_run, restore, trashed
+from workbench.ui.access import Access
+from workbench.ui.downloads import add_downloads
+from workbench.ui.guard import Guard
+from workbench.ui.handlers import runs, training
+from workbench.ui.handlers.downloads import metrics_csv, run_json, write_zip
+from workbench.ui.handlers.estimate import Pace, estimate, measured_pace
+from workbench.ui.handlers.kept import kept, read_config
+
+# ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_row_says_what_was_best_and_what_was_last(tmp_path):
+    rows = [
+        {"step": 0, "accuracy": 0.3, "seconds": 0.0},
+        {"step": 1, "reward": 0.5, "step_reward": 0.9, "seconds": 2.0},
+        {"step": 2, "reward": 0.75, "accuracy": 0.8, "seconds": 4.0},
+        {"step": 3, "reward": 0.25, "accuracy": 0.6, "seconds": 6.5},
+    ]
+    store(tmp_path, "a", rows, seed=7, credit={"scheme": "position"})
+    (row,) = runs.table(tmp_path)["runs"]
+    shown = {name: row[name] for name in ("reward", "reward_metric", "accuracy_best", "accuracy_last", "seconds")}
+    assert shown == {
+        "reward": 0.75, "reward_metric": "reward", "accuracy_best": 0.8, "accuracy_last": 0.6, "seconds": 6.5,
+    }  # fmt: skip
+    assert (row["scheme"], row["seed"], row["state"], row["step"], row["final"]) == ("position", 7, "finished", 3, True)
+
+
+def test_a_run_without_outcome_rewards_shows_its_step_reward_and_an_empty_one_nothing(tmp_path):
+    store(tmp_path, "steps", [{"step": 1, "step_reward": 0.4}], made=2e9)
+    store(tmp_path, "empty", [], made=1e9)
+    steps, empty = runs.table(tmp_path)["runs"]
+    assert (steps["reward"], steps["reward_metric"]) == (0.4, "step_reward")
+    assert [empty[name] for name in ("reward", "accuracy_best", "accuracy_last", "seconds")] == [None] * 4
+
+
+def test_an_unreadable_run_is_a_row_with_its_reason(tmp_path):
+    run = store(tmp_path, "a", [])
+    (run.path / "run.yaml").write_text("steps: [")
+    (row,) = runs.table(tmp_path)["runs"]
+    assert row["state"] == "unreadable"
+    assert "is not YAML" in row["reason"]
+
+
+def test_rows_are_parsed_once_and_a_resume_starts_over(tmp_path):
+    run = store(tmp_path, "a", [{"step": 1, "reward": 0.1}, {"step": 2, "reward": 0.9}], state="stopped")
+    with kept(run) as known:
+        read = known.cursor
+        assert list(known.columns["reward"].values) == [0.1, 0.9]
+    with kept(open_run("a", tmp_path)) as same:
+        assert same is known
+        assert same.cursor == read
+    run.dir.append_metrics(resumed(1))
+    run.dir.append_metrics({"step": 2, "reward": 0.2})
+    with kept(run) as again:
+        assert list(again.columns["reward"].values) == [0.1, 0.2], "the superseded step is gone"
+        assert again.rows == 2
+    assert runs.table(tmp_path)["runs"][0]["reward"] == 0.2
+
+
+def test_a_configuration_is_read_again_when_its_file_changes(tmp_path):
+    run = store(tmp_path, "a", [], seed=1)
+    assert read_config(run).seed == 1
+    (run.path / "run.yaml").write_text(RunConfig(name="a", seed=2).to_yaml())
+    assert read_config(run).seed == 2
+
+
+# ── mean and band over seeds ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_mean_and_band_by_hand():
+    found = band([([1, 2, 3], [0.0, 1.0, 4.0]), ([1, 2], [1.0, 3.0]), ([2], [5.0])])
+    # step 1: 0, 1; step 2: 1, 3, 5; step 3: 4 alone
+    assert found.steps.tolist() == [1, 2, 3]
+    assert found.mean.tolist() == [0.5, 3.0, 4.0]
+    assert found.low.tolist() == [0.0, 1.0, 4.0]
+    assert found.high.tolist() == [1.0, 5.0, 4.0]
+    assert found.count.tolist() == [2, 3, 1]
+
+
+def test_long_runs_are_drawn_in_bins_of_equally_many_steps():
+    found = band([(range(1, 9), [1, 1, 2, 4, 0, 2, 5, 9]), ([4, 8], [7, 8])], points=4)
+    # bins 1-2, 3-4, 5-6, 7-8; a run's value in a bin is the mean of its rows there
+    assert found.steps.tolist() == [2, 4, 6, 8]
+    assert found.each[0].tolist() == [1, 3, 1, 7]
+    assert found.each[1][[1, 3]].tolist() == [7, 8]
+    assert np.isnan(found.each[1][[0, 2]]).all()
+    assert found.mean.tolist() == [1, 5, 1, 7.5]
+    assert found.low.tolist() == [1, 3, 1, 7]
+    assert found.high.tolist() == [1, 7, 1, 8]
+
+
+def test_a_payload_of_ten_thousand_steps_is_small():
+    columns = {"reward": (range(10_000), [0.123456789] * 10_000)}
+    (panel,) = overlay_payload([Seeds("one", [("a", columns), ("b", columns)])])
+    (line,) = panel["lines"]
+    assert len(line["x"]) == len(line["mean"]) == len(line["runs"][0]["y"]) == 400
+    assert line["mean"][0] == 0.1234568
+
+
+def test_runs_are_grouped_by_everything_but_the_seed(tmp_path):
+    for seed in (0, 1):
+        store(tmp_path, f"p{seed}", [{"step": 1, "reward": seed / 2}], seed=seed)
+    store(tmp_path, "o", [{"step": 1, "reward": 1.0}], credit={"scheme": "outcome"})
+    seen = runs.overlay(tmp_path, ["p0", "o", "p1", "p0", "gone", "../../etc"])
+    assert [one["label"] for one in seen["configurations"]] == ["scheme process", "scheme outcome"]
+    assert [[run["name"] for run in one["runs"]] for one in seen["configurations"]] == [["p0", "p1"], ["o"]]
+    (panel,) = seen["panels"]
+    first, second = panel["lines"]
+    assert (first["mean"], first["low"], first["high"], first["count"]) == ([0.25], [0.0], [0.5], [2])
+    assert second["mean"] == [1.0]
+    assert "low" not in second
+    assert [one["run"] for one in seen["missing"]] == ["gone", "../../etc"]
+    assert "cannot be a run's name" in seen["missing"][1]["error"]
+
+
+def test_differences_name_only_what_differs(tmp_path):
+    code = "def mine(prompt, step, **columns):\n    return 1.0\n"
+    own = [{"name": "mine", "kind": "step", "code": code}]
+    configs = {
+        "a": RunConfig.parse({"name": "a", "rewards": own}),
+        "b": RunConfig.parse({"name": "b", "seed": 3, "rewards": [own[0] | {"weight": 2.0}]}),
+        "c": RunConfig.parse({"name": "c", "rewards": [*own, {"name": "length", "kind": "step", "code": code}]}),
+    }
+    rows = {row["field"]: row["values"] for row in runs.differences(configs)}
+    assert rows["seed"] == ["0", "3", "0"]
+    assert rows["rewards.mine.weight"] == ["1.0", "2.0", "1.0"]
+    assert rows["rewards.length.weight"] == ["–", "–", "1.0"]
+    assert rows["rewards.length.code"][2].startswith("3 lines, sha256 ")
+    assert "name" not in rows
+    assert "rewards.mine.code" not in rows
+
+
+# ── deleting, and taking it back ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_deleted_run_comes_back_as_it_was(tmp_path):
+    run = store(tmp_path, "a", learning(4))
+    run.dir.write_rollouts(1, [worked_credit()])
+    before = {path.relative_to(run.path): path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    answer = runs.delete(tmp_path, ["a", "gone"])
+    (moved,) = answer["moved"]
+    assert "no run 'gone'" in answer["problems"][0]
+    assert list_runs(tmp_path) == []
+    assert (tmp_path / "trash" / moved["entry"] / "a" / "run.yaml").is_file()
+    assert [one["name"] for one in runs.table(tmp_path)["trash"]] == ["a"]
+    assert runs.undelete(tmp_path, [moved["entry"]]) == {"restored": ["a"], "problems": []}
+    after = {path.relative_to(run.path): path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    assert after == before
+    assert trashed(tmp_path) == []
+    assert "nothing in the trash" in runs.undelete(tmp_path, [moved["entry"]])["problems"][0]
+
+
+def test_the_same_name_can_be_deleted_twice_and_comes_back_once(tmp_path):
+    entries = []
+    for _ in range(2):
+        store(tmp_path, "a", [])
+        entries.append(discard("a", tmp_path).entry)
+    assert [one.entry for one in trashed(tmp_path)] == sorted(entries, reverse=True)
+    restore(entries[0], tmp_path)
+    with pytest.raises(RunError, match="another run has that name"):
+        restore(entries[1], tmp_path)
+    assert [one.entry for one in trashed(tmp_path)] == [entries[1]], "what could not come back is still there"
+
+
+def test_a_run_that_goes_on_is_not_deleted(tmp_path):
+    run = store(tmp_path, "a", [], state="running")
+    run.dir.note(pid=os.getpid(), pid_created=psutil.Process().create_time())
+    with pytest.raises(RunError, match="run 'a' is running; stop it before it is deleted"):
+        discard("a", tmp_path)
+    with pytest.raises(RunError, match="is running, not over"), run.dir.over():
+        pass
+    assert open_run("a", tmp_path).status().state == "running"
+
+
+@pytest.mark.parametrize("entry", ["..", "../runs", "a", "", "/etc", "1763730000123456789-9f3a0b1c/../..", "\0"])
+def test_nothing_but_the_trash_is_taken_back(tmp_path, entry):
+    store(tmp_path, "a", [])
+    with pytest.raises(RunError, match="nothing in the trash"):
+        restore(entry, tmp_path)
+
+
+def test_links_are_not_followed(tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    kept_file = outside / "kept"
+    kept_file.touch()
+    here = tmp_path / "here"
+    store(here, "a", [])
+    (here / "trash").symlink_to(outside)
+    with pytest.raises(RunError, match="is a link"):
+        discard("a", here)
+    (here / "trash").unlink()
+    (here / "runs" / "b").symlink_to(outside)
+    with pytest.raises(RunError, match="is a link"):
+        discard("b", here)
+    (here / "trash").mkdir()
+    (here / "trash" / "1763730000123456789-9f3a0b1c").symlink_to(outside)
+    assert trashed(here) == []
+    assert list(outside.iterdir()) == [kept_file]
+
+
+# ── downloads ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def run(tmp_path):
+    secret = "hf_" + "a1B2" * 8
+    run = store(tmp_path, "a", [{"step": 1, "loss": float("nan")}, {"step": 2, "loss": 0.5, "kl/k3": 0.25}])
+    run.dir.write_rollouts(1, [worked_credit()])
+    run.dir.log.write_text(f"token {secret}\nstep 1\n")
+    (run.path / "checkpoints" / "checkpoint-2").mkdir()
+    (run.path / "checkpoints" / "checkpoint-2" / "weights").write_text("big")
+    (run.path / "rewards" / "escape.py").symlink_to("/etc/passwd")
+    return run
+
+
+def test_a_zip_holds_the_run_without_checkpoints_links_and_secrets(run):
+    file = io.BytesIO()
+    write_zip(run, file)
+    with zipfile.ZipFile(file) as archive:
+        names = set(archive.namelist())
+        log = archive.read("a/log.txt").decode()
+        config = archive.read("a/run.yaml")
+    assert {"a/run.yaml", "a/status.json", "a/metrics.jsonl", "a/log.txt", "a/rollouts/step-000001.parquet"} <= names
+    assert "a/rewards/step_correctness.py" in names or "a/rewards/manifest.json" in names
+    assert not any(
+        "checkpoint" in name or "escape" in name or name.rpartition("/")[2].startswith(".") for name in names
+    )
+    assert log == "token [redacted]\nstep 1\n"
+    assert config == (run.path / "run.yaml").read_bytes()
+
+
+def test_csv_and_json_hold_every_row(run):
+    rows = list(csv.DictReader(io.StringIO(metrics_csv(run))))
+    assert rows == [{"step": "1", "loss": "nan", "kl/k3": ""}, {"step": "2", "loss": "0.5", "kl/k3": "0.25"}]
+    data = json.loads(run_json(run))
+    assert data["name"] == "a"
+    assert data["config"]["training"]["steps"] == RunConfig().training.steps
+    assert data["metrics"][1] == {"step": 2, "loss": 0.5, "kl/k3": 0.25}
+    assert data["metrics"][0]["loss"] is None
+
+
+def test_downloads_are_behind_the_token_and_know_no_paths(run, tmp_path):
+    app = FastAPI()
+    add_downloads(app, tmp_path)
+    app.add_middleware(Guard, access=Access("the-token"))
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        assert client.get("/workbench-runs/a.zip").status_code == 401
+        client.headers["Authorization"] = "Bearer the-token"
+        answer = client.get("/workbench-runs/a.zip")
+        assert answer.status_code == 200
+        assert answer.headers["content-disposition"] == 'attachment; filename="a.zip"'
+        assert zipfile.ZipFile(io.BytesIO(answer.content)).testzip() is None
+        assert client.get("/workbench-runs/a.csv").text == metrics_csv(run)
+        assert client.get("/workbench-runs/a.json").json()["name"] == "a"
+        assert "no run 'gone'" in client.get("/workbench-runs/gone.csv").json()["detail"]
+        for path in ("/workbench-runs/..%2F..%2Fetc%2Fpasswd.csv", "/workbench-runs/%2e%2e.json"):
+            assert client.get(path).status_code == 404
+
+
+# ── what the Train tab is told ───────────────────────────────────────────────────────────────────────────────────
+
+
+def decoded(text: str) -> list[float]:
+    data = base64.b64decode(text)
+    return list(struct.unpack(f"<{len(data) // 4}f", data))
+
+
+def test_a_long_log_is_one_block_and_then_rows(tmp_path):
+    run = store(tmp_path, "long", ({"step": i, "reward": i / 4, "other": 1} for i in range(1, 601)), state="stopped")
+    news = training.poll(tmp_path, "long", 0, -1)
+    assert news["rows"] == []
+    steps, values = map(decoded, news["block"]["reward"])
+    assert steps == list(range(1, 601))
+    assert values[:3] == [0.25, 0.5, 0.75]
+    assert set(news["block"]) == {"reward"}, "only what is drawn"
+    run.dir.append_metrics({"step": 601, "reward": 1.0})
+    later = training.poll(tmp_path, "long", news["cursor"], -1)
+    assert (later["rows"], later["block"]) == ([{"step": 601, "reward": 1.0}], None)
+    run.dir.append_metrics(resumed(2))
+    again = training.poll(tmp_path, "long", later["cursor"], -1)
+    assert again["restarted"]
+    assert again["rows"] == [{"step": i, "reward": i / 4, "other": 1} for i in (1, 2)]
+
+
+def test_alarms_and_corrupt_rows_are_told_at_every_poll(tmp_path):
+    rows = [{"step": i, "entropy": 1.0 if i < 30 else 0.01} for i in range(1, 61)]
+    run = store(tmp_path, "a", rows, state="stopped")
+    with open(run.path / "metrics.jsonl", "a") as file:
+        file.write("{torn\n")
+    news = training.poll(tmp_path, "a", 0, -1)
+    later = training.poll(tmp_path, "a", news["cursor"], -1)
+    for one in (news, later):
+        (alarm,) = one["alarms"]
+        assert alarm["text"].startswith("check: entropy fell from 1.00 to 0.01")
+        assert alarm["metrics"] == ("entropy",)
+        (warning,) = one["warnings"]
+        assert warning.startswith("skipped metrics.jsonl, line 62: ")
+
+
+def test_watched_steps_are_told_beside_the_others(tmp_path):
+    run = store(tmp_path, "a", [])
+    run.dir.write_rollouts(1, [worked_credit()])
+    for step in (0, 10):
+        run.dir.write_rollouts(step, [worked_credit()], watched=True)
+    news = training.poll(tmp_path, "a", 0, -1)
+    assert (news["steps"], news["watched"]) == ([1], [0, 10])
+    assert training.poll(tmp_path, "a", 0, 1, 0)["watched"] == [10]
+    assert training.why(tmp_path, "a", 10, 0, 0, 1, watched=True) is not None
+    assert training.why(tmp_path, "a", 10, 0, 0, 1) is None
+
+
+def test_an_estimate_says_what_it_is_made_of():
+    config = RunConfig.parse({"training": {"steps": 60, "prompts_per_step": 6}, "sampling": {"num_generations": 8}})
+    none = dict(estimate(config, None, None))
+    assert none["time"].startswith("no estimate yet")
+    assert none["memory"].startswith("no estimate yet")
+    # 24 completions took 1.5 s a step, so 48 take 3 s, 60 times: 180 s. 16 bytes × 1 M parameters.
+    known = dict(estimate(config, Pace("before", 1.5, 24), 1_000_000))
+    assert known["time"] == "about 3 min: 60 steps of 3 s, the pace of before, scaled from 24 to 48 completions"
+    assert known["memory"].startswith("at least 16 MB for weights, gradients and Adam; ")
+
+
+def test_the_pace_is_the_newest_run_of_the_same_policy(tmp_path):
+    rows = [{"step": i, "seconds": 2.0 * i} for i in range(1, 5)]
+    store(tmp_path, "old", rows, made=1e9)
+    store(tmp_path, "short", rows[:2], made=2e9)
+    store(tmp_path, "other", rows, made=3e9, policy="another/policy")
+    assert measured_pace(tmp_path, "tiny") == Pace("old", 2.0, 48)
+    assert measured_pace(Path(tmp_path / "nowhere"), "tiny") is None

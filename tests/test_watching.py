@@ -1,0 +1,109 @@
+"""Watched prompts: the same ones at every look, kept apart, and no trace of them in a run's numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.config import RunConfig
+from workbench.rundir import RunDir
+from workbench.runs import Run
+from workbench.tasks import load_task
+
+pytestmark = pytest.mark.training
+
+NOT_COMPARED = ("time", "sampling_time", "step_time", "seconds")
+
+
+def trained(workspace, name: str, **training) -> RunDir:
+    """Three steps of 2 prompts, G = 4, with everything of a run but its process."""
+    from workbench.training.build import build_trainer
+    from workbench.training.recorder import Recorder
+
+    base = {"steps": 3, "prompts_per_step": 2, "eval_every": 0, "save_every": 0, "device": "cpu", "watch_every": 2}
+    sampling = {"num_generations": 4, "max_completion_length": 112}
+    run = RunDir.create(workspace, RunConfig.parse({"name": name, "training": base | training, "sampling": sampling}))
+    recorder = Recorder(run, run.config(), writes=True)
+    trainer = build_trainer(
+        run.config(),
+        run.checkpoints,
+        on_rollouts=recorder.on_rollouts,
+        on_watched=recorder.on_watched,
+        callbacks=[recorder],
+    )
+    trainer.train()
+    run.close()
+    return run
+
+
+def rows(run: RunDir) -> list[dict]:
+    """What was measured but for how long it took."""
+    return [
+        {name: value for name, value in row.items() if name not in NOT_COMPARED and not name.endswith("/time")}
+        for row in run.read_metrics()[0]
+    ]
+
+
+def test_watched_prompts_are_stored_apart_and_leave_the_run_as_it_is(tmp_path):
+    watched = trained(tmp_path, "watched")
+    alone = trained(tmp_path, "alone", watch_prompts=0)
+    assert alone.rollout_steps(watched=True) == []
+    # Before the first step, every second one, and at the end.
+    assert watched.rollout_steps(watched=True) == [0, 2, 3]
+    assert watched.rollout_steps() == alone.rollout_steps() == [1, 2, 3]
+    assert rows(watched) == rows(alone)
+    assert all(_same(watched, alone, step) for step in (1, 2, 3))
+
+    looks = [Run(watched.path).rollouts(step, watched=True) for step in (0, 2, 3)]
+    held_out = load_task("chain-arithmetic").held_out
+    for look in looks:
+        assert [credit.scored.group.prompt for credit in look] == [held_out[0].prompt, held_out[1].prompt]
+        assert [len(credit.scored.group) for credit in look] == [4, 4]
+    first, *_, last = looks
+    ids = [[rollout.token_ids for credit in look for rollout in credit.scored.group.rollouts] for look in (first, last)]
+    assert ids[0] != ids[1], "three steps at this rate change what is sampled"
+
+    again = trained(tmp_path, "again")
+    other = [[r.token_ids for credit in again.read_rollouts(3, watched=True) for r in credit.scored.group.rollouts]]
+    assert other[0] == ids[1], "the same seed gives the same answers of the same policy"
+
+
+def _same(one: RunDir, other: RunDir, step: int) -> bool:
+    """Credits hold arrays, which do not compare as a whole."""
+    pairs = zip(one.read_rollouts(step), other.read_rollouts(step), strict=True)
+    return all(a.scored == b.scored and a.advantages.tobytes() == b.advantages.tobytes() for a, b in pairs)
+
+
+def test_an_error_of_a_reward_on_watched_prompts_does_not_end_the_run(tmp_path, capsys):
+    from workbench.training.build import build_trainer
+    from workbench.training.watching import WatchedPrompts
+
+    config = RunConfig.parse(
+        {
+            "training": {"steps": 1, "prompts_per_step": 2, "eval_every": 0, "save_every": 0, "device": "cpu"},
+            "sampling": {"num_generations": 2, "max_completion_length": 16},
+        }
+    )
+
+    def broken(step, credits):
+        from workbench.errors import RewardError
+
+        raise RewardError("no")
+
+    trainer = build_trainer(config, tmp_path, on_watched=broken)
+    assert any(isinstance(one, WatchedPrompts) for one in trainer.callback_handler.callbacks)
+    trainer.train()
+    assert "the watched prompts of step 0 are not stored: no" in capsys.readouterr().out
+
+
+def test_a_resume_drops_later_looks(tmp_path):
+    from tests.credits import worked_credit
+
+    run = RunDir.create(tmp_path, RunConfig(name="a"))
+    for step in (0, 10, 20):
+        run.write_rollouts(step, [worked_credit()], watched=True)
+    run.write_rollouts(11, [worked_credit()])
+    run.drop_rollouts(after=10)
+    assert run.rollout_steps(watched=True) == [0, 10]
+    assert run.rollout_steps() == []
+    assert run.rollouts_written(10, watched=True) > 0
+    assert run.rollouts_written(10) == 0

@@ -1,0 +1,102 @@
+"""Deleting a run so that it can be taken back: its folder moves to ``<workspace>/trash`` and, on request, home again.
+
+::
+
+    <workspace>/trash/1763730000123456789-9f3a/<run id>/
+
+Nothing is erased here, and nothing follows a link: a run, or a trash folder, that is one is refused. A run that is not
+over is refused too, and cannot be resumed while it moves.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.config import RUN_NAME
+from workbench.errors import RunError
+from workbench.rundir import RunDir
+from workbench.runs.processes import members
+from workbench.runs.run import Run, default_workspace, open_run
+
+_ENTRY = re.compile(r"(\d{19})-[0-9a-f]{8}")
+
+
+@dataclass(frozen=True)
+class Trashed:
+    """A deleted run: ``entry`` is what ``restore`` takes, ``deleted`` unix seconds."""
+
+    entry: str
+    name: str
+    deleted: float
+
+
+def discard(name: str, workspace: Path | str | None = None) -> Trashed:
+    """Move the run's folder to the trash.
+
+    Raises RunError for a run that is not there or not over, and where the folder cannot be moved.
+    """
+    run = open_run(name, workspace)
+    status = run.status()
+    if not status.final:
+        raise RunError(f"run {name!r} is {status.state}; stop it before it is deleted")
+    if members(run.path):
+        raise RunError(f"run {name!r} is {status.state} and its processes are still ending; delete it in a moment")
+    entry = f"{time.time_ns():019d}-{secrets.token_hex(4)}"
+    try:
+        with RunDir(run.path).over():
+            home = _trash(workspace, make=True) / entry
+            home.mkdir()
+            run.path.rename(home / name)
+    except OSError as error:
+        raise RunError(f"run {name!r} cannot be moved to the trash: {error}") from error
+    return _trashed(entry, name)
+
+
+def restore(entry: str, workspace: Path | str | None = None) -> Run:
+    """Take a deleted run back. Raises RunError if it is not in the trash, or if its name is another run's by now."""
+    found = next((one for one in trashed(workspace) if one.entry == entry), None)
+    if found is None:
+        raise RunError(f"{entry[:80]!r} is nothing in the trash; it may have been taken back already")
+    home = _trash(workspace) / entry
+    runs = _trash(workspace).parent / "runs"
+    try:
+        runs.mkdir(exist_ok=True)
+        (home / found.name).rename(runs / found.name)  # refused by the system if there is a run of that name
+        home.rmdir()
+    except OSError as error:
+        if (runs / found.name).exists() and (home / found.name).exists():
+            raise RunError(
+                f"run {found.name!r} cannot come back: another run has that name; delete that one"
+            ) from error
+        raise RunError(f"run {found.name!r} cannot be taken back: {error}") from error
+    return open_run(found.name, workspace)
+
+
+def trashed(workspace: Path | str | None = None) -> list[Trashed]:
+    """What is in the trash, the last deleted first."""
+    folder = _trash(workspace)
+    if not folder.is_dir():
+        return []
+    found = []
+    for home in folder.iterdir():
+        if _ENTRY.fullmatch(home.name) and home.is_dir() and not home.is_symlink():
+            runs = [path for path in home.iterdir() if RUN_NAME.fullmatch(path.name) and not path.is_symlink()]
+            found += [_trashed(home.name, path.name) for path in runs[:1]]
+    return sorted(found, key=lambda one: one.entry, reverse=True)
+
+
+def _trashed(entry: str, name: str) -> Trashed:
+    return Trashed(entry, name, int(entry.partition("-")[0]) / 1e9)
+
+
+def _trash(workspace: Path | str | None, *, make: bool = False) -> Path:
+    folder = (default_workspace() if workspace is None else Path(workspace)).resolve() / "trash"
+    if folder.is_symlink():
+        raise RunError(f"{folder} is a link that may lead outside the workspace; it is not used")
+    if make:
+        folder.mkdir(exist_ok=True)
+    return folder

@@ -1,0 +1,104 @@
+"""The same few held-out prompts answered again and again as the policy learns, to be looked at side by side.
+
+They are drawn with one seed by the group sampler, which has a stream of its own for them, so a run's numbers are the
+same with and without. They are scored and credited as a batch of the run would be, stored beside its rollouts, and
+take no part in training; neither their rewards nor their errors are counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from transformers import TrainerCallback
+
+from workbench.config import RunConfig
+from workbench.credit import credit_groups
+from workbench.errors import WorkbenchError
+from workbench.policies.sampler import UnshareableCache, encode_prompt, to_rollout
+from workbench.rewards import Reward, RewardWorker, score_group
+from workbench.schema import Credit, Group
+from workbench.tasks import Task
+from workbench.training.trainer import ProcessGRPOTrainer
+
+SEED = 1_000_033
+"""Of the draws: the same at every look, so that two looks differ by the policy alone."""
+
+OnWatched = Callable[[int, list[Credit]], None]
+"""Called on the first rank with the optimiser step just done (0 before the first) and the watched groups' credit."""
+
+
+class WatchedPrompts(TrainerCallback):
+    """Samples G completions of each of the first ``watch_prompts`` held-out rows (training rows where none are held
+    out) before training, every ``watch_every`` steps, and at the end.
+
+    Costs ``watch_prompts * G`` completions a look, beside ``prompts_per_step * G`` a step. Every rank samples all of
+    them, which needs no exchange and takes no longer; the first one scores them.
+    """
+
+    def __init__(
+        self,
+        trainer: ProcessGRPOTrainer,
+        task: Task,
+        config: RunConfig,
+        rewards: Sequence[Reward],
+        worker: RewardWorker,
+        on_watched: OnWatched,
+    ) -> None:
+        self._trainer, self._config = trainer, config
+        self._rewards, self._worker = rewards, worker
+        self._on_watched = on_watched
+        self._every = config.training.watch_every
+        source = task.held_out if len(task.held_out) else task.examples
+        self._rows = [source[i] for i in range(min(config.training.watch_prompts, len(source)))]
+        self.seconds = 0.0
+        """Spent on this so far."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not state.global_step:  # a resumed run has looked before its first step already
+            self._look(0)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % self._every == 0 or state.global_step == state.max_steps:
+            self._look(state.global_step)
+
+    def _look(self, step: int) -> None:
+        if not self._rows:
+            return
+        began = time.perf_counter()
+        try:
+            groups = self._sample(step)
+        except UnshareableCache as error:
+            print(f"no prompts are watched in this run: {error}", flush=True)
+            self._rows = []
+            return
+        if self._trainer.accelerator.is_main_process:
+            try:
+                self._on_watched(step, self._credit(groups))
+            except WorkbenchError as error:
+                print(f"the watched prompts of step {step} are not stored: {error}", flush=True)
+        self.seconds += time.perf_counter() - began
+
+    def _sample(self, step: int) -> list[Group]:
+        trainer, generations = self._trainer, self._config.sampling.num_generations
+        tokenizer = trainer.processing_class
+        prompt_ids = [encode_prompt(tokenizer, row.prompt) for row in self._rows for _ in range(generations)]
+        sampled = trainer.sample(prompt_ids, SEED, first_row=0, total_rows=len(prompt_ids))
+        rollouts = [to_rollout(tokenizer, row) for row in sampled]
+        return [
+            Group(
+                prompt=row.prompt,
+                rollouts=tuple(rollouts[i * generations : (i + 1) * generations]),
+                columns=row.columns,
+                policy=self._config.policy,
+                sampling={"temperature": self._config.sampling.temperature, "step": step},
+            )
+            for i, row in enumerate(self._rows)
+        ]
+
+    def _credit(self, groups: Sequence[Group]) -> list[Credit]:
+        args = self._trainer.args
+        pattern = self._trainer.step_pattern
+        scored = [score_group(group, pattern, self._rewards, worker=self._worker) for group in groups]
+        return credit_groups(scored, args.credit_scheme, **args.credit_keywords())

@@ -1,0 +1,194 @@
+"""The Runs tab: every run in one table, chosen runs on the same curves, what sets them apart, and deleting with undo.
+
+Everything is read from the runs' directories; what was parsed once is kept by ``kept``. Names come from the browser:
+``workbench.runs`` refuses what is no run's name, and what leads out of the workspace.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.config import RunConfig
+from workbench.errors import WorkbenchError
+from workbench.figures.overlay import Columns, Seeds, overlay_payload
+from workbench.runs import Run, discard, list_runs, open_run, restore, trashed
+from workbench.ui.handlers.kept import DRAWN, kept, read_config
+
+LISTED_RUNS = 500
+COMPARED_RUNS = 24
+APART = ("name", "seed")
+"""What two runs of one configuration may differ in."""
+MISSING = "–"
+
+
+def table(workspace: Path) -> dict[str, Any]:
+    """The newest runs with what the table shows of each, and what is in the trash."""
+    runs = list_runs(workspace)
+    return {
+        "runs": [_row(run) for run in runs[:LISTED_RUNS]],
+        "more": max(0, len(runs) - LISTED_RUNS),
+        "trash": [dataclasses.asdict(one) for one in trashed(workspace)],
+    }
+
+
+def _row(run: Run) -> dict[str, Any]:
+    try:
+        status, config = run.status(), read_config(run)
+    except WorkbenchError as error:
+        return {"name": run.name, "state": "unreadable", "reason": str(error), "final": True}
+    return {
+        "name": run.name,
+        "state": "stopping" if status.stop_requested is not None and not status.final else status.state,
+        "reason": status.reason,
+        "final": status.final,
+        "resumable": run.resumable,
+        "step": status.step,
+        "total": status.total_steps,
+        "created": status.created,
+        "task": config.task,
+        "policy": config.policy,
+        "scheme": config.credit.scheme,
+        "seed": config.seed,
+        **_measured(run),
+    }
+
+
+def _measured(run: Run) -> dict[str, Any]:
+    """The best mean reward of a step (outcome rewards, or step rewards where a run has no others), accuracies, time."""
+    try:
+        with kept(run) as known:
+            columns = known.columns
+            reward = next((name for name in ("reward", "step_reward") if len(columns[name])), "reward")
+            accuracy, seconds = columns["accuracy"].values, columns["seconds"].values
+            return {
+                "reward": max(columns[reward].values, default=None),
+                "reward_metric": reward,
+                "accuracy_best": max(accuracy, default=None),
+                "accuracy_last": accuracy[-1] if accuracy else None,
+                "seconds": seconds[-1] if seconds else None,
+                "corrupt": len(known.corrupt),
+            }
+    except WorkbenchError as error:
+        return {"problem": str(error)}
+
+
+# ── chosen runs together ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def overlay(workspace: Path, names: Sequence[str]) -> dict[str, Any]:
+    """The chosen runs on the same curves, in configurations that differ in more than the seed, and their differences.
+
+    A run that cannot be read is named in ``missing`` with the reason, and the others are shown.
+    """
+    chosen: list[tuple[Run, RunConfig, Columns]] = []
+    missing = []
+    for name in dict.fromkeys(names[:COMPARED_RUNS]):
+        try:
+            run = open_run(name, workspace)
+            chosen.append((run, read_config(run), _columns(run)))
+        except WorkbenchError as error:
+            missing.append({"run": name, "error": str(error)})
+    configs = {run.name: config for run, config, _ in chosen}
+    groups: dict[str, list[tuple[Run, RunConfig, Columns]]] = {}
+    for one in chosen:
+        groups.setdefault(configuration_key(one[1]), []).append(one)
+    labels = configuration_labels([members[0][1] for members in groups.values()])
+    seeds = [
+        Seeds(label, [(run.name, columns) for run, _, columns in members])
+        for label, members in zip(labels, groups.values(), strict=True)
+    ]
+    return {
+        "configurations": [
+            {"label": label, "runs": [{"name": run.name, "seed": config.seed} for run, config, _ in members]}
+            for label, members in zip(labels, groups.values(), strict=True)
+        ],
+        "panels": overlay_payload(seeds),
+        "differences": differences(configs),
+        "order": list(configs),
+        "missing": missing,
+        "dropped": max(0, len(dict.fromkeys(names)) - COMPARED_RUNS),
+    }
+
+
+def _columns(run: Run) -> Columns:
+    with kept(run) as known:
+        return {name: (known.columns[name].steps[:], known.columns[name].values[:]) for name in DRAWN}
+
+
+def configuration_key(config: RunConfig) -> str:
+    """Equal for runs that are seeds of one configuration."""
+    dump = {name: value for name, value in config.model_dump(mode="json").items() if name not in APART}
+    return hashlib.sha256(json.dumps(dump, sort_keys=True).encode()).hexdigest()
+
+
+def configuration_labels(configs: Sequence[RunConfig]) -> list[str]:
+    """What each configuration is called beside the others: the fields they differ in, or its credit scheme if alone."""
+    if len(configs) == 1:
+        return [configs[0].credit.scheme]
+    fields = [
+        row
+        for row in differences(dict(zip(map(str, range(len(configs))), configs, strict=True)))
+        if row["field"] != "seed"
+    ]
+    return [
+        " · ".join(f"{_leaf(row['field'])} {row['values'][i]}" for row in fields[:4]) or configs[i].credit.scheme
+        for i in range(len(configs))
+    ]
+
+
+def _leaf(field: str) -> str:
+    return field.rpartition(".")[2]
+
+
+def differences(configs: Mapping[str, RunConfig]) -> list[dict[str, Any]]:
+    """The fields in which configurations differ, but their names: each with one value a configuration, as text."""
+    flat = [flattened(config) for config in configs.values()]
+    fields = dict.fromkeys(name for one in flat for name in one)
+    rows = [{"field": name, "values": [one.get(name, MISSING) for one in flat]} for name in fields if name != "name"]
+    return [row for row in rows if len(set(row["values"])) > 1]
+
+
+def flattened(config: RunConfig) -> dict[str, str]:
+    """Dotted field to value; a reward's fields go by the reward's name, code by its length and hash."""
+    dump = config.model_dump(mode="json")
+    dump["rewards"] = {reward.pop("name"): reward for reward in dump["rewards"]}
+    return dict(_flat(dump, ""))
+
+
+def _flat(value: Any, prefix: str) -> list[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        return [pair for name, inner in value.items() for pair in _flat(inner, f"{prefix}.{name}" if prefix else name)]
+    if prefix.startswith("rewards.") and prefix.endswith(".code") and isinstance(value, str):
+        digest = hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()
+        return [(prefix, f"{value.count(chr(10)) + 1} lines, sha256 {digest[:8]}")]
+    return [(prefix, value if isinstance(value, str) else json.dumps(value))]
+
+
+# ── what can be done to a run ────────────────────────────────────────────────────────────────────────────────────
+
+
+def delete(workspace: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Move runs to the trash; those that cannot be moved stay, each with the reason."""
+    moved, problems = [], []
+    for name in dict.fromkeys(names):
+        try:
+            moved.append(dataclasses.asdict(discard(name, workspace)))
+        except WorkbenchError as error:
+            problems.append(str(error))
+    return {"moved": moved, "problems": problems}
+
+
+def undelete(workspace: Path, entries: Sequence[str]) -> dict[str, Any]:
+    """Take runs back from the trash, by what ``delete`` called them."""
+    restored, problems = [], []
+    for entry in dict.fromkeys(entries):
+        try:
+            restored.append(restore(entry, workspace).name)
+        except WorkbenchError as error:
+            problems.append(str(error))
+    return {"restored": restored, "problems": problems}

@@ -1,0 +1,43 @@
+"""The Runs tab: one element that ``runs.js`` draws, and the functions it may ask."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from workbench.ui.downloads import FOLDER
+from workbench.ui.handlers import runs as handlers
+from workbench.ui.handlers import training
+from workbench.ui.handlers.session import Services
+from workbench.ui.tabs.common import ASSETS, drawn
+
+
+def build_runs(services: Services) -> None:
+    value = json.dumps({"plotly": f"{ASSETS}/plotly.min.js", "downloads": FOLDER, "most": handlers.COMPARED_RUNS})
+    drawn("runs", "WorkbenchRuns.mount", value, server_functions=_server_functions(services))
+
+
+def _server_functions(services: Services) -> list[Any]:
+    """What ``runs.js`` may ask. Arguments come from the browser and are not trusted."""
+    workspace = services.workspace
+
+    def table(request: Any) -> dict[str, Any]:
+        return handlers.table(workspace)
+
+    def overlay(request: dict[str, Any]) -> dict[str, Any]:
+        return handlers.overlay(workspace, _texts(request["runs"]))
+
+    def remove(request: dict[str, Any]) -> dict[str, Any]:
+        return handlers.delete(workspace, _texts(request["runs"]))
+
+    def undelete(request: dict[str, Any]) -> dict[str, Any]:
+        return handlers.undelete(workspace, _texts(request["entries"]))
+
+    def resume(request: dict[str, Any]) -> dict[str, Any]:
+        return training.resume(workspace, str(request["run"]))
+
+    return [table, overlay, remove, undelete, resume]
+
+
+def _texts(values: Any) -> list[str]:
+    return [str(value) for value in values] if isinstance(values, list) else []
