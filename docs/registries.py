@@ -16,8 +16,8 @@ from workbench.checks.demo import split_step_demo
 from workbench.config import CreditConfig, PatternConfig, RewardConfig, RunConfig, SamplingConfig, TrainingConfig
 from workbench.credit import LOSS_TYPES, NORMALISATIONS, SCHEMES, credit_group, length_normalisers
 from workbench.figures import heatmap
-from workbench.figures.glossary import METRICS
 from workbench.figures.lines import Chart, Line
+from workbench.figures.metrics import METRICS
 from workbench.rewards import BUILTINS, score_group
 from workbench.rollouts.formats import COLUMNS
 from workbench.steps import PRESETS
@@ -92,11 +92,8 @@ def config() -> str:
 
 
 def glossary() -> str:
-    parts = []
-    for area in dict.fromkeys(metric.area for metric in METRICS):
-        rows = [(f"`{m.name}`", m.formula, m.reading) for m in METRICS if m.area == area]
-        parts += [f"## {area[0].upper()}{area[1:]}", table(("metric", "formula", "reading"), rows)]
-    return _joined(parts)
+    rows = [(f"`{m.name}`", m.formula, m.meaning, m.source) for m in METRICS]
+    return _joined([table(("metric", "formula", "what it says", "from"), rows)])
 
 
 def pictures() -> dict[str, str]:

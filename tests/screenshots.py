@@ -61,7 +61,49 @@ def reward_error(page: Page) -> None:
     expect(page.locator("#reward-note-2")).to_contain_text("ZeroDivisionError")
 
 
-INSPECT: tuple[Callable[[Page], None], ...] = (inspect, pinned, hovered, entropy, no_match, bad_pattern, reward_error)
+def two_schemes(page: Page) -> None:
+    _unfold(page)
+    page.locator("#b-scheme input").click()
+    page.get_by_role("option", name="outcome", exact=True).click()
+    expect(page.locator("#drawing .pane.b").first).to_be_visible()
+    page.locator("#drawing").scroll_into_view_if_needed()
+
+
+def no_spread(page: Page) -> None:
+    _unfold(page)
+    for place in (0, 1):
+        page.locator(f"#reward-weight-{place} input").fill("0")
+    expect(page.locator("#drawing .notices")).to_contain_text("No spread")
+    page.locator("#drawing").scroll_into_view_if_needed()
+
+
+def sampling(page: Page) -> None:
+    _unfold(page)
+    page.locator("#generations input").fill("16")
+    page.locator("#sample").click()
+    expect(page.locator("#drawing .rollout.streaming").first).to_be_visible()
+    page.locator("#drawing").scroll_into_view_if_needed()
+
+
+def notebook_code(page: Page) -> None:
+    page.locator("#notebook").click()
+    expect(page.locator("#notebook-code pre")).to_be_visible()
+
+
+def help_page(page: Page) -> None:
+    page.get_by_role("tab", name="Help").click()
+    expect(page.locator("#help-sum")).to_be_visible()
+
+
+def glossary(page: Page) -> None:
+    help_page(page)
+    page.locator("#help-metrics").evaluate("node => node.scrollIntoView()")
+
+
+INSPECT: tuple[Callable[[Page], None], ...] = (
+    inspect, pinned, hovered, entropy, no_match, bad_pattern, reward_error, two_schemes,
+    no_spread, sampling, notebook_code, help_page, glossary,
+)  # fmt: skip
 
 
 def _unfold(page: Page) -> None:

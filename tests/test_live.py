@@ -13,7 +13,6 @@ from tests.credits import worked_credit
 from workbench import handoff
 from workbench.display import RunComparison, compare, html, open_in_page, text
 from workbench.display.live import Watch
-from workbench.figures.glossary import METRICS, find_metric
 from workbench.figures.lines import Chart, Line, run_charts, ticks
 from workbench.rundir import RunDir
 from workbench.runs import start
@@ -163,21 +162,6 @@ def test_a_line_needs_as_many_values_as_places():
 def test_panels_without_data_are_left_out():
     drawn = run_charts([{"step": 1, "loss": 0.5}, {"step": 2, "loss": float("nan")}])
     assert str(drawn) == "Loss: loss 0.5"
-
-
-# -- the glossary ---------------------------------------------------------------------------------------------------
-
-
-def test_every_drawn_metric_is_in_the_glossary_once():
-    from workbench.figures import PANELS
-
-    names = [metric.name for metric in METRICS]
-    assert len(names) == len(set(names))
-    for panel in PANELS:
-        for series in panel.series:
-            assert find_metric(series.metric), series.metric
-    assert find_metric("rewards/step_correctness/mean").name == "rewards/*/mean"
-    assert find_metric("nonsense") is None
 
 
 # -- to the page ----------------------------------------------------------------------------------------------------

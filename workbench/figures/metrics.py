@@ -75,6 +75,17 @@ METRICS: tuple[Metric, ...] = (
     _trl("completions/mean_terminated_length", "mean T_i of finished ones", "Mean length of those that ended."),
     _trl("completions/min_terminated_length", "min T_i of finished ones", "Shortest of those that ended."),
     _trl("completions/max_terminated_length", "max T_i of finished ones", "Longest of those that ended."),
+    _trl(
+        "sampling/sampling_logp_difference/mean", "mean of |log π_sampled − log π_trained|", "Sampler against trainer."
+    ),
+    _trl("sampling/sampling_logp_difference/max", "max of the same over tokens", "The token they differ most on."),
+    _trl(
+        "sampling/importance_sampling_ratio/min", "min of π_trained / π_sampled", "Least of the sampler's corrections."
+    ),
+    _trl("sampling/importance_sampling_ratio/mean", "mean of the same", "Mean of the sampler's corrections."),
+    _trl("sampling/importance_sampling_ratio/max", "max of the same", "Largest of the sampler's corrections."),
+    _trl("policy_loss", "the loss without β · k3", "What the policy's term alone is worth."),
+    Metric("resumed_from", "step", "Step of the checkpoint that the run went on from."),
     _trl("num_tokens", "Σ over steps of prompt and completion tokens", "Tokens seen so far."),
     # time
     _trl("step_time", "s", "Seconds of the step, sampling included."),

@@ -46,7 +46,7 @@ from workbench.ui.theme import theme
 
 TITLE = "Process-GRPO workbench"
 LOOP = "sample → split into steps → score each → normalise in the group → token advantages → train"
-LINKED_TABS = ("inspect", "train", "runs")
+LINKED_TABS = ("inspect", "train", "runs", "help")
 STYLES = ("heatmap.css", "page.css", "curves.css", "runs.css")
 
 
