@@ -5,7 +5,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: app test lint fmt bench screenshots browser clean
+.PHONY: app test lint fmt bench docs notebooks screenshots browser clean
 
 app: .venv/app
 	$(BIN)/python app.py $(ARGS)
@@ -25,6 +25,14 @@ fmt: .venv/test
 
 bench: .venv/app
 	$(BIN)/python -m workbench bench $(ARGS)
+
+docs: .venv/test
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo build/docs/index.html
+
+# Every notebook from top to bottom at its full budget, with its outputs, as a page of its own.
+notebooks: .venv/test
+	$(BIN)/python -m workbench.display.rendering build/notebooks
 
 screenshots: .venv/test browser
 	$(BIN)/python -m tests.screenshots build/screenshots --steps 60

@@ -143,6 +143,7 @@ def test_colours_follow_the_chosen_measure(page: Page) -> None:
     choice = page.get_by_label("Colour by")
     assert choice.locator("option").all_inner_texts() == [
         "advantage",
+        *(f"weight in the {loss} loss" for loss in ("grpo", "bnpo", "dapo", "dr_grpo")),
         "step score",
         "normalised reward",
         "log-prob",

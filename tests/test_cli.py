@@ -20,8 +20,8 @@ from workbench import runs
 from workbench.bench import BENCHES, Measure
 from workbench.cli import main, make_parser, show
 from workbench.cli.flags import add_flags, flags, read_config
-from workbench.cli.text import table, visible
 from workbench.config import RewardConfig, RunConfig
+from workbench.display.tables import table, visible
 from workbench.errors import ConfigError
 from workbench.rewards import TrustStore
 from workbench.rundir import RunDir

@@ -257,6 +257,17 @@ def test_as_a_step_reward_it_gives_the_same_rollouts_the_same_values(tiny, chain
     assert other != first
 
 
+def test_progress_is_what_a_step_adds_to_the_value_before_it(tiny, chain_group):
+    spec = RewardConfig(name="mc", monte_carlo={"continuations": 2})
+    sampling = SamplingConfig(max_completion_length=112)
+    values = score_group(chain_group, CHAIN, [monte_carlo_reward(spec, tiny, sampling)]).step_rewards
+    spec = RewardConfig(name="mc", monte_carlo={"continuations": 2, "progress": True})
+    progress = score_group(chain_group, CHAIN, [monte_carlo_reward(spec, tiny, sampling)]).step_rewards
+    own = score_group(chain_group, CHAIN, ["answer_correctness"]).outcomes
+    start = sum(own) / len(own)
+    assert progress == [[v - b for v, b in zip(row, [start, *row[:-1]], strict=True)] for row in values]
+
+
 def test_the_worker_estimates_what_this_process_does(tiny, chain_group):
     worker = PolicyWorker()
     outcome = RewardConfig(name="answer_correctness", kind="outcome")

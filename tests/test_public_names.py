@@ -14,8 +14,10 @@ NAMES = [
     "Credit",
     "Example",
     "Group",
+    "Progress",
     "Reward",
     "Rollout",
+    "RunComparison",
     "RunConfig",
     "ScoredGroup",
     "Step",
@@ -24,16 +26,24 @@ NAMES = [
     "align_steps",
     "assign_credit",
     "check_reward",
+    "compare",
+    "compare_credits",
     "credit_group",
+    "group_of",
     "heatmap",
     "list_runs",
     "load_groups",
     "load_policy",
     "load_task",
+    "open_in_page",
     "open_run",
+    "preflight",
+    "probe",
     "sample_group",
     "score_group",
+    "show",
     "split_steps",
+    "step_values",
     "token_texts",
     "train",
 ]
@@ -67,7 +77,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 def test_the_names_that_need_no_model_load_no_torch() -> None:
     code = (
         "import sys, workbench as wb\n"
-        "[getattr(wb, name) for name in wb.__all__ if name not in ('load_policy', 'sample_group')]\n"
+        "[getattr(wb, name) for name in wb.__all__ if name not in ('load_policy', 'sample_group', 'step_values')]\n"
         "print({'torch', 'gradio', 'transformers', 'trl'} & sys.modules.keys())"
     )
     assert in_a_fresh_interpreter(code).strip() == "set()"

@@ -311,8 +311,9 @@ def test_formats_are_guessed_where_the_architecture_leaves_no_choice(folders):
 
 def test_the_worker_scores_as_this_process_does_and_says_what_is_wrong(folders):
     heard = []
-    worker = ModelWorker(heard.append)
+    worker = ModelWorker()
     try:
+        worker.load(ModelConfig(path=folders["token"], format="stepwise"), heard.append)
         rewards = [
             RewardConfig(name="prm", model={"path": folders["token"], "format": "stepwise"}),
             RewardConfig(name="judge", kind="outcome", model={"path": folders["sequence-1"], "format": "classifier"}),
@@ -322,6 +323,7 @@ def test_the_worker_scores_as_this_process_does_and_says_what_is_wrong(folders):
             assert one.rewards == pytest.approx(other.rewards, abs=TOLERANCE)
             assert one.outcome == pytest.approx(other.outcome, abs=TOLERANCE)
         assert heard[0]["busy"] == folders["token"]
+        assert worker.busy is None
         with pytest.raises(RewardError, match="there is no folder"):
             worker.score_steps(ModelConfig(path="/nowhere", format="ki"), [PROMPT], [["a"]])
     finally:

@@ -11,6 +11,7 @@ import pytest
 from sklearn.metrics import accuracy_score
 
 import workbench as wb
+from workbench import display
 from workbench.errors import ConfigError, RewardError, TaskError
 from workbench.rewards.check import Chain, check_reward, first_error
 from workbench.schema import Group, Rollout
@@ -97,7 +98,7 @@ def test_with_one_class_the_auc_is_undefined_and_said_to_be(label, word):
     assert check.best.share == 1.0
     assert check.best.threshold == (0.0 if label else math.inf)
     assert json.dumps(check.to_json(), allow_nan=False)
-    assert "undefined" in check._repr_html_()
+    assert "undefined" in display.html(check)
 
 
 def test_a_reward_that_is_the_wrong_way_round_is_told():
@@ -272,7 +273,7 @@ def test_it_shows_itself_as_a_table_with_nothing_read_as_markup():
         return [1.0 for _ in completions]
 
     odd.__name__ = "<img onerror>"
-    html = check_reward([group(("1", {"correct": True}))], odd)._repr_html_()
+    html = display.html(check_reward([group(("1", {"correct": True}))], odd))
     assert "&lt;img onerror&gt;" in html
     assert "<img" not in html
 

@@ -80,6 +80,9 @@ def test_a_configuration_with_options_is_shown_as_its_code() -> None:
 
 @pytest.mark.parametrize("name", BUILTINS)
 def test_every_builtin_previews_on_the_group_on_screen(name: str, session: Session, worker: RewardWorker) -> None:
+    assert session.group is not None
+    of_a_file = {"reward": 1.0, "labelled_steps": ["Step 1"], "labels": [1.0]}  # what imported rollouts have
+    session = replace(session, group=replace(session.group, columns={**session.group.columns, **of_a_file}))
     view = rescore(session, form(builtin_slot("step_correctness"), builtin_slot(name)), worker)
     if name == "step_correctness":
         assert view.slots[0] is not None

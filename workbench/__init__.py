@@ -6,17 +6,22 @@ gradio nor pandas is imported before something needs it.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from workbench.checks.preflight import preflight
+    from workbench.checks.probes import probe
     from workbench.config import RunConfig
-    from workbench.credit import assign_credit, credit_group
+    from workbench.credit import assign_credit, compare_credits, credit_group
+    from workbench.display import Progress, RunComparison, compare, open_in_page, show
     from workbench.figures import heatmap
     from workbench.policies import load_policy, sample_group
+    from workbench.policies.monte_carlo import step_values
     from workbench.rewards import Reward, score_group
     from workbench.rewards.check import check_reward
-    from workbench.rollouts import load_groups
+    from workbench.rollouts import group_of, load_groups
     from workbench.runs import list_runs, open_run, train
     from workbench.schema import Credit, Example, Group, Rollout, ScoredGroup, Step, StepScores
     from workbench.steps import StepPattern, align_steps, split_steps, token_texts
@@ -26,8 +31,10 @@ __all__ = [
     "Credit",
     "Example",
     "Group",
+    "Progress",
     "Reward",
     "Rollout",
+    "RunComparison",
     "RunConfig",
     "ScoredGroup",
     "Step",
@@ -36,28 +43,40 @@ __all__ = [
     "align_steps",
     "assign_credit",
     "check_reward",
+    "compare",
+    "compare_credits",
     "credit_group",
+    "group_of",
     "heatmap",
     "list_runs",
     "load_groups",
     "load_policy",
     "load_task",
+    "open_in_page",
     "open_run",
+    "preflight",
+    "probe",
     "sample_group",
     "score_group",
+    "show",
     "split_steps",
+    "step_values",
     "token_texts",
     "train",
 ]
 
 _MODULES = {
     "workbench.config": ("RunConfig",),
-    "workbench.credit": ("assign_credit", "credit_group"),
+    "workbench.checks.preflight": ("preflight",),
+    "workbench.checks.probes": ("probe",),
+    "workbench.credit": ("assign_credit", "compare_credits", "credit_group"),
+    "workbench.display": ("Progress", "RunComparison", "compare", "open_in_page", "show"),
     "workbench.figures": ("heatmap",),
     "workbench.policies": ("load_policy", "sample_group"),
+    "workbench.policies.monte_carlo": ("step_values",),
     "workbench.rewards": ("Reward", "score_group"),
     "workbench.rewards.check": ("check_reward",),
-    "workbench.rollouts": ("load_groups",),
+    "workbench.rollouts": ("group_of", "load_groups"),
     "workbench.runs": ("list_runs", "open_run", "train"),
     "workbench.schema": ("Credit", "Example", "Group", "Rollout", "ScoredGroup", "Step", "StepScores"),
     "workbench.steps": ("StepPattern", "align_steps", "split_steps", "token_texts"),
@@ -74,5 +93,14 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext workbench``; where IPython runs already, importing the package does the same."""
+    import_module("workbench.display").register(shell)
+
+
 def __dir__() -> list[str]:
     return sorted(set(globals()) | set(__all__))
+
+
+if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython()) is not None:
+    load_ipython_extension(_shell)

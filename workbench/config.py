@@ -70,6 +70,8 @@ class MonteCarloConfig(Section):
     """Completions sampled from the end of each step."""
     outcome: str = "answer_correctness"
     """The built-in outcome reward whose mean over the continuations is the step's value."""
+    progress: bool = False
+    """Score a step by what it adds: its value less that of the step before it, the first less the prompt's."""
 
 
 class RewardConfig(Section):
@@ -87,6 +89,11 @@ class RewardConfig(Section):
     """A reward model that scores in place of a function."""
     monte_carlo: MonteCarloConfig | None = None
     """Score a step by the outcomes of completions that the policy samples from its end."""
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether the name alone says what it is."""
+        return self.code is None and self.model is None and self.monte_carlo is None
 
     @property
     def foreign(self) -> str | None:

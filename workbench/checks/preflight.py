@@ -17,6 +17,7 @@ from workbench.config import CreditConfig, PatternConfig, RewardConfig
 from workbench.credit import credit_groups
 from workbench.errors import ConfigError, CreditError, RewardError
 from workbench.rewards import Reward, RewardWorker, load_reward, score_group
+from workbench.rewards.models.reward import Models
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
 from workbench.steps import StepPattern
 
@@ -68,20 +69,22 @@ def preflight(
     credit: CreditConfig | None = None,
     *,
     worker: RewardWorker | None = None,
+    models: Models | None = None,
     sampling_seconds: float | None = None,
 ) -> Preflight:
     """Split, score and credit ``groups`` as a run would, and say what to look at.
 
     A reward function that fails is a finding of its own and is left out of the rest. ``sampling_seconds``, what
-    sampling the groups took, is what reward time is compared with. Raises PatternError for a pattern that cannot be
-    used and CreditError for a scheme that cannot.
+    sampling the groups took, is what reward time is compared with. Code runs in ``worker`` and reward models are held
+    by ``models``, as in ``score_group``. Raises PatternError for a pattern that cannot be used and CreditError for a
+    scheme that cannot.
     """
     if isinstance(pattern, PatternConfig):
         pattern = StepPattern(pattern.regex, pattern.kind)
     credit = credit or CreditConfig()
     if not any(len(group) for group in groups):
         raise ConfigError("there is no rollout to look at; sample at least one group")
-    loaded = [load_reward(spec, worker) for spec in rewards]
+    loaded = [load_reward(spec, worker, models=models, pattern=pattern) for spec in rewards]
     errors: list[Finding] = []
     try:
         scored = [score_group(group, pattern, loaded, worker=worker) for group in groups]

@@ -21,6 +21,7 @@ from workbench.config import PatternConfig, RewardConfig
 from workbench.credit import SCHEMES, credit_groups
 from workbench.errors import CreditError, PatternError
 from workbench.rewards import Reward, RewardWorker, score_group
+from workbench.rewards.models.reward import Models
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
 from workbench.steps import Split, StepPattern, split_preview
 
@@ -150,20 +151,25 @@ def probe(
     edits: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
     worker: RewardWorker | None = None,
+    models: Models | None = None,
     threshold: float = THRESHOLD,
 ) -> ProbeReport:
     """Try every edit in every rollout of ``group`` under each of ``schemes`` (all by default).
 
     ``options`` (``normalise``, ``gamma``, …) go to every scheme that has them; on one group, ``batch`` is ``pooled``.
     Raises CreditError for an edit, a scheme or an option that there is not. All edited completions are scored in one
-    call of each reward. With a ``worker`` the pattern and the rewards' code run there. Raises PatternError and
-    RewardError as ``score_group`` does.
+    call of each reward. With a ``worker`` the pattern and the rewards' code run there; reward models are held by
+    ``models``, by default in this process. Raises PatternError and RewardError as ``score_group`` does.
     """
     _check_names(schemes, edits, options)
     if isinstance(pattern, PatternConfig):
         pattern = StepPattern(pattern.regex, pattern.kind)
     splitter = _splitter(pattern, worker)
-    base = score_group(group, pattern, rewards, worker=worker)
+
+    def score_one(one: Group) -> ScoredGroup:
+        return score_group(one, pattern, rewards, worker=worker, models=models)
+
+    base = score_one(group)
     prompt = group.prompt if isinstance(group.prompt, str) else "\n".join(m["content"] for m in group.prompt)
     wanted = [EDITS[name] for name in (edits if edits is not None else EDITS)]
     made = [
@@ -172,7 +178,7 @@ def probe(
         for i, rollout in enumerate(group.rollouts)
         if (edited := edit.apply(Target(rollout, base.scored[i], pattern.kind, prompt, splitter))) is not None
     ]
-    made, scored = _scored(made, group, pattern, rewards, worker)
+    made, scored = _scored(made, group, score_one)
     variants = [_with(base, i, rollout, one) for (_, i, rollout), one in zip(made, scored, strict=True)]
     credited, left_out = _credited([base, *variants], schemes if schemes is not None else list(SCHEMES), options or {})
     results: dict[str, dict[str, ProbeResult]] = {edit.name: {} for edit in wanted}
@@ -212,13 +218,13 @@ Made = tuple[Edit, int, Rollout]
 
 
 def _scored(
-    made: list[Made], group: Group, pattern: StepPattern, rewards: Sequence[Any], worker: RewardWorker | None
+    made: list[Made], group: Group, score_one: Callable[[Group], ScoredGroup]
 ) -> tuple[list[Made], tuple[StepScores, ...]]:
     """Every edited completion, split and scored in one go; one at a time where the pattern cannot split all of them."""
 
     def score(rows: list[Made]) -> tuple[StepScores, ...]:
         edited = Group(group.prompt, tuple(rollout for _, _, rollout in rows), group.columns)
-        return score_group(edited, pattern, rewards, worker=worker).scored
+        return score_one(edited).scored
 
     if not made:
         return [], ()

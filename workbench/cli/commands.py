@@ -16,8 +16,9 @@ from workbench.cli import show
 from workbench.cli.flags import read_config
 from workbench.cli.groups import given_group, sampled_group
 from workbench.cli.output import print_result, say
-from workbench.cli.text import table
 from workbench.cli.trust import require_trust
+from workbench.display import terminal
+from workbench.display.tables import table
 from workbench.errors import TaskError
 from workbench.rundir.files import encode
 
@@ -43,7 +44,7 @@ def app(args: argparse.Namespace) -> int:
 
 def sample(args: argparse.Namespace) -> int:
     group = sampled_group(args, read_config(args))
-    return print_result(args, group.to_json(), lambda: show.group_text(group))
+    return print_result(args, group.to_json(), lambda: terminal.group(group))
 
 
 def score(args: argparse.Namespace) -> int:
@@ -60,7 +61,7 @@ def score(args: argparse.Namespace) -> int:
         from workbench.figures import heatmap
 
         args.html.write_text(heatmap(credit).html(), encoding="utf-8")
-    return print_result(args, show.credit_data(credit), lambda: show.credit_text(credit))
+    return print_result(args, show.credit_data(credit), lambda: terminal.credit(credit))
 
 
 def train(args: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from workbench.cli.flags import read_rewards
-from workbench.cli.text import table, visible
+from workbench.display.tables import table, visible
 from workbench.errors import ConfigError, TaskError
 from workbench.rundir.files import encode
 

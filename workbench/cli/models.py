@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from workbench.cli.flags import read_config
 from workbench.cli.groups import given_group
 from workbench.cli.output import print_result, say
-from workbench.cli.text import number, table, visible
 from workbench.config import LabelFormat, RewardConfig, RunConfig
+from workbench.display.tables import number, table, visible
 
 if TYPE_CHECKING:
     from workbench.policies.step_values import StepValues

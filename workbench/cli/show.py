@@ -7,11 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.cli.text import number, table, visible
+from workbench.display.tables import number, table, visible
+from workbench.display.terminal import step_rows
 from workbench.errors import WorkbenchError
 from workbench.rundir import RunStatus
 from workbench.runs import Run
-from workbench.schema import Credit, Group
+from workbench.schema import Credit
 
 _WATCHED = {"reward": "reward", "accuracy": "accuracy", "accuracy/train": "in training", "loss": "loss"}
 _COMPARED = ("scheme", "seed", "base_accuracy", "final_accuracy", "seconds", "rollouts", "rollouts_to_65")
@@ -20,41 +21,6 @@ _LISTED = ("name", "state", "step", "total_steps", "task", "scheme", "accuracy",
 
 
 # -- groups -----------------------------------------------------------------------------------------------------------
-
-
-def group_text(group: Group) -> str:
-    parts = [_prompt_text(group)]
-    for i, rollout in enumerate(group.rollouts, start=1):
-        end = "" if rollout.finished else ", truncated"
-        parts.append(f"— rollout {i}: {len(rollout)} tokens{end}\n{visible(rollout.text)}")
-    return "\n\n".join(parts)
-
-
-def credit_text(credit: Credit) -> str:
-    """Each rollout's steps with reward, normalised reward, and the advantage of the step's last token."""
-    pool = f"mean {number(credit.mean)}, std {number(credit.std)}"
-    parts = [_prompt_text(credit.scored.group), f"scheme {credit.scheme}: {pool}"]
-    if not credit.spread:
-        parts.append("no spread: every advantage is 0, there is nothing to learn from this group")
-    parts += [f"note: {visible(warning)}" for warning in credit.warnings]
-    for i, rollout in enumerate(credit.scored.group.rollouts):
-        scored = credit.scored.scored[i]
-        end = "" if rollout.finished else ", truncated"
-        missed = "" if scored.matched else ", no match"
-        outcome = "" if scored.outcome is None else f", outcome {scored.outcome:.3f}"
-        steps = [
-            (
-                str(k),
-                *(step[name] for name in ("reward", "normalised", "advantage")),
-                visible(step["text"], one_line=True),
-            )
-            for k, step in enumerate(_steps(credit, i), start=1)
-        ]
-        parts.append(
-            f"— rollout {i + 1}: {len(rollout)} tokens{outcome}{missed}{end}\n"
-            + table(("k", "reward", "normalised", "advantage", "step"), steps)
-        )
-    return "\n\n".join(parts)
 
 
 def credit_data(credit: Credit) -> dict[str, Any]:
@@ -72,7 +38,7 @@ def credit_data(credit: Credit) -> dict[str, Any]:
             {
                 **rollout.to_json(),
                 "text": rollout.text,
-                "steps": _steps(credit, i),
+                "steps": step_rows(credit, i),
                 "outcome_scores": dict(credit.scored.scored[i].outcome_scores),
                 "outcome": credit.scored.scored[i].outcome,
                 "advantages": credit.of(i).tolist(),
@@ -80,29 +46,6 @@ def credit_data(credit: Credit) -> dict[str, Any]:
             for i, rollout in enumerate(group.rollouts)
         ],
     }
-
-
-def _steps(credit: Credit, i: int) -> list[dict[str, Any]]:
-    text, scored, advantages = credit.scored.group.rollouts[i].text, credit.scored.scored[i], credit.of(i)
-    return [
-        {
-            **dataclasses.asdict(step),
-            "text": text[step.start : step.end],
-            "first_token": first,
-            "last_token": last,
-            "scores": {name: values[k] for name, values in scored.scores.items()},
-            "reward": scored.rewards[k],
-            "normalised": credit.normalised[i][k],
-            "advantage": float(advantages[last]) if len(advantages) else None,
-        }
-        for k, (step, (first, last)) in enumerate(zip(scored.steps, scored.spans, strict=True))
-    ]
-
-
-def _prompt_text(group: Group) -> str:
-    if isinstance(group.prompt, str):
-        return visible(group.prompt)
-    return "\n".join(f"{message['role']}: {visible(message['content'])}" for message in group.prompt)
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def assign_credit(
             that give a token its own step's value look at it.
         outcome_rewards: R_i, needed by ``outcome`` and by ``outcome_weight``.
         outcome_weight: α of the term α · z(R_i) added to every token, z as the other options say.
-        clip: bound on |A|.
+        clip: bound on the size of an advantage.
         **options: the scheme's own, as ``SCHEMES[scheme].options`` lists them: ``normalise``, ``scale``, ``gamma`` and
             what only that scheme has; None is the scheme's default.
 

@@ -1,5 +1,6 @@
-"""A small process reward model for chain arithmetic: ``python -m workbench build-prm`` trains one in a few minutes.
+"""A small process reward model for chain arithmetic, trained by ``python -m workbench build-prm``.
 
+The recipe's 1000 steps took 1,367 s on two CPU cores busy with other work; ``--steps`` takes fewer, for a worse judge.
 The noisy teacher's answers have planted errors and ``step_correctness`` knows which steps they are, so every step has
 its true label. The embedded policy's body, which can add and multiply already, gets a token-classification head in
 TRL's stepwise format and learns to tell right steps from wrong ones; how well is the AUC on held-out problems. What it

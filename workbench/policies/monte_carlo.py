@@ -20,7 +20,7 @@ from workbench.config import PatternConfig, RewardConfig, SamplingConfig
 from workbench.errors import ConfigError
 from workbench.policies.load import Policy
 from workbench.policies.sampler import Sampled, encode_prompt, sample_rows, to_rollout
-from workbench.policies.step_values import StepValues, estimate
+from workbench.policies.step_values import StepValues, differences, estimate
 from workbench.rewards import Reward, load_reward, score_group
 from workbench.rewards.protocol import Batch, Score
 from workbench.schema import Group, Prompt, Rollout
@@ -245,10 +245,22 @@ class MonteCarloReward:
     """A step reward function that samples from ``policy`` as it is at the call.
 
     The seed of a call comes from the ids it scores, so that the same rollouts get the same values, also after a resume.
+    With ``progress`` a step's score is its value less that of the step before it; before the first stands the mean
+    outcome of the call's completions of the same prompt.
     """
 
-    def __init__(self, policy: Policy, outcome: Reward, k: int, sampling: SamplingConfig, seed: int = 0) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        outcome: Reward,
+        k: int,
+        sampling: SamplingConfig,
+        seed: int = 0,
+        *,
+        progress: bool = False,
+    ) -> None:
         self._policy, self._outcome, self._k, self._sampling, self._seed = policy, outcome, k, sampling, seed
+        self._progress = progress
 
     def __call__(
         self, prompts: Any, completions: Any, steps: Any, completion_ids: Any, step_ends: Any, **columns: Any
@@ -267,7 +279,18 @@ class MonteCarloReward:
         assert sampled is not None  # nothing cancels it
         rows = [{name: values[i] for name, values in columns.items()} for i in range(len(rollouts))]
         scored = outcomes_of(self._policy, self._outcome, prompts, rows, rollouts, step_ends, sampled)
-        return [[estimate([v for v in values if v is not None])[0] for values in steps_] for _, steps_ in scored]
+        values = [[estimate([v for v in outcomes if v is not None])[0] for outcomes in rows] for _, rows in scored]
+        if not self._progress:
+            return values
+        return [differences(row, start) for row, start in zip(values, _starts(prompts, scored), strict=True)]
+
+
+def _starts(prompts: Sequence[Prompt], scored: Sequence[tuple[Score, Any]]) -> list[Score]:
+    """The value of each completion's prompt: the mean outcome of all completions of it, None where none is scored."""
+    own: dict[str, list[float]] = {}
+    for prompt, (outcome, _) in zip(prompts, scored, strict=True):
+        own.setdefault(repr(prompt), []).extend([] if outcome is None else [outcome])
+    return [estimate(own[repr(prompt)])[0] for prompt in prompts]
 
 
 def monte_carlo_reward(config: RewardConfig, policy: Policy, sampling: SamplingConfig, seed: int = 0) -> Reward:
@@ -279,5 +302,6 @@ def monte_carlo_reward(config: RewardConfig, policy: Policy, sampling: SamplingC
     outcome = load_reward(config.monte_carlo.outcome)
     if outcome.kind != "outcome":
         raise ConfigError(f"reward {config.name!r}: {outcome.name!r} scores steps; name an outcome reward")
-    function = MonteCarloReward(policy, outcome, config.monte_carlo.continuations, sampling, seed)
+    how = config.monte_carlo
+    function = MonteCarloReward(policy, outcome, how.continuations, sampling, seed, progress=how.progress)
     return Reward(config.name, "step", function, config.weight)

@@ -60,11 +60,7 @@ class StepValues:
 
     def progress(self) -> list[list[float | None]]:
         """What each step adds: its value less that of the step before it, at first less ``start`` (2410.01679)."""
-        rows: list[list[float | None]] = []
-        for values in self.values:
-            before = [self.start, *values[:-1]]
-            rows.append([None if v is None or b is None else v - b for v, b in zip(values, before, strict=True)])
-        return rows
+        return [differences(values, self.start) for values in self.values]
 
     def as_reward(self, what: Literal["value", "progress"] = "value", weight: float = 1.0) -> Reward:
         """These as a step reward of their own group, cut as it was: ``score_group`` takes it beside any others."""
@@ -100,6 +96,12 @@ class StepValues:
         return cls(**{**data, **jagged, "pattern": tuple(data["pattern"])})
 
 
+def differences(values: Sequence[float | None], start: float | None) -> list[float | None]:
+    """Each value less the one before it, the first less ``start``; None where either is unknown."""
+    before = [start, *values[:-1]]
+    return [None if v is None or b is None else v - b for v, b in zip(values, before, strict=True)]
+
+
 def estimate(outcomes: Sequence[float]) -> tuple[float | None, float | None]:
     """Mean and standard error (ddof=1) of the outcomes; None where there are too few."""
     n = len(outcomes)
@@ -121,18 +123,20 @@ def label_rows(
     *,
     estimation: Estimation = "hard",
     cut: float = 0.5,
+    step_texts: Sequence[Sequence[str]] | None = None,
 ) -> list[dict[str, Any]]:
     """The group's completions as rows of process-supervision data, a step's label from its value.
 
     ``trl`` is TRL's stepwise supervision (``prompt``, ``completions``, boolean ``labels``); ``math-shepherd`` the data
     set peiyi9979/Math-Shepherd (``input`` with ки after each step, ``label`` with + or - in its place);
     ``processbench`` Qwen/ProcessBench (``problem``, ``steps``, ``label`` the first wrong step or -1). A completion
-    with an unscored step gives no row.
+    with an unscored step gives no row. ``step_texts`` are the completions' steps where they are cut already.
     """
     write = {"trl": _trl_row, "math-shepherd": _shepherd_row, "processbench": _processbench_row}[form]
     prompt = group.prompt if isinstance(group.prompt, str) else "\n\n".join(m["content"] for m in group.prompt)
     rows = []
-    for texts, labels in zip(values.step_texts(group), values.labels(estimation, cut), strict=True):
+    cut_already = values.step_texts(group) if step_texts is None else step_texts
+    for texts, labels in zip(cut_already, values.labels(estimation, cut), strict=True):
         known = [label for label in labels if label is not None]
         if len(known) == len(labels):
             rows.append(write(prompt, [text.strip() for text in texts], known))

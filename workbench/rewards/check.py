@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +22,7 @@ from workbench.config import PatternConfig, RewardConfig
 from workbench.errors import ConfigError, RewardError, TaskError
 from workbench.rewards.builtin.given import given_labels
 from workbench.rewards.client import RewardWorker
+from workbench.rewards.models.reward import Models
 from workbench.rewards.reward import Reward, load_reward
 from workbench.rewards.score import score_completions
 from workbench.schema import Group, RewardKind, StepScores
@@ -112,12 +112,6 @@ class RewardCheck:
         """The numbers as (what, value) for a table."""
         return list(_rows(self))
 
-    def _repr_html_(self) -> str:
-        body = "".join(
-            f"<tr><th style='text-align:left'>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in self.rows()
-        )
-        return f"<table><caption>{escape(self.reward)} against {escape(self.labels)}</caption>{body}</table>"
-
 
 @dataclass(frozen=True)
 class _Item:
@@ -149,6 +143,7 @@ def check_reward(
     aggregate: Aggregate = "min",
     worst: int = 20,
     worker: RewardWorker | None = None,
+    models: Models | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> RewardCheck:
@@ -158,7 +153,7 @@ def check_reward(
     by default a step reward is held against steps' labels where there are any, and all else against the first of
     ``correct``, ``is_correct``, ``final_answer_correct`` and ``label``. A step reward becomes a number for a completion
     by ``aggregate``. ``pattern`` finds the steps; by default the one that finds the file's own, or lines. Code among
-    the reward, and the pattern, run in ``worker`` as ``score_completions`` says.
+    the reward, and the pattern, run in ``worker`` as ``score_completions`` says; a reward model is held by ``models``.
     ``on_progress(done, of)`` counts groups; once ``cancelled`` says True, what is scored by then is judged.
 
     Raises:
@@ -166,7 +161,8 @@ def check_reward(
         ConfigError: for an ``aggregate`` or a column that cannot be used with this reward.
         RewardError: for a reward that cannot be loaded or fails, naming the group.
     """
-    loaded = load_reward(reward, worker)
+    cutter = pattern or _pattern_of(groups)
+    loaded = load_reward(reward, worker, models=models, pattern=cutter)
     if aggregate not in _AGGREGATES:
         raise ConfigError(f"aggregate {aggregate!r} is unknown; choose one of {', '.join(_AGGREGATES)}")
     if threshold is not None and not np.isfinite(threshold):
@@ -175,7 +171,7 @@ def check_reward(
     items: list[_Item] = []
     chains: list[Chain] = []
     done = 0
-    for g, (group, scored) in enumerate(_scored(groups, loaded, pattern or _pattern_of(groups), worker)):
+    for g, (group, scored) in enumerate(_scored(groups, loaded, cutter, worker)):
         if column == STEP_LABELS:
             of_steps, of_chains = _step_items(g, group, scored, loaded.name)
             items += of_steps

@@ -170,10 +170,12 @@ def _guarded(
     try:
         return function(**arguments)
     except catch as error:
-        line = line_of(error, _filename(function))
+        own = isinstance(error, RewardError)  # what a reward model says of itself: no class, and no line of its user's
+        line = None if own else line_of(error, _filename(function))
         where = place + ("" if line is None else f" at line {line}")
+        what = "" if own else f" raised {type(error).__name__}"
         raise RewardError(
-            f"reward {name!r} raised {type(error).__name__}{where}: {message_of(error)}",
+            f"reward {name!r}{what}{where}: {message_of(error)}",
             reward=name,
             line=line,
             rollout=at[0],

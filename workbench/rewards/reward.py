@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from workbench.config import PatternConfig, RewardConfig
-from workbench.errors import RewardCodeError
+from workbench.errors import RewardCodeError, RewardError
 from workbench.rewards.builtin import Builtin, OptionValue, find_builtin
 from workbench.rewards.client import RewardWorker, WorkerFunction, shared_worker
 from workbench.rewards.models.reward import Models, model_function
@@ -119,10 +119,11 @@ def load_reward(
 
     A sequence classifier (``nn.Module``) is an outcome reward, with the tokenizer of where it was loaded from, as in
     TRL. A function's kind is read from its signature. Code in a configuration runs in ``worker``, by default one
-    shared by this process; a reward model is held by ``models``, by default in this process itself, and where it is an
-    outcome reward that scores steps it cuts completions by ``pattern``. Raises RewardCodeError for a name that is not
-    built in, code that defines no usable function, or a kind that its signature contradicts; RewardError for a reward
-    model that cannot be loaded.
+    shared by this process; a reward model is held by ``models``, by default in this process itself. Where it is an
+    outcome reward that scores steps it cuts completions by ``pattern``, in ``worker`` if one is given.
+
+    Raises RewardCodeError for a name that is not built in, code that defines no usable function, or a kind that its
+    signature contradicts; RewardError for a reward model that cannot be loaded.
     """
     if isinstance(spec, Reward):
         return spec
@@ -130,7 +131,7 @@ def load_reward(
         return _from_builtin(find_builtin(spec), None, 1.0, {}, worker)
     if isinstance(spec, RewardConfig):
         if spec.model is not None:
-            return _of_model(spec, models, pattern)
+            return _of_model(spec, models, pattern, worker)
         if spec.monte_carlo is not None:
             raise RewardCodeError(
                 f"reward {spec.name!r} samples from the policy, which this call does not have; use it in a training "
@@ -178,11 +179,18 @@ def _in_worker(name: str, kind: RewardKind, code: str, weight: float, worker: Re
     return Reward(name, kind, function, weight, code)
 
 
-def _of_model(spec: RewardConfig, models: Models | None, pattern: StepPattern | PatternConfig | None) -> Reward:
+def _of_model(
+    spec: RewardConfig, models: Models | None, pattern: StepPattern | PatternConfig | None, worker: RewardWorker | None
+) -> Reward:
     assert spec.model is not None
     if models is None:
         from workbench.rewards.models.local import shared_models  # imports torch
 
         models = shared_models()
-    models.prepare(spec.model)
-    return Reward(spec.name, spec.kind, model_function(spec.name, spec.kind, spec.model, models, pattern), spec.weight)
+    try:
+        models.prepare(spec.model)
+    except RewardError as error:
+        error.reward = error.reward or spec.name
+        raise
+    function = model_function(spec.name, spec.kind, spec.model, models, pattern, worker)
+    return Reward(spec.name, spec.kind, function, spec.weight)

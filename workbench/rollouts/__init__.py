@@ -3,6 +3,6 @@
 from workbench.rollouts.files import Row
 from workbench.rollouts.formats import FORMATS
 from workbench.rollouts.groups import Facts
-from workbench.rollouts.load import SHIPPED, Imported, load_groups, read_groups, read_rows
+from workbench.rollouts.load import SHIPPED, Imported, group_of, load_groups, read_groups, read_rows
 
-__all__ = ["FORMATS", "SHIPPED", "Facts", "Imported", "Row", "load_groups", "read_groups", "read_rows"]
+__all__ = ["FORMATS", "SHIPPED", "Facts", "Imported", "Row", "group_of", "load_groups", "read_groups", "read_rows"]

@@ -6,7 +6,7 @@ torch is loaded, here or in the child.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from workbench.assets import GSM8K
 from workbench.child import Child
 from workbench.errors import ChildError, ChildTimeout, TaskError
 from workbench.rollouts.files import MAX_BYTES, Row
+from workbench.rollouts.formats import Record
 from workbench.rollouts.groups import Builder, Draft, Facts
 from workbench.rollouts.tokens import load_tokeniser
-from workbench.schema import Group
+from workbench.schema import Group, Prompt
 
 SHIPPED = {"gsm8k": GSM8K / "model-solutions-300.jsonl"}
 """Data that comes with the workbench, by the name it can be loaded under."""
@@ -55,6 +56,19 @@ def load_groups(
         TaskError: for a file or tokenizer that cannot be read, naming the line or row.
     """
     return list(read_groups(path, tokenizer=tokenizer, format=format, limit=limit).groups)
+
+
+def group_of(prompt: Prompt, completions: Sequence[str], *, tokenizer: Any = None, **columns: Any) -> Group:
+    """Your own answers to one prompt as a group, ``columns`` (the right ``answer``, say) being the data row's others.
+
+    ``tokenizer`` is as in ``load_groups``; every completion is taken as finished. Raises TaskError where there is none.
+    """
+    if not completions:
+        raise TaskError("a group needs at least one completion; two or more can be compared with each other")
+    records = tuple(
+        Record(f"completion {n}", prompt, text, columns=dict(columns)) for n, text in enumerate(completions, 1)
+    )
+    return Builder(load_tokeniser(tokenizer), Facts("texts", len(records)), "texts").build(Draft(prompt, records))
 
 
 def read_groups(

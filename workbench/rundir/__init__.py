@@ -4,7 +4,7 @@
 
     <workspace>/runs/<run id>/
     ├── run.yaml         the whole configuration
-    ├── rewards/         the reward code as it ran, and manifest.json with each file's SHA-256
+    ├── rewards/         the reward code as it ran, settings of models, manifest.json with each file's SHA-256
     ├── environment.json versions, device and git state of what ran it
     ├── status.json      RunStatus, replaced atomically
     ├── metrics.jsonl    one JSON object a row, appended by one os.write each (``rundir.metrics``)
@@ -39,12 +39,13 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import psutil
 
-from workbench.config import RUN_NAME, RunConfig
+from workbench.config import RunConfig
 from workbench.errors import RunError
-from workbench.redact import redact, redact_known
+from workbench.redact import redact
 from workbench.rundir import metrics as metrics_log
 from workbench.rundir.files import encode, replace_file, sync
 from workbench.rundir.metrics import MetricsWriter
+from workbench.rundir.rewards import write_rewards
 from workbench.rundir.status import FINAL_STATES, RunState, RunStatus
 from workbench.schema import Credit
 
@@ -99,7 +100,7 @@ class RunDir:
         draft = Path(tempfile.mkdtemp(prefix=".new-", dir=runs))
         try:
             (draft / "run.yaml").write_text(config.to_yaml(), encoding="utf-8")
-            _write_reward_code(draft / "rewards", config, reward_sources or {})
+            write_rewards(draft / "rewards", config, reward_sources or {})
             (draft / "rollouts").mkdir()
             (draft / "checkpoints").mkdir()
             (draft / "metrics.jsonl").write_bytes(metrics_log.HEADER)
@@ -391,17 +392,3 @@ def _move_in(draft: Path, runs: Path, name: str | None) -> Path:
                 raise
             continue
         return path
-
-
-def _write_reward_code(folder: Path, config: RunConfig, sources: Mapping[str, str]) -> None:
-    folder.mkdir()
-    manifest = []
-    for number, reward in enumerate(config.rewards):
-        code = reward.code if reward.code is not None else sources.get(reward.name)
-        if code is None:
-            continue
-        file = f"{reward.name}.py" if RUN_NAME.fullmatch(reward.name) else f"reward-{number}.py"
-        data = redact_known(code).encode("utf-8", "replace")
-        (folder / file).write_bytes(data)
-        manifest.append({"name": reward.name, "file": file, "sha256": hashlib.sha256(data).hexdigest()})
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -193,6 +194,41 @@ class Run:
     def rollout_steps(self, *, watched: bool = False) -> list[int]:
         """The training steps whose rollouts, or watched rollouts, are stored, ascending."""
         return self.dir.rollout_steps(watched=watched)
+
+    def rollouts_frame(self, step: int) -> pd.DataFrame:
+        """The steps of one training step's rollouts as a table, one row a step of a completion.
+
+        Columns: ``group``, ``rollout`` and ``k`` (from 0), ``text``, a column for each step reward's score, ``reward``,
+        ``normalised``, ``advantage`` (of the step's last token), ``outcome`` and ``finished`` (of the completion).
+        """
+        import pandas as pd
+
+        rows = [
+            {
+                "group": g,
+                "rollout": i,
+                "k": k,
+                "text": rollout.text[step_.start : step_.end],
+                **{name: values[k] for name, values in scored.scores.items()},
+                "reward": scored.rewards[k],
+                "normalised": credit.normalised[i][k],
+                "advantage": float(credit.advantages[i, scored.spans[k][1]]),
+                "outcome": scored.outcome,
+                "finished": rollout.finished,
+            }
+            for g, credit in enumerate(self.rollouts(step))
+            for i, (rollout, scored) in enumerate(zip(credit.scored.group.rollouts, credit.scored.scored, strict=True))
+            for k, step_ in enumerate(scored.steps)
+        ]
+        return pd.DataFrame(rows)
+
+    def watch(self, *panels: str, every: float = 0.5) -> Any:
+        """What a notebook cell shows of the run while it goes (``display.live.Watch``): curves, state, a stop button.
+
+        ``panels`` are keys of ``figures.PANELS``. Drawing is named here, never imported, as training is.
+        """
+        watch = import_module("workbench.display.live").Watch
+        return watch(self, panels, every) if panels else watch(self, every=every)
 
     def log_tail(self, lines: int = 50) -> list[str]:
         return self.dir.log_tail(lines)

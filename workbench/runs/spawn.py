@@ -55,7 +55,7 @@ def sources(config: RunConfig) -> dict[str, str]:
     return {
         reward.name: find_builtin(reward.name).source_with(reward.options)
         for reward in config.rewards
-        if reward.code is None
+        if reward.is_builtin
     }
 
 

@@ -120,7 +120,7 @@ class Explanation:
     clip: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Credit:
     """A scored group with its token advantages.
 
@@ -140,6 +140,11 @@ class Credit:
     spread: bool
     warnings: tuple[str, ...] = ()
     parts: tuple[CreditPart, ...] = ()
+
+    def __repr__(self) -> str:
+        steps = sum(len(one.steps) for one in self.scored.scored)
+        spread = "" if self.spread else ", no spread"
+        return f"<Credit: {len(self.scored.group)} rollouts, {steps} steps, scheme {self.scheme!r}{spread}>"
 
     def of(self, rollout: int) -> npt.NDArray[np.float32]:
         """The advantages of one rollout's own tokens, (T_i,) float32."""

@@ -83,7 +83,7 @@ class Rollout:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Group:
     """The G rollouts of one prompt, with the data row's other ``columns`` (the right answer, say).
 
@@ -98,6 +98,10 @@ class Group:
 
     def __len__(self) -> int:
         return len(self.rollouts)
+
+    def __repr__(self) -> str:
+        tokens = sum(map(len, self.rollouts))
+        return f"<Group: {len(self)} rollouts, {tokens} tokens{f', of {self.policy}' * bool(self.policy)}>"
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -57,13 +57,18 @@ class RewardSummary:
     printed: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ScoredGroup:
     """A group with one ``StepScores`` a rollout, in the rollouts' order, and the reward functions that gave them."""
 
     group: Group
     scored: tuple[StepScores, ...]
     rewards: tuple[RewardSummary, ...]
+
+    def __repr__(self) -> str:
+        steps = sum(len(one.steps) for one in self.scored)
+        names = ", ".join(reward.name for reward in self.rewards) or "no reward"
+        return f"<ScoredGroup: {len(self.group)} rollouts, {steps} steps, scored by {names}>"
 
     @property
     def step_rewards(self) -> list[list[float | None]]:

@@ -33,7 +33,15 @@ class Split:
     failed: bool = False
 
 
-def split_steps(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) -> list[Step]:
+class Steps(list[Step]):
+    """Steps that know their text, to show themselves with it; a list in every other way."""
+
+    def __init__(self, steps: Iterable[Step], text: str) -> None:
+        super().__init__(steps)
+        self.text = text
+
+
+def split_steps(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) -> Steps:
     """Cut ``text`` into steps.
 
     - ``starts``: a step runs from a match to the next one or the text's end; text before the first is in no step.
@@ -45,7 +53,7 @@ def split_steps(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) ->
     Raises PatternTooSlow after ``timeout`` seconds, TooManySteps over 1,000 steps, PatternSyntaxError and PatternError
     for a pattern that cannot be used. Other threads run while it matches.
     """
-    return split_text(text, pattern, timeout=timeout).steps
+    return Steps(split_text(text, pattern, timeout=timeout).steps, text)
 
 
 def split_text(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) -> Split:

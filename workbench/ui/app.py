@@ -28,6 +28,7 @@ from fastapi.responses import FileResponse
 
 from workbench import figures
 from workbench.errors import WorkbenchError
+from workbench.handoff import announced
 from workbench.runs import default_workspace
 from workbench.ui.access import Access, Login, workspace_token
 from workbench.ui.api import add_api
@@ -242,7 +243,8 @@ def launch(
             once = f"{address}?token={access.one_time_token()}" if access.token else address
             threading.Thread(target=webbrowser.open, args=[once], daemon=True).start()
 
-    _Server(config, started).run()
+    with announced(folder, f"{address}?token={access.token}" if access.token else address):
+        _Server(config, started).run()
 
 
 class _Server(uvicorn.Server):

@@ -12,6 +12,7 @@ from workbench.errors import ChildError, RewardError
 from workbench.rewards.protocol import Score, check_outcome, check_steps
 from workbench.schema import Prompt
 
+OnEvent = Callable[[dict[str, Any]], None]
 SILENCE_SECONDS = 300.0
 """Most seconds the worker may stay silent. It speaks every second while a model loads and scores."""
 
@@ -19,16 +20,24 @@ SILENCE_SECONDS = 300.0
 class ModelWorker:
     """Client of ``python -m workbench.rewards.models.worker``, started when first needed and again after it died.
 
-    ``on_event`` gets ``{"busy": path, "seconds": s}`` every second. Safe to use from any thread.
+    ``busy`` is the model a call is about and for how many seconds it has been, None between calls. Safe to use from
+    any thread.
     """
 
-    def __init__(self, on_event: Callable[[dict[str, Any]], None] | None = None) -> None:
-        self._on_event = on_event
+    def __init__(self) -> None:
+        self.busy: tuple[str, float] | None = None
         self._child: Child | None = None
         self._lock = threading.Lock()
 
     def prepare(self, config: ModelConfig) -> None:
         """Nothing: the model loads with its first scores, which say what is wrong with it."""
+
+    def load(self, config: ModelConfig, on_event: OnEvent | None = None) -> None:
+        """Load it now. ``on_event`` gets ``{"busy": path, "seconds": s}`` every second. Raises as ``score_steps`` does.
+
+        It can only be given up by ``close``, from another thread.
+        """
+        self._ask({"config": config.model_dump()}, on_event)
 
     def score_steps(
         self, config: ModelConfig, prompts: Sequence[Prompt], steps: Sequence[Sequence[str]]
@@ -42,15 +51,23 @@ class ModelWorker:
         asked = {"config": config.model_dump(), "prompts": list(prompts), "completions": list(completions)}
         return check_outcome(config.path, self._ask(asked), len(completions))
 
-    def _ask(self, request: dict[str, Any]) -> Any:
+    def _ask(self, request: dict[str, Any], on_event: OnEvent | None = None) -> Any:
         with self._lock:
             if self._child is None:
                 self._child = Child("workbench.rewards.models.worker", name="reward-model worker")
             child = self._child
+
+        def hear(event: dict[str, Any]) -> None:
+            self.busy = (event["busy"], event["seconds"])
+            if on_event is not None:
+                on_event(event)
+
         try:
-            return child.call(request, deadline=SILENCE_SECONDS, on_event=self._on_event)["scores"]
+            return child.call(request, deadline=SILENCE_SECONDS, on_event=hear).get("scores")
         except ChildError as error:
             raise RewardError(str(error)) from error
+        finally:
+            self.busy = None
 
     def close(self) -> None:
         """End the worker. A later call starts another."""

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from workbench.config import ModelConfig, PatternConfig, Reduction
-from workbench.errors import PatternTooSlow, RewardCodeError, TooManySteps
+from workbench.errors import RewardCodeError
+from workbench.rewards.client import RewardWorker
 from workbench.rewards.protocol import Score
 from workbench.schema import Prompt, RewardKind
-from workbench.steps import StepPattern, split_steps
+from workbench.steps import StepPattern, split_leniently
 
 
 class Models(Protocol):
@@ -28,12 +29,17 @@ class Models(Protocol):
 
 
 def model_function(
-    name: str, kind: RewardKind, config: ModelConfig, models: Models, pattern: StepPattern | PatternConfig | None
+    name: str,
+    kind: RewardKind,
+    config: ModelConfig,
+    models: Models,
+    pattern: StepPattern | PatternConfig | None,
+    worker: RewardWorker | None = None,
 ) -> Callable[..., Any]:
     """The reward function of a model, in the ``steps`` or the ``outcome`` form of ``protocol``.
 
-    A process reward model used as an outcome reward cuts completions by ``pattern``. Raises RewardCodeError where it
-    has none.
+    A process reward model used as an outcome reward cuts completions by ``pattern``, in ``worker`` if there is one, and
+    leaves one that cannot be cut unscored. Raises RewardCodeError where it has no pattern.
     """
     if kind == "step":
 
@@ -55,7 +61,8 @@ def model_function(
 
     def steps_reduced(prompts: Any, completions: Any, **columns: Any) -> list[Score]:
         texts = [one if isinstance(one, str) else one[-1]["content"] for one in completions]
-        return [reduced(scores, config.reduce) for scores in models.score_steps(config, prompts, _cut(texts, cutter))]
+        cut = _cut(texts, cutter, worker)
+        return [reduced(scores, config.reduce) for scores in models.score_steps(config, prompts, cut)]
 
     return steps_reduced
 
@@ -71,12 +78,10 @@ def reduced(scores: Sequence[Score], how: Reduction) -> Score:
     return {"last": lambda: known[-1], "min": lambda: min(known), "product": lambda: math.prod(known)}[how]()
 
 
-def _cut(texts: Sequence[str], pattern: StepPattern) -> list[list[str]]:
+def _cut(texts: Sequence[str], pattern: StepPattern, worker: RewardWorker | None) -> list[list[str]]:
     """Step texts of each completion; none for one that cannot be cut, which leaves it unscored."""
-    cut: list[list[str]] = []
-    for text in texts:
-        try:
-            cut.append([text[step.start : step.end] for step in split_steps(text, pattern)])
-        except (PatternTooSlow, TooManySteps):
-            cut.append([])
-    return cut
+    splits = split_leniently(texts, pattern) if worker is None else worker.split(texts, pattern, leniently=True)
+    return [
+        [] if one.failed else [text[step.start : step.end] for step in one.steps]
+        for text, one in zip(texts, splits, strict=True)
+    ]

@@ -20,13 +20,16 @@ from workbench.rewards.models.local import LocalModels
 
 
 def handle(request: dict[str, Any], emit: Emitter, models: LocalModels) -> dict[str, Any]:
-    """``{"config", "prompts"}`` with ``steps`` or ``completions``; see ``client.ModelWorker``."""
+    """``{"config"}`` alone loads it, ``prompts`` with ``steps`` or ``completions`` scores; see ``ModelWorker``."""
     config = ModelConfig.model_validate(request["config"])
     try:
         with _heartbeat(emit, config.path):
             if "steps" in request:
                 return {"scores": models.score_steps(config, request["prompts"], request["steps"])}
-            return {"scores": models.score_texts(config, request["prompts"], request["completions"])}
+            if "completions" in request:
+                return {"scores": models.score_texts(config, request["prompts"], request["completions"])}
+            models.prepare(config)
+            return {}
     except torch.cuda.OutOfMemoryError as error:
         torch.cuda.empty_cache()
         raise RewardError(f"out of GPU memory with {config.path!r}; use a smaller batch_size than it has") from error

@@ -95,5 +95,33 @@
     });
   }
 
-  globalThis.WorkbenchRewards = { watch };
+  // What the worker of reward models is at, asked for only while a row is a model.
+  function modelStatus(handles) {
+    const { el, whileVisible } = globalThis.WorkbenchPage;
+    const root = handles.element.querySelector(".drawn");
+    root.setAttribute("role", "status");
+    const modelRow = () => [...document.querySelectorAll(".slot-given dt")].some((one) => one.textContent === "model");
+    whileVisible(handles.element, async () => {
+      let text = "";
+      if (modelRow()) {
+        try { text = await handles.server.model_status({}); } catch { /* the header says that the connection is gone */ }
+      }
+      if (root.textContent !== text) root.replaceChildren(...(text ? [el("p", { class: "busy" }, text)] : []));
+    }, () => 1000);
+  }
+
+  // {"name", "text", "once"}: saves the text as a file, once for each value.
+  function saveFile(handles) {
+    globalThis.WorkbenchPage.follow(handles, (root, value) => {
+      if (!value || root.dataset.saved === value.once) return;
+      root.dataset.saved = value.once;
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([value.text], { type: "application/jsonl" }));
+      link.download = value.name;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+    });
+  }
+
+  globalThis.WorkbenchRewards = { watch, modelStatus, saveFile };
 })();

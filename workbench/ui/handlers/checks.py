@@ -17,6 +17,7 @@ from workbench.credit import SCHEMES
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.figures.heatmap import to_json
 from workbench.rewards import RewardWorker
+from workbench.rewards.models.reward import Models
 from workbench.schema import Example, Group
 from workbench.ui.handlers.inspect import find_task
 from workbench.ui.handlers.rewards import EMPTY_SLOT
@@ -27,7 +28,7 @@ from workbench.ui.handlers.scoring import (
     SlotValues,
     findings_json,
     pattern_config,
-    reward_configs,
+    portable_configs,
 )
 from workbench.ui.handlers.session import SLOTS, RewardSlot, Services, Session
 
@@ -43,7 +44,9 @@ class CheckView:
     running: bool = False
 
 
-def probe_setup(session: Session, form: ScoringForm, schemes: Sequence[str], worker: RewardWorker) -> CheckView:
+def probe_setup(
+    session: Session, form: ScoringForm, schemes: Sequence[str], worker: RewardWorker, models: Models | None = None
+) -> CheckView:
     """What each edit without content would earn in the group on screen under ``schemes`` (all where none is chosen)."""
     if session.group is None:
         return CheckView("", Note("There is no group to probe; sample one first."))
@@ -56,6 +59,7 @@ def probe_setup(session: Session, form: ScoringForm, schemes: Sequence[str], wor
             [scheme for scheme in schemes if scheme in SCHEMES] or list(SCHEMES),
             options=options,
             worker=worker,
+            models=models,
         )
     except WorkbenchError as error:
         return CheckView("", Note(str(error)))
@@ -132,7 +136,9 @@ def run_preflight(
         seconds = time.monotonic() - began
         yield CheckView(to_json({"busy": "scoring"}), running=True)
         worker = services.reward_worker(tab)
-        found = preflight(groups, pattern, rewards, credit, worker=worker, sampling_seconds=seconds)
+        found = preflight(
+            groups, pattern, rewards, credit, worker=worker, models=services.models, sampling_seconds=seconds
+        )
     except WorkbenchError as error:
         yield CheckView(to_json({}), Note(str(error)))
         return
@@ -142,9 +148,10 @@ def run_preflight(
 
 
 def _rewards(form: ScoringForm) -> list[Any]:
-    rewards = reward_configs(form)
+    """All that are on, but for Monte-Carlo values: those are of one group's own steps."""
+    rewards = portable_configs(form)
     if not rewards:
-        raise ConfigError("no reward function is on; switch one on or add one")
+        raise ConfigError("no reward function is on that can score other completions; switch one on or add one")
     return list(rewards)
 
 

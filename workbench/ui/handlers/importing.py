@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,12 +18,14 @@ from workbench.config import PatternConfig, RewardConfig
 from workbench.errors import RewardError, TaskError, WorkbenchError
 from workbench.rewards import RewardWorker
 from workbench.rewards.check import RewardCheck, check_reward
+from workbench.rewards.models.reward import Models
 from workbench.rollouts import FORMATS, SHIPPED, Facts, Imported, read_groups
 from workbench.schema import Group, Prompt
 from workbench.steps import PRESETS
 from workbench.tasks import LABELLED, Task, labelled_groups
+from workbench.ui.handlers.background import heard
 from workbench.ui.handlers.inspect import columns_text, prompt_text
-from workbench.ui.handlers.scoring import Note, ScoringForm, pattern_config, reward_configs
+from workbench.ui.handlers.scoring import Note, ScoringForm, pattern_config, portable_configs
 from workbench.ui.handlers.session import Session
 
 AUTO = "found out"
@@ -147,7 +149,7 @@ def open_file(form: ImportForm, workspace: Path, readings: Readings, tab: str) -
     try:
         yield OpenView(Note("reading …", level="info"), True)
         source = find_file(form, workspace)
-        with closing(_heard(lambda hear: _read(source, form, hear, cancel.is_set), cancel)) as events:
+        with closing(heard(lambda hear: _read(source, form, hear, cancel.is_set), cancel)) as events:
             for event in events:
                 if isinstance(event, Imported):
                     view = _opened(event, cancel.is_set())
@@ -187,44 +189,6 @@ def _read(source: str | Path, form: ImportForm, hear: Callable[[str], None], can
         on_event=on_event,
         cancelled=cancelled,
     )
-
-
-def _heard(work: Callable[[Callable[[str], None]], T], cancel: threading.Event) -> Generator[str | T]:
-    """Run ``work`` on a thread: the newest of what it says, then what it returns. Raises what it raises."""
-    said: list[str] = []
-    results: list[T] = []
-    errors: list[WorkbenchError] = []
-    news = threading.Event()
-
-    def hear(text: str) -> None:
-        said[:] = [text]
-        news.set()
-
-    def run() -> None:
-        try:
-            results.append(work(hear))
-        except WorkbenchError as error:
-            errors.append(error)
-        finally:
-            news.set()
-
-    thread = threading.Thread(target=run, name="import", daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            news.wait(0.5)
-            news.clear()
-            if said:
-                yield said.pop()
-    finally:
-        if thread.is_alive():  # whoever was listening went away
-            cancel.set()
-    thread.join()
-    if errors:
-        raise errors[0]
-    if not results:
-        raise TaskError("reading ended without a result; try again")
-    yield results[0]
 
 
 # ── choosing a group ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -290,6 +254,7 @@ def check_rewards(
     worker: RewardWorker,
     readings: Readings,
     tab: str,
+    models: Models | None = None,
 ) -> Iterator[CheckView]:
     """Hold every reward that is on against the file's labels; without a ``threshold``, at the best one."""
     if imported is None:
@@ -315,14 +280,15 @@ def check_rewards(
                 pattern=pattern,
                 threshold=least,
                 worker=worker,
+                models=models,
                 on_progress=lambda done, of, name=config.name: hear(f"{name}: {done:,} of {of:,} groups"),  # type: ignore[misc]
                 cancelled=cancel.is_set,
             )
-            for config in reward_configs(form)
+            for config in portable_configs(form)
         ]
 
     try:
-        with closing(_heard(work, cancel)) as events:
+        with closing(heard(work, cancel)) as events:
             for event in events:
                 yield _said(Note(event, level="info")) if isinstance(event, str) else _checked(event)
     except RewardError as error:

@@ -48,8 +48,8 @@ def open_config(name: str, content: bytes, store: TrustStore) -> Opened:
 def trust_opened(opened: Opened, store: TrustStore) -> Opened:
     """Somebody has read the code and said yes. Raises ConfigError where that cannot be remembered."""
     for reward in opened.foreign:
-        assert reward.code is not None
-        store.trust(reward.code)
+        assert reward.foreign is not None
+        store.trust(reward.foreign)
     return replace(opened, foreign=())
 
 
@@ -62,5 +62,5 @@ def opened_note(opened: Opened) -> Note:
         f"{opened.name} brings reward code that was not run here before ({names}). Read it; press Trust, and it runs "
         "with your rights.",
         level="warning",
-        detail="\n\n".join(f"# {one.name}\n{(one.code or '').rstrip()}" for one in opened.foreign),
+        detail="\n\n".join(f"# {one.name}\n{(one.foreign or '').rstrip()}" for one in opened.foreign),
     )

@@ -13,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
+from pydantic import ValidationError
+
+from workbench.config import RewardConfig
 from workbench.credit import SCHEMES, Option
 from workbench.errors import WorkbenchError
 from workbench.schema import Group
@@ -85,6 +88,9 @@ def _slot_kept(values: SlotValues) -> dict[str, Any] | None:
     if values.slot is None:
         return None
     slot = {"name": values.slot.name, "kind": values.slot.kind, "builtin": values.slot.builtin}
+    if values.slot.given is not None:
+        given = values.slot.given.model_dump(mode="json", exclude_defaults=True)
+        return {**slot, "on": values.on, "weight": values.weight, "given": given, "in_run": values.slot.in_run}
     code = {} if is_builtin(values) else {"code": values.code}
     return {**slot, "on": values.on, "weight": values.weight, **code}
 
@@ -254,6 +260,8 @@ def _slot_values(row: Any) -> SlotValues:
     code, builtin = row.get("code"), row.get("builtin")
     weight = _number(row.get("weight"))
     on = row.get("on") is not False
+    if "given" in row:
+        return _given_values(row, on, weight)
     if not isinstance(code, str):
         try:
             return replace(builtin_slot(str(builtin)), on=on, weight=weight)
@@ -261,6 +269,19 @@ def _slot_values(row: Any) -> SlotValues:
             return EMPTY_SLOT
     slot = RewardSlot(row["name"], row["kind"], builtin if isinstance(builtin, str) else None)
     return SlotValues(slot, on, weight, code)
+
+
+def _given_values(row: Mapping[str, Any], on: bool, weight: float | None) -> SlotValues:
+    """A reward model's row, or that of Monte-Carlo values, which are estimated anew. Consent to a model's own code is
+    not taken from a browser."""
+    try:
+        given = RewardConfig.model_validate(row["given"])
+    except ValidationError:
+        return EMPTY_SLOT
+    if given.model is not None and given.model.trust_remote_code:
+        given = given.model_copy(update={"model": given.model.model_copy(update={"trust_remote_code": False})})
+    slot = RewardSlot(row["name"], row["kind"], given=given, in_run=row.get("in_run") is not False)
+    return SlotValues(slot, on, weight, "")
 
 
 def _memory(text: str) -> dict[str, Any]:

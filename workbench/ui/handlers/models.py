@@ -1,7 +1,8 @@
 """Reward models and step values on the page: forms in, configurations and progress out. Both run in children.
 
-A reward model becomes a ``RewardConfig`` like any other reward; ``score_group(..., models=ModelWorker())`` scores with
-it. Step values are asked of the policy worker on a thread of their own, so that the page can show how far they are.
+A reward model becomes a ``RewardConfig`` like any other reward; it is loaded once before it becomes a row of the list,
+so that what is wrong with it is said beside the form. Step values are asked of the policy worker on a thread of their
+own, so that the page can show how far they are.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import queue
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +23,9 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.policies.step_values import StepValues
 from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.schema import Group
+from workbench.ui.handlers.background import Hear, heard
+from workbench.ui.handlers.scoring import Note, SlotValues, function_name
+from workbench.ui.handlers.session import SLOTS, Services
 
 FORMAT_CHOICES: tuple[tuple[str, str], ...] = (
     ("by its architecture", ""),
@@ -40,10 +45,20 @@ REDUCE_CHOICES: tuple[tuple[str, str], ...] = (
 """Label and value of what a process reward model is used as."""
 
 
-def model_reward(path: str, form: str = "", reduce: str = "", weight: float | None = 1.0) -> RewardConfig:
+def model_reward(
+    path: str,
+    form: str = "",
+    reduce: str = "",
+    weight: float | None = 1.0,
+    *,
+    trust: bool = False,
+    before: RewardConfig | None = None,
+) -> RewardConfig:
     """The reward that a folder or Hub id, and the choices beside it, come to.
 
-    Raises RewardError where the format must be said, ConfigError for a field that does not fit.
+    ``trust`` is consent to run the code that the model's repository brings. Settings that have no choice of their own
+    (label, separator, …) are those of the reward ``before``. Raises RewardError where the format must be said,
+    ConfigError for a field that does not fit.
     """
     path = path.strip()
     if not path:
@@ -52,7 +67,10 @@ def model_reward(path: str, form: str = "", reduce: str = "", weight: float | No
     how: Reduction | None = reduce or None  # type: ignore[assignment]
     kind = "outcome" if chosen not in FORMATS or how else "step"
     name = re.sub(r"\W+", "_", Path(path).name).strip("_") or "model"
-    model = {"path": path, "format": chosen} | ({"reduce": how} if how else {})
+    model = {"path": path, "format": chosen, "trust_remote_code": trust} | ({"reduce": how} if how else {})
+    if before is not None and before.model is not None:
+        model = before.model.model_dump() | model
+        name = before.name if before.model.path == path else name
     try:
         return RewardConfig.model_validate(
             {"name": name, "kind": kind, "weight": 1.0 if weight is None else weight, "model": model}
@@ -60,6 +78,111 @@ def model_reward(path: str, form: str = "", reduce: str = "", weight: float | No
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+@dataclass(frozen=True)
+class ModelForm:
+    """The fields of the form, as they stand. ``place`` is the row that is changed; -1 adds one."""
+
+    path: str
+    form: str
+    reduce: str
+    weight: float | None
+    trust: bool
+    place: int = -1
+
+
+def form_of(values: SlotValues, place: int) -> ModelForm | None:
+    """The form that shows a row's settings; None for a row that is no reward model."""
+    given = values.slot.given if values.slot is not None else None
+    if given is None or given.model is None:
+        return None
+    model = given.model
+    reduce = model.reduce if given.kind == "outcome" and model.format in FORMATS else ""
+    return ModelForm(model.path, model.format, reduce, values.weight, model.trust_remote_code, place)
+
+
+def model_facts(reward: RewardConfig) -> list[tuple[str, str]]:
+    """What a reward model's row shows, as (label, value)."""
+    assert reward.model is not None
+    model = reward.model
+    labels = {value: label for label, value in FORMAT_CHOICES}
+    uses = {value: label for label, value in REDUCE_CHOICES}
+    facts = [("model", model.path), ("format", labels[model.format])]
+    if model.format in FORMATS:
+        facts.append(("used as", uses[model.reduce if reward.kind == "outcome" else ""]))
+    else:
+        facts.append(("scores", model.output + (f" of {model.label}" if model.label else "")))
+    if model.trust_remote_code:
+        facts.append(("its code", "runs with your rights, as you agreed"))
+    return facts
+
+
+@dataclass(frozen=True)
+class LoadView:
+    """One thing to show while a reward model loads: how far it is or what is wrong, and at the end the reward."""
+
+    note: Note | None
+    running: bool
+    reward: RewardConfig | None = None
+
+
+def load_model(form: ModelForm, slots: Sequence[SlotValues], services: Services, tab: str) -> Iterator[LoadView]:
+    """Load what the form describes in the worker of reward models, telling how far it is."""
+    before = slots[form.place].slot if form.place >= 0 else None
+    try:
+        reward = model_reward(
+            form.path, form.form, form.reduce, form.weight, trust=form.trust, before=before.given if before else None
+        )
+        reward = reward.model_copy(update={"name": _free_name(reward.name, slots, form.place)})
+        if form.place < 0 and all(one.slot is not None for one in slots):
+            raise ConfigError(f"{SLOTS} functions are the most; remove one first")
+    except WorkbenchError as error:
+        yield LoadView(Note(str(error)), False)
+        return
+    model = reward.model
+    assert model is not None
+    cancel = services.begin_estimating(tab)
+    if cancel is None:
+        yield LoadView(Note("This page is estimating or loading already; cancel that first."), False)
+        return
+    yield LoadView(Note(f"loading reward model {model.path}", level="info"), True)
+
+    def work(hear: Hear) -> RewardConfig:
+        services.models.load(model, lambda event: hear(f"loading reward model {model.path}, {event['seconds']:.0f} s"))
+        return reward
+
+    try:
+        with closing(heard(work, cancel)) as events:
+            for event in events:
+                if isinstance(event, str):
+                    yield LoadView(Note(event, level="info"), True)
+                else:
+                    yield LoadView(None, False, event)
+    except WorkbenchError as error:
+        if cancel.is_set():
+            yield LoadView(Note("Cancelled; nothing was added.", level="info"), False)
+        else:
+            yield LoadView(Note(str(error)), False)
+    finally:
+        services.end_estimating(tab)
+
+
+def cancel_load(services: Services, tab: str) -> None:
+    """Give up what ``load_model`` waits for: the worker ends, as a download cannot be asked to."""
+    if services.cancel_estimating(tab):
+        services.models.close()
+
+
+def model_status(services: Services) -> str:
+    """What the worker of reward models is at; "" while it rests."""
+    busy = services.models.busy
+    return "" if busy is None else f"reward model {busy[0]} at work, {busy[1]:.0f} s"
+
+
+def _free_name(name: str, slots: Sequence[SlotValues], place: int) -> str:
+    taken = {function_name(one) for i, one in enumerate(slots) if one.slot is not None and i != place}
+    return next(one for one in (name, *(f"{name}_{n}" for n in range(2, SLOTS + 2))) if one not in taken)
 
 
 @dataclass(frozen=True)
@@ -99,7 +222,7 @@ def estimate_values(
     *,
     k: int = 8,
     seed: int = 0,
-) -> Iterator[ValuesView]:
+) -> Generator[ValuesView]:
     """Monte-Carlo values of the group on screen, telling how far they are; setting ``cancel`` ends it.
 
     The values' ``as_reward()`` goes into ``score_group`` beside the other rewards. Whoever stops listening cancels.

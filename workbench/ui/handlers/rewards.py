@@ -14,6 +14,7 @@ from workbench.rewards.saved import SavedReward, delete_saved, list_saved, load_
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
 from workbench.schema import RewardKind, ScoredGroup
 from workbench.tasks import Task
+from workbench.ui.handlers.models import model_facts
 from workbench.ui.handlers.scoring import (
     Note,
     ScoringForm,
@@ -25,6 +26,7 @@ from workbench.ui.handlers.scoring import (
     slot_kind,
 )
 from workbench.ui.handlers.session import SLOTS, RewardSlot
+from workbench.ui.handlers.step_values import values_facts
 
 OWN_STEP, OWN_STEPS, OWN_OUTCOME, OWN_ANSWER = "own:step", "own:steps", "own:outcome", "own:answer"
 TEMPLATES: dict[str, tuple[str, RewardKind, str, str]] = {
@@ -80,7 +82,7 @@ def reward_choices() -> list[tuple[str, str]]:
 
 def add_reward(slots: Sequence[SlotValues], choice: str) -> tuple[int, SlotValues] | None:
     """The place and the content of a reward function to add; None when the list is full or it is there already."""
-    free = _free(slots)
+    free = free_place(slots)
     if free is None:
         return None
     taken = {values.slot.name for values in slots if values.slot is not None}
@@ -97,6 +99,8 @@ def builtin_slot(name: str, weight: float = 1.0) -> SlotValues:
 
 def config_slot(config: RewardConfig) -> SlotValues:
     """A row for what a configuration describes; a built-in with options is shown as its code with them written in."""
+    if config.model is not None or config.monte_carlo is not None:
+        return SlotValues(RewardSlot(config.name, config.kind, given=config), True, config.weight, "")
     if config.code is not None:
         return SlotValues(RewardSlot(config.name, config.kind), True, config.weight, config.code)
     values = builtin_slot(config.name, config.weight)
@@ -106,8 +110,13 @@ def config_slot(config: RewardConfig) -> SlotValues:
 
 
 def task_slots(slots: Sequence[SlotValues], task: Task) -> tuple[SlotValues, ...]:
-    """The task's own reward functions, followed by those of the old list that somebody wrote or changed."""
-    kept = [values for values in slots if values.slot is not None and not is_builtin(values)]
+    """The task's own reward functions, followed by those of the old list that somebody wrote or changed.
+
+    A row without code is one that has not reached the page yet: choosing may be told twice.
+    """
+    kept = [
+        one for one in slots if one.slot is not None and not is_builtin(one) and (one.code.strip() or one.slot.given)
+    ]
     new = [config_slot(config) for config in task.rewards]
     listed = [*new, *kept][:SLOTS]
     return tuple(listed) + (EMPTY_SLOT,) * (SLOTS - len(listed))
@@ -115,10 +124,24 @@ def task_slots(slots: Sequence[SlotValues], task: Task) -> tuple[SlotValues, ...
 
 def slot_label(values: SlotValues) -> str:
     """What a row is called: the function's name as its code defines it, and what it scores."""
-    return "" if values.slot is None else f"{function_name(values)}  ·  {slot_kind(values)}"
+    if values.slot is None:
+        return ""
+    given = values.slot.given
+    if given is not None and given.monte_carlo is not None:
+        what = "Monte-Carlo progress" if given.monte_carlo.progress else "Monte-Carlo"
+        return f"{what} (k={given.monte_carlo.continuations})  ·  step"
+    return f"{function_name(values)}  ·  {slot_kind(values)}{'' if given is None else '  ·  model'}"
 
 
-def _free(slots: Sequence[SlotValues]) -> int | None:
+def slot_facts(values: SlotValues) -> list[tuple[str, str]]:
+    """What a row that is no code consists of, as (label, value); nothing for one that is."""
+    slot = values.slot
+    if slot is None or slot.given is None:
+        return []
+    return model_facts(slot.given) if slot.given.model is not None else values_facts(slot)
+
+
+def free_place(slots: Sequence[SlotValues]) -> int | None:
     return next((i for i, values in enumerate(slots) if values.slot is None), None)
 
 
@@ -137,6 +160,8 @@ def save_slot(workspace: Path, values: SlotValues) -> Note:
     """Save a row's code under its function's name, and say as what."""
     if values.slot is None:
         return Note("there is nothing to save", level="info")
+    if values.slot.given is not None:
+        return Note("there is no code to save; a run's configuration holds a reward model's settings", level="info")
     name = function_name(values).removeprefix("trl:")
     try:
         before = {(one.name, one.version) for one in list_saved(workspace)}
@@ -157,7 +182,7 @@ def load_choice(workspace: Path, slots: Sequence[SlotValues], choice: str | None
     except WorkbenchError as error:
         return Note(str(error))
     same = [i for i, values in enumerate(slots) if values.slot is not None and function_name(values) == name]
-    place = same[0] if same else _free(slots)
+    place = same[0] if same else free_place(slots)
     if place is None:
         return Note(f"{SLOTS} functions are the most; remove one first", level="info")
     before = slots[place]
@@ -196,10 +221,16 @@ def _when(seconds: float) -> str:
 
 def watch_group(form: ScoringForm, scored: ScoredGroup, times: CallTimes) -> RewardWatch:
     """The group on screen, with every call since its functions were last changed."""
-    codes = {function_name(values): values.code for values in form.slots if values.slot is not None}
+    codes = {function_name(values): _identity(values) for values in form.slots if values.slot is not None}
     took = scored.group.sampling.get("seconds")
     sampler_seconds = float(took) if isinstance(took, int | float) else None
     return watch_rewards([scored], calls=times.add(scored.rewards, codes), sampler_seconds=sampler_seconds)
+
+
+def _identity(values: SlotValues) -> str:
+    """What, if it changes, makes a row another function."""
+    given = values.slot.given if values.slot is not None else None
+    return values.code if given is None else given.model_dump_json(exclude={"weight"})
 
 
 def watch_message(watched: RewardWatch) -> str:

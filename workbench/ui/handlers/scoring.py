@@ -6,10 +6,12 @@ fails, the last good drawing stays on the page and is marked as stale; the messa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import ValidationError
 
 from workbench.checks import Finding, preflight_of
 from workbench.config import PatternConfig, RewardConfig
@@ -17,7 +19,8 @@ from workbench.credit import SCHEMES, credit_group
 from workbench.errors import ConfigError, CreditError, PatternError, RewardError, WorkbenchError
 from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
 from workbench.redact import redact
-from workbench.rewards import RewardWorker, find_builtin, score_split
+from workbench.rewards import Reward, RewardWorker, find_builtin, score_split
+from workbench.rewards.models.reward import Models
 from workbench.rewards.source import functions_in, kind_in, reward_functions
 from workbench.schema import Credit, Group, RewardKind, Step
 from workbench.steps import PatternKind, Split, StepPattern
@@ -84,8 +87,8 @@ class ScoringView:
     """The findings about the group on screen, for the strip above it."""
 
 
-def rescore(session: Session, form: ScoringForm, worker: RewardWorker) -> ScoringView:
-    """Score the group on screen anew."""
+def rescore(session: Session, form: ScoringForm, worker: RewardWorker, models: Models | None = None) -> ScoringView:
+    """Score the group on screen anew. Reward models are held by ``models``, by default in this process."""
     names = tuple("" if values.slot is None else function_name(values) for values in form.slots)
     notes: list[Note | None] = [None] * len(form.slots)
     pattern_note = credit_note = None
@@ -98,7 +101,7 @@ def rescore(session: Session, form: ScoringForm, worker: RewardWorker) -> Scorin
     try:
         pattern = pattern_config(form)
         splits = split(session.group, pattern, worker)
-        credit, other = score(session.group, [one.steps for one in splits], form, worker)
+        credit, other = score(session.group, [one.steps for one in splits], form, worker, models)
         drawing = show(session, credit, [one.matches for one in splits], other)
         found = findings_json(preflight_of([credit], StepPattern(pattern.regex, pattern.kind)).findings)
     except PatternError as error:
@@ -119,6 +122,9 @@ def rescore(session: Session, form: ScoringForm, worker: RewardWorker) -> Scorin
         credit = other = None
     else:
         pattern_note = _no_match(splits)
+    for place, values in enumerate(form.slots):
+        if notes[place] is None and values.on and (why := stale(values, form, session.group)):
+            notes[place] = Note(why, level="warning")
     return ScoringView(drawing, pattern_note, tuple(notes), credit_note, names, credit, other, found)
 
 
@@ -128,17 +134,22 @@ def split(group: Group, pattern: PatternConfig, worker: RewardWorker) -> list[Sp
 
 
 def score(
-    group: Group, steps: Sequence[Sequence[Step]], form: ScoringForm, worker: RewardWorker
+    group: Group,
+    steps: Sequence[Sequence[Step]],
+    form: ScoringForm,
+    worker: RewardWorker,
+    models: Models | None = None,
 ) -> tuple[Credit, Credit | None]:
     """The group's credit under the form's scheme, and under its second one.
 
     Raises WorkbenchError for a reward function or a scheme that cannot be used.
     """
-    configs = reward_configs(form)
-    if not configs:
+    rewards = rewards_on_screen(form, group)
+    if not rewards:
         raise ConfigError("no reward function is on; switch one on or add one")
     wanted = [one.config() for one in (form.credit, form.other) if one is not None]
-    scored = score_split(group, steps, configs, worker=worker)
+    pattern = StepPattern(form.regex, form.kind)
+    scored = score_split(group, steps, rewards, worker=worker, models=models, pattern=pattern)
     first, *rest = [credit_group(scored, one.scheme, **one.keywords(but=("scheme",))) for one in wanted]
     return first, rest[0] if rest else None
 
@@ -151,19 +162,76 @@ def pattern_config(form: ScoringForm) -> PatternConfig:
     return PatternConfig(regex=form.regex, kind=form.kind)
 
 
-def reward_configs(form: ScoringForm, *, off_too: bool = False) -> list[RewardConfig]:
-    """The reward functions that are switched on, as a run's configuration has them."""
-    configs: list[RewardConfig] = []
+def reward_configs(form: ScoringForm) -> list[RewardConfig]:
+    """The rewards that are switched on, as a run's configuration has them.
+
+    Raises RewardError for two of one name, or a weight out of range.
+    """
+    return [config for values, config in _switched_on(form) if _goes_with_a_run(values)]
+
+
+def portable_configs(form: ScoringForm) -> list[RewardConfig]:
+    """The rewards that are on and can score any group, which Monte-Carlo values cannot. Raises as above."""
+    return [config for _, config in _switched_on(form) if config.monte_carlo is None]
+
+
+def rewards_on_screen(form: ScoringForm, group: Group) -> list[RewardConfig | Reward]:
+    """The rewards that are on and can score this group, Monte-Carlo values among them. Raises as above."""
+    rewards: list[RewardConfig | Reward] = []
+    for values, config in _switched_on(form):
+        if config.monte_carlo is None:
+            rewards.append(config)
+        elif values.slot is not None and values.slot.estimated is not None and not stale(values, form, group):
+            what: Literal["value", "progress"] = "progress" if config.monte_carlo.progress else "value"
+            rewards.append(replace(values.slot.estimated.values.as_reward(what, config.weight), name=config.name))
+    return rewards
+
+
+def stale(values: SlotValues, form: ScoringForm, group: Group | None) -> str:
+    """Why a row's Monte-Carlo values are not those of the group on screen; "" where they are, or it holds none."""
+    slot = values.slot
+    if slot is None or slot.given is None or slot.given.monte_carlo is None:
+        return ""
+    if slot.estimated is None:
+        return "not estimated yet; press Estimate step values"
+    if slot.estimated.fits(group, form.regex, form.kind):
+        return ""
+    pattern = slot.estimated.values.pattern != (form.regex, form.kind)
+    return f"estimated for another {'pattern' if pattern else 'group'}; estimate again"
+
+
+def _switched_on(form: ScoringForm) -> Iterator[tuple[SlotValues, RewardConfig]]:
+    names: set[str] = set()
     for values in form.slots:
-        if values.slot is None or not (values.on or off_too):
+        if values.slot is None or not values.on:
             continue
-        weight = values.weight if values.weight is not None else 1.0
-        name = function_name(values)
-        if any(config.name == name for config in configs):
-            raise RewardError(f"{name!r} is there twice; rename one of the two functions", reward=name)
-        code = None if is_builtin(values) else values.code
-        configs.append(RewardConfig(name=name, kind=slot_kind(values), weight=weight, code=code))
-    return configs
+        config = row_config(values)
+        if config.name in names:
+            raise RewardError(f"{config.name!r} is there twice; rename one of the two functions", reward=config.name)
+        names.add(config.name)
+        yield values, config
+
+
+def row_config(values: SlotValues) -> RewardConfig:
+    """What one row describes. Raises RewardError for a weight out of range."""
+    assert values.slot is not None
+    name, given = function_name(values), values.slot.given
+    described: dict[str, Any] = {"name": name, "kind": slot_kind(values)}
+    if given is not None:
+        described = given.model_dump()
+    elif not is_builtin(values):
+        described["code"] = values.code
+    try:
+        return RewardConfig.model_validate(described | {"weight": 1.0 if values.weight is None else values.weight})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise RewardError(f"{name!r}: {where}: {first['msg']} (got {first['input']})", reward=name) from error
+
+
+def _goes_with_a_run(values: SlotValues) -> bool:
+    slot = values.slot
+    return slot is None or slot.given is None or slot.given.monte_carlo is None or slot.in_run
 
 
 def is_builtin(values: SlotValues) -> bool:
@@ -175,7 +243,7 @@ def is_builtin(values: SlotValues) -> bool:
 def function_name(values: SlotValues) -> str:
     """The name of the editor's reward function: the slot's own while defined, else the last that looks like one."""
     assert values.slot is not None
-    if is_builtin(values):
+    if values.slot.given is not None or is_builtin(values):
         return values.slot.name
     defined = [function.name for function in functions_in(values.code)]
     if not defined or values.slot.name in defined:
@@ -186,6 +254,8 @@ def function_name(values: SlotValues) -> str:
 def slot_kind(values: SlotValues) -> RewardKind:
     """What the editor's function scores, by its parameters; the slot's own kind while they cannot be read."""
     assert values.slot is not None
+    if values.slot.given is not None:
+        return values.slot.given.kind
     return kind_in(values.code, function_name(values)) or values.slot.kind
 
 

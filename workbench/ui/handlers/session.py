@@ -1,8 +1,8 @@
 """What one visitor's page holds, and what all of them share.
 
 A ``Session`` is frozen and belongs to one browser tab: two tabs never touch each other's. ``Services`` is the one
-object with state: the workspace, the policy worker that everybody samples from in turn, and a reward worker for each
-tab, because a worker runs the code of the tab's own editor.
+object with state: the workspace, the policy worker that everybody samples from in turn, the worker that holds reward
+models, and a reward worker for each tab, because a worker runs the code of the tab's own editor.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from workbench.config import RewardConfig
 from workbench.policies.client import PolicyWorker
+from workbench.policies.step_values import StepValues
 from workbench.rewards import RewardWorker, TrustStore, WorkerPool
+from workbench.rewards.models import ModelWorker
 from workbench.rewards.watch import CallTimes
 from workbench.runs import default_workspace
 from workbench.schema import Credit, Group, Prompt, RewardKind
@@ -29,15 +32,34 @@ _RUNS = "patterns of runs"  # no tab is called this
 
 
 @dataclass(frozen=True)
+class Estimated:
+    """Monte-Carlo values, the group they are of, and the outcome reward they are values of."""
+
+    group: Group
+    values: StepValues
+    outcome: RewardConfig
+
+    def fits(self, group: Group | None, regex: str, kind: str) -> bool:
+        """Whether they are still those of the group on screen, cut by this pattern."""
+        same = group is not None and (group.prompt, group.rollouts) == (self.group.prompt, self.group.rollouts)
+        return same and self.values.pattern == (regex, kind)
+
+
+@dataclass(frozen=True)
 class RewardSlot:
     """One row of the list of reward functions; its switch, weight and code are the widgets' own values.
 
-    ``builtin`` is the built-in reward whose source the editor was filled with, if it was.
+    ``builtin`` is the built-in reward whose source the editor was filled with, if it was. A row that is no code has
+    ``given``, a reward model's configuration or that of Monte-Carlo values; the latter score where they were
+    ``estimated``, and are part of a run's configuration if they are ``in_run``.
     """
 
     name: str
     kind: RewardKind
     builtin: str | None = None
+    given: RewardConfig | None = None
+    estimated: Estimated | None = None
+    in_run: bool = True
 
 
 @dataclass(frozen=True)
@@ -62,12 +84,14 @@ class Services:
     def __init__(self, workspace: Path | None = None) -> None:
         self.workspace = (workspace if workspace is not None else default_workspace()).resolve()
         self.policy = PolicyWorker()
+        self.models = ModelWorker()
         self.trust = TrustStore(self.workspace)
         self.groups = GroupStore(self.workspace)
         self._lock = threading.Lock()
         self._warming: threading.Thread | None = None
         self._rewards = WorkerPool()
         self._sampling: dict[str, threading.Event] = {}
+        self._estimating: dict[str, threading.Event] = {}
         self._credits: OrderedDict[str, tuple[Credit, Credit | None]] = OrderedDict()
         self._call_times: OrderedDict[str, CallTimes] = OrderedDict()
 
@@ -111,6 +135,26 @@ class Services:
         cancel.set()
         return True
 
+    def begin_estimating(self, tab: str) -> threading.Event | None:
+        """As ``begin_sampling``, for what a tab does beside it: estimating values, loading a model. None if it does."""
+        with self._lock:
+            if tab in self._estimating:
+                return None
+            return self._estimating.setdefault(tab, threading.Event())
+
+    def end_estimating(self, tab: str) -> None:
+        with self._lock:
+            self._estimating.pop(tab, None)
+
+    def cancel_estimating(self, tab: str) -> bool:
+        """Whether there was something to cancel."""
+        with self._lock:
+            cancel = self._estimating.get(tab)
+        if cancel is None:
+            return False
+        cancel.set()
+        return True
+
     def keep_credit(self, tab: str, credit: Credit | None, other: Credit | None = None) -> None:
         """Remember what a tab has drawn, to explain its tokens when asked; None leaves the last one."""
         if credit is None:
@@ -138,6 +182,7 @@ class Services:
     def leave(self, tab: str) -> None:
         """A tab was closed: what it was sampling is cancelled and its worker ends."""
         self.cancel_sampling(tab)
+        self.cancel_estimating(tab)
         with self._lock:
             self._credits.pop(tab, None)
             self._call_times.pop(tab, None)
@@ -146,3 +191,4 @@ class Services:
     def close(self) -> None:
         self._rewards.close()
         self.policy.close()
+        self.models.close()

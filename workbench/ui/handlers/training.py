@@ -28,6 +28,7 @@ from workbench.ui.handlers.sampling import SamplingForm, sampling_config
 from workbench.ui.handlers.scoring import (
     Note,
     ScoringForm,
+    SlotValues,
     explain_token,
     is_builtin,
     pattern_config,
@@ -98,12 +99,7 @@ def _whole(value: float | None) -> int | float | None:
 
 def inherited(session: Session, scoring: ScoringForm, sampling: SamplingForm) -> list[tuple[str, str]]:
     """What Train takes over from Inspect, as (label, value)."""
-    rewards = [
-        f"{values.slot.name}{'' if is_builtin(values) else ' (edited)'}"
-        + (f" × {values.weight:g}" if values.weight not in (None, 1.0) else "")
-        for values in scoring.slots
-        if values.slot is not None and values.on
-    ]
+    rewards = [_reward_line(values) for values in scoring.slots if values.slot is not None and values.on]
     return [
         ("task", session.task),
         ("policy", sampling.policy.strip() or "tiny"),
@@ -130,6 +126,20 @@ def estimated(
     status = services.policy.status()
     parameters = status.parameters if status.policy == config.policy else None
     return estimate(config, measured_pace(services.workspace, config.policy), parameters)
+
+
+def _reward_line(values: SlotValues) -> str:
+    assert values.slot is not None
+    given = values.slot.given
+    if given is not None and given.monte_carlo is not None:
+        name = f"{values.slot.name} (k={given.monte_carlo.continuations})"
+        if not values.slot.in_run:
+            return f"without {name}"
+    elif given is not None:
+        name = f"{values.slot.name} (model)"
+    else:
+        name = f"{values.slot.name}{'' if is_builtin(values) else ' (edited)'}"
+    return name + (f" × {values.weight:g}" if values.weight not in (None, 1.0) else "")
 
 
 def start_run(

@@ -36,7 +36,7 @@ def wire_probe(
 ) -> None:  # fmt: skip
     def run(request: gr.Request, session: Session, chosen: list[str], *values: Any) -> list[Any]:
         worker = services.reward_worker(request.session_hash or "")
-        view = handlers.probe_setup(session, read(session, values), chosen or [], worker)
+        view = handlers.probe_setup(session, read(session, values), chosen or [], worker, services.models)
         return [view.drawing, note_value(view.note)]
 
     go.click(run, [session, schemes, *inputs], [table, said], concurrency_limit=2, **PRIVATE)

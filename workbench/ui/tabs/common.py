@@ -20,8 +20,8 @@ ASSETS = "workbench-assets"
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 """Given to every event: not part of the public API, and no overlay while it runs."""
 CURVES = ("chart.js", "curves.js", "overlay.js")
-OURS = ("page", "checks", "share", "inspect", "rewards", "train", "runs", "help")
-SCRIPTS = (*DRAWING, *CURVES, *(f"{name}.js" for name in OURS))
+PAGE = ("page.js", "checks.js", "share.js", "inspect.js", "rewards.js", "train.js", "runs.js", "help.js")
+SCRIPTS = (*DRAWING, *CURVES, *PAGE)
 HEAD = "".join(f'<script src="{ASSETS}/{name}"></script>' for name in SCRIPTS)
 
 

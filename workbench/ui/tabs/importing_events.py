@@ -142,7 +142,9 @@ def _wire_checking(
     def check(request: gr.Request, session: Session, threshold: str, *values: Any) -> Iterator[list[Any]]:
         page = _page(request)
         form, worker = read_scoring(session, values), services.reward_worker(page)
-        for view in handlers.check_rewards(readings.opened(page), form, threshold, worker, readings, page):
+        for view in handlers.check_rewards(
+            readings.opened(page), form, threshold, worker, readings, page, services.models
+        ):
             yield [
                 note_value(view.note),
                 gr.update(value=[list(row) for row in view.rows], visible=bool(view.rows)),

@@ -120,7 +120,7 @@ def build_inspect(services: Services) -> tuple[InspectTab, Aside]:
             found["importing"] = build_importing()
             found |= _step_widgets(task)
             heading("Rewards")
-            found["rewards"] = build_reward_list(first.slots)
+            found["rewards"] = build_reward_list(first.slots, services)
             found["imports"] = build_import()
             drawn("trust-model", "WorkbenchPage.note", note_value(TRUST_MODEL), classes=["note"])
             found["isolation"] = note("isolation-note")

@@ -21,6 +21,7 @@ from workbench.ui.tabs.common import PRIVATE, note_value
 from workbench.ui.tabs.importing_events import wire_importing
 from workbench.ui.tabs.imports import wire_import
 from workbench.ui.tabs.inspect import SCORING, Aside, InspectTab, read_sampling, read_scoring
+from workbench.ui.tabs.models import wire_models
 from workbench.ui.tabs.rewards import read_slots, watched
 from workbench.ui.tabs.share_events import (
     kept_value,
@@ -29,6 +30,7 @@ from workbench.ui.tabs.share_events import (
     restored_values,
     wire_share,
 )
+from workbench.ui.tabs.step_values import wire_values
 
 ThenScore = Callable[[Any], None]
 """Has the group scored once an event is through."""
@@ -48,6 +50,8 @@ def wire_inspect(tab: InspectTab, aside: Aside, services: Services) -> None:
     tab.credit.wire()
     tab.other.wire()
     tab.rewards.wire(tab.session, services, then_score)
+    wire_models(tab.rewards, tab.session, services, then_score)
+    wire_values(tab, services, read_scoring, then_score)
     wire_import(aside.imports, tab, services, then_score)
     _wire_examples(tab, aside, then_score)
     _wire_sampling(tab, aside, services, then_score)
@@ -67,7 +71,7 @@ def _wire_scoring(tab: InspectTab, aside: Aside, services: Services, again: gr.S
         tab_id = request.session_hash or ""
         if services.is_sampling(tab_id):  # the drawing shows texts growing; it is scored when they are whole
             return [gr.skip()] * len(outputs)
-        view = rescore(session, form, services.reward_worker(tab_id))
+        view = rescore(session, form, services.reward_worker(tab_id), services.models)
         services.keep_credit(tab_id, view.credit, view.other)
         watch, row_notes = watched(services, tab_id, form, view)
         return [
@@ -241,7 +245,7 @@ def opening(services: Services, tab: InspectTab, request: gr.Request, session: S
     *controls, kept = values
     found = restored_page(services, query, kept or "", session, tuple(controls))
     session, form = (found.session, found.scoring) if found else (session, read_scoring(session, controls[:SCORING]))
-    view = rescore(session, form, services.reward_worker(tab_id))
+    view = rescore(session, form, services.reward_worker(tab_id), services.models)
     services.keep_credit(tab_id, view.credit, view.other)
     services.warm()
     watch, row_notes = watched(services, tab_id, form, view)

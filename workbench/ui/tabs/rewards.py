@@ -1,11 +1,13 @@
 """The list of reward functions: rows that are there or not, each with a switch, a weight and a code editor.
 
-Rows are widgets made once and shown when used, because an editor that is built anew loses its cursor. Below them, the
-functions saved in the workspace, and what the functions of the list give and cost.
+A row that is a reward model or Monte-Carlo values shows what it consists of in the editor's place. Rows are widgets
+made once and shown when used, because an editor that is built anew loses its cursor. Below them, the forms that add
+models and values, the functions saved in the workspace, and what the functions of the list give and cost.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,12 +15,15 @@ from typing import Any
 import gradio as gr
 
 from workbench.ui.handlers import rewards as handlers
+from workbench.ui.handlers.models import form_of
 from workbench.ui.handlers.scoring import Note, ScoringForm, ScoringView, SlotValues
 from workbench.ui.handlers.session import SLOTS, RewardSlot, Services, Session
 from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value
+from workbench.ui.tabs.models import ModelPart, build_models, showing
+from workbench.ui.tabs.step_values import ValuesPart, build_values
 
 PER_SLOT = 3  # widgets of a row that are read: switch, weight, code
-SET_PER_SLOT = 4  # and that are set: those, and whether the row is there
+SET_PER_SLOT = 5  # and that are set: those, whether the row is there, and what it is if it is no code
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,8 @@ class RewardRow:
     switch: gr.Checkbox
     weight: gr.Number
     code: gr.Code
+    facts: gr.HTML
+    change: gr.Button
     note: gr.HTML
     remove: gr.Button
     save: gr.Button
@@ -51,6 +58,8 @@ class RewardList:
     rows: tuple[RewardRow, ...]
     add: gr.Dropdown
     add_note: gr.HTML
+    models: ModelPart
+    values_part: ValuesPart
     saved: SavedPanel
     watch: gr.HTML
 
@@ -60,7 +69,7 @@ class RewardList:
 
     @property
     def outputs(self) -> list[Any]:
-        return [widget for row in self.rows for widget in (row.holder, row.switch, row.weight, row.code)]
+        return [widget for row in self.rows for widget in (row.holder, row.switch, row.weight, row.code, row.facts)]
 
     @property
     def notes(self) -> list[gr.HTML]:
@@ -70,13 +79,22 @@ class RewardList:
     def switches(self) -> list[gr.Checkbox]:
         return [row.switch for row in self.rows]
 
+    @property
+    def unchanged(self) -> list[Any]:
+        """What to set ``outputs`` to, so that all rows stay."""
+        return [gr.skip()] * (SET_PER_SLOT * SLOTS)
+
+    def read(self, session: Session, values: Sequence[Any]) -> tuple[SlotValues, ...]:
+        """The rows that ``inputs`` hold."""
+        return read_slots(session.slots, values)
+
     def values(self, slots: Sequence[SlotValues]) -> list[Any]:
         """What to set ``outputs`` to, so that the rows show ``slots``."""
         return [value for values in slots for value in row_values(values)]
 
     def placed(self, place: int, values: SlotValues) -> list[Any]:
         """What to set ``outputs`` to, so that row ``place`` shows ``values`` and the others stay."""
-        updates = [gr.skip()] * (SET_PER_SLOT * SLOTS)
+        updates = self.unchanged
         updates[SET_PER_SLOT * place : SET_PER_SLOT * (place + 1)] = row_values(values)
         return updates
 
@@ -87,10 +105,11 @@ class RewardList:
             removed = row.remove.click(_remover(i), session, [session, row.holder, row.note], queue=False, **PRIVATE)
             then_score(removed)
             self._wire_saving(i, row, session, services)
+            self._wire_change(i, row, session)
         self._wire_saved(session, services, then_score)
 
     def _wire_adding(self, session: gr.State, then_score: Callable[[Any], None]) -> None:
-        nothing = [gr.skip()] * (SET_PER_SLOT * SLOTS)
+        nothing = self.unchanged
 
         def add(session: Session, choice: str | None, *values: Any) -> list[Any]:
             if not choice:
@@ -107,6 +126,19 @@ class RewardList:
         changed = [session, self.add, self.add_note, *self.outputs]
         then_score(self.add.input(add, [session, self.add, *self.inputs], changed, queue=False, **PRIVATE))
 
+    def _wire_change(self, i: int, row: RewardRow, session: gr.State) -> None:
+        """A reward model's settings come into the form that added it; Monte-Carlo values have a panel of their own."""
+
+        def change(session: Session, *values: Any) -> list[Any]:
+            (one,) = read_slots([session.slots[i]], values)
+            form = form_of(one, i)
+            if form is None:
+                return [*[gr.skip()] * len(self.models.shown), gr.update(open=True)]
+            return [*showing(form), gr.skip()]
+
+        read = [session, row.switch, row.weight, row.code]
+        row.change.click(change, read, [*self.models.shown, self.values_part.panel], queue=False, **PRIVATE)
+
     def _wire_saving(self, i: int, row: RewardRow, session: gr.State, services: Services) -> None:
         def save(session: Session, *values: Any) -> list[Any]:
             (one,) = read_slots([session.slots[i]], values)
@@ -119,7 +151,7 @@ class RewardList:
 
     def _wire_saved(self, session: gr.State, services: Services, then_score: Callable[[Any], None]) -> None:
         saved, workspace = self.saved, services.workspace
-        nothing = [gr.skip()] * (SET_PER_SLOT * SLOTS)
+        nothing = self.unchanged
 
         def refresh() -> Any:
             return gr.update(choices=handlers.saved_choices(workspace))
@@ -152,13 +184,20 @@ class RewardList:
 def row_values(values: SlotValues) -> list[Any]:
     """What to set a row's ``outputs`` to."""
     if values.slot is None:
-        return [gr.update(visible=False), gr.skip(), gr.skip(), gr.update(value="")]
+        return [gr.update(visible=False), gr.skip(), gr.skip(), gr.update(value=""), ""]
     return [
         gr.update(visible=True),
         gr.update(value=values.on, label=handlers.slot_label(values)),
         values.weight,
         gr.update(value=values.code),
+        facts_value(values),
     ]
+
+
+def facts_value(values: SlotValues) -> str:
+    """What the row's script draws in place of an editor; "" for a row that has one."""
+    facts = handlers.slot_facts(values)
+    return json.dumps(facts) if facts else ""
 
 
 def watched(services: Services, tab: str, form: ScoringForm, view: ScoringView) -> tuple[Any, list[str]]:
@@ -168,7 +207,8 @@ def watched(services: Services, tab: str, form: ScoringForm, view: ScoringView) 
         notes = [note_value(one, editor=editor) for one, editor in zip(view.slots, editors, strict=True)]
         return gr.skip(), notes
     seen = handlers.watch_group(form, view.credit.scored, services.call_times(tab))
-    return handlers.watch_message(seen), [note_value(one) for one in handlers.row_notes(form, seen)]
+    gave = handlers.row_notes(form, seen)
+    return handlers.watch_message(seen), [note_value(wrong or one) for wrong, one in zip(view.slots, gave, strict=True)]
 
 
 def _with_slot(session: Session, place: int, slot: RewardSlot | None) -> Session:
@@ -190,7 +230,7 @@ def read_slots(slots: Sequence[RewardSlot | None], values: Sequence[Any]) -> tup
     )
 
 
-def build_reward_list(slots: Sequence[RewardSlot | None]) -> RewardList:
+def build_reward_list(slots: Sequence[RewardSlot | None], services: Services) -> RewardList:
     rows = tuple(_row(i, slot) for i, slot in enumerate(slots))
     add = gr.Dropdown(
         [("Add a reward function …", ""), *handlers.reward_choices()],
@@ -202,7 +242,10 @@ def build_reward_list(slots: Sequence[RewardSlot | None]) -> RewardList:
         min_width=0,
     )
     add_note = note("add-note")
-    return RewardList(rows, add, add_note, _saved_panel(), drawn("watch", "WorkbenchRewards.watch", classes=["watch"]))
+    models, values = build_models(services), build_values()
+    return RewardList(
+        rows, add, add_note, models, values, _saved_panel(), drawn("watch", "WorkbenchRewards.watch", classes=["watch"])
+    )
 
 
 def _saved_panel() -> SavedPanel:
@@ -235,8 +278,11 @@ def _row(i: int, slot: RewardSlot | None) -> RewardRow:
             lines=3,
             max_lines=18,
         )
+        with gr.Row(elem_classes=["slot-given"]):
+            facts = drawn(f"reward-facts-{i}", "WorkbenchPage.facts")
+            change = gr.Button("change", elem_id=f"reward-change-{i}", elem_classes=["small"], min_width=0)
         row_note = note(f"reward-note-{i}")
         with gr.Row(elem_classes=["slot-foot", "slot-save"]):
             save = gr.Button("save", elem_id=f"reward-save-{i}", elem_classes=["small"], min_width=0)
             saved = note(f"reward-saved-{i}")
-    return RewardRow(holder, switch, weight, code, row_note, remove, save, saved)
+    return RewardRow(holder, switch, weight, code, facts, change, row_note, remove, save, saved)

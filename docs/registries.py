@@ -1,0 +1,142 @@
+"""Pages and pictures made from the code: schemes, built-in rewards, presets, probes, metrics. They cannot drift.
+
+``write`` puts them into ``generated/`` and ``_static/generated/``, which are not kept in git.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pydantic.fields import FieldInfo
+
+from workbench.checks import ALARMS, EDITS
+from workbench.checks.demo import split_step_demo
+from workbench.config import CreditConfig, PatternConfig, RewardConfig, RunConfig, SamplingConfig, TrainingConfig
+from workbench.credit import LOSS_TYPES, NORMALISATIONS, SCHEMES, credit_group, length_normalisers
+from workbench.figures import heatmap
+from workbench.figures.glossary import METRICS
+from workbench.figures.lines import Chart, Line
+from workbench.rewards import BUILTINS, score_group
+from workbench.rollouts.formats import COLUMNS
+from workbench.steps import PRESETS
+
+
+def write(docs: Path) -> None:
+    pages = (schemes, rewards, presets, probes, formats, config, glossary)
+    folder, static = docs / "generated", docs / "_static" / "generated"
+    for place in (folder, static):
+        place.mkdir(parents=True, exist_ok=True)
+    for page in pages:
+        (folder / f"{page.__name__}.md").write_text(page(), encoding="utf-8")
+    for name, picture in pictures().items():
+        (static / name).write_text(picture, encoding="utf-8")
+
+
+def schemes() -> str:
+    parts = []
+    for scheme in SCHEMES.values():
+        text = inspect.cleandoc(scheme.compute.__doc__ or "").replace("``", "`")
+        rows = [
+            (f"`{o.name}`", f"`{o.default}`", ", ".join(f"`{c}`" for c in o.choices) or _range(o.low, o.high), o.help)
+            for o in scheme.options
+        ]
+        told = [f"**Formula** `{scheme.formula}`", text, f"*Source: {scheme.source}.*"]
+        parts += [f"### {scheme.name}", *told, table(("option", "default", "values", "what it does"), rows)]
+    parts += ["## What a reward is compared with", "The option `normalise`:"]
+    parts.append(table(("normalise", "pool"), [(f"`{name}`", about) for name, about in NORMALISATIONS.items()]))
+    parts += [
+        "## What the loss makes of an advantage",
+        "It multiplies each token's with c_i, by `loss_type`:",
+    ]
+    parts.append(table(("loss_type", "c_i"), [(f"`{name}`", about) for name, about in LOSS_TYPES.items()]))
+    return _joined(parts)
+
+
+def rewards() -> str:
+    rows = []
+    for name, one in BUILTINS.items():
+        options = ", ".join(f"`{option}`" for option in one.options) or "–"
+        rows.append((f"`{name}`", one.kind, one.description, one.range, options, one.reference))
+    return table(("name", "scores", "what it gives", "range", "options", "from"), rows)
+
+
+def presets() -> str:
+    rows = [(f"`{p.name}`", p.pattern.kind, p.used_by) for p in PRESETS.values()]
+    return table(("preset", "a match … a step", "used by"), rows)
+
+
+def probes() -> str:
+    edits = table(("edit", "what it does"), [(name, edit.summary) for name, edit in EDITS.items()])
+    told = table(("alarm", "raised when"), [(name, inspect.getdoc(check) or "") for name, check in ALARMS.items()])
+    return _joined(["**Edits** that the probes make:", edits, "**Alarms** that read a run's curves:", told])
+
+
+def formats() -> str:
+    rows = []
+    for name, columns in COLUMNS.items():
+        rows.append((f"`{name}`", ", ".join(f"`{column}`" for column in columns) or "any"))
+    return table(("format", "columns every row needs"), rows)
+
+
+def config() -> str:
+    parts = []
+    for section in (RunConfig, PatternConfig, RewardConfig, CreditConfig, SamplingConfig, TrainingConfig):
+        rows = [
+            (f"`{name}`", _default(field), (field.description or "").replace("\n", " "))
+            for name, field in section.model_fields.items()
+        ]
+        parts += [f"### {section.__name__}", table(("field", "default", "what it is"), rows)]
+    return _joined(parts)
+
+
+def glossary() -> str:
+    parts = []
+    for area in dict.fromkeys(metric.area for metric in METRICS):
+        rows = [(f"`{m.name}`", m.formula, m.reading) for m in METRICS if m.area == area]
+        parts += [f"## {area[0].upper()}{area[1:]}", table(("metric", "formula", "reading"), rows)]
+    return _joined(parts)
+
+
+def pictures() -> dict[str, str]:
+    """Standalone pages with the real heatmap, and charts, all computed here."""
+    group, pattern, functions = split_step_demo()
+    scored = score_group(group, pattern, functions)
+    drawn = {name: heatmap(credit_group(scored, scheme=name)).html() for name in ("process", "outcome")}
+    lengths = [20, 40, 80, 160, 320]
+    lines = tuple(
+        Line(loss, lengths, length_normalisers(lengths, loss, max_completion_length=320).tolist())
+        for loss in ("grpo", "dapo", "dr_grpo")
+    )
+    chart = Chart("Weight of one token", lines, "tokens of the answer")
+    return {**{f"{name}.html": page for name, page in drawn.items()}, "length.html": _alone(chart)}
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [headers, ["---"] * len(headers), *rows]
+    return "\n".join("| " + " | ".join(_plain(cell) for cell in line) + " |" for line in lines)
+
+
+def _plain(cell: str) -> str:
+    """One line of Markdown that a table's cell can hold; within backticks only the bar needs escaping."""
+    parts = " ".join(str(cell).split()).replace("|", "\\|").split("`")
+    return "`".join(part if n % 2 else part.replace("*", "\\*") for n, part in enumerate(parts))
+
+
+def _range(low: float | None, high: float | None) -> str:
+    return "on or off" if low is None else f"{low:g} to {high:g}"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    return "its own defaults" if field.default_factory is not None else f"`{field.default}`"
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _alone(chart: Chart) -> str:
+    return f'<!doctype html><meta charset="utf-8"><title>{chart.title}</title>{chart._repr_html_()}'

@@ -1,0 +1,280 @@
+"""Reward models and Monte-Carlo values in a real Chromium, with tiny models made here; and who runs what where."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests import reward_models
+from tests.browsing import SECONDS, App, chromium, serve, visit
+from workbench.config import RewardConfig, RunConfig
+from workbench.rewards import RewardWorker, TrustStore
+from workbench.ui.handlers.scoring import TRUST_MODEL
+
+pytestmark = pytest.mark.browser
+expect.set_options(timeout=SECONDS)
+
+CHIPS = "#drawing .rollout:not(.streaming) .chip"
+CONTEXT = {"max_position_embeddings": 512}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    with serve(tmp_path_factory.mktemp("workspace")) as app:
+        yield app
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A process reward model, a classifier, and a language model whose format must be said."""
+    root = tmp_path_factory.mktemp("models")
+    kinds = {"my-prm": "token", "judge": "sequence", "words": "causal"}
+    return {name: reward_models.save(kind, root / name, **CONTEXT) for name, kind in kinds.items()}
+
+
+@pytest.fixture
+def page(browser: Browser, app: App) -> Iterator[Page]:
+    with visit(browser, app.url) as page:
+        expect(page.locator(CHIPS).first).to_be_visible()
+        yield page
+
+
+def unfold(page: Page, name: str) -> None:
+    page.get_by_role("button", name=name).click()
+
+
+def add_model(page: Page, folder: str) -> None:
+    if not page.locator("#model-path").is_visible():
+        unfold(page, "Add a reward model …")
+    page.locator("#model-path").get_by_role("textbox").fill(folder)
+    page.locator("#model-add").click()
+
+
+def choose(page: Page, dropdown: str, option: str) -> None:
+    page.locator(f"{dropdown} input").click()
+    page.get_by_role("option", name=option).click()
+
+
+def estimate(page: Page, k: int = 2) -> None:
+    unfold(page, "Step values by sampling …")
+    page.locator("#values-k input").fill(str(k))
+    page.locator("#values-estimate").click()
+
+
+def open_config(page: Page, file: Path) -> None:
+    with page.expect_file_chooser() as chooser:
+        page.locator("#open-config").click()
+    chooser.value.set_files(file)
+
+
+# ── reward models ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_process_reward_model_is_added_shown_changed_and_removed(page: Page, folders: dict[str, str]) -> None:
+    chip = page.locator(CHIPS).first
+    before = chip.text_content() or ""
+    add_model(page, folders["my-prm"])
+    expect(page.locator("#model-note")).to_contain_text("loading reward model")
+    expect(page.locator("#reward-on-2")).to_contain_text("my_prm · step · model")
+    expect(page.locator("#reward-note-2")).to_contain_text(re.compile(r"mean 0\.\d+"))
+    expect(page.locator("#model-path")).to_be_hidden()  # the form folds once it is there
+    expect(chip).not_to_have_text(before)
+
+    page.locator("#reward-edit-2").click()
+    facts = page.locator("#reward-facts-2 dd")
+    expect(facts).to_have_text([folders["my-prm"], "stepwise: token classification (TRL)", "a score for each step"])
+    expect(page.locator("#reward-code-2")).to_be_hidden()
+    expect(page.locator("#reward-save-2")).to_be_hidden()
+
+    page.locator("#reward-change-2").click()
+    expect(page.locator("#model-path").get_by_role("textbox")).to_have_value(folders["my-prm"])
+    choose(page, "#model-reduce", "outcome: the least")
+    expect(page.locator("#model-add")).to_have_text("Load and change")
+    page.locator("#model-add").click()
+    expect(page.locator("#reward-on-2")).to_contain_text("my_prm · outcome · model")
+    expect(facts.nth(2)).to_have_text("outcome: the least")
+    expect(page.locator("#reward-3")).to_be_hidden()
+    expect(chip).to_have_text(before)  # its steps are scored by the function alone again
+
+    page.locator("#reward-on-2 input").uncheck()
+    expect(page.locator("#reward-note-2")).to_contain_text("off")
+    page.locator("#reward-remove-2").click()
+    expect(page.locator("#reward-2")).to_be_hidden()
+
+
+def test_what_is_wrong_with_a_model_is_said_beside_the_form(page: Page, folders: dict[str, str]) -> None:
+    add_model(page, "/nowhere/at-all")
+    expect(page.locator("#model-note .error")).to_contain_text("must be said")
+    choose(page, "#model-format", "stepwise")
+    page.locator("#model-add").click()
+    expect(page.locator("#model-note .error")).to_contain_text("there is no folder '/nowhere/at-all'")
+    page.locator("#model-path").get_by_role("textbox").fill(folders["words"])
+    page.locator("#model-add").click()
+    expect(page.locator("#model-note .error")).to_contain_text("has no weights for")
+    expect(page.locator("#model-trust input")).not_to_be_checked()
+    choose(page, "#model-format", "ки")
+    page.locator("#model-add").click()
+    expect(page.locator("#reward-on-2")).to_contain_text("words · step · model")
+
+
+def test_a_classifier_is_an_outcome_reward(page: Page, folders: dict[str, str]) -> None:
+    add_model(page, folders["judge"])
+    expect(page.locator("#reward-on-2")).to_contain_text("judge · outcome · model")
+    expect(page.locator("#reward-note-2")).to_contain_text("mean")
+    unfold(page, "Exploit probes: what would an edit without content earn?")
+    choose(page, "#probe-schemes", "outcome")
+    page.keyboard.press("Escape")
+    page.locator("#probe").click()
+    expect(page.locator("#probe-table td").first).to_be_visible()
+
+
+def test_a_configuration_with_models_opens_and_a_run_inherits_them(
+    page: Page, app: App, folders: dict[str, str], tmp_path: Path
+) -> None:
+    prm = {"path": folders["my-prm"], "format": "stepwise"}
+    rewards = [
+        RewardConfig(name="prm", weight=0.5, model=prm),
+        RewardConfig(name="least", kind="outcome", model={**prm, "reduce": "min"}),
+        RewardConfig(name="values", monte_carlo={"continuations": 2}),
+    ]
+    file = tmp_path / "shared.yaml"
+    file.write_text(RunConfig(rewards=rewards).to_yaml())
+    open_config(page, file)
+    expect(page.locator("#reward-on-0")).to_contain_text("prm · step · model")
+    expect(page.locator("#reward-on-1")).to_contain_text("least · outcome · model")
+    expect(page.locator("#reward-on-2")).to_contain_text("Monte-Carlo (k=2) · step")
+    expect(page.locator("#reward-note-0")).to_contain_text("mean")
+    expect(page.locator("#reward-note-2")).to_contain_text("not estimated yet; press Estimate step values")
+
+    page.locator("#train-on-this").click()
+    expect(page.locator("#inherited")).to_contain_text("prm (model) × 0.5, least (model), values (k=2)")
+    page.locator("#run-name input, #run-name textarea").fill("on-a-model")
+    page.locator("#start").click()
+    expect(page.locator("#stop")).to_be_visible()
+    folder = app.workspace / "runs" / "on-a-model"
+    started = RunConfig.load(folder / "run.yaml")
+    assert [one.model_dump() for one in started.rewards] == [one.model_dump() for one in rewards]
+    kept = json.loads((folder / "rewards" / "prm.json").read_text())
+    assert set(kept["files"]) >= {"config.json", "model.safetensors"}
+    assert json.loads((folder / "rewards" / "values.json").read_text())["monte_carlo"]["continuations"] == 2
+    page.locator("#stop").click()
+    expect(page.locator("#run-state")).to_contain_text("stopped")
+
+
+def test_a_model_with_code_of_its_own_waits_for_trust(
+    page: Page, app: App, folders: dict[str, str], tmp_path: Path
+) -> None:
+    model = {"path": folders["my-prm"], "format": "stepwise", "trust_remote_code": True}
+    reward = RewardConfig(name="foreign", model=model)
+    assert reward.foreign is not None
+    file = tmp_path / "foreign.yaml"
+    file.write_text(RunConfig(rewards=[reward]).to_yaml())
+    open_config(page, file)
+    expect(page.locator("#open-note")).to_contain_text("was not run here before (foreign)")
+    expect(page.locator("#open-note pre")).to_contain_text("model.trust_remote_code runs the modelling code that")
+    expect(page.locator("#reward-on-0")).not_to_contain_text("foreign")
+    assert not TrustStore(app.workspace).is_trusted(reward.foreign)
+
+
+# ── Monte-Carlo values ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_values_are_estimated_drawn_stale_and_saved_as_labels(page: Page) -> None:
+    estimate(page)
+    expect(page.locator("#reward-on-2")).to_contain_text("Monte-Carlo (k=2) · step")
+    expect(page.locator("#reward-note-2")).to_contain_text("mean")
+    expect(page.locator("#values-note")).to_contain_text(re.compile(r"\d+ tokens in"))
+    page.locator("#reward-edit-2").click()
+    expect(page.locator("#reward-facts-2")).to_contain_text("mean answer_correctness of 2 continuations from its end")
+    expect(page.locator("#reward-facts-2")).to_contain_text("left out")
+
+    page.locator("#values-progress input").check()
+    expect(page.locator("#reward-on-2")).to_contain_text("Monte-Carlo progress (k=2) · step")
+    expect(page.locator("#reward-note-2")).to_contain_text("mean")
+    page.locator("#values-in-run input").check()
+    expect(page.locator("#reward-facts-2")).to_contain_text("estimated anew at each step of training")
+
+    with page.expect_download() as download:
+        page.locator("#labels-save").click()
+    assert download.value.suggested_filename == "labels-trl.jsonl"
+    rows = [json.loads(line) for line in Path(download.value.path()).read_text(encoding="utf-8").splitlines()]
+    assert len(rows) == 8
+    assert all(len(row["completions"]) == len(row["labels"]) > 1 for row in rows)
+
+    page.locator("#regex textarea").fill("(?m)^Step")
+    expect(page.locator("#reward-note-2")).to_contain_text("estimated for another pattern; estimate again")
+    page.locator("#regex textarea").fill(r"(?m)^(?:Step \d+|Answer):")
+    expect(page.locator("#reward-note-2")).to_contain_text("mean")
+
+    page.locator("#train-on-this").click()
+    expect(page.locator("#inherited")).to_contain_text("monte_carlo_progress (k=2)")
+
+
+def test_estimating_is_cancelled(page: Page) -> None:
+    estimate(page, 1024)
+    expect(page.locator("#values-note")).to_contain_text(re.compile(r"\d+ of \d+ continuations"))
+    page.locator("#values-cancel").click()
+    expect(page.locator("#values-note")).to_contain_text("Cancelled; nothing was estimated.")
+    expect(page.locator("#values-estimate")).to_be_enabled()
+    expect(page.locator("#reward-2")).to_be_hidden()
+
+
+# ── who runs what where ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def children(app: App, module: str) -> list[psutil.Process]:
+    found = psutil.Process(app.pid).children(recursive=True)
+    return [one for one in found if one.status() != psutil.STATUS_ZOMBIE and module in one.cmdline()]
+
+
+def test_each_page_has_a_reward_worker_and_all_share_one_of_models(
+    browser: Browser, app: App, folders: dict[str, str]
+) -> None:
+    """And the page's own process has no torch in its memory, whatever it was asked to score with."""
+    before = {one.pid for one in children(app, "workbench.rewards.worker")}
+    with visit(browser, app.url) as first, visit(browser, app.url) as second:
+        for page in (first, second):
+            expect(page.locator(CHIPS).first).to_be_visible()
+            expect(page.locator("#trust-model")).to_contain_text(TRUST_MODEL)
+            add_model(page, folders["my-prm"])
+            expect(page.locator("#reward-note-2")).to_contain_text("mean")
+        own = {one.pid for one in children(app, "workbench.rewards.worker")} - before
+        assert len(own) == 2
+        assert len(children(app, "workbench.rewards.models.worker")) == 1
+        with RewardWorker() as worker:
+            missing = worker.reduced_isolation()
+        if missing:
+            expect(first.locator("#isolation-note")).to_contain_text(f"reduced isolation: {'; '.join(missing)}")
+        else:
+            expect(first.locator("#isolation-note .drawn")).to_be_hidden()
+    assert "libtorch" not in Path(f"/proc/{app.pid}/maps").read_text()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_scrolls_sideways_with_a_model_and_values_open(
+    browser: Browser, app: App, folders: dict[str, str], width: int
+) -> None:
+    with visit(browser, app.url, width=width, height=844) as page:
+        expect(page.locator(CHIPS).first).to_be_visible()
+        if width < 860:
+            page.get_by_role("button", name="Show controls").click()
+        add_model(page, folders["my-prm"])
+        expect(page.locator("#reward-note-2")).to_contain_text("mean")
+        page.locator("#reward-edit-2").click()
+        page.locator("#reward-change-2").click()
+        unfold(page, "Step values by sampling …")
+        expect(page.locator("#labels-save")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.locator("#controls").evaluate("node => node.scrollWidth - node.clientWidth") <= 1

@@ -1,0 +1,173 @@
+"""Every noun shows itself: as escaped HTML in a notebook, as text in a terminal, by the views registered for it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+import workbench as wb
+from tests.credits import make_credit, make_rollout, worked_credit
+from workbench import display
+from workbench.checks import preflight, probe, split_step_demo
+from workbench.credit import compare_credits
+from workbench.policies.step_values import StepValues
+from workbench.rewards.check import check_reward
+
+EVIL = "<img src=x onerror=alert(1)>\u202e"
+
+
+def evil_credit():
+    return make_credit([make_rollout([EVIL, "b"]), make_rollout(["c", EVIL])], [[1], [1]], [[1.0], [0.0]])
+
+
+def nouns():
+    """One of each, holding what a hostile model might write."""
+    group, pattern, rewards = split_step_demo()
+    hostile = evil_credit()
+    evil_group = wb.group_of(EVIL, [EVIL + "\n1", "b\n0"], correct=EVIL)
+    labelled = wb.group_of("q", ["1", "0"])
+
+    def number(prompts, completions, **columns):
+        return [float(text) for text in completions]
+
+    number.__name__ = EVIL
+    rollouts = [
+        type(r)(r.token_ids, r.texts, True, columns={"correct": t})
+        for r, t in zip(labelled.rollouts, (True, False), strict=True)
+    ]
+    checked = check_reward([type(labelled)("q", tuple(rollouts))], number)
+    return {
+        "steps": wb.split_steps(f"Step 1: {EVIL}\nStep 2: b", wb.StepPattern(r"(?m)^Step \d+:")),
+        "example": wb.Example(EVIL, {"answer": EVIL}),
+        "rollout": make_rollout([EVIL]),
+        "group": evil_group,
+        "scored": hostile.scored,
+        "credit": hostile,
+        "explanation": hostile.explain(0, 0),
+        "comparison": compare_credits(hostile, hostile),
+        "probes": probe(group, pattern, rewards, schemes=["process"]),
+        "preflight": preflight([group], pattern, rewards),
+        "reward_check": checked,
+        "step_values": StepValues(((1.0,),), ((0.1,),), ((2,),), ((2,),), 0.5, 2, 0, 0.5, EVIL, (r"\n", "ends")),
+        "task": wb.load_task("chain-arithmetic"),
+    }
+
+
+NOUNS = nouns()
+
+
+@pytest.mark.parametrize("name", NOUNS)
+def test_html_holds_no_markup_of_a_model(name):
+    html = display.html(NOUNS[name])
+    assert "<img" not in html
+    assert "<style>" in html
+
+
+@pytest.mark.parametrize("name", NOUNS)
+def test_text_cannot_steer_the_terminal(name):
+    assert "\u202e" not in display.text(NOUNS[name])
+    assert display.text(NOUNS[name]).strip()
+
+
+@pytest.fixture(scope="module")
+def shell():
+    made = InteractiveShell()
+    display.register(made)
+    yield made
+    InteractiveShell.clear_instance()
+
+
+@pytest.mark.parametrize("name", NOUNS)
+def test_a_registered_shell_shows_it_richly_and_as_text(name, shell):
+    data, _ = shell.display_formatter.format(NOUNS[name])
+    assert data["text/plain"] == display.text(NOUNS[name])
+    drawn = re.sub(r"workbench-heatmap-[0-9a-f]{8}", "", data["text/html"])
+    assert drawn == re.sub(r"workbench-heatmap-[0-9a-f]{8}", "", display.html(NOUNS[name]))
+
+
+def test_every_view_is_of_a_class_that_there_is_and_has_both_forms():
+    from importlib import import_module
+
+    from workbench.display import cards, terminal
+
+    for (module, name), view in display.VIEWS.items():
+        assert getattr(import_module(module), name).__name__ == name
+        assert callable(getattr(cards, view))
+        assert callable(getattr(terminal, view))
+
+
+def test_what_has_no_view_is_named():
+    with pytest.raises(TypeError, match="int has no view of its own; those that have one are Steps, Example"):
+        display.html(3)
+
+
+def test_an_explanation_in_a_terminal_adds_up():
+    # The first row's steps 1 1 0 in a pool of mean 4/9 and std sqrt(5/18): (5/9 + 5/9 - 4/9) / (0.5270463 + 0.0001).
+    lines = display.text(worked_credit().explain(0, 0)).splitlines()
+    assert [line.split()[-1] for line in lines[2:5]] == ["1.054", "1.054", "-0.843"]
+    assert lines[-1] == "sum +1.264671, advantage +1.264671"
+
+
+def test_steps_are_a_list_and_know_their_text():
+    steps = wb.split_steps("a\nb", wb.StepPattern(r"\n", kind="ends"))
+    assert steps == [wb.Step(0, 2), wb.Step(2, 3)]
+    assert display.text(steps).splitlines() == ["k  start  end  step", "1      0    2  a↵", "2      2    3  b"]
+
+
+def test_short_forms_are_short():
+    credit = worked_credit()
+    assert repr(credit) == "<Credit: 3 rollouts, 9 steps, scheme 'process'>"
+    assert repr(credit.scored) == "<ScoredGroup: 3 rollouts, 9 steps, scored by rule>"
+    assert repr(credit.scored.group) == "<Group: 3 rollouts, 28 tokens, of by hand>"
+
+
+def test_show_prints_text_outside_a_notebook():
+    code = "import workbench as wb; wb.show(wb.split_steps('ab', wb.StepPattern('x'))); wb.show(3)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed == "k  start  end  step\n1      0    2  ab\n3\n"
+
+
+def test_importing_in_ipython_registers_the_views():
+    code = (
+        "from IPython.core.interactiveshell import InteractiveShell as Shell\n"
+        "shell = Shell.instance()\n"
+        "import sys, workbench as wb\n"
+        "assert 'numpy' not in sys.modules, 'registering loads nothing'\n"
+        "steps = wb.split_steps('ab', wb.StepPattern('x'))\n"
+        "print(sorted(shell.display_formatter.format(steps)[0]))"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "['text/html', 'text/plain']"
+
+
+def test_progress_counts_what_it_is_told(capsys):
+    with wb.Progress("groups") as told:
+        told({"phase": "reading"})
+        told(1, 4)
+        told({"done": 4, "of": 4})
+    assert (told.done, told.total) == (4, 4)
+    assert capsys.readouterr().err.rstrip().splitlines()[-1].split("\r")[-1].startswith("4 of 4 groups")
+    assert "<progress value='4' max='4'" in told.html()
+
+
+def test_own_texts_become_a_group_of_their_own():
+    group = wb.group_of("q", ["one two", "three"], answer="3")
+    assert [rollout.text for rollout in group.rollouts] == ["one two", "three"]
+    assert group.columns == {"answer": "3"}
+    assert all(rollout.finished for rollout in group.rollouts)
+    with pytest.raises(Exception, match="at least one completion"):
+        wb.group_of("q", [])
+
+
+def test_notebook_and_page_show_the_same_advantages():
+    """The page's payload and the notebook's both hold the digits that give back the tensor's 32 bits."""
+    from workbench.figures.heatmap import credit_payload
+
+    credit = worked_credit()
+    for i, row in enumerate(credit_payload(credit)["rollouts"]):
+        assert np.array_equal(np.array(row["advantages"], dtype=np.float32), credit.of(i))

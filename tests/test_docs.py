@@ -1,0 +1,60 @@
+"""The documentation builds without a warning, asks the network for nothing, and says what the code says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workbench.checks import EDITS
+from workbench.credit import SCHEMES
+from workbench.figures.glossary import METRICS
+from workbench.rewards import BUILTINS
+
+ROOT = Path(__file__).parents[1]
+_FETCHED = re.compile(r"""(?:<link[^>]+href|<script[^>]+src|<img[^>]+src|<iframe[^>]+src)="(https?:)?//""")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("docs")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(folder / "trees")]
+    made = subprocess.run([*command, "docs", str(folder / "html")], cwd=ROOT, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    return folder / "html"
+
+
+def shown(page: Path) -> str:
+    return re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8"))
+
+
+def test_every_page_is_there_and_nothing_is_fetched(built):
+    pages = {path.stem for path in built.glob("*.html")}
+    assert {path.stem for path in (ROOT / "docs").glob("*.md")} <= pages
+    for path in built.glob("*.html"):
+        assert not _FETCHED.search(path.read_text(encoding="utf-8")), path
+
+
+def test_generated_pages_hold_every_entry_of_their_registry(built):
+    for page, names in {
+        "credit": SCHEMES,
+        "rewards": BUILTINS,
+        "concepts": EDITS,
+        "glossary": [metric.name for metric in METRICS],
+    }.items():
+        text = shown(built / f"{page}.html").replace("&#39;", "'").replace("’", "'")
+        assert [name for name in names if name not in text] == []
+
+
+def test_the_first_page_draws_the_real_heatmap(built):
+    assert "WorkbenchHeatmap" in (built / "_static" / "generated" / "process.html").read_text(encoding="utf-8")
+
+
+def test_every_public_name_is_in_the_reference(built):
+    import workbench as wb
+
+    text = shown(built / "api.html")
+    assert [name for name in wb.__all__ if name not in text] == []

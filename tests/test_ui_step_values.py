@@ -1,0 +1,412 @@
+"""Rows that are a reward model or Monte-Carlo values, without a browser: scoring, staleness, runs, labels, forms."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from workbench.config import ModelConfig, RewardConfig, RunConfig
+from workbench.errors import RewardError
+from workbench.policies.step_values import StepValues
+from workbench.rewards import RewardWorker
+from workbench.rewards.watch import CallTimes
+from workbench.rundir.rewards import write_rewards
+from workbench.schema import Group, Rollout
+from workbench.steps import pattern as pattern_module
+from workbench.ui.handlers import models, training
+from workbench.ui.handlers import step_values as handlers
+from workbench.ui.handlers.checks import probe_setup
+from workbench.ui.handlers.credit import credit_form
+from workbench.ui.handlers.inspect import find_task, first_session
+from workbench.ui.handlers.models import ModelForm, form_of, load_model
+from workbench.ui.handlers.rewards import (
+    EMPTY_SLOT,
+    builtin_slot,
+    config_slot,
+    row_notes,
+    save_slot,
+    slot_facts,
+    slot_label,
+    task_slots,
+    watch_group,
+)
+from workbench.ui.handlers.sampling import SamplingForm
+from workbench.ui.handlers.scoring import ScoringForm, ScoringView, SlotValues, rescore, reward_configs
+from workbench.ui.handlers.session import SLOTS, Estimated, RewardSlot, Services, Session
+
+LINES = (";", "ends")
+GROUP = Group("p", (Rollout((1, 2), ("a;", "b;"), False), Rollout((3, 4), ("c;", "d;"), False)))
+VALUES = StepValues(
+    values=((0.25, 1.0), (0.5, 0.0)),
+    errors=((0.25, 0.0), (0.5, 0.0)),
+    counts=((4, 1), (4, 1)),
+    successes=((1, 1), (2, 0)),
+    start=0.5,
+    k=4,
+    seed=0,
+    threshold=0.5,
+    outcome="answer_correctness",
+    pattern=(";", "ends"),
+    tokens=20,
+    seconds=0.5,
+)
+OUTCOME = RewardConfig(name="answer_correctness", kind="outcome")
+MONTE_CARLO = RewardConfig(name="monte_carlo", kind="step", monte_carlo={"continuations": 4})
+PRM = RewardConfig(name="prm", kind="step", weight=2.0, model={"path": "me/prm", "format": "ki"})
+LEAST = RewardConfig(name="least", kind="outcome", model={"path": "me/prm", "format": "ki", "reduce": "min"})
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[RewardWorker]:
+    with RewardWorker(deadline=60, pattern_margin=60) as worker:
+        yield worker
+
+
+class Models:
+    """Scores a step by how many characters it has, an eighth each; notes what it was asked."""
+
+    def __init__(self, error: str = "") -> None:
+        self.error, self.asked = error, []
+
+    def prepare(self, config: ModelConfig) -> None:
+        pass
+
+    def score_steps(self, config: ModelConfig, prompts: Any, steps: Any) -> list[list[float]]:
+        self.asked.append([list(row) for row in steps])
+        if self.error:
+            raise RewardError(self.error)
+        return [[len(text) / 8 for text in row] for row in steps]
+
+    def score_texts(self, config: ModelConfig, prompts: Any, completions: Any) -> list[float]:
+        return [0.5 for _ in completions]
+
+
+def form(*slots: SlotValues, regex: str = ";", kind: str = "ends") -> ScoringForm:
+    return ScoringForm(regex, kind, (*slots, *(EMPTY_SLOT,) * (SLOTS - len(slots))), credit_form("process"))  # type: ignore[arg-type]
+
+
+def session(group: Group = GROUP) -> Session:
+    return replace(first_session(), group=group)
+
+
+def placed(progress: bool = False, in_run: bool = False, outcome: RewardConfig = OUTCOME) -> SlotValues:
+    row = handlers.EstimatedRow(MONTE_CARLO, Estimated(GROUP, VALUES, outcome))
+    found = handlers.place_row([EMPTY_SLOT] * SLOTS, row, progress, in_run)
+    assert isinstance(found, tuple)
+    return found[1]
+
+
+def scores(view: ScoringView, name: str) -> list[list[float | None]]:
+    assert view.credit is not None, (view.note, view.slots)
+    return [list(one.scores[name]) for one in view.credit.scored.scored]
+
+
+# ── reward models ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_model_scores_steps_or_completions_and_no_pattern_is_compiled_here(
+    worker: RewardWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*args: object) -> object:
+        raise AssertionError("a user's pattern is compiled in the page's process")
+
+    monkeypatch.setattr(pattern_module, "_compiled", never)
+    held = Models()
+    group = replace(GROUP, rollouts=(Rollout((1, 2), ("a;", "bcd;"), False), GROUP.rollouts[1]))
+    view = rescore(session(group), form(config_slot(PRM), config_slot(LEAST)), worker, held)
+    assert scores(view, "prm") == [[0.25, 0.5], [0.25, 0.25]]
+    assert view.credit is not None
+    assert [one.outcome_scores["least"] for one in view.credit.scored.scored] == [0.25, 0.25]
+    assert view.credit.scored.scored[0].rewards == (0.5, 1.0)  # weight 2
+    assert held.asked == [[["a;", "bcd;"], ["c;", "d;"]]] * 2
+
+
+def test_what_is_wrong_with_a_model_is_said_in_its_row(worker: RewardWorker) -> None:
+    view = rescore(session(), form(builtin_slot("tag_format"), config_slot(PRM)), worker, Models("no such weights"))
+    assert view.credit is None
+    assert view.slots[1] is not None
+    assert view.slots[1].text == "reward 'prm': no such weights"
+
+
+def test_a_row_of_a_model_is_shown_kept_and_taken_over_by_a_run(tmp_path: Path) -> None:
+    values = replace(config_slot(PRM), weight=0.5)
+    assert slot_label(values) == "prm  ·  step  ·  model"
+    assert slot_facts(config_slot(LEAST)) == [
+        ("model", "me/prm"),
+        ("format", "ки: P(+) of {+, −} (Math-Shepherd)"),
+        ("used as", "outcome: the least"),
+    ]
+    assert [one.slot.name for one in task_slots([values], find_task("chain-arithmetic")) if one.slot][-1] == "prm"
+    assert "no code to save" in save_slot(tmp_path, values).text
+    shown = training.inherited(session(), form(values), sampling())
+    assert dict(shown)["rewards"] == "prm (model) × 0.5"
+    config = run(form(values))
+    assert config.rewards == [PRM.model_copy(update={"weight": 0.5})]
+    assert RunConfig.from_yaml(config.to_yaml()) == config
+    assert form_of(values, 3) == ModelForm("me/prm", "ki", "", 0.5, False, 3)
+    assert form_of(config_slot(LEAST), 0) == ModelForm("me/prm", "ki", "min", 1.0, False, 0)
+    assert form_of(builtin_slot("tag_format"), 0) is None
+
+
+def test_a_task_told_twice_lists_no_function_twice() -> None:
+    task = find_task("chain-arithmetic-tags")
+    on_its_way = [replace(one, code="") for one in task_slots([], task)]
+    assert [one.slot.name for one in task_slots(on_its_way, task) if one.slot] == [one.name for one in task.rewards]
+
+
+def test_settings_without_a_field_survive_a_change() -> None:
+    judge = {"path": "me/judge", "format": "classifier", "output": "probability", "label": "good"}
+    before = RewardConfig(name="mine", kind="outcome", model=judge)
+    changed = models.model_reward("me/judge", "classifier", weight=3.0, trust=True, before=before)
+    assert changed.name == "mine"
+    assert changed.model == ModelConfig(**judge, trust_remote_code=True)
+    assert models.model_facts(changed)[-1] == ("its code", "runs with your rights, as you agreed")
+    assert models.model_reward("me/judge", "classifier", before=changed).model.trust_remote_code is False  # type: ignore[union-attr]
+
+
+def services(worker: RewardWorker, load: Any = None, policy: Any = None) -> Any:
+    """Services whose children are not there."""
+    made = Services.__new__(Services)
+    made._lock, made._estimating = threading.Lock(), {}
+    made.models = SimpleNamespace(load=load, close=lambda: None, busy=None)  # type: ignore[assignment]
+    made.policy = policy
+    made.reward_worker = lambda tab: worker  # type: ignore[method-assign]
+    return made
+
+
+def test_loading_tells_how_far_it_is_and_what_is_wrong(worker: RewardWorker) -> None:
+    wanted = ModelForm("me/prm", "ki", "", 1.0, False)
+    empty = [EMPTY_SLOT] * SLOTS
+
+    def loads(config: ModelConfig, on_event: Any) -> None:
+        on_event({"busy": config.path, "seconds": 3.2})
+
+    views = list(load_model(wanted, [config_slot(PRM), *empty[1:]], services(worker, loads), "tab"))
+    assert [view.note.text for view in views if view.note] == [
+        "loading reward model me/prm",
+        "loading reward model me/prm, 3 s",
+    ]
+    assert [view.running for view in views] == [True, True, False]
+    assert views[-1].reward is not None
+    assert views[-1].reward.name == "prm_2"  # there is a prm already
+
+    def fails(config: ModelConfig, on_event: Any) -> None:
+        raise RewardError("there is no folder")
+
+    assert list(load_model(wanted, empty, services(worker, fails), "tab"))[-1].note.text == "there is no folder"  # type: ignore[union-attr]
+    full = [SlotValues(RewardSlot(f"f{i}", "step"), True, 1.0, "") for i in range(SLOTS)]
+    assert "12 functions are the most" in list(load_model(wanted, full, services(worker), "tab"))[-1].note.text  # type: ignore[union-attr]
+    unsaid = list(load_model(replace(wanted, form=""), empty, services(worker), "tab"))
+    assert "must be said" in unsaid[-1].note.text  # type: ignore[union-attr]
+
+
+def test_a_cancelled_load_adds_nothing_and_two_at_once_are_refused(worker: RewardWorker) -> None:
+    ended = threading.Event()
+    there = services(worker)
+
+    def load(config: ModelConfig, on_event: Any) -> None:
+        on_event({"busy": config.path, "seconds": 0.0})
+        assert ended.wait(20)
+        raise RewardError("reward-model worker was ended")
+
+    there.models = SimpleNamespace(load=load, close=ended.set, busy=("me/prm", 4.2))
+    views = load_model(ModelForm("me/prm", "ki", "", 1.0, False), [EMPTY_SLOT] * SLOTS, there, "tab")
+    next(views)
+    next(views)
+    assert models.model_status(there) == "reward model me/prm at work, 4 s"
+    second = list(load_model(ModelForm("me/prm", "ki", "", 1.0, False), [EMPTY_SLOT] * SLOTS, there, "tab"))
+    assert "already" in second[-1].note.text  # type: ignore[union-attr]
+    models.cancel_load(there, "tab")
+    last = list(views)[-1]
+    assert (last.running, last.reward, last.note.text) == (False, None, "Cancelled; nothing was added.")  # type: ignore[union-attr]
+
+
+# ── Monte-Carlo values ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_values_score_their_own_group_as_values_or_progress(worker: RewardWorker) -> None:
+    assert slot_label(placed()) == "Monte-Carlo (k=4)  ·  step"
+    assert slot_label(placed(progress=True)) == "Monte-Carlo progress (k=4)  ·  step"
+    assert scores(rescore(session(), form(placed()), worker), "monte_carlo") == [[0.25, 1.0], [0.5, 0.0]]
+    view = rescore(session(), form(placed(progress=True)), worker)
+    assert scores(view, "monte_carlo_progress") == [[-0.25, 0.75], [0.0, -0.5]]
+    assert slot_facts(placed())[2] == ("estimated", "20 tokens in 0.5 s, standard error 0.19 on average")
+
+
+def test_values_of_another_group_or_pattern_are_stale_and_said_to_be(worker: RewardWorker) -> None:
+    listed = form(builtin_slot("tag_format"), builtin_slot("think_format"), placed())
+    fresh = rescore(session(), listed, worker)
+    assert fresh.slots == (None,) * SLOTS
+    other = rescore(session(replace(GROUP, prompt="q")), listed, worker)
+    assert other.slots[2] is not None
+    assert (other.slots[2].level, other.slots[2].text) == ("warning", "estimated for another group; estimate again")
+    cut = rescore(session(), replace(listed, regex="[;]"), worker)
+    assert cut.slots[2] is not None
+    assert cut.slots[2].text == "estimated for another pattern; estimate again"
+    opened = rescore(session(), form(builtin_slot("step_correctness"), config_slot(MONTE_CARLO)), worker)
+    assert opened.slots[1] is not None
+    assert opened.slots[1].text == "not estimated yet; press Estimate step values"
+
+
+def test_a_run_has_the_values_only_where_it_was_asked_to() -> None:
+    assert reward_configs(form(placed())) == []
+    (config,) = reward_configs(form(placed(progress=True, in_run=True)))
+    assert config.monte_carlo is not None
+    assert (config.name, config.monte_carlo.continuations, config.monte_carlo.progress) == (
+        "monte_carlo_progress",
+        4,
+        True,
+    )
+    assert run(form(placed(in_run=True))).rewards[0].monte_carlo == MONTE_CARLO.monte_carlo
+    listed = form(builtin_slot("step_correctness"), placed())
+    assert dict(training.inherited(session(), listed, sampling()))["rewards"] == (
+        "step_correctness, without monte_carlo (k=4)"
+    )
+
+
+def test_a_run_cannot_use_values_of_somebodys_own_outcome() -> None:
+    own = RewardConfig(name="mine", kind="outcome", code="def mine(prompts, completions, **c): return [0.0]")
+    values = placed(in_run=True, outcome=own)
+    assert values.slot is not None
+    assert values.slot.in_run is False
+    assert "built-in outcome rewards" in handlers.run_note(values, True).text  # type: ignore[union-attr]
+    assert handlers.run_note(values, False) is None
+    assert handlers.run_note(placed(in_run=True), True) is None
+
+
+def test_new_values_take_the_place_of_the_old_ones() -> None:
+    listed = form(builtin_slot("tag_format"), replace(placed(), weight=3.0, on=False)).slots
+    row = handlers.EstimatedRow(MONTE_CARLO, Estimated(GROUP, VALUES, OUTCOME))
+    place, values = handlers.place_row(listed, row, True, True)  # type: ignore[misc]
+    assert (place, values.on, values.weight, values.slot.in_run) == (1, True, 3.0, True)
+    assert handlers.change_row(listed, True, False)[1].slot.name == "monte_carlo_progress"  # type: ignore[index, union-attr]
+    assert handlers.change_row(form(builtin_slot("tag_format")).slots, True, False) is None
+    full = [SlotValues(RewardSlot(f"f{i}", "step"), True, 1.0, "") for i in range(SLOTS)]
+    assert "remove one" in handlers.place_row(full, row, False, False).text  # type: ignore[union-attr]
+
+
+class Policy:
+    """A policy worker that knows the values already."""
+
+    def __init__(self) -> None:
+        self.asked: Any = None
+
+    def step_values(self, policy: str, group: Group, pattern: Any, outcome: RewardConfig, **how: Any) -> StepValues:
+        self.asked = (policy, pattern.regex, outcome, how["k"])
+        how["on_event"]({"done": 3, "total": 8, "tokens": 9, "seconds": 1.0})
+        return VALUES
+
+
+def test_estimating_tells_how_far_it_is_and_ends_in_a_row(worker: RewardWorker) -> None:
+    policy = Policy()
+    own = SlotValues(
+        RewardSlot("mine", "outcome"),
+        True,
+        1.0,
+        "def mine(prompts, completions, **c):\n    return [0.0] * len(prompts)\n",
+    )
+    assert handlers.outcome_choices([own])[0] == ("mine", "mine")
+    views = list(handlers.estimate(session(), form(own), "tiny", 4, "mine", services(worker, policy=policy), "tab"))
+    assert policy.asked[:2] == ("tiny", ";")
+    assert (policy.asked[2].name, policy.asked[3]) == ("mine", 4)
+    assert [view.note.text for view in views if view.note][1] == "3 of 8 continuations, 9 tokens, 1 s"
+    row = views[-1].row
+    assert row is not None
+    assert row.estimated == Estimated(GROUP, VALUES, policy.asked[2])
+    assert row.config.monte_carlo.outcome == "mine"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("group", "regex", "k", "outcome", "message"),
+    [
+        (None, ";", 8, "answer_correctness", "there is no group"),
+        (GROUP, "(", 8, "answer_correctness", "does not compile"),
+        (GROUP, "", 8, "answer_correctness", "the pattern is empty"),
+        (GROUP, ";", None, "answer_correctness", "whole number of continuations"),
+        (GROUP, ";", 0, "answer_correctness", "greater than or equal to 1 (got 0)"),
+        (GROUP, ";", 8, "gone", "there is no outcome reward 'gone'"),
+    ],
+)
+def test_what_cannot_be_estimated_is_said(
+    worker: RewardWorker, group: Group | None, regex: str, k: float | None, outcome: str, message: str
+) -> None:
+    shown = replace(session(), group=group)
+    asked = form(builtin_slot("step_correctness"), regex=regex)
+    (view,) = handlers.estimate(shown, asked, "tiny", k, outcome, services(worker), "tab")
+    assert view.note is not None
+    assert message in view.note.text
+
+
+def test_labels_are_written_in_each_format_without_compiling_the_pattern_here(
+    worker: RewardWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pattern_module, "_compiled", None)  # calling it would fail
+    there = services(worker)
+
+    def rows(shape: str, good: str = "hard") -> list[dict[str, Any]]:
+        file, said = handlers.labels_file([placed()], shape, good, there, "tab")
+        assert said.text == "2 of 2 completions written"
+        assert json.loads(file)["name"] == f"labels-{shape}.jsonl"
+        return [json.loads(line) for line in json.loads(file)["text"].splitlines()]
+
+    assert rows("trl") == [
+        {"prompt": "p", "completions": ["a;", "b;"], "labels": [True, True]},
+        {"prompt": "p", "completions": ["c;", "d;"], "labels": [True, False]},
+    ]
+    assert [row["labels"] for row in rows("trl", "soft")] == [[False, True], [False, False]]
+    assert rows("math-shepherd")[1]["label"] == "p c; +\nd; -"
+    assert [row["label"] for row in rows("processbench")] == [-1, 1]
+    assert handlers.labels_file([EMPTY_SLOT], "trl", "hard", there, "tab")[0] == ""
+    assert handlers.labels_file([placed()], "xml", "hard", there, "tab")[0] == ""
+
+
+def test_probes_leave_values_out(worker: RewardWorker) -> None:
+    view = probe_setup(session(), form(placed()), ["process"], worker)
+    assert view.note is not None
+    assert "no reward function is on that can score other completions" in view.note.text
+
+
+def test_a_rows_note_is_of_what_it_gave(worker: RewardWorker) -> None:
+    shown = form(placed())
+    view = rescore(session(), shown, worker)
+    assert view.credit is not None
+    (said, *_) = row_notes(shown, watch_group(shown, view.credit.scored, CallTimes()))
+    assert said is not None
+    assert said.text.startswith("mean 0.44")
+
+
+# ── what a run keeps ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_runs_folder_keeps_settings_and_hashes(tmp_path: Path) -> None:
+    prm = tmp_path / "prm"
+    prm.mkdir()
+    (prm / "model.safetensors").write_bytes(b"weights")
+    (prm / "notes.txt").write_text("not part of the model")
+    model = {"path": str(prm), "format": "stepwise"}
+    config = RunConfig(rewards=[RewardConfig(name="prm", model=model), MONTE_CARLO, OUTCOME])
+    write_rewards(tmp_path / "rewards", config, {"answer_correctness": "def answer_correctness(): ...\n"})
+    manifest = json.loads((tmp_path / "rewards" / "manifest.json").read_text())
+    assert [one["file"] for one in manifest] == ["prm.json", "monte_carlo.json", "answer_correctness.py"]
+    kept = json.loads((tmp_path / "rewards" / "prm.json").read_text())
+    assert kept["model"]["path"] == str(prm)
+    assert kept["files"] == {"model.safetensors": {"bytes": 7, "sha256": hashlib.sha256(b"weights").hexdigest()}}
+    values = json.loads((tmp_path / "rewards" / "monte_carlo.json").read_text())
+    assert values["monte_carlo"]["continuations"] == 4
+
+
+def sampling() -> SamplingForm:
+    return SamplingForm("p", "tiny", 4, 1.0, 16, 0)
+
+
+def run(shown: ScoringForm) -> RunConfig:
+    wanted = training.TrainingForm(2, 2, 1e-4, 0.0, "dapo", training.AS_INSPECT, 0)
+    return training.run_config(session(), shown, sampling(), wanted)

@@ -1,0 +1,113 @@
+"""A run in a notebook cell while it goes: curves that grow, its state, and a button that stops it.
+
+The run is read from its directory in a thread, so the kernel stays free for other cells; what a cell shows is replaced
+through IPython's display handles and stays in the notebook when the run is over. The button is an ipywidgets one, as
+only a widget can call back into the kernel; the kernel hears it when no cell is running. Nothing here knows how a run
+is started.
+"""
+
+from __future__ import annotations
+
+import threading
+from html import escape
+from typing import Any
+
+from workbench.display.cards import card
+from workbench.display.tables import visible
+from workbench.errors import RunError, WorkbenchError
+from workbench.figures.lines import run_charts
+from workbench.runs import Run
+
+WATCHED = ("accuracy", "reward", "loss", "kl", "length", "entropy")
+"""Panels that are shown unless others are asked for."""
+
+
+class Watch:
+    """Follows one run. Shown in a cell it draws itself; elsewhere ``follow`` may be called with what to do on news."""
+
+    def __init__(self, run: Run, panels: tuple[str, ...] = WATCHED, every: float = 0.5) -> None:
+        self.run = run
+        self.panels = panels
+        self.every = every
+        self._rows: list[dict[str, Any]] = []
+        self._cursor = 0
+        self._thread: threading.Thread | None = None
+        self._left = threading.Event()
+
+    def html(self) -> str:
+        """State, progress and curves as they are now."""
+        status = self.run.status()
+        why = f"<p>{escape(visible(status.reason))}</p>" if status.reason else ""
+        shares = f"<progress value='{status.step}' max='{max(status.total_steps, 1)}'></progress>"
+        told = f"{shares} step {status.step} of {status.total_steps}"
+        head = f'<h4>{escape(self.run.name)} <span class="state">{status.state}</span> {told}</h4>{why}'
+        return card(head) + run_charts(self._rows, self.panels).html()
+
+    def read(self) -> bool:
+        """Take in the rows written since; whether there were any."""
+        try:
+            rows, self._cursor = self.run.metrics_rows(self._cursor)
+        except RunError:  # resumed since: later steps than the checkpoint's were superseded
+            self._rows = []
+            rows, self._cursor = self.run.metrics_rows()
+        self._rows += rows
+        return bool(rows)
+
+    def follow(self, draw: Any) -> None:
+        """Call ``draw(html)`` whenever there is something new, until the run is over or ``leave`` is called."""
+        shown: Any = None
+        while True:
+            status = self.run.status()  # asked before reading: no row follows a final status
+            new = self.read()
+            state = (status.state, status.reason, status.step)
+            if new or state != shown:
+                draw(self.html())
+                shown = state
+            if status.final or self._left.wait(self.every):
+                return
+
+    def leave(self) -> None:
+        """Stop watching; the run goes on."""
+        self._left.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the last drawing is done. A cell that calls this shows nothing more afterwards."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import HTML, display
+
+        self.read()
+        drawing = display(HTML(self.html()), display_id=True)
+        button = self._button()
+        controls = display(button, display_id=True)
+
+        def watch() -> None:
+            self.follow(lambda html: drawing.update(HTML(html)))
+            if self.run.status().final:
+                button.close()
+                controls.update(HTML(""))
+
+        self._thread = threading.Thread(target=watch, name=f"watch {self.run.name}", daemon=True)
+        self._thread.start()
+
+    def _button(self) -> Any:
+        from ipywidgets import Button
+
+        button = Button(description="Stop", tooltip=f"Stop {self.run.name}; what it has learnt is kept")
+
+        def stop(_: Any) -> None:  # in a thread of its own: ending a run takes seconds, and the kernel has other work
+            button.disabled = True
+            button.description = "Stopping…"
+            threading.Thread(target=self._stop, args=[button], name=f"stop {self.run.name}", daemon=True).start()
+
+        button.on_click(stop)
+        return button
+
+    def _stop(self, button: Any) -> None:
+        try:
+            self.run.stop()
+        except WorkbenchError as error:  # it was over before the click
+            button.description = "Over"
+            button.tooltip = str(error)

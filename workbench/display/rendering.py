@@ -1,0 +1,65 @@
+"""Executed notebooks, and pages of them: ``python -m workbench.display.rendering build/notebooks``.
+
+A notebook runs in its own folder with this checkout's ``workbench``. Widgets' views, which only live beside a kernel,
+are left out of the page; everything else stays as it was shown.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = ROOT / "notebooks"
+BUDGET = "WORKBENCH_NOTEBOOK_BUDGET"
+"""Set to ``test``, notebooks that sample or train a lot do as little as shows that they work."""
+_WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+def executed(path: Path, workspace: Path, *, budget: str = "", seconds: int = 3600) -> Any:
+    """The notebook at ``path`` with its outputs; runs go to ``workspace``. Raises CellExecutionError."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    given = {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "WORKBENCH_WORKSPACE": str(workspace),
+        BUDGET: budget,
+    }
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    client = NotebookClient(notebook, timeout=seconds, resources={"metadata": {"path": str(path.parent)}})
+    client.execute(env={**os.environ, **given})
+    return notebook
+
+
+def page(notebook: Any) -> str:
+    """The notebook as one HTML document."""
+    from nbconvert import HTMLExporter
+
+    for cell in notebook.cells:
+        outputs = [one for one in cell.get("outputs", []) if _WIDGET not in one.get("data", {})]
+        if "outputs" in cell:
+            cell["outputs"] = outputs
+    html, _ = HTMLExporter().from_notebook_node(notebook)
+    return str(html)
+
+
+def render(folder: Path, paths: Iterable[Path]) -> list[Path]:
+    """Execute each notebook and write its page into ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for path in paths:
+        made = folder / f"{path.stem}.html"
+        made.write_text(page(executed(path, folder / "workspace", budget=os.environ.get(BUDGET, ""))), encoding="utf-8")
+        print(made, flush=True)
+        written.append(made)
+    return written
+
+
+if __name__ == "__main__":
+    wanted = [NOTEBOOKS / f"{name}.ipynb" for name in sys.argv[2:]]
+    render(Path(sys.argv[1]), wanted or sorted(NOTEBOOKS.glob("*.ipynb")))
