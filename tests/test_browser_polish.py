@@ -207,8 +207,8 @@ def test_help_has_the_live_numbers_of_the_pinned_token(page: Page) -> None:
     rows = page.locator("#help-live tbody tr")
     values = [float(text.replace("\u2212", "-")) for text in rows.locator("td:last-child").all_inner_texts()]
     assert sum(values) == pytest.approx(float(total.replace("\u2212", "-").replace("+", "")), abs=1e-3)
-    page.get_by_label("Find a metric").fill("k3")
-    expect(page.locator("#help-metrics tbody tr:visible")).to_have_count(2)
+    page.get_by_label("Find a metric").fill("kl/k")
+    expect(page.locator("#help-metrics tbody tr:visible")).to_have_count(3)
 
 
 # ── access ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -304,9 +304,10 @@ def test_a_policy_worker_that_dies_while_sampling_is_said_and_the_group_stays(pa
     before = advantages(page)
     page.locator("#generations input").fill("64")
     page.locator("#max-tokens input").fill("160")
+    worker = worker_of(app, "policies.worker").pid
     page.locator("#sample").click()
-    expect(page.locator("#drawing .rollout.streaming")).to_have_count(64)
-    os.kill(worker_of(app, "policies.worker").pid, signal.SIGKILL)
+    page.wait_for_selector("#drawing .rollout.streaming")
+    os.kill(worker, signal.SIGKILL)
     expect(page.locator("#sample-note")).to_contain_text(re.compile("died|ended|exited|signal"))
     expect(page.locator(CARDS)).to_have_count(8)
     assert advantages(page) == before

@@ -171,7 +171,7 @@ def test_mathematics_that_takes_for_ever_is_cut_off_and_holds_up_nobody(worker: 
 
 def test_a_runs_directory_keeps_the_code_that_runs_by_hash(tmp_path: Path) -> None:
     """Of the user's code, of a built-in, of one with options, and of TRL's: each file's hash is the manifest's."""
-    from workbench.runs.launch import _sources
+    from workbench.runs.spawn import sources
 
     mine = "def mine(prompt, step, **columns):\n    return 1.0\n"
     options = {"ngram_size": 2}
@@ -184,7 +184,7 @@ def test_a_runs_directory_keeps_the_code_that_runs_by_hash(tmp_path: Path) -> No
         ]
     )
     config = RunConfig.from_yaml(config.to_yaml())
-    run = RunDir.create(tmp_path, config, _sources(config))
+    run = RunDir.create(tmp_path, config, sources(config))
     manifest = json.loads((run.path / "rewards" / "manifest.json").read_text())
     kept = {row["name"]: (run.path / "rewards" / row["file"]).read_text() for row in manifest}
     assert kept == {

@@ -33,11 +33,12 @@
     if (to - from <= 4 * columns) return Array.from({ length: to - from }, (_, i) => from + i);
     const found = [];
     const scale = columns / (x[to - 1] - x[from] || 1);
+    const columnOf = (i) => Math.min(columns - 1, Math.floor((x[i] - x[from]) * scale)); // the last point has none of its own
     for (let i = from; i < to;) {
-      const column = Math.floor((x[i] - x[from]) * scale);
+      const column = columnOf(i);
       const first = i;
       let least = i, greatest = i;
-      for (; i < to && Math.floor((x[i] - x[from]) * scale) === column; i++) {
+      for (; i < to && columnOf(i) === column; i++) {
         if (y[i] < y[least]) least = i;
         if (y[i] > y[greatest]) greatest = i;
       }
