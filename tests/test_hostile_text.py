@@ -105,6 +105,18 @@ def test_a_run_full_of_payloads_shows_them_as_text(browser: Browser, app: App) -
         check(page)
 
 
+def test_the_table_and_the_differences_of_runs_full_of_payloads_are_text(browser: Browser, app: App) -> None:
+    if not (app.workspace / "runs" / "hostile").exists():
+        hostile_run(app.workspace)
+    plain = RunDir.create(app.workspace, RunConfig.parse({"name": "plain"}))
+    plain.append_metrics({"step": 1, "reward": 0.5})
+    plain.set_status("finished", "", step=1)
+    with visit(browser, f"{app.url}?runs=hostile,plain&tab=runs", script=WATCH) as page:
+        expect(page.locator("#runs-diff")).to_contain_text("<img src=x onerror")
+        expect(page.get_by_role("table").first).to_contain_text("<img src=x onerror")
+        check(page)
+
+
 def test_a_deep_link_full_of_payloads_is_text(browser: Browser, app: App) -> None:
     with visit(browser, f"{app.url}?run={quote(ONE_LINE)}&step={quote(PAYLOADS[0])}&group=%00", script=WATCH) as page:
         expect(page.locator("#run-reason")).to_contain_text("cannot be a run's name")
