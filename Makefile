@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Test files that run at the same time; each starts processes of its own.
-WORKERS ?= 3
+WORKERS ?= 2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: app test lint fmt bench docs notebooks screenshots browser clean

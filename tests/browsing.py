@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import psutil
 from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -90,6 +91,19 @@ def serve(workspace: Path, *flags: str, port: int | None = None) -> Iterator[App
             process.kill()
             process.wait()
         process.stdout.close()
+
+
+@contextmanager
+def stopped(app: App, module: str) -> Iterator[psutil.Process]:
+    """The app's worker of this module held still, so that what it is asked for cannot be over before a test acts."""
+    found = [one for one in psutil.Process(app.pid).children(recursive=True) if module in " ".join(one.cmdline())]
+    assert found, [one.cmdline() for one in psutil.Process(app.pid).children(recursive=True)]
+    found[-1].suspend()
+    try:
+        yield found[-1]
+    finally:
+        if found[-1].is_running():
+            found[-1].resume()
 
 
 @dataclass

@@ -18,7 +18,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import SECONDS, App, chromium, serve, visit
+from tests.browsing import SECONDS, App, chromium, serve, stopped, visit
 from workbench.schema import Group
 
 pytestmark = pytest.mark.browser
@@ -304,10 +304,10 @@ def test_a_policy_worker_that_dies_while_sampling_is_said_and_the_group_stays(pa
     before = advantages(page)
     page.locator("#generations input").fill("64")
     page.locator("#max-tokens input").fill("160")
-    worker = worker_of(app, "policies.worker").pid
-    page.locator("#sample").click()
-    page.wait_for_selector("#drawing .rollout.streaming")
-    os.kill(worker, signal.SIGKILL)
+    with stopped(app, "policies.worker") as worker:
+        page.locator("#sample").click()
+        expect(page.locator("#cancel")).to_be_enabled()
+        worker.kill()
     expect(page.locator("#sample-note")).to_contain_text(re.compile("died|ended|exited|signal"))
     expect(page.locator(CARDS)).to_have_count(8)
     assert advantages(page) == before
