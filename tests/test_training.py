@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import inspect
 import json
 import math
@@ -23,6 +25,7 @@ from workbench.rundir import RunDir
 from workbench.training.build import build_trainer
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.metrics import kl_estimators
+from workbench.training.outcomes import OutcomeGuard
 from workbench.training.trainer import ProcessGRPOTrainer
 
 pytestmark = pytest.mark.training
@@ -143,6 +146,45 @@ def test_length_normalisers_are_the_gradient_of_trls_loss(tmp_path, loss_type):
     ours = length_normalisers(lengths, loss_type, max_completion_length=trainer.max_completion_length)
     expected = -torch.from_numpy(ours)[:, None] * advantages
     assert logps.grad.flatten().tolist() == pytest.approx(expected.flatten().tolist(), abs=1e-6)
+
+
+class Judge:
+    """A reward that is an object, as TRL takes them."""
+
+    def __call__(self, prompts, completions, **columns):
+        raise ValueError("the judge is out")
+
+
+def fails(prompts, completions, how="", **columns):
+    raise ValueError(f"the judge is out{how}")
+
+
+async def waits_and_fails(prompts, completions, **columns):
+    raise ValueError("the judge is out")
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (fails, "fails"),
+        (functools.partial(fails, how=" today"), "fails"),
+        (Judge(), "Judge"),
+        (waits_and_fails, "waits_and_fails"),
+    ],
+    ids=["function", "partial", "object", "coroutine"],
+)
+def test_a_failing_outcome_of_any_shape_is_kept_for_all_ranks(function, name):
+    seconds = {}
+    guard = OutcomeGuard(seconds)
+    guarded = guard.guarded(function)
+    assert guarded.__name__ == name
+    given = guarded(prompts=["p", "q"], completions=["a", "b"])
+    assert (asyncio.run(given) if inspect.isawaitable(given) else given) == [None, None]
+    assert "the judge is out" in str(guard.take())
+    assert guard.take() is None  # told once
+    assert list(seconds) == [name]
+    model = torch.nn.Linear(1, 1)
+    assert guard.guarded(model) is model
 
 
 def test_outcome_scheme_is_trls_own_advantage(tmp_path):

@@ -4,9 +4,8 @@ Labels are a file's own (see ``rollouts.formats``): ``labels`` of its steps, or 
 completion is right. A score counts as "right" from a threshold on. Whatever the reward left unscored is counted and
 left out, never taken for 0.
 
-First-error F1 is ProcessBench's (Zheng et al. 2024, arXiv 2412.06559): the harmonic mean of two accuracies, of finding
-exactly the first wrong step in completions that have one, and of finding none in those that have none. Accuracy and AUC
-are scikit-learn's. This module does not know how groups were read or where rewards run.
+First-error F1 is ProcessBench's (``first_error``); accuracy and AUC are scikit-learn's. This module does not know how
+groups were read or where rewards run.
 """
 
 from __future__ import annotations
@@ -22,6 +21,14 @@ from workbench.config import PatternConfig, RewardConfig
 from workbench.errors import ConfigError, RewardError, TaskError
 from workbench.rewards.builtin.given import given_labels
 from workbench.rewards.client import RewardWorker
+from workbench.rewards.first_error import (
+    Chain,
+    FirstError,
+    best_first_error,
+    first_error,
+    first_error_text,
+    threshold_text,
+)
 from workbench.rewards.models.reward import Models
 from workbench.rewards.reward import Reward, load_reward
 from workbench.rewards.score import score_completions
@@ -32,8 +39,6 @@ Aggregate = Literal["min", "mean", "last"]
 OUTCOME_LABELS = ("correct", "is_correct", "final_answer_correct", "label")
 """Columns that may say whether a completion is right, in the order in which they are looked for."""
 STEP_LABELS = "labels"
-MAX_THRESHOLDS = 200
-"""Thresholds tried for the best first-error F1, evenly spread over the scores where there are more."""
 _AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "min": min,
     "mean": lambda scores: sum(scores) / len(scores),
@@ -50,22 +55,6 @@ class Agreement:
 
     threshold: float
     share: float
-
-
-@dataclass(frozen=True)
-class FirstError:
-    """ProcessBench's numbers at ``threshold``: a step below it is wrong, and the first such is the prediction.
-
-    ``erroneous`` and ``correct`` are accuracies over ``erroneous_count`` and ``correct_count`` completions, None where
-    there are none; ``f1`` is their harmonic mean.
-    """
-
-    threshold: float
-    erroneous: float | None
-    correct: float | None
-    f1: float | None
-    erroneous_count: int
-    correct_count: int
 
 
 @dataclass(frozen=True)
@@ -121,16 +110,6 @@ class _Item:
     score: float | None
     label: bool
     text: str
-
-
-@dataclass(frozen=True)
-class Chain:
-    """A completion's step scores and its first wrong step by the labels, -1 for none."""
-
-    scores: tuple[float | None, ...]
-    first: int
-    lost: bool = False
-    """Whether a wrong step of the labels is not among the completion's steps."""
 
 
 def check_reward(
@@ -330,7 +309,7 @@ def _judged(
         best=best,
         given=given,
         first_error=first_error(chains, used) if chains and held else None,
-        best_first_error=_best_first_error(chains, scores) if chains and held else None,
+        best_first_error=best_first_error(chains, scores) if chains and held else None,
         worst=_worst(held, scores, labels, used, worst),
         notes=tuple(notes),
     )
@@ -348,34 +327,6 @@ def _best_agreement(scores: Scores, labels: Labels) -> Agreement:
     at = np.searchsorted(ordered, right, side="left")
     shares = (wrong_below[at] + right_from[at]) / len(labels)
     return Agreement(float(right[int(np.argmax(shares))]), float(shares.max()))
-
-
-def first_error(chains: Sequence[Chain], threshold: float) -> FirstError:
-    """ProcessBench's numbers for ``chains`` (step ``scores`` and ``first`` wrong step, -1 for none) at a threshold.
-
-    The prediction is the first step that scores below it; a step without a score is never predicted. A chain without
-    any score, or whose wrong step is not among its steps (``lost``), is left out.
-    """
-    hits: dict[bool, list[bool]] = {True: [], False: []}
-    for chain in chains:
-        if chain.lost or all(score is None for score in chain.scores):
-            continue
-        low = (k for k, score in enumerate(chain.scores) if score is not None and score < threshold)
-        hits[chain.first >= 0].append(next(low, -1) == chain.first)
-    erroneous, correct = (sum(hit) / len(hit) if hit else None for hit in (hits[True], hits[False]))
-    f1 = None
-    if erroneous is not None and correct is not None:
-        total = erroneous + correct
-        f1 = 2 * erroneous * correct / total if total else 0.0
-    return FirstError(threshold, erroneous, correct, f1, len(hits[True]), len(hits[False]))
-
-
-def _best_first_error(chains: Sequence[Chain], scores: Scores) -> FirstError:
-    values = np.unique(scores)
-    if len(values) > MAX_THRESHOLDS:
-        values = np.unique(np.quantile(values, np.linspace(0, 1, MAX_THRESHOLDS), method="nearest"))
-    tried = [first_error(chains, float(value)) for value in [*values, np.inf]]
-    return max(tried, key=lambda one: -1.0 if one.f1 is None else one.f1)
 
 
 def _worst(
@@ -404,28 +355,12 @@ def _rows(check: RewardCheck) -> Iterator[tuple[str, str]]:
     yield "AUC", "undefined" if check.auc is None else f"{check.auc:.3f}"
     for what, agreement in (("best agreement", check.best), ("agreement", check.given)):
         if agreement is not None:
-            yield what, f"{agreement.share:.1%} {_from(agreement.threshold)}"
+            yield what, f"{agreement.share:.1%} {threshold_text(agreement.threshold)}"
     for what, error in (("first-error F1", check.first_error), ("best first-error F1", check.best_first_error)):
         if error is not None:
-            yield what, _first_error_text(error)
+            yield what, first_error_text(error)
     for note in check.notes:
         yield "note", note
-
-
-def _from(threshold: float) -> str:
-    return "with nothing counted right" if threshold == float("inf") else f"from {threshold:g} on"
-
-
-def _first_error_text(error: FirstError) -> str:
-    f1 = "undefined" if error.f1 is None else f"{error.f1:.1%}"
-    parts = [
-        f"{'–' if share is None else f'{share:.1%}'} of {count:,} {what}"
-        for share, count, what in (
-            (error.erroneous, error.erroneous_count, "with an error"),
-            (error.correct, error.correct_count, "without"),
-        )
-    ]
-    return f"{f1} {_from(error.threshold)} ({', '.join(parts)})"
 
 
 def _finite(value: Any) -> Any:

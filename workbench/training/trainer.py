@@ -16,7 +16,6 @@ is worth is decided in ``rewards``, what a token is credited in ``credit``; this
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import math
 import time
@@ -28,7 +27,6 @@ import numpy as np
 import torch
 from accelerate.utils import gather, gather_object
 from trl.models import unwrap_model_for_generation
-from trl.trainer.utils import get_callable_name
 
 from workbench.config import SamplingConfig
 from workbench.credit import credit_groups
@@ -41,6 +39,7 @@ from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup,
 from workbench.steps import StepPattern
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.metrics import group_metrics, kl_estimators, time_metrics
+from workbench.training.outcomes import OutcomeGuard
 from workbench.training.saving import ResumableGRPOTrainer
 
 _log = logging.getLogger(__name__)
@@ -124,7 +123,7 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
         self._reward_errors = 0  # of all ranks
         self._sampled: list[Sampled] | None = None
         self._scored: _Scored | None = None
-        self._failure: Exception | None = None
+        self._outcomes = OutcomeGuard(self._reward_seconds)
         self._generations: dict[str, tuple[int, int]] = {}  # mode -> (global step, generations so far in it)
         self._policy_logps: torch.Tensor | None = None
         args = args if args is not None else ProcessGRPOConfig()
@@ -135,7 +134,7 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
         self._has_outcome = bool(outcome_rewards)
         if not self._has_outcome and not self.step_rewards:
             raise ConfigError("there is no reward; give step_rewards, reward_funcs, or both")
-        guarded = [self._guarded(function) for function in outcome_rewards]
+        guarded = [self._outcomes.guarded(function) for function in outcome_rewards]
         super().__init__(model=model, reward_funcs=guarded or [no_outcome], args=args, **kwargs)
         self._policy_name = policy_name or str(self.model.config._name_or_path)
         self._outcome_weights = args.reward_weights or [1.0] * len(self.reward_func_names)
@@ -225,44 +224,6 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
 
     # -- scoring and credit ------------------------------------------------------------------------------------------
 
-    def _guarded(self, function: Any) -> Any:
-        """An outcome function whose failure is kept until all ranks can hear of it.
-
-        Raised at once it would leave the other ranks waiting for this one, and the run without its message.
-        """
-        if isinstance(function, str | torch.nn.Module):  # a reward model, which TRL loads and calls itself
-            return function
-        name = get_callable_name(function)
-        if inspect.iscoroutinefunction(function):
-            return self._guarded_coroutine(function, name)
-
-        def call(prompts: Any, completions: Any, **columns: Any) -> Any:
-            began = time.perf_counter()
-            try:
-                return function(prompts=prompts, completions=completions, **columns)
-            except Exception as error:
-                self._failure = self._failure or error
-                return [None] * len(prompts)
-            finally:
-                self._reward_seconds[name] = time.perf_counter() - began
-
-        call.__name__ = call.__qualname__ = name
-        return call
-
-    def _guarded_coroutine(self, function: Any, name: str) -> Any:
-        async def call(prompts: Any, completions: Any, **columns: Any) -> Any:
-            began = time.perf_counter()
-            try:
-                return await function(prompts=prompts, completions=completions, **columns)
-            except Exception as error:
-                self._failure = self._failure or error
-                return [None] * len(prompts)
-            finally:
-                self._reward_seconds[name] = time.perf_counter() - began
-
-        call.__name__ = call.__qualname__ = name
-        return call
-
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
         rollouts = self._rollouts(completion_ids_list)
         if not self.tools:
@@ -351,7 +312,7 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
 
     def _share(self, scored: _Scored) -> _Share:
         """This rank's rows, scored; a failure is put into words that can travel to the other ranks."""
-        failure, self._failure = self._failure, None
+        failure = self._outcomes.take()
         if failure is None:
             columns = [{k: v for k, v in row.items() if k != "prompt"} for row in scored.inputs]
             prompts = [row["prompt"] for row in scored.inputs]
