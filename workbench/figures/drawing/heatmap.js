@@ -62,9 +62,13 @@
       compared.replaceChildren(...(data.other ? comparison(data, pin) : []));
       cards.classList.toggle("two", Boolean(data.other));
       legend.hidden = !available.length;
-      const long = data.rollouts.reduce((sum, r) => sum + r.texts.length, 0) > 8000;
-      cards.classList.toggle("long", long);
-      cards.replaceChildren(...data.rollouts.map((r, g) => card(data, r, g, drawnTokens)));
+      const heights = new Map([...cards.children].map((article) => [article.dataset.g, article.offsetHeight]));
+      cards.replaceChildren(...data.rollouts.map((r, g) => {
+        const article = card(data, r, g, drawnTokens);
+        const height = heights.get(String(g)); // an article out of sight takes as much room as the one it replaces
+        if (height) article.style.containIntrinsicHeight = `auto ${height}px`;
+        return article;
+      }));
       root.classList.remove("dim");
       colour();
       sort();

@@ -153,7 +153,7 @@
     while (walker.nextNode()) walker.currentNode.data = walker.currentNode.data.replace(NOT_XML, "\ufffd");
     clone.querySelectorAll("[data-mark]").forEach((node) => { node.dataset.mark = node.dataset.mark.replace(NOT_XML, "\ufffd"); });
     const rules = [...document.styleSheets].filter((sheet) => sheet.href?.includes("heatmap.css")).flatMap((sheet) => [...sheet.cssRules]);
-    const style = el("style", {}, `${rules.map((rule) => rule.cssText).join("\n")}\n.wh .long .rollout { content-visibility: visible; } .wh .legend { position: static; }`);
+    const style = el("style", {}, `${rules.map((rule) => rule.cssText).join("\n")}\n.wh .rollout { content-visibility: visible; } .wh .legend { position: static; }`);
     const box = el("div", { class: dark ? "dark" : "", style: `padding: 16px; background: ${dark ? "#0e1013" : "#fff"}; width: ${Math.ceil(width)}px;` }, style, clone);
     const holder = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     for (const [name, value] of Object.entries({ width: w, height: h, viewBox: `0 0 ${w} ${h}` })) holder.setAttribute(name, value);

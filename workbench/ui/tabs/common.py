@@ -17,8 +17,9 @@ from workbench.ui.handlers.scoring import Note
 
 ASSETS = "workbench-assets"
 """Where the page's own scripts and style sheets are served."""
-PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-"""Given to every event: not part of the public API, and no overlay while it runs."""
+PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "show_progress_on": []}
+"""Given to every event: not part of the public API, and no overlay while it runs. Where there is none to show, the page
+need not tell every output of every event so far that it runs."""
 CURVES = ("chart.js", "curves.js", "overlay.js")
 OURS = ("page", "checks", "share", "inspect", "rewards", "train", "runs", "help")
 SCRIPTS = (*DRAWING, *CURVES, *(f"{name}.js" for name in OURS))

@@ -79,7 +79,7 @@ def _wire_opening(
         **PRIVATE,
     )
 
-    def show(request: gr.Request, session: Session, is_fresh: bool, *values: Any) -> list[Any]:
+    def show(request: gr.Request, session: Session, is_fresh: bool, values: list[Any]) -> list[Any]:
         """The first group on screen, with the pattern and the rewards that fit the data."""
         found = readings.opened(_page(request))
         if found is None or not is_fresh:

@@ -14,16 +14,20 @@ from workbench.ui.handlers import inspect as handlers
 from workbench.ui.handlers.credit import NOTHING
 from workbench.ui.handlers.sampling import SamplingForm
 from workbench.ui.handlers.scoring import TRUST_MODEL, ScoringForm, explain_token, scheme_note
-from workbench.ui.handlers.session import SLOTS, Services, Session
+from workbench.ui.handlers.session import Services, Session
 from workbench.ui.tabs.checks import build_probes
 from workbench.ui.tabs.common import drawn, heading, note, note_value, tab_of
 from workbench.ui.tabs.credit import PER_FORM, CreditWidgets, build_credit_form, read_credit
+from workbench.ui.tabs.form import pack
 from workbench.ui.tabs.importing import ImportingPart, build_importing
 from workbench.ui.tabs.imports import ImportRow, build_import
-from workbench.ui.tabs.rewards import PER_SLOT, RewardList, build_reward_list, read_slots
+from workbench.ui.tabs.rewards import RewardList, build_reward_list, read_slots
 from workbench.ui.tabs.share import ShareWidgets, build_share
 
 KINDS = [("starts a step", "starts"), ("ends a step", "ends"), ("is a step", "is")]
+
+
+SAMPLED = ("prompt", "policy", "num_generations", "temperature", "max_completion_length", "seed")
 
 
 @dataclass(frozen=True)
@@ -47,41 +51,39 @@ class InspectTab:
     temperature: gr.Number
     max_completion_length: gr.Number
     seed: gr.Number
+    form: gr.Textbox
+    """The pattern and both credit schemes."""
+    sampling: gr.Textbox
     drawing: gr.HTML
     train: gr.Button
 
     @property
     def scoring_inputs(self) -> list[Any]:
-        return [self.regex, self.kind, *self.credit.inputs, *self.other.inputs, *self.rewards.inputs]
+        return [self.form, *self.rewards.inputs]
+
+    @property
+    def sampling_widgets(self) -> list[Any]:
+        return [getattr(self, name) for name in SAMPLED]
 
     @property
     def sampling_inputs(self) -> list[Any]:
-        return [
-            self.prompt,
-            self.policy,
-            self.num_generations,
-            self.temperature,
-            self.max_completion_length,
-            self.seed,
-        ]
+        return [self.sampling]
 
 
-SCORING = 2 + 2 * PER_FORM + SLOTS * PER_SLOT
-SAMPLING = 6
+SCORING = 2  # inputs that scoring_inputs are
 
 
 def read_scoring(session: Session, values: Sequence[Any]) -> ScoringForm:
     """The form that ``InspectTab.scoring_inputs`` hold."""
-    regex, kind, *rest = values
-    first, second, slots = rest[:PER_FORM], rest[PER_FORM : 2 * PER_FORM], rest[2 * PER_FORM :]
-    credit = read_credit(first)
+    (regex, kind, *schemes), slots = values
+    credit = read_credit(schemes[:PER_FORM])
     assert credit is not None  # its dropdown has no choice without a scheme
-    return ScoringForm(regex or "", kind, read_slots(session.slots, slots), credit, read_credit(second))
+    return ScoringForm(regex or "", kind, read_slots(session.slots, slots), credit, read_credit(schemes[PER_FORM:]))
 
 
 def read_sampling(values: Sequence[Any]) -> SamplingForm:
     """The form that ``InspectTab.sampling_inputs`` hold."""
-    prompt, policy, *numbers = values
+    ((prompt, policy, *numbers),) = values
     return SamplingForm(prompt or "", policy or "", *numbers)
 
 
@@ -130,6 +132,9 @@ def build_inspect(services: Services) -> tuple[InspectTab, Aside]:
             found["strip"] = drawn("preflight-strip", "WorkbenchChecks.strip")
             found |= build_probes()
             found["drawing"] = drawn("drawing", "WorkbenchInspect.mount", server_functions=[_why(services)])
+    credit, other = found["credit"], found["other"]
+    found["form"] = pack([found["regex"], found["kind"], *credit.inputs, *other.inputs])
+    found["sampling"] = pack([found[name] for name in SAMPLED])
     aside = Aside(**{field.name: found.pop(field.name) for field in fields(Aside)})
     return InspectTab(**found), aside
 

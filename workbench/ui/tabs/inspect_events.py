@@ -77,6 +77,7 @@ def _wire_scoring(tab: InspectTab, aside: Aside, services: Services, again: gr.S
         return [
             view.drawing,
             view.preflight or gr.skip(),
+            handlers.preset_of(form.regex, form.kind),
             note_value(view.pattern),
             note_value(view.note),
             note_value(scheme_note(form.credit.scheme)),
@@ -87,7 +88,7 @@ def _wire_scoring(tab: InspectTab, aside: Aside, services: Services, again: gr.S
         ]
 
     outputs = [
-        tab.drawing, aside.strip, aside.pattern_note, aside.credit_note, aside.formula,
+        tab.drawing, aside.strip, tab.preset, aside.pattern_note, aside.credit_note, aside.formula,
         rewards.watch, *rewards.notes, *rewards.switches, aside.share.kept,
     ]  # fmt: skip
     changes = [again, *tab.scoring_inputs]
@@ -106,15 +107,6 @@ def _wire_scoring(tab: InspectTab, aside: Aside, services: Services, again: gr.S
         return [gr.skip()] * 2 if pattern is None else [pattern.regex, pattern.kind]
 
     tab.preset.input(choose_preset, tab.preset, [tab.regex, tab.kind], queue=False, **PRIVATE)
-    gr.on(
-        [tab.regex.change, tab.kind.change],
-        handlers.preset_of,
-        [tab.regex, tab.kind],
-        tab.preset,
-        queue=False,
-        trigger_mode="always_last",
-        **PRIVATE,
-    )
 
 
 def _renamed(values: SlotValues) -> Any:
@@ -155,7 +147,7 @@ def _wire_examples(tab: InspectTab, aside: Aside, then_score: ThenScore) -> None
 
     then_score(aside.chance.click(at_random, [tab.session], shown, queue=False, **PRIVATE))
 
-    def choose_task(session: Session, name: str, *values: Any) -> list[Any]:
+    def choose_task(session: Session, name: str, values: list[Any]) -> list[Any]:
         """Another task brings its own pattern, rewards and length; reward functions somebody wrote stay."""
         try:
             task = handlers.find_task(name)

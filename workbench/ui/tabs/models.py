@@ -93,14 +93,14 @@ def wire_models(rewards: RewardList, session: gr.State, services: Services, then
     running = [part.held, part.note, part.add, part.cancel]
 
     def load(request: gr.Request, session: Session, *values: Any) -> Iterator[list[Any]]:
-        path, form, reduce, weight, trust, place, *rows = values
+        path, form, reduce, weight, trust, place, rows = values
         wanted = handlers.ModelForm(path or "", form or "", reduce or "", weight, bool(trust), place)
         slots = rewards.read(session, rows)
         for view in handlers.load_model(wanted, slots, services, request.session_hash or ""):
             busy = [gr.update(interactive=not view.running), gr.update(interactive=view.running)]
             yield [view.reward and (view.reward, place), note_value(view.note), *busy]
 
-    def adopt(session: Session, held: tuple[Any, int] | None, *rows: Any) -> list[Any]:
+    def adopt(session: Session, held: tuple[Any, int] | None, rows: list[Any]) -> list[Any]:
         if held is None:
             return [gr.skip()] * len(adopted)
         reward, wanted = held

@@ -19,6 +19,7 @@ from workbench.ui.handlers.models import form_of
 from workbench.ui.handlers.scoring import Note, ScoringForm, ScoringView, SlotValues
 from workbench.ui.handlers.session import SLOTS, RewardSlot, Services, Session
 from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value
+from workbench.ui.tabs.form import pack
 from workbench.ui.tabs.models import ModelPart, build_models, showing
 from workbench.ui.tabs.step_values import ValuesPart, build_values
 
@@ -62,10 +63,12 @@ class RewardList:
     values_part: ValuesPart
     saved: SavedPanel
     watch: gr.HTML
+    form: gr.Textbox
+    """Switch, weight and code of every row."""
 
     @property
     def inputs(self) -> list[Any]:
-        return [widget for row in self.rows for widget in (row.switch, row.weight, row.code)]
+        return [self.form]
 
     @property
     def outputs(self) -> list[Any]:
@@ -85,7 +88,7 @@ class RewardList:
         return [gr.skip()] * (SET_PER_SLOT * SLOTS)
 
     def read(self, session: Session, values: Sequence[Any]) -> tuple[SlotValues, ...]:
-        """The rows that ``inputs`` hold."""
+        """The rows that ``form`` holds."""
         return read_slots(session.slots, values)
 
     def values(self, slots: Sequence[SlotValues]) -> list[Any]:
@@ -111,7 +114,7 @@ class RewardList:
     def _wire_adding(self, session: gr.State, then_score: Callable[[Any], None]) -> None:
         nothing = self.unchanged
 
-        def add(session: Session, choice: str | None, *values: Any) -> list[Any]:
+        def add(session: Session, choice: str | None, values: list[Any]) -> list[Any]:
             if not choice:
                 return [gr.skip(), gr.skip(), gr.skip(), *nothing]
             added = handlers.add_reward(read_slots(session.slots, values), choice)
@@ -156,7 +159,7 @@ class RewardList:
         def refresh() -> Any:
             return gr.update(choices=handlers.saved_choices(workspace))
 
-        def load(session: Session, choice: str | None, *values: Any) -> list[Any]:
+        def load(session: Session, choice: str | None, values: list[Any]) -> list[Any]:
             found = handlers.load_choice(workspace, read_slots(session.slots, values), choice)
             if isinstance(found, Note):
                 return [gr.skip(), note_value(found), *nothing]
@@ -223,7 +226,7 @@ def _remover(i: int) -> Any:
 
 
 def read_slots(slots: Sequence[RewardSlot | None], values: Sequence[Any]) -> tuple[SlotValues, ...]:
-    """The rows that ``RewardList.inputs`` hold."""
+    """The rows that ``RewardList.form`` holds."""
     rows = [values[i : i + PER_SLOT] for i in range(0, len(values), PER_SLOT)]
     return tuple(
         SlotValues(slot, bool(on), weight, code or "") for slot, (on, weight, code) in zip(slots, rows, strict=True)
@@ -243,9 +246,9 @@ def build_reward_list(slots: Sequence[RewardSlot | None], services: Services) ->
     )
     add_note = note("add-note")
     models, values = build_models(services), build_values()
-    return RewardList(
-        rows, add, add_note, models, values, _saved_panel(), drawn("watch", "WorkbenchRewards.watch", classes=["watch"])
-    )
+    saved, watch = _saved_panel(), drawn("watch", "WorkbenchRewards.watch", classes=["watch"])
+    form = pack([widget for row in rows for widget in (row.switch, row.weight, row.code)])
+    return RewardList(rows, add, add_note, models, values, saved, watch, form)
 
 
 def _saved_panel() -> SavedPanel:

@@ -74,7 +74,7 @@ def restored_outputs(tab: InspectTab, problem: gr.HTML) -> list[Any]:
     """What ``restored_values`` sets."""
     credit = [*tab.credit.outputs, *tab.other.outputs]
     example = [tab.session, tab.task, tab.example, tab.columns]
-    return [*example, *tab.sampling_inputs, tab.regex, tab.kind, tab.preset, *credit, *tab.rewards.outputs, problem]
+    return [*example, *tab.sampling_widgets, tab.regex, tab.kind, tab.preset, *credit, *tab.rewards.outputs, problem]
 
 
 def restored_values(tab: InspectTab, found: Restored | None) -> list[Any]:

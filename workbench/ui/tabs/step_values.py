@@ -98,7 +98,7 @@ def _wire_estimating(
             busy = [gr.update(interactive=not view.running), gr.update(interactive=view.running)]
             yield [view.row, note_value(view.note), *busy]
 
-    def adopt(session: Session, held: Any, progress: bool, in_run: bool, *rows: Any) -> list[Any]:
+    def adopt(session: Session, held: Any, progress: bool, in_run: bool, rows: list[Any]) -> list[Any]:
         if held is None:
             return [gr.skip()] * len(adopted)
         placed = handlers.place_row(rewards.read(session, rows), held, progress, in_run)
@@ -127,7 +127,7 @@ def _wire_estimating(
 
     part.cancel.click(stop, None, None, queue=False, **PRIVATE)
 
-    def choices(session: Session, chosen: str, *rows: Any) -> Any:
+    def choices(session: Session, chosen: str, rows: list[Any]) -> Any:
         found = handlers.outcome_choices(rewards.read(session, rows))
         kept = chosen if any(value == chosen for _, value in found) else found[0][1]
         return gr.update(choices=found, value=kept)
@@ -140,7 +140,7 @@ def _wire_choices(tab: InspectTab, then_score: Callable[[Any], None]) -> None:
     rewards = tab.rewards
     part = rewards.values_part
 
-    def change(session: Session, progress: bool, in_run: bool, *rows: Any) -> list[Any]:
+    def change(session: Session, progress: bool, in_run: bool, rows: list[Any]) -> list[Any]:
         changed = handlers.change_row(rewards.read(session, rows), progress, in_run)
         if changed is None:
             return [gr.skip(), gr.skip(), gr.skip(), *rewards.unchanged]
@@ -159,7 +159,7 @@ def _wire_labels(tab: InspectTab, services: Services) -> None:
     rewards = tab.rewards
     part = rewards.values_part
 
-    def save(request: gr.Request, session: Session, form: str, good: str, *rows: Any) -> list[Any]:
+    def save(request: gr.Request, session: Session, form: str, good: str, rows: list[Any]) -> list[Any]:
         slots = rewards.read(session, rows)
         file, said = handlers.labels_file(slots, form, good, services, request.session_hash or "")
         return [file, note_value(said)]

@@ -23,6 +23,7 @@ from workbench.ui.handlers.scoring import ScoringForm
 from workbench.ui.handlers.session import Services, Session
 from workbench.ui.tabs.checks import build_preflight, wire_preflight
 from workbench.ui.tabs.common import ASSETS, PRIVATE, drawn, heading, note, note_value
+from workbench.ui.tabs.form import pack
 from workbench.ui.tabs.inspect import SCORING, InspectTab, read_sampling, read_scoring
 
 
@@ -90,17 +91,17 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
             live = drawn(
                 "live", "WorkbenchTrain.mount", _live_value(None, 0), server_functions=_server_functions(services)
             )
-    form = [steps, prompts, rate, beta, loss, scheme, seed, name]
+    this_run = pack([steps, prompts, rate, beta, loss, scheme, seed, name])
 
     def refresh(session: Session, *values: Any) -> str:
-        scoring, sampling = read_scoring(session, values[:SCORING]), read_sampling(values[SCORING:])
+        scoring, sampling = read_both(session, values)
         return json.dumps(handlers.inherited(session, scoring, sampling))
 
     def start(request: gr.Request, session: Session, started: int, *values: Any) -> list[Any]:
-        sampling_end = len(values) - len(form)
-        scoring, sampling = read_scoring(session, values[:SCORING]), read_sampling(values[SCORING:sampling_end])
-        wanted = handlers.TrainingForm(*values[sampling_end:])
-        run, problem = handlers.start_run(session, scoring, sampling, wanted, services, request.session_hash or "")
+        *inspected, wanted = values
+        scoring, sampling = read_both(session, inspected)
+        form = handlers.TrainingForm(*wanted)
+        run, problem = handlers.start_run(session, scoring, sampling, form, services, request.session_hash or "")
         if run is None:
             return [gr.skip(), started, note_value(problem)]
         return [_live_value(run, started + 1), started + 1, ""]
@@ -109,27 +110,28 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
         return read_scoring(session, values[:SCORING]), read_sampling(values[SCORING:])
 
     def estimate(session: Session, *values: Any) -> str:
-        scoring, sampling = read_both(session, values[: len(values) - len(form)])
-        wanted = handlers.TrainingForm(*values[-len(form) :])
-        return json.dumps(handlers.estimated(session, scoring, sampling, wanted, services))
+        *inspected, wanted = values
+        scoring, sampling = read_both(session, inspected)
+        return json.dumps(handlers.estimated(session, scoring, sampling, handlers.TrainingForm(*wanted), services))
 
     started = gr.State(0)
     sources = [inspect.session, *inspect.scoring_inputs, *inspect.sampling_inputs]
     go.click(
         start,
-        [inspect.session, started, *inspect.scoring_inputs, *inspect.sampling_inputs, *form],
+        [inspect.session, started, *inspect.scoring_inputs, *inspect.sampling_inputs, this_run],
         [live, started, start_note],
         concurrency_limit=1,
         **PRIVATE,
     )
 
     def as_code(session: Session, *values: Any) -> str:
-        scoring, sampling = read_both(session, values[: len(values) - len(form)])
-        return handlers.notebook(session, scoring, sampling, handlers.TrainingForm(*values[-len(form) :]), services)
+        *inspected, wanted = values
+        scoring, sampling = read_both(session, inspected)
+        return handlers.notebook(session, scoring, sampling, handlers.TrainingForm(*wanted), services)
 
-    notebook.click(as_code, [*sources, *form], code, queue=False, **PRIVATE)
+    notebook.click(as_code, [*sources, this_run], code, queue=False, **PRIVATE)
     wire_preflight(preflight, services, sources, read_both)
-    whole = [*sources, *form]
+    whole = [*sources, this_run]
     for field in (steps, prompts, beta):
         field.change(estimate, whole, estimated, queue=False, trigger_mode="always_last", **PRIVATE)
     return TrainTab(live, refresh, sources, inherited, estimate, whole, estimated)
