@@ -14,7 +14,7 @@ from workbench.ui.handlers import inspect as handlers
 from workbench.ui.handlers import rewards as reward_handlers
 from workbench.ui.handlers.checks import probe_demo
 from workbench.ui.handlers.sampling import adopt, sample
-from workbench.ui.handlers.scoring import Note, SlotValues, isolation_note, message, rescore, scheme_note
+from workbench.ui.handlers.scoring import Note, isolation_note, message, rescore, scheme_note
 from workbench.ui.handlers.session import Services, Session
 from workbench.ui.tabs.checks import wire_probe
 from workbench.ui.tabs.common import PRIVATE, note_value
@@ -83,13 +83,12 @@ def _wire_scoring(tab: InspectTab, aside: Aside, services: Services, again: gr.S
             note_value(scheme_note(form.credit.scheme)),
             watch,
             *row_notes,
-            *(_renamed(values) for values in form.slots),
             kept_value(services, session, form),
         ]
 
     outputs = [
         tab.drawing, aside.strip, tab.preset, aside.pattern_note, aside.credit_note, aside.formula,
-        rewards.watch, *rewards.notes, *rewards.switches, aside.share.kept,
+        rewards.watch, *rewards.notes, aside.share.kept,
     ]  # fmt: skip
     changes = [again, *tab.scoring_inputs]
     gr.on(
@@ -107,11 +106,6 @@ def _wire_scoring(tab: InspectTab, aside: Aside, services: Services, again: gr.S
         return [gr.skip()] * 2 if pattern is None else [pattern.regex, pattern.kind]
 
     tab.preset.input(choose_preset, tab.preset, [tab.regex, tab.kind], queue=False, **PRIVATE)
-
-
-def _renamed(values: SlotValues) -> Any:
-    """A switch is labelled with what its function is called and scores, which its code may have changed."""
-    return gr.skip() if values.slot is None else gr.update(label=reward_handlers.slot_label(values))
 
 
 # ── examples ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -79,10 +79,6 @@ class RewardList:
         return [row.note for row in self.rows]
 
     @property
-    def switches(self) -> list[gr.Checkbox]:
-        return [row.switch for row in self.rows]
-
-    @property
     def unchanged(self) -> list[Any]:
         """What to set ``outputs`` to, so that all rows stay."""
         return [gr.skip()] * (SET_PER_SLOT * SLOTS)
@@ -150,7 +146,13 @@ class RewardList:
 
         read = [session, row.switch, row.weight, row.code]
         row.save.click(save, read, [row.saved, self.saved.choice], queue=False, **PRIVATE)
-        row.code.change(lambda: "", None, row.saved, queue=False, **PRIVATE)
+
+        def edited(session: Session, *values: Any) -> list[Any]:
+            """A switch is labelled with what its function is called and scores, which its code may have changed."""
+            (one,) = read_slots([session.slots[i]], values)
+            return ["", gr.skip() if one.slot is None else gr.update(label=handlers.slot_label(one))]
+
+        row.code.change(edited, read, [row.saved, row.switch], queue=False, trigger_mode="always_last", **PRIVATE)
 
     def _wire_saved(self, session: gr.State, services: Services, then_score: Callable[[Any], None]) -> None:
         saved, workspace = self.saved, services.workspace
