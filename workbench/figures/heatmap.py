@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from workbench.credit import SCHEMES, Comparison, compare_credits, group_normalisers
 from workbench.schema import Credit, Group, Rollout, StepScores, Term
@@ -160,7 +161,7 @@ def _credited_payload(credit: Credit, i: int, matches: Spans, explained: bool) -
     scored = credit.scored.scored[i]
     offset = _utf16_offsets(credit.scored.group.rollouts[i].text)
     return {
-        "advantages": [_shortest(value) for value in credit.of(i)],
+        "advantages": _shortest(credit.of(i)),
         "matched": scored.matched,
         "steps": [
             {
@@ -264,13 +265,16 @@ def _term_payload(term: Term) -> Payload:
     }
 
 
-def _shortest(value: np.float32) -> float:
-    """The double whose shortest decimal form is the float32's own: rounding it to float32 gives back the same bits."""
-    return float(str(value))
+def _shortest(values: npt.NDArray[np.float32]) -> list[float]:
+    """Doubles whose shortest decimal form is the float32's own: rounding them to float32 gives back the same bits."""
+    different, places = np.unique(values.view(np.uint32), return_inverse=True)  # by bits: a step's tokens share theirs
+    short = np.array([float(str(value)) for value in different.view(np.float32)])
+    found: list[float] = short[places].tolist()
+    return found
 
 
 def _rounded(values: Sequence[float] | None) -> list[float] | None:
-    return None if values is None else [round(value, 5) for value in values]
+    return None if values is None else np.round(np.asarray(values, np.float64), 5).tolist()
 
 
 def _utf16_offsets(text: str) -> Any:

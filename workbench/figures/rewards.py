@@ -5,7 +5,7 @@ Plotly is imported only when a figure is asked for. What the records mean is sai
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +20,10 @@ SHOWN_POSITIONS = 24
 
 def watch_payload(watched: RewardWatch) -> dict[str, Any]:
     """As ``rewards.js`` takes it; ``slow`` is a sentence for each function slower than the sampler."""
-    functions = []
-    for one in watched.functions:
-        data = asdict(one)
-        data["positions"] = [asdict(place) for place in one.positions[:SHOWN_POSITIONS]]
-        functions.append(data)
+    functions = [
+        asdict(replace(one, positions=())) | {"positions": [{"mean": d.mean} for d in one.positions[:SHOWN_POSITIONS]]}
+        for one in watched.functions
+    ]
     return {
         "functions": functions,
         "correlations": [asdict(one) for one in watched.correlations],

@@ -27,7 +27,7 @@ class Distribution:
     """Scores of one function: ``count`` given and ``unscored`` not; the rest is None or empty where none was given.
 
     ``std`` has ddof=0. ``zeros`` is the share of scores that are 0. Bin i of ``counts`` reaches from ``edges[i]`` to
-    ``edges[i + 1]``, the last one inclusive.
+    ``edges[i + 1]``, the last one inclusive; both are empty where no histogram was asked for.
     """
 
     count: int
@@ -43,7 +43,8 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Watched:
-    """One function. ``positions[k]`` are its scores of each completion's k-th step; empty for an outcome function.
+    """One function. ``positions[k]`` are its scores of each completion's k-th step, without a histogram; empty for an
+    outcome function.
 
     ``rows`` are its scores in the newest group, one a completion. ``p50`` and ``p99`` are of ``calls`` calls' seconds.
     """
@@ -141,13 +142,16 @@ def slower_than(seconds: Mapping[str, float], sampler_seconds: float | None) -> 
     return tuple(sorted(slow, key=lambda name: -seconds[name]))
 
 
-def distribution(scores: Sequence[float | None]) -> Distribution:
-    """Raises nothing: no scores at all have a count of 0."""
+def distribution(scores: Sequence[float | None], *, bins: int = BINS) -> Distribution:
+    """With a histogram of at most ``bins``. Raises nothing: no scores at all have a count of 0."""
     given = np.array([score for score in scores if score is not None], dtype=np.float64)  # (N,)
     unscored = len(scores) - len(given)
     if not len(given):
         return Distribution(0, unscored)
-    counts, edges = np.histogram(given, bins=min(BINS, max(1, len(np.unique(given)))))
+    if bins:
+        counts, edges = np.histogram(given, bins=min(bins, len(np.unique(given))))
+    else:
+        counts, edges = np.empty(0, np.int64), np.empty(0)
     return Distribution(
         len(given),
         unscored,
@@ -169,7 +173,7 @@ def _watched(groups: Sequence[ScoredGroup], reward: RewardSummary, seconds: Sequ
         steps = [one.scores[reward.name] for one in scored if reward.name in one.scores]
         scores = [score for row in steps for score in row]
         longest = max((len(row) for row in steps), default=0)
-        positions = [distribution([row[k] for row in steps if k < len(row)]) for k in range(longest)]
+        positions = [distribution([row[k] for row in steps if k < len(row)], bins=0) for k in range(longest)]
     else:
         scores = [one.outcome_scores[reward.name] for one in scored if reward.name in one.outcome_scores]
     return Watched(

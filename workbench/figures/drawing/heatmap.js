@@ -10,6 +10,7 @@
     comparison, whyTable, facts, tipContent, quoted,
   } = H;
 
+  const KINDS = ["eos", "empty", "straddles", "flips", "foreign", "match", "pinned"]; // classes of a token that no measure changes
   const DRAWN_TOKENS = 20000; // of one rollout; more is a button away
 
   // `explain(rollout, token)` promises the reason of a token where the payload has none; `onPin` hears what is pinned.
@@ -99,9 +100,10 @@
         const r = data.rollouts[Number(article.dataset.g)];
         for (const node of article.querySelectorAll(".text i")) {
           const t = Number(node.dataset.t);
-          const kinds = ["eos", "empty", "straddles", "flips", "pinned"].filter((name) => node.classList.contains(name));
+          const kinds = node.className ? KINDS.filter((name) => node.classList.contains(name)) : [];
           const own = r.twin && !measure.one && node.closest(".second") ? r.twin : r;
-          node.className = [...kinds, tint(measure.token(own, t), limit, measure)].join(" ").trim();
+          const look = [...kinds, tint(measure.token(own, t), limit, measure)].join(" ").trim();
+          if (node.className !== look) node.className = look;
         }
         for (const node of article.querySelectorAll(".chip")) {
           const k = Number(node.dataset.k);

@@ -12,6 +12,7 @@
   // Characters that would otherwise be invisible or would reorder their neighbours.
   const INVISIBLE = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/;
   const SPECIAL = new RegExp(`[\\n\\r\\t\\ufffd]|[\\ud800-\\udfff]|${INVISIBLE.source}`);
+  const FOREIGN = /[^\u0000-\u02ff]/; // may run from right to left: it is kept from reordering its neighbours
   const PAIR = /^[\ud800-\udbff][\udc00-\udfff]$/;
 
   // Fills in what follows from the payload: character offsets of tokens, and the step each token belongs to.
@@ -56,8 +57,11 @@
   // A token, cut where a step begins or ends inside it and where a match of the pattern does.
   function tokenElement(r, t, cuts) {
     const flips = r.twin && r.advantages[t] * r.twin.advantages[t] < 0;
-    const node = el("i", { "data-t": t, class: flips ? "flips" : "" });
     const text = r.texts[t];
+    const kinds = `${flips ? "flips " : ""}${FOREIGN.test(text) ? "foreign" : ""}`.trim();
+    const node = document.createElement("i"); // there are thousands
+    node.setAttribute("data-t", t);
+    if (kinds) node.className = kinds;
     const last = t === r.texts.length - 1;
     if (last && r.finished) {
       node.dataset.mark = text || "end";
@@ -71,7 +75,8 @@
     const start = r.offsets[t];
     const end = r.offsets[t + 1];
     while (cuts.next < cuts.length && cuts[cuts.next].at <= start) cuts.apply(cuts[cuts.next++]);
-    if (!(cuts.next < cuts.length && cuts[cuts.next].at < end) && !cuts.inMatch && (cuts.step === r.stepOf[t] || cuts.step < 0)) {
+    if (!(cuts.next < cuts.length && cuts[cuts.next].at < end) && (cuts.step === r.stepOf[t] || cuts.step < 0)) {
+      if (cuts.inMatch) node.classList.add("match");
       appendText(node, text);
       return node;
     }

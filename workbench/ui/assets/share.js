@@ -15,6 +15,7 @@
   let drawing = null; // the heatmap on Inspect
   let changed = false; // whether the address speaks of Inspect yet
   let pinnedToken = null; // {g, t}, 0-based
+  let writing = 0; // the timer of the next writeAddress
 
   // ── the tab's copy and the address ───────────────────────────────────────────────────────────────────────────
 
@@ -27,7 +28,8 @@
         remember(value);
         changed ||= Boolean(value.link) && !value.restored;
       }
-      writeAddress();
+      clearTimeout(writing); // what was typed is painted first
+      writing = setTimeout(writeAddress, 60);
     });
   }
 

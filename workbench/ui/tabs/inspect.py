@@ -51,15 +51,16 @@ class InspectTab:
     temperature: gr.Number
     max_completion_length: gr.Number
     seed: gr.Number
-    form: gr.Textbox
-    """The pattern and both credit schemes."""
+    pattern: gr.Textbox
+    schemes: gr.Textbox
+    """Both of them."""
     sampling: gr.Textbox
     drawing: gr.HTML
     train: gr.Button
 
     @property
     def scoring_inputs(self) -> list[Any]:
-        return [self.form, *self.rewards.inputs]
+        return [self.pattern, self.schemes, *self.rewards.inputs]
 
     @property
     def sampling_widgets(self) -> list[Any]:
@@ -70,12 +71,12 @@ class InspectTab:
         return [self.sampling]
 
 
-SCORING = 2  # inputs that scoring_inputs are
+SCORING = 3  # inputs that scoring_inputs are
 
 
 def read_scoring(session: Session, values: Sequence[Any]) -> ScoringForm:
     """The form that ``InspectTab.scoring_inputs`` hold."""
-    (regex, kind, *schemes), slots = values
+    (regex, kind), schemes, slots = values
     credit = read_credit(schemes[:PER_FORM])
     assert credit is not None  # its dropdown has no choice without a scheme
     return ScoringForm(regex or "", kind, read_slots(session.slots, slots), credit, read_credit(schemes[PER_FORM:]))
@@ -133,7 +134,8 @@ def build_inspect(services: Services) -> tuple[InspectTab, Aside]:
             found |= build_probes()
             found["drawing"] = drawn("drawing", "WorkbenchInspect.mount", server_functions=[_why(services)])
     credit, other = found["credit"], found["other"]
-    found["form"] = pack([found["regex"], found["kind"], *credit.inputs, *other.inputs])
+    found["pattern"] = pack([found["regex"], found["kind"]])  # packed apart: a key in it visits these two alone
+    found["schemes"] = pack([*credit.inputs, *other.inputs])
     found["sampling"] = pack([found[name] for name in SAMPLED])
     aside = Aside(**{field.name: found.pop(field.name) for field in fields(Aside)})
     return InspectTab(**found), aside
@@ -193,8 +195,8 @@ def _step_widgets(task: Task) -> dict[str, Any]:
     regex = gr.Textbox(
         task.pattern.regex,
         label="Regular expression",
-        lines=1,
-        max_lines=8,
+        lines=2,  # of a fixed height for Gradio, which would lay the page out at every key; the style sheet sizes it
+        max_lines=2,
         elem_id="regex",
         elem_classes=["mono"],
     )
