@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browsing import SECONDS, App, chromium, serve, visit, with_token
 from tests.credits import worked_credit
@@ -51,6 +52,12 @@ def three(workspace: Path) -> None:
     for seed in (0, 1):
         store(workspace, f"process-{seed}", learning(12, best=0.8, seed=seed), seed=seed, made=1e9 + seed)
     store(workspace, "outcome-0", learning(8, best=0.6), credit={"scheme": "outcome"}, state="stopped", made=2e9)
+
+
+def with_rewards(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The rows with what two reward functions give: one rises as the other falls."""
+    for row in rows:
+        yield row | {"rewards/right/mean": row["reward"], "rewards/short/mean": 1 - row["reward"]}
 
 
 def alive(run: Run) -> Run:
@@ -220,32 +227,99 @@ def slide(page: Page, place: int) -> None:
     )
 
 
+def drag(page: Page, chart: Locator, start: int, end: int) -> None:
+    """Drag over a chart from one place to another, in pixels from its left, and leave it."""
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + start, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + end, box["y"] + 60, steps=3)
+    page.mouse.up()
+    page.mouse.move(5, 5)
+
+
 def test_ten_thousand_steps_are_drawn_with_few_points_and_go_on(browser, app, workspace):
-    run = alive(store(workspace, "long", learning(LONG), state="running", training={"steps": LONG + 10}))
+    run = alive(store(workspace, "long", with_rewards(learning(LONG)), state="running", training={"steps": LONG + 10}))
+    run.dir.write_rollouts(LONG, [worked_credit()])
     with visit(browser, f"{app.url}?run=long") as page:
-        reward = page.locator(".curve[data-panel=reward]")
+        reward, loss = page.locator(".curve[data-panel=reward]"), page.locator(".curve[data-panel=loss]")
+        svg = reward.locator(".main-svg")
         expect(reward.locator("path.path-0")).to_have_attribute("d", re.compile("^M"))
-        expect(reward).to_contain_text("10000")
-        width = reward.locator("svg").bounding_box()["width"]
-        paths = page.locator(".curve .plot > svg path.path").evaluate_all(
-            "all => all.map(p => p.getAttribute('d') ?? '')"
-        )
-        assert len(paths) == 19  # every series of every panel that has data
+        expect(svg).to_contain_text("10000")
+        expect(page.locator("#step-shown")).to_have_text(f"{LONG}")
+        # Every reward function is a line of its own; what is looked at less is folded away and not drawn.
+        names = page.locator(".curve[data-panel=rewards] .line").all_inner_texts()
+        assert [name.split()[0] for name in names] == ["right", "short"]
+        grad = page.locator(".curve[data-panel=grad]")
+        expect(grad).to_be_hidden()
+        page.locator(".more-curves > summary").click()
+        expect(grad.locator("path.path-0")).to_have_attribute("d", re.compile("^M"))
+        width = svg.bounding_box()["width"]
+        paths = page.locator("path.path").evaluate_all("all => all.map(p => p.getAttribute('d') ?? '')")
         assert max(path.count("L") for path in paths) <= 4 * (width / 2 + 2)
-        # Dragging zooms every chart; new rows come without losing the zoom.
-        box = reward.locator("svg").bounding_box()
-        page.mouse.move(box["x"] + 60, box["y"] + 60)
-        page.mouse.down()
-        page.mouse.move(box["x"] + 110, box["y"] + 60, steps=3)
-        page.mouse.up()
-        page.mouse.move(5, 5)
-        loss = page.locator(".curve[data-panel=loss]")
-        expect(loss).not_to_contain_text("10000")
+        # Dragging zooms every chart and says so; new rows come without losing the zoom.
+        drag(page, svg, 60, 110)
+        expect(loss.locator(".main-svg")).not_to_contain_text("10000")
+        expect(page.locator("#curves .show-all")).to_have_text(re.compile("^steps \\d+–\\d+ · show all$"))
+        page.wait_for_url(re.compile("xmin=.*xmax="))
         run.dir.append_metrics({"step": LONG + 1, "loss": 4.25})
         expect(loss.locator("output")).to_have_text("4.25")
-        expect(loss).not_to_contain_text("10000")
-        reward.locator("svg").dblclick(position={"x": 100, "y": 60})
-        expect(loss).to_contain_text("10000")
+        expect(loss.locator(".main-svg")).not_to_contain_text("10000")
+        # A double click shows everything again: it picks no step, so the page goes on following.
+        svg.dblclick(position={"x": 100, "y": 60})
+        expect(loss.locator(".main-svg")).to_contain_text("10000")
+        expect(page.locator("#curves .show-all")).to_be_hidden()
+        run.dir.write_rollouts(LONG + 2, [worked_credit()])
+        expect(page.locator("#step-shown")).to_have_text(f"{LONG + 2}")
+        expect(page.locator("#follow-latest")).to_be_checked()
+        drag(page, svg, 60, 110)
+        page.locator("#curves .show-all").click()
+        expect(loss.locator(".main-svg")).to_contain_text("10000")
+        # One click does pick a step.
+        svg.click(position={"x": 100, "y": 60})
+        expect(page.locator("#follow-latest")).not_to_be_checked()
+
+
+def test_smoothing_and_a_logarithmic_axis(browser, app, workspace, tmp_path):
+    values = [1.0, 10.0, 100.0]
+    rows = [{"step": i, "grad_norm": value, "entropy": value - 2} for i, value in enumerate(values, start=1)]
+    store(workspace, "few", rows)
+    with visit(browser, f"{app.url}?run=few") as page:
+        entropy, grad = (page.locator(f".curve[data-panel={key}]") for key in ("entropy", "grad"))
+        page.locator(".more-curves > summary").click()
+        places(grad, ".path", 3)
+        expect(grad.locator(".raw")).to_have_attribute("d", "")
+        page.get_by_label("Smoothing").fill("0.5")
+        # s_t = s_(t-1) / 2 + y_t / 2, over 1 - 1 / 2^t: 0.5 / 0.5; 5.25 / 0.75; 52.625 / 0.875
+        shown = page.evaluate("WorkbenchChart.averaged([1, 10, 100], 0.5).values")
+        assert shown == [1.0, 7.0, pytest.approx(52.625 / 0.875)]
+        assert places(grad, ".raw", 3) != places(grad, ".path", 3)
+        # In parts it is the same; no value looks ahead.
+        parts = "(w => WorkbenchChart.averaged([1, 10, 100], w, WorkbenchChart.averaged([1, 10], w)).values)(0.5)"
+        assert page.evaluate(parts) == shown
+        page.get_by_label("Smoothing").fill("0")
+        # Equal ratios are equal distances on a logarithmic axis; one with values below 0 cannot be had.
+        grad.locator(".figure-menu summary").click()
+        grad.get_by_label("log scale").check()
+        expect(grad.locator(".grid")).to_contain_text("10")
+        expect(grad.locator(".raw")).to_have_attribute("d", "")
+        heights = [y for _, y in places(grad, ".path", 3)]
+        assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.15)
+        with page.expect_download() as waiting:
+            grad.get_by_role("button", name="CSV").click()
+        assert Path(waiting.value.path()).read_text() == 'step,"grad_norm"\n1,1\n2,10\n3,100\n'
+        entropy.locator(".figure-menu summary").click()
+        expect(entropy.get_by_label("log scale")).to_be_disabled()
+        with page.expect_download() as waiting:
+            entropy.get_by_role("button", name="PNG").click()
+        assert waiting.value.suggested_filename == "few-entropy.png"
+        assert Path(waiting.value.path()).read_bytes().startswith(b"\x89PNG")
+
+
+def places(figure: Locator, path: str, count: int) -> list[list[float]]:
+    """The points of a line of so many, in pixels."""
+    line = figure.locator(path).first
+    expect(line).to_have_attribute("d", re.compile(f"^M[^L]+(L[^L]+){{{count - 1}}}$"))
+    return [[float(number) for number in place.split()] for place in line.get_attribute("d")[1:].split("L")]
 
 
 def test_charts_thin_and_label_by_hand(browser, app):

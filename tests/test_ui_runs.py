@@ -10,6 +10,7 @@ import os
 import struct
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -293,13 +294,17 @@ def decoded(text: str) -> list[float]:
 
 
 def test_a_long_log_is_one_block_and_then_rows(tmp_path):
-    run = store(tmp_path, "long", ({"step": i, "reward": i / 4, "other": 1} for i in range(1, 601)), state="stopped")
+    rows: list[dict[str, Any]] = [{"step": i, "reward": i / 4, "other": 1} for i in range(1, 601)]
+    for row in rows[99::100]:
+        row["rewards/mine/mean"] = 0.5
+    run = store(tmp_path, "long", rows, state="stopped")
     news = training.poll(tmp_path, "long", 0, -1)
     assert news["rows"] == []
-    steps, values = map(decoded, news["block"]["reward"])
-    assert steps == list(range(1, 601))
-    assert values[:3] == [0.25, 0.5, 0.75]
-    assert set(news["block"]) == {"reward"}, "only what is drawn"
+    own, values = news["block"]["values"]["reward"]
+    assert [decoded(steps) for steps in news["block"]["steps"]] == [list(range(1, 601)), list(range(100, 601, 100))]
+    assert (own, decoded(values)[:3]) == (0, [0.25, 0.5, 0.75])
+    assert news["block"]["values"]["rewards/mine/mean"][0] == 1
+    assert set(news["block"]["values"]) == {"reward", "rewards/mine/mean"}, "only what is drawn"
     run.dir.append_metrics({"step": 601, "reward": 1.0})
     later = training.poll(tmp_path, "long", news["cursor"], -1)
     assert (later["rows"], later["block"]) == ([{"step": 601, "reward": 1.0}], None)

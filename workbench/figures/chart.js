@@ -1,4 +1,5 @@
-// One small line chart in SVG: axes, lines, a crosshair, zoom by dragging, double click to see everything again.
+// One small line chart in SVG: axes, lines, a crosshair, zoom by dragging, double click to see everything again. A line
+// can be drawn as its moving average with the values faint behind it, and on a logarithmic axis.
 //
 // Made for curves that grow while they are looked at. A line is drawn with the least and the greatest value of every
 // pixel's worth of points, so a chart of 10,000 points costs what one of 600 does (about a millisecond); a general
@@ -9,7 +10,9 @@
 
   const SVG = "http://www.w3.org/2000/svg";
   const LEFT = 44, RIGHT = 10, TOP = 6, BOTTOM = 20;
+  const COLOURS = 8; // of lines; a ninth begins again
   const DRAGGED = 6; // pixels that make a drag of a click
+  const SECOND = 400; // milliseconds in which a click may turn out to be the first half of a double click
 
   const make = (tag, attributes = {}) => {
     const node = document.createElementNS(SVG, tag);
@@ -32,17 +35,28 @@
   function thinned(x, y, from, to, columns) {
     if (to - from <= 4 * columns) return Array.from({ length: to - from }, (_, i) => from + i);
     const found = [];
-    const scale = columns / (x[to - 1] - x[from] || 1);
-    const columnOf = (i) => Math.min(columns - 1, Math.floor((x[i] - x[from]) * scale)); // the last point has none of its own
-    for (let i = from; i < to;) {
-      const column = columnOf(i);
-      const first = i;
+    const wide = (x[to - 1] - x[from] || 1) / columns;
+    for (let i = from, column = 1; i < to; column++) {
+      const first = i, end = column >= columns ? Infinity : x[from] + column * wide; // the last point has none of its own
       let least = i, greatest = i;
-      for (; i < to && columnOf(i) === column; i++) {
+      for (; i < to && x[i] < end; i++) {
         if (y[i] < y[least]) least = i;
         if (y[i] > y[greatest]) greatest = i;
       }
-      for (const index of [first, Math.min(least, greatest), Math.max(least, greatest), i - 1]) if (index !== found[found.length - 1]) found.push(index);
+      if (i > first) for (const index of [first, Math.min(least, greatest), Math.max(least, greatest), i - 1]) if (index !== found[found.length - 1]) found.push(index);
+    }
+    return found;
+  }
+
+  // The exponential moving average of `y`, corrected for its start: s_t = w s_(t-1) + (1 - w) y_t from s_0 = 0, and what
+  // is shown is s_t / (1 - w^t), as in Adam and TensorBoard. It looks at no later value. `before` is what an earlier call
+  // gave for the first of these values and the same weight: the rest is added to it.
+  function averaged(y, weight, before = null) {
+    const found = before && before.weight === weight && before.values.length <= y.length ? before : { weight, last: 0, power: 1, values: [] };
+    for (let i = found.values.length; i < y.length; i++) {
+      found.last = weight * found.last + (1 - weight) * y[i];
+      found.power *= weight;
+      found.values.push(found.last / (1 - found.power));
     }
     return found;
   }
@@ -58,6 +72,21 @@
     return { values: found, step };
   }
 
+  // Round numbers from `low` to `high`, both above 0, for a logarithmic axis, each with the place it is rounded to: powers
+  // of ten, with their 2 and 5 fold where there are few, or as on a linear axis where there are fewer still.
+  function logTicks(low, high) {
+    const first = Math.floor(Math.log10(low)), last = Math.ceil(Math.log10(high));
+    const every = Math.max(1, Math.ceil((last - first) / 5));
+    for (const [folds, enough] of [[[1], 3], [[1, 2, 5], 2]]) {
+      const found = [];
+      for (let power = first; power <= last; power += every) for (const fold of folds) found.push({ value: fold * 10 ** power, step: 10 ** power });
+      const inside = found.filter((one) => one.value >= low * (1 - 1e-9) && one.value <= high * (1 + 1e-9));
+      if (inside.length >= enough) return inside;
+    }
+    const { values, step } = ticks(low, high, 4);
+    return values.map((value) => ({ value, step }));
+  }
+
   function label(value, step, share) {
     if (!value) return share ? "0%" : "0";
     if (share) return `${(100 * value).toFixed(step < 0.01 ? 1 : 0)}%`;
@@ -68,22 +97,25 @@
   }
 
   class LineChart {
-    // `lines` is a live list of {x, y}: ascending numbers and values. Told of: onHover(x or null), onPick(x), and
-    // onZoom([from, to] or null).
+    // `lines` is a live list of {x, y, least}: ascending numbers, values, and the least of them; one may be added to it.
+    // Told of: onHover(x or null), onPick(x), and onZoom([from, to] or null).
     constructor(root, lines, { share = false, onHover, onPick, onZoom }) {
-      Object.assign(this, { lines, share, onHover, onPick, onZoom, range: null, width: 0, height: 132 });
+      Object.assign(this, { lines, share, onHover, onPick, onZoom, range: null, smoothing: 0, log: false, width: 0, height: 132 });
       this.svg = make("svg", { class: "main-svg", height: this.height, "aria-hidden": "true" });
       this.grid = make("g", { class: "grid" });
-      this.paths = lines.map((_, i) => make("path", { class: `path path-${i}` }));
-      this.marks = lines.map((_, i) => make("path", { class: `marks marks-${i}` }));
+      this.drawn = make("svg", { y: 0, height: this.height }); // cuts off what lies beside the axes
+      this.nodes = [];
       this.cross = make("line", { class: "cross", y1: TOP, y2: this.height - BOTTOM, visibility: "hidden" });
       this.chosen = make("rect", { class: "chosen", y: TOP, height: this.height - TOP - BOTTOM, visibility: "hidden" });
-      this.svg.append(this.grid, ...this.paths, ...this.marks, this.chosen, this.cross);
+      this.svg.append(this.grid, this.drawn, this.chosen, this.cross);
       root.append(this.svg);
       this.listen();
     }
 
     get empty() { return !this.lines.some((line) => line.x.length); }
+
+    // Whether a logarithmic axis can show every value.
+    get positive() { return this.lines.every((line) => !line.x.length || line.least > 0); }
 
     domain() {
       if (this.range) return this.range;
@@ -92,51 +124,81 @@
       return [low, Math.max(low + 5, ...filled.map((line) => line.x[line.x.length - 1]))];
     }
 
+    nodesOf(i) {
+      while (this.nodes.length <= i) {
+        const place = this.nodes.length;
+        const one = Object.fromEntries(["raw", "path", "marks"].map((name) => [name, make("path", { class: `${name} ${name}-${place % COLOURS}` })]));
+        this.nodes.push(one);
+        this.drawn.append(one.raw, one.path, one.marks);
+      }
+      return this.nodes[i];
+    }
+
     // Draws what is there now; `width` in pixels.
     draw(width = this.width) {
       this.width = width;
       if (this.empty || width < LEFT + RIGHT + 20) return;
       this.svg.setAttribute("width", width);
       const [from, to] = this.domain();
-      const inner = width - LEFT - RIGHT;
-      const shown = this.lines.map(({ x, y }) => {
+      const inner = width - LEFT - RIGHT, columns = Math.ceil(inner / 2);
+      const log = this.log && this.positive;
+      const curves = this.lines.map((line) => {
+        const { x, y } = line;
         const first = Math.max(0, lowerBound(x, from) - 1), last = Math.min(x.length, lowerBound(x, to + 1e-9) + 1);
-        return thinned(x, y, first, last, Math.ceil(inner / 2));
+        const curve = { x, y, indices: thinned(x, y, first, last, columns), smooth: null };
+        if (this.smoothing) {
+          line.average = averaged(y, this.smoothing, line.average);
+          curve.smooth = { y: line.average.values, indices: thinned(x, line.average.values, first, last, columns) };
+        }
+        return curve;
       });
-      const [low, high] = this.extent(shown, from, to);
+      const [low, high] = this.extent(curves, from, to, log);
+      for (const [name, value] of Object.entries({ x: LEFT - 3, width: inner + 6, viewBox: `${LEFT - 3} 0 ${inner + 6} ${this.height}` })) this.drawn.setAttribute(name, value);
       this.toX = (value) => LEFT + ((value - from) / (to - from || 1)) * inner;
-      const toY = (value) => this.height - BOTTOM - ((value - low) / (high - low)) * (this.height - TOP - BOTTOM);
-      this.drawGrid(from, to, low, high, toY);
-      shown.forEach((indices, i) => {
-        const { x, y } = this.lines[i];
-        const points = indices.map((at) => `${this.toX(x[at]).toFixed(1)} ${toY(y[at]).toFixed(1)}`);
-        this.paths[i].setAttribute("d", points.length ? `M${points.join("L")}` : "");
+      const scale = (this.height - TOP - BOTTOM) / (high - low);
+      const toY = (value) => this.height - BOTTOM - ((log ? Math.log10(value) : value) - low) * scale;
+      this.drawGrid(from, to, log ? logTicks(10 ** low, 10 ** high) : null, low, high, toY);
+      const round = (value) => Math.round(value * 10) / 10;
+      const points = (x, y, indices) => indices.map((at) => `${round(this.toX(x[at]))} ${round(toY(y[at]))}`);
+      const joined = (places) => (places.length ? `M${places.join("L")}` : "");
+      curves.forEach(({ x, y, indices, smooth }, i) => {
+        const nodes = this.nodesOf(i);
+        const places = points(x, y, indices);
+        nodes.raw.setAttribute("d", smooth ? joined(places) : "");
+        nodes.path.setAttribute("d", joined(smooth ? points(x, smooth.y, smooth.indices) : places));
         // A metric that is measured now and then shows where it was.
         const sparse = x.length < 3 || (x[x.length - 1] - x[0]) / (x.length - 1) >= 2;
-        this.marks[i].setAttribute("d", sparse && points.length <= inner / 5 ? points.map((point) => `M${point}h0`).join("") : "");
+        nodes.marks.setAttribute("d", sparse && places.length <= inner / 5 ? places.map((place) => `M${place}h0`).join("") : "");
       });
       this.point(this.pointed ?? null);
     }
 
-    extent(shown, from, to) {
-      let low = this.share ? 0 : Infinity, high = this.share ? 0.05 : -Infinity;
-      shown.forEach((indices, i) => {
-        const { x, y } = this.lines[i];
-        for (const at of indices) {
-          if (x[at] < from || x[at] > to) continue;
-          if (y[at] < low) low = y[at];
-          if (y[at] > high) high = y[at];
+    // The ends of the y axis: of the values drawn, or of their logarithms to base 10.
+    extent(curves, from, to, log) {
+      const zero = this.share && !log;
+      let low = zero ? 0 : Infinity, high = zero ? 0.05 : -Infinity;
+      for (const curve of curves) {
+        const { x } = curve;
+        for (const { y, indices } of curve.smooth ? [curve, curve.smooth] : [curve]) {
+          for (const at of indices) {
+            if (x[at] < from || x[at] > to) continue;
+            if (y[at] < low) low = y[at];
+            if (y[at] > high) high = y[at];
+          }
         }
-      });
-      if (low > high) [low, high] = [0, 1];
-      if (low === high) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
+      }
+      if (low > high) [low, high] = log ? [1, 10] : [0, 1];
+      if (log) [low, high] = [Math.log10(low), Math.log10(high)];
+      if (!log && low === 0 && high === 0) high = 1;
+      if (low === high) [low, high] = log ? [low - 0.3, high + 0.3] : [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
       const margin = (high - low) * 0.06;
-      return [this.share && low >= 0 ? low : low - margin, high + margin];
+      return [zero && low >= 0 ? low : low - margin, high + margin];
     }
 
-    drawGrid(from, to, low, high, toY) {
+    drawGrid(from, to, logarithmic, low, high, toY) {
       const across = ticks(from, to, Math.max(2, Math.floor(this.width / 70)), true);
-      const up = ticks(low, high, 4);
+      const linear = ticks(low, high, 4);
+      const up = logarithmic ?? linear.values.map((value) => ({ value, step: linear.step }));
       const key = JSON.stringify([this.width, from, to, up, low, high]);
       if (key === this.gridKey) return;
       this.gridKey = key;
@@ -146,7 +208,7 @@
         return node;
       };
       this.grid.replaceChildren(
-        ...up.values.flatMap((value) => [make("line", { x1: LEFT, x2: this.width - RIGHT, y1: toY(value), y2: toY(value) }), text(label(value, up.step, this.share), LEFT - 5, toY(value) + 3.5, "end")]),
+        ...up.flatMap(({ value, step }) => [make("line", { x1: LEFT, x2: this.width - RIGHT, y1: toY(value), y2: toY(value) }), text(label(value, step, this.share), LEFT - 5, toY(value) + 3.5, "end")]),
         ...across.values.map((value) => {
           const x = this.toX(value), outside = x > this.width - 3 * RIGHT;
           return text(label(value, across.step, false), outside ? Math.min(this.width, x + RIGHT) : x, this.height - 6, outside ? "end" : "middle");
@@ -163,11 +225,6 @@
       if (there) this.cross.setAttribute("transform", `translate(${at.toFixed(1)} 0)`);
     }
 
-    zoom(range) {
-      this.range = range;
-      this.draw();
-    }
-
     // The step of the drawn point nearest to a place on the screen.
     stepAt(clientX) {
       const [from, to] = this.domain();
@@ -181,7 +238,7 @@
     }
 
     listen() {
-      let start = null;
+      let start = null, dragged = false, waiting = 0;
       const svg = this.svg;
       svg.addEventListener("pointerdown", (event) => {
         if (event.button !== 0 || this.empty) return;
@@ -202,15 +259,24 @@
         const began = start;
         start = null;
         this.chosen.setAttribute("visibility", "hidden");
-        const { value, best } = this.stepAt(event.clientX);
-        if (Math.abs(event.clientX - began.x) <= DRAGGED) this.onPick(best);
-        else if (Math.abs(value - began.value) > 1e-9) this.onZoom([began.value, value].sort((one, other) => one - other));
+        const { value } = this.stepAt(event.clientX);
+        dragged = Math.abs(event.clientX - began.x) > DRAGGED;
+        if (dragged && Math.abs(value - began.value) > 1e-9) this.onZoom([began.value, value].sort((one, other) => one - other));
+      });
+      // A double click shows everything again and picks nothing: while there is something to show, a click waits for its
+      // second half.
+      svg.addEventListener("click", (event) => {
+        clearTimeout(waiting);
+        if (dragged || this.empty || event.detail > 1) return;
+        const { best } = this.stepAt(event.clientX);
+        if (this.range) waiting = setTimeout(() => this.onPick(best), SECOND);
+        else this.onPick(best);
       });
       svg.addEventListener("pointercancel", () => { start = null; this.chosen.setAttribute("visibility", "hidden"); });
       svg.addEventListener("pointerleave", () => { if (!start) this.onHover(null); });
-      svg.addEventListener("dblclick", () => this.onZoom(null));
+      svg.addEventListener("dblclick", () => { clearTimeout(waiting); this.onZoom(null); });
     }
   }
 
-  globalThis.WorkbenchChart = { LineChart, thinned, ticks, label, lowerBound };
+  globalThis.WorkbenchChart = { LineChart, COLOURS, averaged, thinned, ticks, logTicks, label, lowerBound };
 })();

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.figures.metrics import find_metric
+from workbench.figures.metrics import REWARD, find_metric, reward_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,10 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a panel: the metric's name in a row, and what the line is called."""
+    """One line of a panel: the metric's name in a row, and what the line is called.
+
+    A metric with a place for a reward's name, ``rewards/<name>/mean``, stands for one line a reward (see ``expanded``).
+    """
 
     metric: str
     label: str
@@ -31,12 +34,13 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One small chart; ``share`` marks values between 0 and 1."""
+    """One small chart; ``share`` marks values between 0 and 1, ``more`` what the page folds away until asked for."""
 
     key: str
     title: str
     series: tuple[Series, ...]
     share: bool = False
+    more: bool = False
 
     @property
     def about(self) -> str:
@@ -57,17 +61,12 @@ PANELS: tuple[Panel, ...] = (
         "Reward",
         (Series("step_reward", "step"), Series("reward", "outcome")),
     ),
+    Panel("rewards", "Reward functions", (Series(f"rewards/{REWARD}/mean", REWARD),)),
     Panel("loss", "Loss", (Series("loss", "loss"),)),
     Panel(
         "kl",
         "KL",
         (Series("kl/k1", "k1"), Series("kl/k2", "k2"), Series("kl/k3", "k3")),
-    ),
-    Panel(
-        "clip",
-        "Clip ratio",
-        (Series("clip_ratio/region_mean", "clipped"),),
-        share=True,
     ),
     Panel("entropy", "Entropy", (Series("entropy", "entropy"),)),
     Panel(
@@ -90,14 +89,42 @@ PANELS: tuple[Panel, ...] = (
         ),
         share=True,
     ),
-    Panel(
-        "advantage",
-        "Mean |A|",
-        (Series("advantage_abs_mean", "|A|"),),
-    ),
-    Panel("grad", "Gradient norm", (Series("grad_norm", "norm"),)),
-    Panel("rate", "Learning rate", (Series("learning_rate", "rate"),)),
+    Panel("truncated", "Truncated", (Series("completions/clipped_ratio", "truncated"),), share=True, more=True),
+    Panel("clip", "Clip ratio", (Series("clip_ratio/region_mean", "clipped"),), share=True, more=True),
+    Panel("advantage", "Mean |A|", (Series("advantage_abs_mean", "|A|"),), more=True),
+    Panel("grad", "Gradient norm", (Series("grad_norm", "norm"),), more=True),
+    Panel("rate", "Learning rate", (Series("learning_rate", "rate"),), more=True),
+    Panel("time", "Seconds a step", (Series("step_time", "step"), Series("sampling_time", "sampling")), more=True),
+    Panel("errors", "Reward errors", (Series("reward_errors", "errors"),), more=True),
 )
+_DRAWN = frozenset(series.metric for panel in PANELS for series in panel.series)
+
+
+def is_drawn(metric: str) -> bool:
+    """Whether a panel has a line for the metric."""
+    return metric in _DRAWN or _template(metric) in _DRAWN
+
+
+def expanded(panel: Panel, metrics: Iterable[str]) -> Panel:
+    """The panel with a line for each reward of ``metrics`` in the place of one with a place for its name."""
+    if not any(REWARD in series.metric for series in panel.series):
+        return panel
+    rewards = {metric: reward_name(metric) for metric in metrics}
+    series = [
+        found
+        for one in panel.series
+        for found in (
+            [Series(metric, str(name)) for metric, name in rewards.items() if name and _template(metric) == one.metric]
+            if REWARD in one.metric
+            else [one]
+        )
+    ]
+    return replace(panel, series=tuple(series))
+
+
+def _template(metric: str) -> str | None:
+    found = find_metric(metric)
+    return found.name if found else None
 
 
 def panels_payload() -> list[dict[str, Any]]:
@@ -116,7 +143,9 @@ def curves(metrics: pd.DataFrame | Iterable[Row], *, columns: int = 3) -> Figure
     from plotly.subplots import make_subplots
 
     rows: list[Row] = list(metrics.to_dict("records") if hasattr(metrics, "to_dict") else metrics)  # type: ignore[arg-type]
-    shown = [panel for panel in PANELS if any(points(rows, series.metric)[0] for series in panel.series)]
+    logged = dict.fromkeys(name for row in rows for name in row)
+    panels = [expanded(panel, logged) for panel in PANELS]
+    shown = [panel for panel in panels if any(points(rows, series.metric)[0] for series in panel.series)]
     if not shown:
         raise ValueError("there is nothing to draw: no row has a metric of any panel yet")
     columns = min(columns, len(shown))

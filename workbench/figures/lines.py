@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from workbench.figures.curves import PANELS, points
+from workbench.figures.curves import PANELS, expanded, points
 
 WIDTH, HEIGHT = 400, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 44, 38
@@ -94,8 +94,9 @@ class Charts:
 def run_charts(rows: Iterable[Mapping[str, Any]], keys: Sequence[str] | None = None) -> Charts:
     """The panels (all, or those with these ``keys``) that have data in a run's metrics rows."""
     rows = list(rows)
+    logged = dict.fromkeys(name for row in rows for name in row)
     charts = []
-    for panel in PANELS:
+    for panel in (expanded(one, logged) for one in PANELS):
         lines = [Line(series.label, *points(rows, series.metric)) for series in panel.series]
         lines = [line for line in lines if line.x]
         if lines and (keys is None or panel.key in keys):

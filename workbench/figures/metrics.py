@@ -93,10 +93,16 @@ METRICS: tuple[Metric, ...] = (
 )
 
 _EXACT = {metric.name: metric for metric in METRICS}
-_REWARDS = re.compile(r"rewards/.+/(mean|std|zero_share|time)")
+_REWARDS = re.compile(r"rewards/(.+)/(mean|std|zero_share|time)")
 
 
 def find_metric(name: str) -> Metric | None:
     """The metric of that name, with a reward's name in its place or not; None for one that only TRL knows."""
     own = _REWARDS.fullmatch(name)
-    return _EXACT.get(f"rewards/{REWARD}/{own[1]}" if own else name)
+    return _EXACT.get(f"rewards/{REWARD}/{own[2]}" if own else name)
+
+
+def reward_name(name: str) -> str | None:
+    """The reward that a metric of the form ``rewards/<name>/…`` is about; None for any other."""
+    own = _REWARDS.fullmatch(name)
+    return own[1] if own else None

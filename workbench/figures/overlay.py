@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.figures.curves import PANELS, Panel
+from workbench.figures.curves import PANELS, Panel, expanded
 
 POINTS = 400
 
@@ -75,7 +75,8 @@ def band(runs: Sequence[tuple[Sequence[float], Sequence[float]]], points: int = 
 
 def overlay_payload(configurations: Sequence[Seeds]) -> list[dict[str, Any]]:
     """The panels that have data, each with the lines of every configuration."""
-    panels = [_panel(panel, configurations) for panel in PANELS]
+    logged = dict.fromkeys(name for one in configurations for _, columns in one.runs for name in columns)
+    panels = [_panel(expanded(panel, logged), configurations) for panel in PANELS]
     return [panel for panel in panels if panel["lines"]]
 
 
@@ -93,6 +94,7 @@ def _panel(panel: Panel, configurations: Sequence[Seeds]) -> dict[str, Any]:
         "title": panel.title,
         "about": panel.about,
         "share": panel.share,
+        "more": panel.more,
         "series": [series.label for series in panel.series],
         "lines": lines,
     }

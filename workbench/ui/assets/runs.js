@@ -1,7 +1,8 @@
 // The Runs tab: the table of runs, and the chosen ones on the same curves with what sets them apart.
 //
 // The table is asked for again every few seconds while it can be seen, and rows keep their place in the document, so
-// that focus and scrolling stay. Which runs are chosen is kept in the page's address.
+// that focus and scrolling stay. Which runs are chosen, how the table is sorted and what it is filtered by is kept in the
+// page's address. A configuration keeps its colour for as long as one of its runs is chosen.
 (() => {
   if (globalThis.WorkbenchRuns) return;
 
@@ -39,13 +40,13 @@
   function mount(handles) {
     const { el, follow, whileVisible } = globalThis.WorkbenchPage;
     const { element, server } = handles;
-    const view = { runs: null, trash: [], more: 0, chosen: new Set(), sort: "created", down: true, filter: "", off: new Set(), each: false, lost: false, overlay: null, value: null };
+    const view = { runs: null, trash: [], more: 0, chosen: new Set(), sort: "created", down: true, filter: "", colours: new Map(), colourOf: new Map(), off: new Set(), each: false, lost: false, overlay: null, value: null };
     const rows = new Map();
     let overlay = null;
 
     // ── what there is on the page ────────────────────────────────────────────────────────────────────────────
 
-    const filter = el("input", { type: "search", id: "runs-filter", "aria-label": "Filter runs", placeholder: "Filter by name, task, credit, state", oninput: () => { view.filter = filter.value.trim().toLowerCase(); drawTable(); } });
+    const filter = el("input", { type: "search", id: "runs-filter", "aria-label": "Filter runs", placeholder: "Filter by name, task, credit, state", oninput: () => { view.filter = filter.value.trim().toLowerCase(); drawTable(); writeAddress(); } });
     const count = el("span", { class: "muted", id: "runs-count", role: "status" });
     const remove = el("button", { type: "button", id: "runs-delete", onclick: () => removeRuns([...view.chosen]) }, "Delete");
     const clear = el("button", { type: "button", id: "runs-clear", onclick: () => choose([]) }, "Clear choice");
@@ -84,7 +85,7 @@
 
     function openInTrain(name) {
       const url = new URL(location.href);
-      for (const other of ["step", "group", "runs", "tab"]) url.searchParams.delete(other);
+      for (const other of ["step", "group", "watched", "rollout", "k", "xmin", "xmax", "runs", "sort", "filter", "tab"]) url.searchParams.delete(other);
       url.searchParams.set("run", name);
       history.replaceState(history.state, "", url); // read by the Train tab when it is shown for the first time
       showTab("train");
@@ -97,8 +98,11 @@
       const url = new URL(location.href);
       const here = isVisible();
       const names = [...view.chosen].join(",");
-      if (here && names) url.searchParams.set("runs", names);
-      else url.searchParams.delete("runs");
+      const sorted = view.sort === "created" && view.down ? null : `${view.down ? "-" : ""}${view.sort}`;
+      for (const [name, value] of Object.entries({ runs: names, sort: sorted, filter: filter.value.trim() })) {
+        if (here && value) url.searchParams.set(name, value);
+        else url.searchParams.delete(name);
+      }
       if (here) url.searchParams.set("tab", "runs");
       else if (url.searchParams.get("tab") === "runs") url.searchParams.delete("tab");
       const address = url.href.replaceAll("%2C", ",");
@@ -127,6 +131,7 @@
       view.down = view.sort === column.key ? !view.down : Boolean(column.numeric);
       view.sort = column.key;
       drawTable();
+      writeAddress();
     }
 
     function drawTable() {
@@ -141,7 +146,7 @@
         else heads[i].removeAttribute("aria-sort");
       });
       nothing.hidden = shown.length > 0 || !view.runs.length;
-      nothing.replaceChildren(`No run matches “${filter.value.trim()}”. `, el("button", { type: "button", class: "link", onclick: () => { filter.value = view.filter = ""; drawTable(); filter.focus(); } }, "Show all"));
+      nothing.replaceChildren(`No run matches “${filter.value.trim()}”. `, el("button", { type: "button", class: "link", onclick: () => { filter.value = view.filter = ""; drawTable(); writeAddress(); filter.focus(); } }, "Show all"));
       const names = new Set(view.runs.map((run) => run.name));
       for (const [name, row] of rows) if (!names.has(name)) { row.node.remove(); rows.delete(name); }
       shown.forEach((run, i) => {
@@ -160,11 +165,12 @@
       const box = el("input", { type: "checkbox", "aria-label": `Choose ${run.name}`, onchange: () => toggle(run.name, box.checked) });
       const badge = el("span", { class: "badge" });
       const open = el("button", { type: "button", class: "link", title: "Open in Train", onclick: () => openInTrain(run.name) }, run.name);
-      const cells = COLUMNS.map((column) => (column.key === "name" ? el("th", { scope: "row" }, open) : el("td", { class: column.numeric ? "number" : null }, column.key === "state" ? badge : null)));
+      const swatch = el("i", { class: "swatch", hidden: true });
+      const cells = COLUMNS.map((column) => (column.key === "name" ? el("th", { scope: "row" }, el("span", { class: "named" }, swatch, open)) : el("td", { class: column.numeric ? "number" : null }, column.key === "state" ? badge : null)));
       const resume = el("button", { type: "button", class: "link", onclick: () => resumeRun(run.name) }, "resume");
       const links = ["zip", "csv", "json"].map((kind) => el("a", { href: `${view.value.downloads}/${encodeURIComponent(run.name)}.${kind}`, download: true, "aria-label": `Download ${run.name} as ${kind.toUpperCase()}` }, kind));
       const gone = el("button", { type: "button", class: "link", "aria-label": `Delete ${run.name}`, onclick: () => removeRuns([run.name]) }, "delete");
-      const row = { box, badge, cells, resume, gone, node: el("tr", {}, el("td", { class: "choose" }, box), ...cells, el("td", {}, el("div", { class: "row-actions" }, resume, ...links, gone))) };
+      const row = { box, badge, swatch, cells, resume, gone, node: el("tr", {}, el("td", { class: "choose" }, box), ...cells, el("td", {}, el("div", { class: "row-actions" }, resume, ...links, gone))) };
       resume.setAttribute("aria-label", `Resume ${run.name}`);
       rows.set(run.name, row);
       return row;
@@ -175,6 +181,7 @@
     function fillRow(row, run) {
       row.box.checked = view.chosen.has(run.name);
       row.node.classList.toggle("chosen", row.box.checked);
+      paint(row.swatch, row.box.checked ? run.name : null);
       set(row.badge, run.state);
       row.badge.className = `badge ${run.state === "unreadable" ? "failed" : run.state}`;
       row.badge.title = run.reason ?? "";
@@ -183,6 +190,31 @@
       row.resume.hidden = !run.resumable;
       row.gone.disabled = !run.final;
       row.gone.title = run.final ? "Move to the trash; can be undone" : "Stop the run first";
+    }
+
+    // A run's colour on a swatch; none where it is not among the chosen.
+    function paint(swatch, name) {
+      const number = view.colourOf.get(name);
+      swatch.hidden = number === undefined;
+      swatch.className = number === undefined ? "swatch" : `swatch swatch-${number % globalThis.WorkbenchOverlay.COLOURS}`;
+      return swatch;
+    }
+
+    // Each configuration its colour: the one it has, or the first that is free.
+    function giveColours(configurations) {
+      const keys = new Set(configurations.map((one) => one.key));
+      for (const key of [...view.colours.keys()]) if (!keys.has(key)) view.colours.delete(key);
+      const taken = new Set(view.colours.values());
+      for (const one of configurations) {
+        if (!view.colours.has(one.key)) {
+          let free = 0;
+          while (taken.has(free)) free++;
+          taken.add(free);
+          view.colours.set(one.key, free);
+        }
+        one.colour = view.colours.get(one.key);
+      }
+      view.colourOf = new Map(configurations.flatMap((one) => one.runs.map((run) => [run.name, one.colour])));
     }
 
     // ── choosing ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -251,12 +283,14 @@
       missing.replaceChildren(...faults);
       missing.hidden = !faults.length;
       noCurves.hidden = answer.panels.length > 0 || !answer.configurations.length;
+      giveColours(answer.configurations);
+      for (const [name, row] of rows) paint(row.swatch, view.chosen.has(name) ? name : null);
       legend.replaceChildren(...answer.configurations.map(legendItem));
       drawDiff(answer);
       overlay.draw(answer).catch((error) => console.warn("overlay", error));
     }
 
-    function legendItem(configuration, i) {
+    function legendItem(configuration) {
       const names = configuration.runs.map((run) => run.name);
       const flip = (which) => {
         const on = which.some((name) => !view.off.has(name));
@@ -265,7 +299,7 @@
         overlay.show(view);
       };
       const whole = el("button", { type: "button", class: "configuration", onclick: () => flip(names) },
-        el("i", { class: `swatch swatch-${i % globalThis.WorkbenchOverlay.COLOURS}` }), configuration.label, " ", el("span", { class: "muted" }, names.length > 1 ? `${names.length} seeds` : ""));
+        paint(el("i"), names[0]), configuration.label, " ", el("span", { class: "muted" }, names.length > 1 ? `${names.length} seeds` : ""));
       const seeds = configuration.runs.map((run) => el("button", { type: "button", class: "seed", title: run.name, onclick: () => flip([run.name]) }, names.length > 1 ? `seed ${run.seed}` : run.name));
       const press = () => {
         whole.setAttribute("aria-pressed", String(names.some((name) => !view.off.has(name))));
@@ -286,7 +320,7 @@
         return;
       }
       diff.replaceChildren(el("table", {},
-        el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "setting"), ...answer.order.map((name) => el("th", { scope: "col" }, name)))),
+        el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "setting"), ...answer.order.map((name) => el("th", { scope: "col" }, paint(el("i"), name), name)))),
         el("tbody", {}, ...answer.differences.map((row) => el("tr", {}, el("th", { scope: "row" }, row.field), ...row.values.map((value) => el("td", { class: value === NONE ? "muted" : null, title: value }, value)))))));
     }
 
@@ -373,10 +407,15 @@
       view.value = value;
       overlay ??= globalThis.WorkbenchOverlay.mount(charts, { plotly: value.plotly });
     });
-    const asked = new URL(location.href).searchParams.get("runs");
+    const parameters = new URL(location.href).searchParams;
+    const asked = parameters.get("runs");
+    const sort = parameters.get("sort") ?? "";
+    if (COLUMNS.some((column) => column.key === sort.replace("-", ""))) Object.assign(view, { sort: sort.replace("-", ""), down: sort.startsWith("-") });
+    filter.value = parameters.get("filter") ?? "";
+    view.filter = filter.value.trim().toLowerCase();
     if (asked) view.chosen = new Set(asked.split(",").map((name) => name.trim()).filter(Boolean).slice(0, view.value.most));
     whileVisible(element, tick, () => (isLive() ? LIVE_EVERY : IDLE_EVERY));
-    new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting)) tick(); }).observe(element);
+    new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting)) tick(); else writeAddress(); }).observe(element);
     globalThis.WorkbenchRuns.show = (names) => { showTab("runs"); if (names.length) choose(names); };
   }
 

@@ -1,8 +1,9 @@
 // The Train tab's right side: one run, followed live.
 //
 // The page holds the cursor: it asks once a second for the metrics it has not seen and the rollouts stored since, and
-// adds them to what is drawn. Nothing is asked for while the tab cannot be seen. Which run, step and group are shown
-// is kept in the page's address, so that a reload or a link shows the same.
+// adds them to what is drawn. Nothing is asked for while the tab cannot be seen. Which run, step, group and pinned step
+// of a rollout are shown, and what the curves are zoomed to, is kept in the page's address, so that a reload or a link
+// shows the same; the browser's Back goes to the tab that was shown before.
 (() => {
   if (globalThis.WorkbenchTrain) return;
 
@@ -18,7 +19,7 @@
     const { element, server } = handles;
 
     // What is shown. `run` is a name; `cursor` and `after` are how far metrics and rollouts have been read.
-    const view = { run: null, cursor: 0, after: -1, afterWatched: -1, steps: [], watchedSteps: [], watched: false, step: null, group: 0, groups: 1, follow: true, final: false, number: -1 };
+    const view = { run: null, cursor: 0, after: -1, afterWatched: -1, steps: [], watchedSteps: [], watched: false, step: null, group: 0, groups: 1, follow: true, final: false, number: -1, place: null, wanted: null };
     let runs = [];
     let ticks = 0;
     let lost = false; // the last tick got no answer
@@ -57,7 +58,12 @@
     const log = el("pre", { id: "run-log", tabindex: 0, "aria-label": "Log" });
     const table = el("tbody", {});
     const heatmap = globalThis.WorkbenchHeatmap.mount(holder, {
-      onPin: (pinned) => { if (pinned) stopFollowing(); },
+      onPin: (pinned) => {
+        const k = pinned ? heatmap.data.rollouts[pinned.g].stepOf[pinned.t] : -1;
+        view.place = k >= 0 ? { rollout: pinned.g + 1, k: k + 1 } : null;
+        if (pinned) stopFollowing();
+        else writeAddress();
+      },
       explain: (rollout, token) => server.why({ run: view.run, step: view.drawn, group: view.group, watched: view.watched, rollout, token }),
     });
 
@@ -85,22 +91,34 @@
 
     // ── address ──────────────────────────────────────────────────────────────────────────────────────────────
 
+    // `rollout` and `k` are Inspect's too: what it had there is put back when this tab is left.
+    const PLACE = ["rollout", "k"];
+    let others = [null, null];
     function writeAddress() {
       const url = new URL(location.href);
+      const parameters = url.searchParams;
       const shown = isVisible() && view.run;
-      const wanted = { run: view.run, step: view.follow ? null : view.step, group: view.group ? view.group + 1 : null, watched: view.watched ? 1 : null };
+      if (!shown && !parameters.has("run")) return;
+      if (shown && !parameters.has("run")) others = PLACE.map((name) => parameters.get(name));
+      const [xmin, xmax] = (curves?.range ?? [null, null]).map((end) => (end === null ? null : Number(end.toFixed(1))));
+      const place = view.place ?? view.wanted;
+      const wanted = { run: view.run, step: view.follow ? null : view.step, group: view.group ? view.group + 1 : null, watched: view.watched ? 1 : null, rollout: place?.rollout ?? null, k: place?.k ?? null, xmin, xmax };
       for (const [name, value] of Object.entries(wanted)) {
-        if (shown && value !== null) url.searchParams.set(name, value);
-        else url.searchParams.delete(name);
+        const set = shown ? value : (others[PLACE.indexOf(name)] ?? null);
+        if (set !== null) parameters.set(name, set);
+        else parameters.delete(name);
       }
       if (url.href !== location.href) history.replaceState(history.state, "", url);
     }
 
     function readAddress() {
       const parameters = new URL(location.href).searchParams;
-      const step = parameters.get("step");
-      const group = Number(parameters.get("group"));
-      return { run: parameters.get("run"), step: step === null || step === "" ? null : Number(step), group: group > 0 ? group - 1 : 0, watched: parameters.get("watched") === "1" };
+      const number = (name) => (parameters.get(name) && Number.isFinite(Number(parameters.get(name))) ? Number(parameters.get(name)) : null);
+      const [rollout, k, xmin, xmax] = [...PLACE, "xmin", "xmax"].map(number);
+      return {
+        step: number("step"), group: number("group") > 0 ? number("group") - 1 : 0, watched: parameters.get("watched") === "1",
+        place: rollout > 0 && k > 0 ? { rollout, k } : null, range: xmin !== null && xmax > xmin ? [xmin, xmax] : null, run: parameters.get("run"),
+      };
     }
 
     // ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -124,11 +142,11 @@
       picker.replaceChildren(...names.map((name) => el("option", { value: name, selected: name === view.run }, states[name] ? `${name} · ${states[name]}` : name)));
     }
 
-    function open(name, step = null, group = 0, watched = false) {
+    function open(name, { step = null, group = 0, watched = false, place = null, range = null } = {}) {
       generation++;
-      Object.assign(view, { run: name, cursor: 0, after: -1, afterWatched: -1, steps: [], watchedSteps: [], watched, step, group, groups: 1, follow: step === null, final: false, drawn: null });
+      Object.assign(view, { place: null, wanted: place, run: name, cursor: 0, after: -1, afterWatched: -1, steps: [], watchedSteps: [], watched, step, group, groups: 1, follow: step === null, final: false, drawn: null });
       following.checked = view.follow;
-      curves?.reset();
+      curves?.reset(name ?? "", range);
       heatmap.unpin();
       heatmap.draw({ rollouts: [], prompt: "" });
       promptLine.textContent = "";
@@ -216,7 +234,7 @@
         return;
       }
       if (news.restarted) {
-        curves.reset();
+        curves.reset(view.run, curves.range);
         Object.assign(view, { steps: [], after: -1, watchedSteps: [], afterWatched: -1 });
       }
       const filled = news.block ? curves.addBlock(news.block) : null;
@@ -394,6 +412,10 @@
       rolloutsMessage.textContent = "";
       promptLine.replaceChildren(el("code", {}, payload.prompt.trim()));
       heatmap.draw({ ...payload, step: answer.step, group: answer.group });
+      const { wanted } = view;
+      view.wanted = null;
+      const pinned = wanted && heatmap.data.rollouts[wanted.rollout - 1]?.steps?.[wanted.k - 1];
+      if (pinned) heatmap.pin(wanted.rollout - 1, pinned.last);
     }
 
     // ── start ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -406,6 +428,7 @@
       curves ??= globalThis.WorkbenchCurves.mount(chartsRoot, {
         panels: value.panels, plotly: value.plotly,
         onStep: (step) => { if (steps().length) { stopFollowing(); pickStep(nearest(step)); } },
+        onZoom: writeAddress,
         onPoint: (step) => { point.textContent = step === null ? "" : `pointing at step ${step}`; },
       });
       if (value.number === view.number) return;
@@ -414,14 +437,34 @@
       if (started && value.run) {
         ticks = 0; // the list gains a run
         open(value.run);
-      } else if (first.run) open(first.run, first.step, first.group, first.watched);
+      } else if (first.run) open(first.run, first);
       else open(null);
     });
     globalThis.WorkbenchTrain.show = (name) => open(name);
     whileVisible(element, tick, () => TICK);
-    // Showing the tab again is worth a look at once.
-    new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting)) tick(); }).observe(element);
+    // Showing the tab again is worth a look at once; leaving it takes its part of the address away.
+    new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting)) tick(); else writeAddress(); }).observe(element);
   }
+
+  // ── Back and Forward between tabs ────────────────────────────────────────────────────────────────────────────
+
+  // Each tab that is shown is an entry of the browser's history, which remembers its name; going back clicks its button.
+  const TABS = "#pages [role=tab][id$='-tab-button']";
+  let going = false; // through the history
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest?.(TABS);
+    const before = document.querySelector(`${TABS}[aria-selected=true]`);
+    if (!button || going || !before || before === button) return;
+    history.replaceState({ ...history.state, tab: before.id }, "");
+    history.pushState({ tab: button.id }, "", location.href);
+  }, { capture: true });
+  addEventListener("popstate", (event) => {
+    const button = event.state?.tab && document.getElementById(event.state.tab);
+    if (!button || button.getAttribute("aria-selected") === "true") return;
+    going = true;
+    button.click();
+    going = false;
+  });
 
   globalThis.WorkbenchTrain = { mount, show() {} };
 })();

@@ -21,14 +21,14 @@ from typing import Any
 from workbench.checks import Alarm, alarms
 from workbench.config import RunConfig
 from workbench.errors import RunError
-from workbench.figures.curves import PANELS
+from workbench.figures.curves import is_drawn
 from workbench.runs import Run
 
 KEPT_RUNS = 64
 RECENT = 240
 """Rows kept whole, four times what an alarm looks at, because not every row has every metric."""
-DRAWN = tuple(dict.fromkeys(series.metric for panel in PANELS for series in panel.series))
-KEPT_METRICS = (*DRAWN, "seconds")
+ASKED_FOR = ("reward", "step_reward", "accuracy", "seconds")
+"""Columns that are there even where nothing was logged, for who asks by name."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class KeptRun:
     def _clear(self) -> None:
         self.cursor = 0
         self.rows = 0
-        self.columns = {metric: Column() for metric in KEPT_METRICS}
+        self.columns = {metric: Column() for metric in ASKED_FOR}
         self.recent: deque[Mapping[str, Any]] = deque(maxlen=RECENT)
         self.corrupt: dict[int, str] = {}
         self._alarms: tuple[int, list[Alarm]] = (0, [])
@@ -71,9 +71,9 @@ class KeptRun:
             step = row.get("step")
             if not isinstance(step, int):
                 continue
-            for metric, column in self.columns.items():
-                value = row.get(metric)
-                if isinstance(value, int | float) and math.isfinite(value):
+            for metric, value in row.items():
+                if isinstance(value, int | float) and math.isfinite(value) and _is_kept(metric):
+                    column = self.columns.setdefault(metric, Column())
                     column.steps.append(step)
                     column.values.append(value)
 
@@ -82,14 +82,27 @@ class KeptRun:
             self._alarms = self.rows, alarms(list(self.recent))
         return self._alarms[1]
 
-    def block(self) -> dict[str, list[str]]:
-        """All drawn metrics, each as base64 of its steps and its values in little-endian float32: small and quick to
-        take in, and as exact as a chart is."""
-        return {
-            metric: [_float32(self.columns[metric].steps), _float32(self.columns[metric].values)]
-            for metric in DRAWN
-            if len(self.columns[metric])
+    def drawn(self) -> dict[str, Column]:
+        """The columns that curves are drawn of, with at least one value each."""
+        return {metric: column for metric, column in self.columns.items() if len(column) and is_drawn(metric)}
+
+    def block(self) -> dict[str, Any]:
+        """All drawn metrics as base64 of little-endian float32: small and quick to take in, and as exact as a chart is.
+
+        ``steps`` are the distinct columns of steps; ``values`` gives each metric which of them is its own, and its
+        values.
+        """
+        steps: dict[str, int] = {}
+        values = {
+            metric: [steps.setdefault(_float32(column.steps), len(steps)), _float32(column.values)]
+            for metric, column in self.drawn().items()
         }
+        return {"steps": list(steps), "values": values}
+
+
+@lru_cache(maxsize=1024)
+def _is_kept(metric: str) -> bool:
+    return metric in ASKED_FOR or is_drawn(metric)
 
 
 def _float32(values: array[float]) -> str:

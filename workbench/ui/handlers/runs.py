@@ -17,7 +17,7 @@ from workbench.config import RunConfig
 from workbench.errors import WorkbenchError
 from workbench.figures.overlay import Columns, Seeds, overlay_payload
 from workbench.runs import Run, discard, list_runs, open_run, restore, trashed
-from workbench.ui.handlers.kept import DRAWN, kept, read_config
+from workbench.ui.handlers.kept import kept, read_config
 
 LISTED_RUNS = 500
 COMPARED_RUNS = 24
@@ -104,8 +104,12 @@ def overlay(workspace: Path, names: Sequence[str]) -> dict[str, Any]:
     ]
     return {
         "configurations": [
-            {"label": label, "runs": [{"name": run.name, "seed": config.seed} for run, config, _ in members]}
-            for label, members in zip(labels, groups.values(), strict=True)
+            {
+                "key": key,
+                "label": label,
+                "runs": [{"name": run.name, "seed": config.seed} for run, config, _ in members],
+            }
+            for label, (key, members) in zip(labels, groups.items(), strict=True)
         ],
         "panels": overlay_payload(seeds),
         "differences": differences(configs),
@@ -117,7 +121,7 @@ def overlay(workspace: Path, names: Sequence[str]) -> dict[str, Any]:
 
 def _columns(run: Run) -> Columns:
     with kept(run) as known:
-        return {name: (known.columns[name].steps[:], known.columns[name].values[:]) for name in DRAWN}
+        return {name: (column.steps[:], column.values[:]) for name, column in known.drawn().items()}
 
 
 def configuration_key(config: RunConfig) -> str:
