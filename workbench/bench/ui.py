@@ -2,8 +2,8 @@
 
 A key pressed in the step pattern until the tokens are painted anew, with 8 rollouts of 256 tokens and the default
 rewards; and 16 rollouts of 4,096 tokens handed to the drawing until they are painted. Times are taken inside the page:
-from the key's own event, or the call, to the frame after the new cards. Playwright and a Chromium are needed, as for
-the tests.
+from the key's own event, or the call, to the frame after the new cards. Then the longest task for a run of 10,000 rows
+on Train (see ``following``). Playwright and a Chromium are needed, as for the tests.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from workbench.bench import Measure
+from workbench.bench.following import LIVE, ROWS, longest_tasks
 from workbench.credit import credit_group
 from workbench.errors import ChildDied, WorkbenchError
 from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, to_json
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 KEYSTROKE_AIM = 0.1
 DRAWING_AIM = 1.5
+TASK_AIM = 0.05
 KEYSTROKES = 20
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -69,10 +71,16 @@ def measure(repeat: int) -> list[Measure]:
             page.evaluate(WATCH)
             keystroke = _keystrokes(page, KEYSTROKES * repeat)
             drawing = [page.evaluate("bench.draw", _large_drawing(example)) / 1000 for _ in range(max(3, repeat))]
+        with _served(Path(folder)) as link:
+            tasks = longest_tasks(Path(folder), lambda more: _chromium_page(link + more), repeat)
     return [
         _against("keystroke to repaint, 8 × 256 tokens, median", median(keystroke), KEYSTROKE_AIM),
         _against("keystroke to repaint, slowest of " + str(len(keystroke)), max(keystroke), KEYSTROKE_AIM),
         _against("16 × 4,096 tokens drawn, median", median(drawing), DRAWING_AIM),
+        _against(f"run of {ROWS:,} rows drawn first, longest task", tasks["drawn"].longest, TASK_AIM),
+        _against("the same, most processor time of a task", tasks["drawn"].processor, TASK_AIM),
+        _against(f"{LIVE} more rows followed live, longest task", tasks["followed"].longest, TASK_AIM),
+        _against("the same, most processor time of a task", tasks["followed"].processor, TASK_AIM),
     ]
 
 

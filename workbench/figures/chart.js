@@ -134,6 +134,12 @@
       return this.nodes[i];
     }
 
+    // Takes away what is drawn.
+    clear() {
+      this.nodes.splice(0).forEach((one) => Object.values(one).forEach((node) => node.remove()));
+      this.pointed = null;
+    }
+
     // Draws what is there now; `width` in pixels.
     draw(width = this.width) {
       this.width = width;

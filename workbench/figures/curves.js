@@ -126,7 +126,9 @@
     return {
       node,
       positive(is) {
+        if (box.disabled === !is) return;
         box.disabled = !is;
+        log.classList.toggle("off", !is);
         log.title = is ? "" : "A logarithmic axis needs values above 0.";
       },
     };
@@ -245,6 +247,17 @@
       for (const series of panel.series) if (!series.metric.includes(PLACE)) this.newLine(series.metric, series.label);
     }
 
+    // As it was before the first value; lines of rewards, which another run may not have, go.
+    clear() {
+      const fixed = this.panel.series.filter((series) => !series.metric.includes(PLACE)).length;
+      this.lines.length = fixed;
+      this.values.splice(fixed).forEach((one) => one.holder.remove());
+      this.lines.forEach((line) => Object.assign(line, { x: [], y: [], least: Infinity, average: null }));
+      this.figure.hidden = true;
+      this.chart.range = this.owner.range;
+      this.chart.clear();
+    }
+
     get fileName() { return fileName(this.owner.name, this.panel.key); }
 
     filled() { return this.lines.map((line, i) => ({ line, i })).filter(({ line }) => line.x.length); }
@@ -324,7 +337,6 @@
   // ── all of them ──────────────────────────────────────────────────────────────────────────────────────────────
 
   function mount(root, { panels, onStep = null, onPoint = null, onZoom = null }) {
-    let charts = [];
     let life = 0; // what was to be added before a reset is dropped
     const first = el("div", { class: "curves" });
     const folded = more();
@@ -369,15 +381,16 @@
       },
     };
 
+    const charts = panels.map((panel) => new Panel(panel, panel.more ? folded.grid : first, owner));
+    charts.forEach((chart) => { seen.observe(chart.figure); sized.observe(chart.plot); });
+
     // Begins anew, for the run called `name`; a zoom is kept only if it is given.
     function reset(name = owner.name, range = null) {
       life++;
       Object.assign(owner, { name, range });
       above.zoomed(range);
       above.node.hidden = folded.node.hidden = true;
-      charts.forEach((chart) => { seen.unobserve(chart.figure); sized.unobserve(chart.plot); chart.figure.remove(); });
-      charts = panels.map((panel) => new Panel(panel, panel.more ? folded.grid : first, owner));
-      charts.forEach((chart) => { seen.observe(chart.figure); sized.observe(chart.plot); });
+      charts.forEach((chart) => chart.clear());
     }
 
     function add(rows) {
@@ -418,8 +431,7 @@
       return true;
     }
 
-    reset();
-    return { reset, add, addBlock, lead, get charts() { return charts; }, get range() { return owner.range; } };
+    return { reset, add, addBlock, lead, charts, get range() { return owner.range; } };
   }
 
   globalThis.WorkbenchCurves = { mount, loadPlotly, tools: { bar, menu, more, download, fileName, saveCsv, csv } };
