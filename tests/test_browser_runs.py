@@ -79,6 +79,10 @@ TRACES = """key => document.querySelector(`#runs-curves [data-panel=${key}] .plo
     .map(trace => [trace.name ?? null, trace.fill ?? null])"""
 
 
+RANGES = """[...document.querySelectorAll("#runs-curves .plot")]
+    .filter(one => one.layout && one.getBoundingClientRect().top < innerHeight).map(one => one.layout.xaxis.range)"""
+
+
 def traces(page: Page, panel: str) -> list[list[object]]:
     """Name and filling of everything that a panel of the overlay draws."""
     return page.evaluate(TRACES, panel)
@@ -95,6 +99,10 @@ def test_the_table_sorts_filters_and_says_when_nothing_matches(browser, app, thr
         expect(page.locator("th[aria-sort=ascending]")).to_have_text("Best accuracy")
         assert names(page)[0] == "outcome-0"
         page.get_by_label("Filter runs").fill("process finished")
+        expect(page.locator(ROWS)).to_have_count(2)
+        page.wait_for_url(re.compile(r"sort=accuracy_best&filter=process\+finished"))
+        page.reload()
+        expect(page.locator("th[aria-sort=ascending]")).to_have_text("Best accuracy")
         expect(page.locator(ROWS)).to_have_count(2)
         page.get_by_label("Filter runs").fill("nowhere")
         expect(page.get_by_text("No run matches “nowhere”.")).to_be_visible()
@@ -127,6 +135,27 @@ def test_chosen_runs_are_drawn_together_and_the_address_keeps_them(browser, app,
         page.get_by_role("button", name="scheme process").click()
         page.wait_for_function("document.querySelector('#runs-curves [data-panel=loss] .plot').data.length === 1")
         expect(page.get_by_role("button", name="scheme process")).to_have_attribute("aria-pressed", "false")
+        # With smoothing, the values stay behind their moving average.
+        page.get_by_label("Smoothing").fill("0.9")
+        page.wait_for_function("document.querySelector('#runs-curves [data-panel=loss] .plot').data.length === 2")
+        assert traces(page, "loss") == [[None, None], ["scheme outcome", None]]
+        page.get_by_label("Smoothing").fill("0")
+        # Dragging over one chart zooms all of them; the button shows all again.
+        reward = page.locator("#runs-curves [data-panel=reward] .plot")
+        reward.scroll_into_view_if_needed()
+        drag(page, reward, 80, 180)
+        expect(page.locator("#runs-curves .show-all")).to_be_visible()
+        page.wait_for_function(f"{RANGES}.length > 1 && {RANGES}.every(r => r[0] > 0.2 && r[1] < 11)")
+        page.locator("#runs-curves .show-all").click()
+        page.wait_for_function(f"{RANGES}.every(r => r[0] <= 0 && r[1] >= 8)")
+        # A run keeps its colour when another one goes; its row and the differences show it.
+        colour = page.locator("#runs-diff th", has_text="outcome-0").locator(".swatch").get_attribute("class")
+        assert colour == "swatch swatch-1"
+        for name in ("process-0", "process-1"):
+            page.get_by_label(f"Choose {name}", exact=True).uncheck()
+        expect(page.locator("#runs-legend li")).to_have_count(1)
+        expect(page.locator("#runs-legend .swatch")).to_have_class(colour)
+        expect(page.locator(f"{ROWS}.chosen .swatch")).to_have_class(colour)
 
 
 def test_deleting_offers_undo_and_refuses_a_run_that_goes_on(browser, app, three, workspace):
@@ -180,6 +209,14 @@ def test_a_run_is_downloaded_and_opened_in_train(browser, app, three, tmp_path):
         page.get_by_role("button", name="outcome-0", exact=True).click()
         expect(page.locator("#run-picker")).to_have_value("outcome-0")
         expect(page.locator("#run-state")).to_have_text("stopped")
+        # Back goes through the tabs as they were shown.
+        page.get_by_role("tab", name="Help").click()
+        expect(page.locator("#run-picker")).to_be_hidden()
+        page.go_back()
+        expect(page.locator("#run-picker")).to_be_visible()
+        page.go_back()
+        expect(page.locator("#runs table").first).to_be_visible()
+        page.wait_for_url(re.compile("tab=runs"))
 
 
 def test_the_table_survives_a_connection_that_is_gone(browser, app, three):
@@ -196,8 +233,8 @@ def test_the_table_survives_a_connection_that_is_gone(browser, app, three):
 
 
 def test_checks_warnings_and_watched_prompts_of_a_run(browser, app, workspace):
-    rows = ({"step": i, "entropy": 1.0 if i < 30 else 0.01} for i in range(1, 61))
-    run = store(workspace, "watched", rows, state="stopped")
+    rows = [{"step": i, "entropy": 1.0 if i < 30 else 0.01, "reward": 1 - i / 60} for i in range(1, 61)]
+    run = store(workspace, "watched", with_rewards(rows), state="stopped")
     with open(run.path / "metrics.jsonl", "a") as file:
         file.write("{torn\n")
     for step in (30, 60):
@@ -208,6 +245,10 @@ def test_checks_warnings_and_watched_prompts_of_a_run(browser, app, workspace):
         expect(page.locator("#run-warnings")).to_contain_text("skipped metrics.jsonl, line 62")
         page.locator("#run-alarms").get_by_role("button", name=re.compile("^check: entropy fell")).click()
         expect(page.locator(".curve[data-panel=entropy]")).to_be_focused()
+        page.locator("#run-alarms").get_by_role(
+            "button", name=re.compile("^check: short rose .* while right fell")
+        ).click()
+        expect(page.locator(".curve[data-panel=rewards]")).to_be_focused()
         expect(page.locator("#group-shown")).to_have_text("group 1 of 2")
         page.get_by_label("Which rollouts").select_option("watched")
         expect(page.locator("#group-shown")).to_have_text("group 1 of 1")
@@ -218,6 +259,12 @@ def test_checks_warnings_and_watched_prompts_of_a_run(browser, app, workspace):
         expect(page.locator("#step-shown")).to_have_text("0")
         expect(page.get_by_label("Which rollouts")).to_have_value("watched")
         expect(page.locator("#run-heatmap .rollout .chip").first).to_be_visible()
+        # A pinned step of a rollout is in the address too.
+        page.locator("#run-heatmap .rollout[data-g='1'] .chip").first.click()
+        page.wait_for_url(re.compile("rollout=2&k=1"))
+        page.reload()
+        expect(page.locator("#run-heatmap .details .where")).to_contain_text("rollout 2 · step 1")
+        expect(page.locator("#step-shown")).to_have_text("0")
 
 
 def slide(page: Page, place: int) -> None:

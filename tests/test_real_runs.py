@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import workbench as wb
+from workbench.figures.metrics import find_metric
 from workbench.rundir import RunDir
 from workbench.training.build import build_trainer
 from workbench.training.child import NotANumberError, Recorder
@@ -35,6 +36,7 @@ def test_a_run_from_start_to_finish(tmp_path):
     expected += ["advantage_abs_mean", "kl", "kl/k1", "kl/k2", "kl/k3", "clip_ratio/region_mean", "accuracy/train"]
     expected += ["rewards/step_correctness/mean", "rewards/answer_correctness/mean", "completions/mean_length"]
     assert metrics.loc[1:, expected].notna().all().all()
+    assert [name for name in metrics if find_metric(name) is None] == [], "each column has its line in the glossary"
     assert run.rollout_steps() == [1, 2]
     credit = run.rollouts(1)[0]
     assert credit.advantages.dtype == np.float32

@@ -22,6 +22,8 @@ from tests.credits import worked_credit
 from tests.stored_runs import learning, store
 from workbench.config import RunConfig
 from workbench.errors import RunError
+from workbench.figures.curves import is_drawn
+from workbench.figures.lines import run_charts
 from workbench.figures.overlay import Seeds, band, overlay_payload
 from workbench.rundir.metrics import resumed
 from workbench.runs import discard, list_runs, open_run, restore, trashed
@@ -124,6 +126,19 @@ def test_a_payload_of_ten_thousand_steps_is_small():
     assert line["mean"][0] == 0.1234568
 
 
+def test_every_reward_function_that_occurs_is_a_line_of_one_panel():
+    one = {"rewards/a/mean": ([1], [0.25]), "rewards/a/std": ([1], [0.5])}
+    other = {"rewards/a/mean": ([1], [0.75]), "rewards/b/mean": ([1], [1.0])}
+    (panel,) = overlay_payload([Seeds("one", [("x", one)]), Seeds("other", [("y", other)])])
+    assert (panel["key"], panel["series"]) == ("rewards", ["a", "b"])
+    lines = [(line["series"], line["configuration"], line["mean"]) for line in panel["lines"]]
+    assert lines == [(0, 0, [0.25]), (0, 1, [0.75]), (1, 1, [1.0])]
+    drawn = run_charts([{"step": 1, "rewards/a/mean": 0.5}, {"step": 2, "rewards/b/mean": 0.25}])
+    assert str(drawn) == "Reward functions: a 0.5, b 0.25"
+    assert is_drawn("rewards/a/mean")
+    assert not is_drawn("rewards/a/std")
+
+
 def test_runs_are_grouped_by_everything_but_the_seed(tmp_path):
     for seed in (0, 1):
         store(tmp_path, f"p{seed}", [{"step": 1, "reward": seed / 2}], seed=seed)
@@ -131,6 +146,9 @@ def test_runs_are_grouped_by_everything_but_the_seed(tmp_path):
     seen = runs.overlay(tmp_path, ["p0", "o", "p1", "p0", "gone", "../../etc"])
     assert [one["label"] for one in seen["configurations"]] == ["scheme process", "scheme outcome"]
     assert [[run["name"] for run in one["runs"]] for one in seen["configurations"]] == [["p0", "p1"], ["o"]]
+    keys = {one["key"]: [run["name"] for run in one["runs"]] for one in seen["configurations"]}
+    alone = runs.overlay(tmp_path, ["o"])["configurations"][0]["key"]
+    assert keys[alone] == ["o"], "a configuration is known by the same key among others"
     (panel,) = seen["panels"]
     first, second = panel["lines"]
     assert (first["mean"], first["low"], first["high"], first["count"]) == ([0.25], [0.0], [0.5], [2])

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,8 +102,8 @@ def longest_tasks(
         with opened(f"&run={OTHER}") as page:
             page.wait_for_function(OFFERED, arg=LONG)
             page.wait_for_timeout(1500)  # what starting the page still does
-            found["drawn"].append(_traced(page, lambda page=page: _choose(page, run)))  # type: ignore[misc]
-            found["followed"].append(_traced(page, lambda page=page: _follow(page, run)))  # type: ignore[misc]
+            found["drawn"].append(_traced(page, partial(_choose, page, run)))
+            found["followed"].append(_traced(page, partial(_follow, page, run)))
     run.directory.set_status("stopped")
     run.directory.close()
     return {
