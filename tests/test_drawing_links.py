@@ -1,4 +1,4 @@
-"""What the address of Inspect says of its drawing, in a real Chromium: the page's own scripts with no app behind them."""
+"""What the address of Inspect says of its drawing, in a real Chromium: the page's own scripts and no app."""
 
 from __future__ import annotations
 

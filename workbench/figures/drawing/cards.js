@@ -62,11 +62,9 @@
   function retell(article, r, measure) {
     const key = article.querySelector(".chips .measure");
     if (key) key.textContent = measure.short;
-    for (const node of article.querySelectorAll(".step, .chip")) {
-      const k = Number(node.dataset.k);
-      node.setAttribute("aria-label", stepLabel(r, k, measure));
-      if (node.classList.contains("chip")) node.querySelector(".a").textContent = stepText(measure, r, k);
-    }
+    const labels = (r.steps ?? []).map((_, k) => stepLabel(r, k, measure));
+    for (const node of article.querySelectorAll(".step, .chip")) node.setAttribute("aria-label", labels[Number(node.dataset.k)]);
+    article.querySelectorAll(".chip .a").forEach((node, k) => { node.firstChild.data = stepText(measure, r, k); }); // in order
   }
 
   const sumOfSteps = (r) => {
