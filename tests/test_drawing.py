@@ -262,15 +262,18 @@ def test_token_edges_are_lines_that_take_no_room(show) -> None:
         assert texts(page) == [rollout.text for rollout in credit.scored.group.rollouts]
 
 
-UNSCORED = {"prompt": "", "rollouts": [{"ids": [1], "texts": ["so"], "finished": False, "logprobs": None}]}
+DRAWN = "payload => document.querySelector('.wh').heatmap.draw(payload)"
 
 
 def test_a_group_without_a_number_is_drawn_plain_and_the_next_one_as_before(show) -> None:
     with show(worked_credit()) as page:
         page.locator(".colour-by").select_option("reward")
-        page.evaluate("payload => document.querySelector('.wh').heatmap.draw(payload)", UNSCORED)
+        rollout = {"ids": [1], "texts": ["so"], "finished": False}
+        page.evaluate(DRAWN, {"prompt": "", "rollouts": [rollout]})
         assert texts(page) == ["so"]
         expect(page.locator(".legend")).to_be_hidden()
+        page.evaluate(DRAWN, {"prompt": "", "rollouts": [rollout | {"logprobs": [-0.5]}]})
+        expect(page.locator(".colour-by")).to_have_value("logprob")
         page.evaluate(REDRAWN, 1)
         assert chips(page) == ["1 1 ▲1.00", "2 1 ▲1.00", "3 0 ·0.00"]
 

@@ -16,7 +16,8 @@
   // `explain(rollout, token)` promises the reason of a token where the payload has none; `onPin` hears what is pinned.
   function mount(root, { onPin = null, explain = null } = {}) {
     let data = null;
-    let measure = MEASURES[0];
+    let wanted = MEASURES[0]; // what is chosen to be coloured
+    let measure = wanted; // what is: another one while a group lacks it
     let order = "sampled";
     let pinned = null; // {g, t}: kept through redraws, so that its numbers follow an edit
     let range = { limit: 0 };
@@ -55,7 +56,7 @@
       drawnTokens = DRAWN_TOKENS;
       rank(data);
       const available = MEASURES.filter((one) => one.has(data));
-      if (available.length && !available.includes(measure)) [measure] = available;
+      measure = available.includes(wanted) ? wanted : available[0] ?? wanted;
       legend.offer(available, measure);
       about.replaceChildren(...(data.rollouts.some((r) => r.steps) ? summary(data) : []));
       notices.replaceChildren(...noticesOf(data));
@@ -116,7 +117,7 @@
     }
 
     function choose(key) {
-      measure = MEASURES.find((one) => one.key === key);
+      measure = wanted = MEASURES.find((one) => one.key === key);
       colour();
       for (const article of cards.children) retell(article, data.rollouts[Number(article.dataset.g)], measure);
       if (pinned) showPinned();
@@ -295,8 +296,8 @@
       // The old group stays readable while a new one is on its way.
       dim(on) { root.classList.toggle("dim", on); },
       get data() { return data; },
-      // What is shown, by its key; whoever sets `onColour` hears what is chosen by hand.
-      get colour() { return measure.key; },
+      // What was chosen to be coloured, by its key; whoever sets `onColour` hears of a choice made by hand.
+      get colour() { return (measure === wanted ? wanted : MEASURES[0]).key; },
       colourBy(key) {
         if (legend.choose(key)) choose(key);
       },
