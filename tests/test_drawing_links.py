@@ -83,7 +83,7 @@ def test_a_link_carries_the_colour_and_the_token(browser: Browser, url: str) -> 
         assert said(page) == {"colour": "weight-dapo", "rollout": "2", "k": "2", "t": "6"}
         with visit(browser, page.url) as other:
             assert state(other) == ("rollout 2 · step 2 · token 6", "weight-dapo")
-            expect(other.locator(".details .shown").first).to_have_text("weight in the dapo loss A")
+            expect(other.locator(".details .shown").first).to_have_text("weight in the dapo loss")
             assert other.url == page.url
         page.locator(".colour-by").select_option("advantage")
         page.keyboard.press("Escape")

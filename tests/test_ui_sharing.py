@@ -218,6 +218,18 @@ def test_a_models_text_is_no_formula_in_a_spreadsheet() -> None:
     assert rows[0]["text"] == "'=HYPERLINK(1)"
 
 
+def test_a_references_log_probabilities_are_a_column_where_there_are_any() -> None:
+    credit = credited()
+    assert "reference_logprob" not in export(credit, "tokens").text
+    first, *others = credit.scored.group.rollouts
+    known = replace(first, ref_logprobs=tuple(-t / 4 for t in range(len(first))))
+    group = replace(credit.scored.group, rollouts=(known, *others))
+    text = export(replace(credit, scored=replace(credit.scored, group=group)), "tokens").text
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert [row["reference_logprob"] for row in rows[:3]] == ["0.0", "-0.25", "-0.5"]
+    assert rows[-1]["reference_logprob"] == ""
+
+
 def test_two_schemes_are_exported_side_by_side() -> None:
     credit = credited()
     other = credit_group(credit.scored, "outcome")

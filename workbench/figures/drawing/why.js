@@ -40,17 +40,22 @@
     const astray = (r.steps ?? []).flatMap((other, j) => (j !== k && other.start >= r.offsets[t] && other.start < end && other.end > end ? [j] : []));
     const schemes = r.twin ? [[" A", r], [" B", r.twin]] : [["", r]];
     const of = (name, key, value, among = schemes) => among.map(([letter, one]) => [`${name}${letter}`, value(one), key]);
-    const normalised = (one) => (one.steps[k].normalised === null ? null : signed(one.steps[k].normalised, 4));
+    const apart = (name, key, value) => of(name, key, value, r.twin && value(r) !== value(r.twin) ? schemes : [["", r]]); // one row where both say the same
+    const coloured = (one) => {
+      const value = measure.token(one, t);
+      return value === null ? null : (measure.signed ? signed : number)(value, 4);
+    };
     const rows = [
       ...of("advantage", "advantage", (one) => (one.advantages ? signed(one.advantages[t], 4) : null)),
-      ...(measure.derived ? of(measure.label, measure.key, (one) => signed(measure.token(one, t), 4), measure.one ? [["", r]] : schemes) : []),
+      ...(!measure.derived ? [] : measure.one ? [[measure.label, coloured(r), measure.key]] : apart(measure.label, measure.key, coloured)),
       ["step", r.steps ? (step ? `${k + 1} of ${r.steps.length}` : "outside every step") : null],
       ...(step && scores.length > 1 ? scores.map(([name, value]) => [name, score(value)]) : []),
       ["step score", step ? score(step.reward) : null, "reward"],
       ["straddles", astray.length ? `the start of ${astray.map((other) => `step ${other + 1}`).join(", ")}` : null],
-      ...(step ? of("normalised", "normalised", normalised, r.twin && normalised(r) !== normalised(r.twin) ? schemes : [["", r]]) : []),
+      ...(step ? apart("normalised", "normalised", (one) => (one.steps[k].normalised === null ? null : signed(one.steps[k].normalised, 4))) : []),
       ["log-prob", r.logprobs ? `${number(r.logprobs[t])}  p ${number(Math.exp(r.logprobs[t]), 3)}` : null, "logprob"],
       ["entropy", r.entropies ? number(r.entropies[t]) : null, "entropy"],
+      ["reference", r.reference && r.logprobs ? `log-prob ${number(r.reference[t])}  ratio π/π_ref ${number(Math.exp(r.logprobs[t] - r.reference[t]), 3)}` : null],
       ["token", `${t}  id ${r.ids[t]}`],
     ];
     return rows.filter(([, value]) => value !== null).map(([name, value, key]) => [name, value, key === measure.key]);

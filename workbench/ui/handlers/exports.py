@@ -92,12 +92,14 @@ def _steps(credit: Credit, other: Credit | None) -> str:
 def _tokens(credit: Credit, other: Credit | None) -> str:
     """A row a token: 1-based rollout and step (empty outside every step), 0-based token, its id and what is drawn."""
     drawn = _Drawn(credit, other)
-    head = ["rollout", "token", "id", "step", "logprob", "entropy", *drawn.head]
+    reference = any(rollout.ref_logprobs for rollout in credit.scored.group.rollouts)
+    head = ["rollout", "token", "id", "step", "logprob", "entropy", *(["reference_logprob"] * reference), *drawn.head]
     rows = []
     for i, (rollout, one) in enumerate(zip(credit.scored.group.rollouts, credit.scored.scored, strict=True)):
         step_of = {t: k + 1 for k, (first, last) in enumerate(one.spans) for t in range(first, last + 1)}
         for t, token in enumerate(rollout.token_ids):
-            measured = [values[t] if values else None for values in (rollout.logprobs, rollout.entropies)]
+            sampled = (rollout.logprobs, rollout.entropies, *([rollout.ref_logprobs] * reference))
+            measured = [values[t] if values else None for values in sampled]
             rows.append([i + 1, t, token, step_of.get(t), *measured, *drawn.of(i, t), _cell(rollout.texts[t])])
     return _csv([*head, "text"], rows)
 
