@@ -61,7 +61,7 @@
       step: () => null,
     },
     {
-      key: "ratio", label: "log ratio π / π_ref", short: "ratio", signed: true, derived: true,
+      key: "ratio", label: "log ratio π / π_ref", short: "log ratio", signed: true, derived: true,
       has: (data) => data.rollouts.some((r) => r.reference && r.logprobs),
       token: (r, t) => (against(r, t) === null ? null : -against(r, t)),
       step: () => null,
