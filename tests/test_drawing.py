@@ -26,9 +26,9 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def show(browser: Browser, tmp_path: Path):
-    def opened(credit: Credit, matches=None, **options):
+    def opened(credit: Credit, matches=None, other: Credit | None = None, **options):
         file = tmp_path / "heatmap.html"
-        file.write_text(heatmap(credit, matches).html(), encoding="utf-8", errors="surrogatepass")
+        file.write_text(heatmap(credit, matches, other=other).html(), encoding="utf-8", errors="surrogatepass")
         return visit(browser, file.as_uri(), **options)
 
     return opened
@@ -74,39 +74,85 @@ def test_steps_outside_text_and_straddling_tokens_are_told_apart(show) -> None:
         assert first.locator(".step").count() == 2
 
 
-CONTRASTS = """() => {
+CONTRASTS = """(dim) => {
+  const root = document.querySelector('.wh');
+  root.heatmap.dim(dim);
   const numbers = (css) => css.match(/[\\d.]+/g).map(Number);
+  const over = ([r, g, b, alpha = 1], below) => [r, g, b].map((c, i) => c * alpha + below[i] * (1 - alpha));
   const linear = (c) => { c /= 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
   const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
-  const pre = document.querySelector('.rollout .text');
-  const paper = numbers(getComputedStyle(document.querySelector('.rollout')).backgroundColor);
+  const page = over(numbers(getComputedStyle(document.body).backgroundColor), [255, 255, 255]);
   const found = {};
-  for (const kind of ['p', 'n', 'q']) for (let bin = 1; bin <= 10; bin++) {
-    const node = document.createElement('i');
-    node.className = `${kind} s${bin}`;
-    pre.append(node);
-    const style = getComputedStyle(node);
-    const [r, g, b, alpha = 1] = numbers(style.backgroundColor);
-    const mixed = [r, g, b].map((c, i) => c * alpha + paper[i] * (1 - alpha));
-    const [x, y] = [light(mixed), light(numbers(style.color))].sort((a, b) => b - a);
-    found[`${kind}${bin}`] = (x + 0.05) / (y + 0.05);
-    node.remove();
+  const measure = (name, node, pseudo, colours) => {
+    const opacity = Number(getComputedStyle(node.closest('.cards, .summary')).opacity);
+    const card = node.closest('.rollout');
+    const paper = card ? numbers(getComputedStyle(card).backgroundColor) : page;
+    const below = over(colours ? numbers(getComputedStyle(colours).backgroundColor) : [0, 0, 0, 0], paper);
+    const above = over(numbers(getComputedStyle(node, pseudo).color), below);
+    const seen = [below, above].map((colour) => light(over([...colour, opacity], page))).sort((a, b) => b - a);
+    found[name] = (seen[0] + 0.05) / (seen[1] + 0.05);
+  };
+  const step = document.querySelector('.rollout .text .step');
+  const MARKS = ['nl', 'tab', 'bad', 'cut', 'hidden-character'];
+  for (const kind of ['', 'p', 'n', 'q']) for (let bin = kind ? 1 : 0; bin <= (kind ? 10 : 0); bin++) {
+    const token = (name) => {
+      const node = document.createElement('i');
+      node.className = `${name} ${kind} s${bin}`;
+      return step.appendChild(node);
+    };
+    const plain = token('');
+    measure(`text ${kind}${bin}`, plain, null, plain);
+    for (const name of ['empty', 'eos']) {
+      const node = token(name);
+      measure(`${name} ${kind}${bin}`, node, '::before', node);
+      node.remove();
+    }
+    for (const name of MARKS) {
+      const node = plain.appendChild(document.createElement('u'));
+      node.className = name;
+      measure(`${name} ${kind}${bin}`, node, name === 'bad' ? null : '::before', plain);
+    }
+    plain.remove();
+  }
+  for (const chip of document.querySelectorAll('.chip b, .chip .r, .chip .a')) {
+    measure(`chip ${chip.className} ${Object.keys(found).length}`, chip, null, chip.parentNode);
+  }
+  for (const name of ['.summary span', '.summary b', '.fact', '.fact em', '.rank', 'mark', '.chips .key']) {
+    measure(name, document.querySelector(`.wh ${name}`), null, null);
   }
   return found;
 }"""
 
 
+@pytest.mark.parametrize("dim", [False, True], ids=["shown", "dimmed"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_is_readable_on_every_colour(show, theme: str) -> None:
-    with show(worked_credit(), color_scheme=theme) as page:
-        contrasts = page.evaluate(CONTRASTS)
-        assert len(contrasts) == 30
-        assert min(contrasts.values()) >= 4.5, contrasts
+def test_text_and_marks_are_readable_on_every_colour(show, theme: str, dim: bool) -> None:
+    """31 tints (21 of the signed scale, 10 of the other), on each text, end of sequence and six marks; the chips."""
+    credit = worked_credit()
+    object.__setattr__(credit.scored.group.rollouts[2], "finished", False)  # for the mark that says so
+    with show(credit, color_scheme=theme, reduced_motion="reduce") as page:
+        contrasts = page.evaluate(CONTRASTS, dim)
+        assert len(contrasts) == 31 * 8 + 9 * 3 + 7
+        assert {name: value for name, value in contrasts.items() if value < 4.5} == {}
+        seen = page.locator(".text i").first.evaluate("node => getComputedStyle(node).backgroundColor")
+        red, _, blue = map(int, re.findall(r"\d+", seen)[:3])
+        assert (red == blue) == dim  # grey while dimmed
 
 
 def test_the_whole_of_it_works_by_keyboard(show) -> None:
     with show(worked_credit()) as page:
         page.keyboard.press("Tab")  # colour by
+        page.keyboard.press("Tab")  # where the colours end
+        page.keyboard.type("0.5")
+        page.keyboard.press("Enter")
+        expect(page.locator(".scale")).to_have_text("≤ −0.5≥ +hold")
+        page.keyboard.press("Tab")  # hold
+        expect(page.get_by_role("checkbox", name="hold")).to_be_focused()
+        page.keyboard.press("Space")
+        expect(page.locator(".scale")).to_have_text("−1.48+hold")
+        page.keyboard.press("Tab")  # token edges
+        page.keyboard.press("Space")
+        expect(page.locator(".cards")).to_have_class("cards edges")
         page.keyboard.press("Tab")  # order
         page.keyboard.press("Tab")  # the first step: steps and chips share one stop
         assert page.evaluate("document.activeElement.dataset.k") == "0"
@@ -121,11 +167,115 @@ def test_the_whole_of_it_works_by_keyboard(show) -> None:
         expect(page.locator(".details")).to_be_hidden()
 
 
-def test_chips_show_score_and_advantage(show) -> None:
+def chips(page: Page) -> list[str]:
+    """Number, score and coloured value of each step of the first rollout."""
+    found = page.locator(".rollout").first.locator(".chip").all_inner_texts()
+    return [re.sub(r"\s+", " ", chip) for chip in found]
+
+
+def test_the_number_that_is_coloured_is_said(show) -> None:
+    """On the chips, on their key, in the details and in the tip.
+
+    The three completions have 28 tokens, so the grpo loss gives one of 10 tokens 28 / (3 · 10) = 0.9333 of an even
+    share. Scheme step credits 1.0539, 1.0539 and −0.8431, which is −0.2108, +0.8431 and 0 more than process.
+    """
+    with show(worked_credit(), other=worked_credit("step")) as page:
+        key = page.locator(".key .measure").first
+        assert chips(page) == ["1 1 ▲1.26", "2 1 ▲0.21", "3 0 ▼0.84"]
+        assert key.text_content() == "adv."
+        page.locator(".rollout").first.locator(".chip").nth(1).click()
+        shown = page.locator(".details .shown")
+        assert shown.all_inner_texts() == ["advantage A", "+0.2108", "advantage B", "+1.0539"]
+        page.locator(".colour-by").select_option("weight-grpo")
+        assert chips(page) == ["1 1 ▲1.18", "2 1 ▲0.20", "3 0 ▼0.79"]
+        assert key.text_content() == "weight"
+        name = "weight in the grpo loss"
+        assert shown.all_inner_texts() == [f"{name} A", "+0.1967", f"{name} B", "+0.9836"]
+        label = "step 2 of 3, score 1, advantage +0.21"
+        expect(page.locator(".chip").nth(1)).to_have_attribute("aria-label", f"{label}, {name} +0.20")
+        page.locator(".colour-by").select_option("difference")
+        assert chips(page) == ["1 1 ▼0.21", "2 1 ▲0.84", "3 0 ·0.00"]
+        assert shown.all_inner_texts() == ["difference B − A", "+0.8431"]
+        page.locator(".text i").first.hover()
+        assert page.locator(".tip .shown").inner_text().split("\t") == ["difference B − A", "−0.2108"]
+        page.locator(".colour-by").select_option("entropy")
+        assert chips(page) == ["1 1 –", "2 1 –", "3 0 –"]
+        assert shown.all_inner_texts() == ["entropy", "0.070"]
+        assert page.locator(".chip").evaluate_all("nodes => nodes.map(node => node.className)") == [
+            "chip", "chip pinned", *["chip"] * 7,
+        ]  # fmt: skip
+        expect(page.locator(".chip").nth(1)).to_have_attribute("aria-label", label)
+
+
+REDRAWN = """(times) => {
+  const payload = JSON.parse(document.querySelector('script[type="application/json"]').textContent);
+  for (const r of payload.rollouts) r.advantages = r.advantages.map((value) => value * times);
+  document.querySelector('.wh').heatmap.draw(payload);
+}"""
+
+
+def test_the_range_of_colours_is_set_and_held(show) -> None:
+    """Of 28 tokens the 98th percentile is the 27th: 1.4754 = 3 · 0.8431 − 1.0539. 0.2108 of it is a tenth and a bit."""
     with show(worked_credit()) as page:
-        chips = page.locator(".rollout").nth(0).locator(".chip").all_inner_texts()
-        assert [re.sub(r"\s+", " ", chip) for chip in chips] == ["1 1 ▲1.26", "2 1 ▲0.21", "3 0 ▼0.84"]
-        assert page.locator(".rollout header").nth(2).inner_text().split("\n")[0] == "3"
+        token = page.locator(".text i").nth(4)  # 0.2108
+        scale, end, hold = (page.locator(f".legend {name}") for name in (".scale", ".range-end", ".range-hold"))
+        expect(token).to_have_class("p s1")
+        expect(scale).to_have_text("−1.48+hold")
+        assert (end.input_value(), end.get_attribute("placeholder"), hold.is_checked()) == ("", "1.48", False)
+        hold.check()
+        assert end.input_value() == "1.48"
+        page.evaluate(REDRAWN, 10)
+        expect(token).to_have_class("p s10")
+        expect(scale).to_have_text("≤ −1.48≥ +hold")
+        hold.uncheck()  # the scale is that of what is drawn now
+        expect(token).to_have_class("p s1")
+        expect(scale).to_have_text("−14.8+hold")
+        end.fill("-5")  # a size: its sign does not matter
+        end.blur()
+        page.evaluate(REDRAWN, 1)
+        expect(token).to_have_class("")  # 0.2108 is less than half of a tenth of 5
+        assert (end.input_value(), hold.is_checked()) == ("5", True)
+        titles = page.locator(".swatches i").evaluate_all("nodes => nodes.map(node => node.title)")
+        assert (len(titles), titles[0], titles[10]) == (21, "−4.75 and below", "−0.25 to +0.25")
+        assert titles[11] == "+0.25 to +0.75"
+        page.locator(".colour-by").select_option("logprob")  # each measure has a range of its own
+        expect(scale).to_have_text("0≤ −hold")
+        assert end.get_attribute("placeholder") == "0.8"  # of 0.9 once, 0.8 three times, …
+        page.locator(".colour-by").select_option("advantage")
+        assert end.input_value() == "5"
+        end.fill("")
+        end.blur()
+        expect(scale).to_have_text("−1.48+hold")
+        label = page.locator(".swatches").get_attribute("aria-label")
+        assert label == "Colour scale: orange below zero, blue above, ends at 1.48, the 98th percentile"
+
+
+def test_token_edges_are_lines_that_take_no_room(show) -> None:
+    credit = worked_credit()
+    with show(credit) as page:
+        token = page.locator(".text i").nth(1)
+        box = token.bounding_box()
+        assert token.evaluate("node => getComputedStyle(node).boxShadow") == "none"
+        page.get_by_label("token edges").check()
+        assert "1px 0px 0px 0px inset" in token.evaluate("node => getComputedStyle(node).boxShadow")
+        assert token.bounding_box() == box
+        assert texts(page) == [rollout.text for rollout in credit.scored.group.rollouts]
+
+
+DRAWN = "payload => document.querySelector('.wh').heatmap.draw(payload)"
+
+
+def test_a_group_without_a_number_is_drawn_plain_and_the_next_one_as_before(show) -> None:
+    with show(worked_credit()) as page:
+        page.locator(".colour-by").select_option("reward")
+        rollout = {"ids": [1], "texts": ["so"], "finished": False}
+        page.evaluate(DRAWN, {"prompt": "", "rollouts": [rollout]})
+        assert texts(page) == ["so"]
+        expect(page.locator(".legend")).to_be_hidden()
+        page.evaluate(DRAWN, {"prompt": "", "rollouts": [rollout | {"logprobs": [-0.5]}]})
+        expect(page.locator(".colour-by")).to_have_value("logprob")
+        page.evaluate(REDRAWN, 1)
+        assert chips(page) == ["1 1 ▲1.00", "2 1 ▲1.00", "3 0 ·0.00"]
 
 
 def test_sixteen_rollouts_of_a_thousand_tokens_are_drawn_whole(show) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from workbench.config import RunConfig
-from workbench.credit import credit_group
+from workbench.credit import credit_group, loss_weights
 from workbench.rewards import RewardWorker, score_group
 from workbench.schema import Credit, Group
 from workbench.ui.handlers.credit import FIELDS, credit_form, default_values
@@ -181,10 +181,18 @@ def test_files_hold_the_numbers_on_screen() -> None:
     assert len(tokens) == sum(credit.scored.lengths)
     first = [np.float32(row["advantage"]) for row in tokens if row["rollout"] == "1"]
     assert np.array(first, np.float32).tobytes() == credit.of(0).tobytes()
+    for loss in ("grpo", "bnpo", "dapo", "dr_grpo"):  # 1 is an even share of the group's tokens
+        weights = loss_weights(credit, loss)[0][: len(first)] * len(tokens)
+        assert [float(row[f"weight_{loss}"]) for row in tokens[: len(first)]] == pytest.approx(weights, abs=1e-5)
 
     steps = list(csv.DictReader(io.StringIO(export(credit, "steps").text, newline="")))
     assert len(steps) == sum(len(one.steps) for one in credit.scored.scored)
     assert float(steps[0]["reward"]) == credit.scored.scored[0].rewards[0]
+    last = tokens[int(steps[0]["last_token"])]
+    assert {name: steps[0][name] for name in last if name.startswith(("advantage", "weight"))} == {
+        name: last[name] for name in ("advantage", "weight_grpo", "weight_bnpo", "weight_dapo", "weight_dr_grpo")
+    }
+    assert "difference" not in last
     assert steps[0]["text"].startswith("Step 1:")
 
     page = export(credit, "html").text
@@ -210,11 +218,26 @@ def test_a_models_text_is_no_formula_in_a_spreadsheet() -> None:
     assert rows[0]["text"] == "'=HYPERLINK(1)"
 
 
+def test_a_references_log_probabilities_are_a_column_where_there_are_any() -> None:
+    credit = credited()
+    assert "reference_logprob" not in export(credit, "tokens").text
+    first, *others = credit.scored.group.rollouts
+    known = replace(first, ref_logprobs=tuple(-t / 4 for t in range(len(first))))
+    group = replace(credit.scored.group, rollouts=(known, *others))
+    text = export(replace(credit, scored=replace(credit.scored, group=group)), "tokens").text
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert [row["reference_logprob"] for row in rows[:3]] == ["0.0", "-0.25", "-0.5"]
+    assert rows[-1]["reference_logprob"] == ""
+
+
 def test_two_schemes_are_exported_side_by_side() -> None:
     credit = credited()
     other = credit_group(credit.scored, "outcome")
     row = next(csv.DictReader(io.StringIO(export(credit, "tokens", other=other).text, newline="")))
     assert np.float32(row["advantage_b"]) == other.of(0)[0]
+    assert np.float32(row["difference"]) == other.of(0)[0] - credit.of(0)[0]
+    tokens = sum(credit.scored.lengths)
+    assert float(row["weight_grpo_b"]) == pytest.approx(loss_weights(other, "grpo")[0, 0] * tokens, abs=1e-5)
     assert json.loads(export(credit, "json", other=other).text)["other"]["scheme"] == "outcome"
 
 

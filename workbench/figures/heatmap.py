@@ -30,7 +30,7 @@ Payload = dict[str, Any]
 Spans = Sequence[tuple[int, int]]
 
 FOLDER = Path(__file__).resolve().parent / "drawing"
-DRAWING = ("base.js", "measures.js", "tokens.js", "cards.js", "compare.js", "why.js", "heatmap.js")
+DRAWING = ("base.js", "measures.js", "tokens.js", "cards.js", "compare.js", "why.js", "legend.js", "heatmap.js")
 """The scripts that draw, in the order in which they need each other."""
 EXPLAINED_AT_ONCE = 1_000
 """Most terms that the page is sent unasked."""
@@ -90,7 +90,7 @@ def credit_payload(
     """
     group = credit.scored.group
     explained = explain_at_most is None or _work(credit) <= explain_at_most
-    normalisers = _normalisers(credit)
+    normalisers = even_shares(credit)
     payload = group_payload(group) | _scheme_payload(credit)
     payload["rewards"] = [{"name": r.name, "kind": r.kind, "weight": r.weight} for r in credit.scored.rewards]
     payload["normalisers"] = True
@@ -122,8 +122,8 @@ def _scheme_payload(credit: Credit) -> Payload:
     }
 
 
-def _normalisers(credit: Credit) -> dict[str, list[float]]:
-    """What each loss multiplies a completion's advantages with, where 1 is an even share of the group's tokens."""
+def even_shares(credit: Credit) -> dict[str, list[float]]:
+    """What each loss multiplies each completion's advantages with, where 1 is an even share of the group's tokens."""
     tokens = sum(credit.scored.lengths)
     group = credit.scored.group
     return {loss: [round(c * tokens, 6) for c in group_normalisers(group, loss)] for loss in DRAWN_LOSSES}

@@ -2,21 +2,21 @@
 (() => {
   const H = (globalThis.WorkbenchHeatmap ??= {});
   if (H.card) return; // a notebook holds one copy of this script per output
-  const { el, number, signed, score, glyph, share, count, meanOf, stdOf, tokenElement, cutsOf, TOKEN_CHARACTERS } = H;
+  const { el, number, signed, score, share, count, meanOf, stdOf, tokenElement, cutsOf, stepText, TOKEN_CHARACTERS } = H;
 
   const DRAWN_CHARACTERS = 200000; // of one rollout; more is a button away
 
   // Two schemes: the same text twice, A and B, each under its own name.
-  function textElements(data, r, drawn) {
-    if (!r.twin) return textElement(r, drawn);
+  function textElements(data, r, drawn, measure) {
+    if (!r.twin) return textElement(r, drawn, measure);
     const pane = (letter, scheme, text) => el("div", { class: `pane ${letter}` }, el("h4", {}, `${letter.toUpperCase()} `, el("span", {}, scheme)), text);
-    const second = textElement(r, drawn);
+    const second = textElement(r, drawn, measure);
     second.classList.add("second");
     for (const step of second.querySelectorAll(".step")) step.removeAttribute("tabindex");
-    return el("div", { class: "panes" }, pane("a", data.scheme, textElement(r, drawn)), pane("b", data.other.scheme, second));
+    return el("div", { class: "panes" }, pane("a", data.scheme, textElement(r, drawn, measure)), pane("b", data.other.scheme, second));
   }
 
-  function textElement(r, drawn) {
+  function textElement(r, drawn, measure) {
     const pre = el("pre", { class: "text" });
     const cuts = cutsOf(r);
     let holder = null;
@@ -31,7 +31,7 @@
           const opensHere = r.matched !== false && r.steps[k].start >= r.offsets[t];
           holder = el("span", {
             class: "step", "data-k": k, "data-n": opensHere ? k + 1 : null, role: "button", tabindex: -1,
-            "aria-label": stepLabel(r, k),
+            "aria-label": stepLabel(r, k, measure),
           });
         }
         pre.append(holder);
@@ -41,20 +41,30 @@
     return pre;
   }
 
-  function stepLabel(r, k) {
+  function stepLabel(r, k, measure) {
     const step = r.steps[k];
-    return `step ${k + 1} of ${r.steps.length}, score ${score(step.reward)}, advantage ${signed(r.advantages[step.last], 2)}`;
+    const said = `step ${k + 1} of ${r.steps.length}, score ${score(step.reward)}, advantage ${signed(r.advantages[step.last], 2)}`;
+    if (["advantage", "reward"].includes(measure.key)) return said;
+    const value = measure.step(r, k);
+    return value === null ? said : `${said}, ${measure.label} ${signed(value, 2)}`;
   }
 
-  function chips(r) {
-    const key = el("span", { class: "key", "aria-hidden": "true" }, el("span", {}, "step, r"), el("span", {}, "adv."));
-    return el("div", { class: "chips" }, key, ...r.steps.map((step, k) => {
-      const advantage = r.advantages[step.last];
-      return el("button", { type: "button", class: "chip", "data-k": k, tabindex: -1, "aria-label": stepLabel(r, k) },
-        el("b", {}, `${k + 1}`),
-        el("span", { class: "r" }, score(step.reward)),
-        el("span", { class: "a" }, `${glyph(advantage)}${number(Math.abs(advantage), 2)}`));
-    }));
+  function chips(r, measure) {
+    const key = el("span", { class: "key", "aria-hidden": "true" }, el("span", {}, "step, r"), el("span", { class: "measure" }, measure.short));
+    return el("div", { class: "chips" }, key, ...r.steps.map((step, k) => el("button",
+      { type: "button", class: "chip", "data-k": k, tabindex: -1, "aria-label": stepLabel(r, k, measure) },
+      el("b", {}, `${k + 1}`),
+      el("span", { class: "r" }, score(step.reward)),
+      el("span", { class: "a" }, stepText(measure, r, k)))));
+  }
+
+  // What a card that is already drawn says of each step, for another measure.
+  function retell(article, r, measure) {
+    const key = article.querySelector(".chips .measure");
+    if (key) key.textContent = measure.short;
+    const labels = (r.steps ?? []).map((_, k) => stepLabel(r, k, measure));
+    for (const node of article.querySelectorAll(".step, .chip")) node.setAttribute("aria-label", labels[Number(node.dataset.k)]);
+    article.querySelectorAll(".chip .a").forEach((node, k) => { node.firstChild.data = stepText(measure, r, k); }); // in order
   }
 
   const sumOfSteps = (r) => {
@@ -62,7 +72,7 @@
     return scored.length ? scored.reduce((a, b) => a + b, 0) : null;
   };
 
-  function card(data, r, g, drawnTokens) {
+  function card(data, r, g, drawnTokens, measure) {
     const total = data.rollouts.length;
     const fact = (name, value, title) => el("span", { class: "fact", title }, el("em", {}, name), value);
     const facts = [];
@@ -82,8 +92,8 @@
         el("h3", {}, `${g + 1}`),
         ...facts, ...marks,
         r.rank ? el("span", { class: "rank", title: "rank in the group by reward" }, `rank ${r.rank}`) : null),
-      r.steps && r.steps.length ? chips(r) : null,
-      textElements(data, r, drawn));
+      r.steps && r.steps.length ? chips(r, measure) : null,
+      textElements(data, r, drawn, measure));
     if (drawn < r.texts.length) {
       article.append(el("button", { type: "button", class: "more", "data-more": g }, `Draw ${r.texts.length - drawn} more tokens`));
     }
@@ -136,5 +146,5 @@
     return items;
   }
 
-  Object.assign(H, { card, rank, summary, fullText });
+  Object.assign(H, { card, retell, rank, summary, fullText });
 })();

@@ -6,8 +6,8 @@
   const H = (globalThis.WorkbenchHeatmap ??= {});
   if (H.mount) return; // a notebook holds one copy of this script per output
   const {
-    el, number, signed, score, MEASURES, BINS, limitOf, tint, prepare, card, rank, summary,
-    comparison, whyTable, facts, tipContent, quoted,
+    el, signed, score, MEASURES, rangeOf, tint, prepare, card, retell, rank, summary,
+    comparison, whyTable, facts, tipContent, quoted, makeLegend,
   } = H;
 
   const KINDS = ["eos", "empty", "straddles", "flips", "foreign", "match", "pinned"]; // classes of a token that no measure changes
@@ -16,30 +16,30 @@
   // `explain(rollout, token)` promises the reason of a token where the payload has none; `onPin` hears what is pinned.
   function mount(root, { onPin = null, explain = null } = {}) {
     let data = null;
-    let measure = MEASURES[0];
+    let wanted = MEASURES[0]; // what is chosen to be coloured
+    let measure = wanted; // what is: another one while a group lacks it
     let order = "sampled";
     let pinned = null; // {g, t}: kept through redraws, so that its numbers follow an edit
-    let limit = 0;
+    let range = { limit: 0 };
+    const ends = new Map(); // measure → where its scale ends, set or held by hand
     let drawnTokens = DRAWN_TOKENS;
     let streams = null;
 
-    const swatches = el("span", { class: "swatches", role: "img" });
-    const low = el("span", { class: "end" });
-    const high = el("span", { class: "end" });
-    const colourBy = el("select", { "aria-label": "Colour by", class: "colour-by", onchange: () => choose(colourBy.value) });
-    const orderBy = el("select", { "aria-label": "Order", class: "order-by", onchange: () => { order = orderBy.value; sort(); } },
-      el("option", { value: "sampled" }, "as sampled"), el("option", { value: "best" }, "best first"));
     const about = el("div", { class: "summary" });
     const notices = el("div", { class: "notices" });
     const compared = el("div", { class: "compared" });
     const cards = el("div", { class: "cards" });
     const details = el("section", { class: "details", "aria-label": "Why this colour", hidden: true });
     const tip = el("div", { class: "tip", role: "tooltip", hidden: true });
-    const legend = el("div", { class: "legend" },
-      el("label", {}, "Colour by ", colourBy), el("span", { class: "scale" }, low, swatches, high), el("label", { class: "order" }, "Order ", orderBy));
+    const legend = makeLegend({
+      onMeasure: (key) => { choose(key); drawing.onColour?.(key); },
+      onEnd: setEnd,
+      onHold: (on) => setEnd(on ? range.limit : null),
+      onEdges: (on) => cards.classList.toggle("edges", on),
+      onOrder: (chosen) => { order = chosen; sort(); },
+    });
     root.classList.add("wh");
-    root.replaceChildren(about, notices, compared, legend, cards, details, tip);
-    legend.hidden = true;
+    root.replaceChildren(about, notices, compared, legend.node, cards, details, tip);
 
     const rolloutAt = (node) => {
       const article = node.closest(".rollout");
@@ -56,16 +56,15 @@
       drawnTokens = DRAWN_TOKENS;
       rank(data);
       const available = MEASURES.filter((one) => one.has(data));
-      if (!available.includes(measure)) measure = available[0] ?? MEASURES[0];
-      colourBy.replaceChildren(...available.map((one) => el("option", { value: one.key, selected: one === measure }, one.label)));
+      measure = available.includes(wanted) ? wanted : available[0] ?? wanted;
+      legend.offer(available, measure);
       about.replaceChildren(...(data.rollouts.some((r) => r.steps) ? summary(data) : []));
       notices.replaceChildren(...noticesOf(data));
       compared.replaceChildren(...(data.other ? comparison(data, pin) : []));
       cards.classList.toggle("two", Boolean(data.other));
-      legend.hidden = !available.length;
       const heights = new Map([...cards.children].map((article) => [article.dataset.g, article.offsetHeight]));
       cards.replaceChildren(...data.rollouts.map((r, g) => {
-        const article = card(data, r, g, drawnTokens);
+        const article = card(data, r, g, drawnTokens, measure);
         const height = heights.get(String(g)); // an article out of sight takes as much room as the one it replaces
         if (height) article.style.containIntrinsicHeight = `auto ${height}px`;
         return article;
@@ -94,7 +93,9 @@
 
     // Tints every token and chip for the chosen measure without rebuilding anything.
     function colour() {
-      limit = limitOf(data, measure);
+      if (!measure.has(data)) return; // a group that nothing has scored
+      range = rangeOf(data, measure, ends.get(measure));
+      const { limit } = range;
       cards.classList.toggle("one", Boolean(measure.one));
       for (const article of cards.children) {
         const r = data.rollouts[Number(article.dataset.g)];
@@ -112,19 +113,20 @@
           if (pinned && pinned.g === Number(article.dataset.g) && r.stepOf[pinned.t] === k) node.classList.add("pinned");
         }
       }
-      const digits = limit >= 10 ? 1 : 2;
-      const bins = Array.from({ length: measure.signed ? 2 * BINS + 1 : BINS + 1 }, (_, i) => (measure.signed ? i - BINS : i));
-      low.textContent = measure.signed ? number(-limit, digits) : "0";
-      high.textContent = measure.signed ? signed(limit, digits) : number(measure.key === "logprob" ? -limit : limit, digits);
-      swatches.replaceChildren(...bins.map((bin) => el("i", { class: bin ? `${measure.signed ? (bin > 0 ? "p" : "n") : "q"} s${Math.abs(bin)}` : "" })));
-      swatches.setAttribute("aria-label", measure.signed
-        ? `Colour scale: orange below zero, blue above, ends at ${number(limit, 2)}, the 98th percentile`
-        : `Colour scale from 0 to ${number(limit, 2)}, the 98th percentile`);
-      swatches.title = "ends at the 98th percentile";
+      legend.show(measure, range, ends.has(measure));
     }
 
     function choose(key) {
-      measure = MEASURES.find((one) => one.key === key);
+      measure = wanted = MEASURES.find((one) => one.key === key);
+      colour();
+      for (const article of cards.children) retell(article, data.rollouts[Number(article.dataset.g)], measure);
+      if (pinned) showPinned();
+    }
+
+    // Ends the scale of what is shown at this size until it is set again; null goes back to the 98th percentile.
+    function setEnd(size) {
+      if (size === null) ends.delete(measure);
+      else ends.set(measure, size);
       colour();
     }
 
@@ -140,7 +142,7 @@
     function stream(texts, finished = []) {
       if (!streams || streams.length !== texts.length) {
         unpin();
-        legend.hidden = true;
+        legend.node.hidden = true;
         about.replaceChildren();
         notices.replaceChildren();
         compared.replaceChildren();
@@ -186,7 +188,7 @@
           el("h4", {}, "Why this colour"), el("span", { class: "where" }, where, el("code", {}, quoted(r.texts[t]))),
           el("button", { type: "button", class: "close", "aria-label": "Unpin", title: "Unpin (Esc)", onclick: unpin }, "Esc")),
         el("div", { class: "body" },
-          el("dl", {}, ...facts(r, t).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
+          el("dl", {}, ...facts(r, t, measure).flatMap(([name, value, shown]) => [name, value].map((text, i) => el(i ? "dd" : "dt", { class: shown ? "shown" : null }, text)))),
           reason(data, r, g, t, "a"), r.twin ? reason(data.other, r.twin, g, t, "b") : null));
       details.hidden = false;
     }
@@ -254,7 +256,7 @@
       const more = event.target.closest("[data-more]");
       if (more) {
         const g = Number(more.dataset.more);
-        more.closest(".rollout").replaceWith(card(data, data.rollouts[g], g, Infinity));
+        more.closest(".rollout").replaceWith(card(data, data.rollouts[g], g, Infinity, measure));
         colour();
         return;
       }
@@ -268,7 +270,7 @@
     });
 
     function showTip(g, t, box) {
-      tip.replaceChildren(...tipContent(data.rollouts[g], t));
+      tip.replaceChildren(...tipContent(data.rollouts[g], t, measure));
       tip.hidden = false;
       const { offsetWidth: width, offsetHeight: height } = tip;
       tip.style.left = `${Math.max(4, Math.min(innerWidth - width - 8, box.left))}px`;
@@ -294,6 +296,12 @@
       // The old group stays readable while a new one is on its way.
       dim(on) { root.classList.toggle("dim", on); },
       get data() { return data; },
+      // What was chosen to be coloured, by its key; whoever sets `onColour` hears of a choice made by hand.
+      get colour() { return (measure === wanted ? wanted : MEASURES[0]).key; },
+      colourBy(key) {
+        if (legend.choose(key)) choose(key);
+      },
+      onColour: null,
     };
     root.heatmap = drawing; // for whoever finds the element: the console, a test
     return drawing;

@@ -31,26 +31,34 @@
     return el("div", { class: "terms", tabindex: 0, role: "region", "aria-label": "Terms of the advantage" }, table);
   }
 
-  function facts(r, t) {
+  // What is known of a token, in rows [name, value, whether this is what it is coloured by].
+  function facts(r, t, measure) {
     const k = r.stepOf[t];
     const step = k < 0 ? null : r.steps[k];
     const scores = step ? Object.entries(step.scores) : [];
     const end = r.offsets[t + 1];
     const astray = (r.steps ?? []).flatMap((other, j) => (j !== k && other.start >= r.offsets[t] && other.start < end && other.end > end ? [j] : []));
+    const schemes = r.twin ? [[" A", r], [" B", r.twin]] : [["", r]];
+    const of = (name, key, value, among = schemes) => among.map(([letter, one]) => [`${name}${letter}`, value(one), key]);
+    const apart = (name, key, value) => of(name, key, value, r.twin && value(r) !== value(r.twin) ? schemes : [["", r]]); // one row where both say the same
+    const coloured = (one) => {
+      const value = measure.token(one, t);
+      return value === null ? null : (measure.signed ? signed : number)(value, 4);
+    };
     const rows = [
-      [r.twin ? "advantage A" : "advantage", r.advantages ? signed(r.advantages[t], 4) : null],
-      ["advantage B", r.twin ? signed(r.twin.advantages[t], 4) : null],
+      ...of("advantage", "advantage", (one) => (one.advantages ? signed(one.advantages[t], 4) : null)),
+      ...(!measure.derived ? [] : measure.one ? [[measure.label, coloured(r), measure.key]] : apart(measure.label, measure.key, coloured)),
       ["step", r.steps ? (step ? `${k + 1} of ${r.steps.length}` : "outside every step") : null],
       ...(step && scores.length > 1 ? scores.map(([name, value]) => [name, score(value)]) : []),
-      ["step score", step ? score(step.reward) : null],
+      ["step score", step ? score(step.reward) : null, "reward"],
       ["straddles", astray.length ? `the start of ${astray.map((other) => `step ${other + 1}`).join(", ")}` : null],
-      ["normalised", step && step.normalised !== null ? signed(step.normalised, 4) : null],
-      ["log-prob", r.logprobs ? `${number(r.logprobs[t])}  p ${number(Math.exp(r.logprobs[t]), 3)}` : null],
-      ["entropy", r.entropies ? number(r.entropies[t]) : null],
+      ...(step ? apart("normalised", "normalised", (one) => (one.steps[k].normalised === null ? null : signed(one.steps[k].normalised, 4))) : []),
+      ["log-prob", r.logprobs ? `${number(r.logprobs[t])}  p ${number(Math.exp(r.logprobs[t]), 3)}` : null, "logprob"],
+      ["entropy", r.entropies ? number(r.entropies[t]) : null, "entropy"],
       ["reference", r.reference && r.logprobs ? `log-prob ${number(r.reference[t])}  ratio π/π_ref ${number(Math.exp(r.logprobs[t] - r.reference[t]), 3)}` : null],
       ["token", `${t}  id ${r.ids[t]}`],
     ];
-    return rows.filter(([, value]) => value !== null);
+    return rows.filter(([, value]) => value !== null).map(([name, value, key]) => [name, value, key === measure.key]);
   }
 
   const escaped = (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
@@ -68,8 +76,8 @@
     return `= ${shown.join(" ")}${terms.length > SHOWN_TERMS ? ` and ${terms.length - SHOWN_TERMS} more` : ""}`;
   }
 
-  function tipContent(r, t) {
-    const table = el("table", {}, ...facts(r, t).map(([name, value]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, value))));
+  function tipContent(r, t, measure) {
+    const table = el("table", {}, ...facts(r, t, measure).map(([name, value, shown]) => el("tr", { class: shown ? "shown" : null }, el("th", { scope: "row" }, name), el("td", {}, value))));
     const line = sumLine(r, t);
     return [el("b", {}, quoted(r.texts[t])), table, ...(line ? [el("p", { class: "sum" }, line)] : [])];
   }

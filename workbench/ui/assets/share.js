@@ -8,10 +8,9 @@
 
   const KEPT = "workbench-inspect"; // also read by the page's load event
   const LINKED = ["task", "example", "saved", "preset", "regex", "kind", "scheme", "options", "compare", "compare-options"];
-  const PLACE = ["rollout", "k"];
+  const PLACE = ["rollout", "k", "t", "colour"]; // of the pin, and what tokens are coloured by
   let tab = ""; // how the workbench knows this tab
   let link = {}; // the address's parameters for what is on screen
-  let place = null; // {rollout, k}, 1-based, of the pinned step
   let drawing = null; // the heatmap on Inspect
   let changed = false; // whether the address speaks of Inspect yet
   let pinnedToken = null; // {g, t}, 0-based
@@ -45,7 +44,7 @@
   function writeAddress() {
     if (!changed || !onInspect()) return;
     const url = new URL(location.href);
-    const wanted = { ...link, ...(place ?? {}) };
+    const wanted = { ...link, ...place() };
     for (const name of [...LINKED, ...PLACE]) {
       if (wanted[name] !== undefined) url.searchParams.set(name, wanted[name]);
       else url.searchParams.delete(name);
@@ -55,27 +54,48 @@
 
   function address() {
     const url = new URL(location.pathname, location.origin);
-    for (const [name, value] of Object.entries({ ...link, ...(place ?? {}) })) url.searchParams.set(name, value);
+    for (const [name, value] of Object.entries({ ...link, ...place() })) url.searchParams.set(name, value);
     return url.href;
   }
 
-  // The first drawing is pinned where the address says; after that, the address follows the pin.
+  // Where the drawing is looked at, as the address says it: rollout and step count from 1, and a token from 0, as in
+  // the details. A step's last token is the step itself. Advantage is what everybody's drawing opens with.
+  function place() {
+    const found = {};
+    if (drawing && drawing.colour !== "advantage") found.colour = drawing.colour;
+    const r = pinnedToken && drawing?.data.rollouts[pinnedToken.g];
+    if (!r) return found;
+    found.rollout = pinnedToken.g + 1;
+    const k = r.stepOf[pinnedToken.t];
+    if (k >= 0) found.k = k + 1;
+    if (r.steps?.[k]?.last !== pinnedToken.t) found.t = pinnedToken.t;
+    return found;
+  }
+
+  // The first drawing is coloured and pinned as the address says; after that, the address follows the drawing.
   function shown(heatmap) {
     if (drawing === heatmap) return;
     drawing = heatmap;
+    heatmap.onColour = moved;
     const asked = new URL(location.href).searchParams;
-    const [g, k] = PLACE.map((name) => Number(asked.get(name)) - 1);
-    if (asked.has("run") || !(g >= 0 && k >= 0)) return;
-    const step = heatmap.data.rollouts[g]?.steps?.[k];
-    if (!step) return;
-    heatmap.pin(g, step.last);
+    if (asked.has("run")) return;
+    heatmap.colourBy(asked.get("colour"));
+    const count = (name) => (/^\d{1,9}$/.test(asked.get(name)) ? Number(asked.get(name)) : -1);
+    const g = count("rollout") - 1;
+    const r = heatmap.data.rollouts[g];
+    const token = count("t");
+    const t = r?.advantages && token in r.texts ? token : r?.steps?.[count("k") - 1]?.last;
+    if (t === undefined) return;
+    heatmap.pin(g, t);
     document.querySelector(`#heatmap .rollout[data-g="${g}"]`)?.scrollIntoView({ block: "center" });
   }
 
   function pinned(at) {
-    const k = at && drawing ? drawing.data.rollouts[at.g].stepOf[at.t] : -1;
-    place = k >= 0 ? { rollout: at.g + 1, k: k + 1 } : null;
     pinnedToken = at;
+    moved();
+  }
+
+  function moved() {
     changed = true;
     writeAddress();
   }
@@ -99,7 +119,7 @@
   function tools(handles) {
     const said = el("span", { class: "said", role: "status" });
     const say = (text) => { said.textContent = text; };
-    const copyLink = el("button", { type: "button", id: "copy-link", title: "A link that opens this task, group, pattern, scheme and pinned step", onclick: async () => {
+    const copyLink = el("button", { type: "button", id: "copy-link", title: "A link that opens this task, group, pattern, scheme, colours and pin", onclick: async () => {
       try {
         const saved = await handles.server.keep({ tab });
         if (saved) link = { ...link, saved };
@@ -151,6 +171,8 @@
       const from = source.querySelector(`select[aria-label="${select.getAttribute("aria-label")}"]`);
       select.replaceWith(el("b", {}, from?.selectedOptions[0]?.textContent ?? ""));
     });
+    clone.querySelectorAll("label:has(input[type=checkbox])").forEach((node) => node.remove());
+    clone.querySelectorAll("input").forEach((input) => input.replaceWith(source.querySelector(".range-end").value || input.placeholder));
     const walker = document.createTreeWalker(clone, NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) walker.currentNode.data = walker.currentNode.data.replace(NOT_XML, "\ufffd");
     clone.querySelectorAll("[data-mark]").forEach((node) => { node.dataset.mark = node.dataset.mark.replace(NOT_XML, "\ufffd"); });

@@ -14,7 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from workbench.figures import heatmap
+from workbench.figures.heatmap import even_shares
 from workbench.schema import Credit
 from workbench.ui.handlers.api import credit_data
 
@@ -72,34 +75,53 @@ def _credit(credit: Credit) -> dict[str, Any]:
 
 
 def _steps(credit: Credit, other: Credit | None) -> str:
-    """A row a step: 1-based rollout and step, its place, its scores, r, r̃ and the advantage of its last token."""
+    """A row a step: 1-based rollout and step, its place, its scores, r, r̃ and what is drawn of its last token."""
     names = list(dict.fromkeys(name for one in credit.scored.scored for name in one.scores))
-    head = ["rollout", "step", "first_token", "last_token", *names, "reward", "normalised", "advantage"]
-    head += ["advantage_b"] if other is not None else []
+    drawn = _Drawn(credit, other)
+    head = ["rollout", "step", "first_token", "last_token", *names, "reward", "normalised", *drawn.head]
     rows = []
     for i, one in enumerate(credit.scored.scored):
         text = credit.scored.group.rollouts[i].text
         for k, (step, (first, last)) in enumerate(zip(one.steps, one.spans, strict=True)):
             scores = [one.scores[name][k] for name in names]
-            row = [i + 1, k + 1, first, last, *scores, one.rewards[k], credit.normalised[i][k], credit.of(i)[last]]
-            row += [other.of(i)[last]] if other is not None else []
-            rows.append([*row, _cell(text[step.start : step.end])])
+            row = [i + 1, k + 1, first, last, *scores, one.rewards[k], credit.normalised[i][k]]
+            rows.append([*row, *drawn.of(i, last), _cell(text[step.start : step.end])])
     return _csv([*head, "text"], rows)
 
 
 def _tokens(credit: Credit, other: Credit | None) -> str:
-    """A row a token: 1-based rollout and step (empty outside every step), 0-based token, id, log-prob, advantage."""
-    head = ["rollout", "token", "id", "step", "logprob", "entropy", "advantage"]
-    head += ["advantage_b"] if other is not None else []
+    """A row a token: 1-based rollout and step (empty outside every step), 0-based token, its id and what is drawn."""
+    drawn = _Drawn(credit, other)
+    reference = any(rollout.ref_logprobs for rollout in credit.scored.group.rollouts)
+    head = ["rollout", "token", "id", "step", "logprob", "entropy", *(["reference_logprob"] * reference), *drawn.head]
     rows = []
     for i, (rollout, one) in enumerate(zip(credit.scored.group.rollouts, credit.scored.scored, strict=True)):
         step_of = {t: k + 1 for k, (first, last) in enumerate(one.spans) for t in range(first, last + 1)}
         for t, token in enumerate(rollout.token_ids):
-            measured = [values[t] if values else None for values in (rollout.logprobs, rollout.entropies)]
-            row = [i + 1, t, token, step_of.get(t), *measured, credit.of(i)[t]]
-            row += [other.of(i)[t]] if other is not None else []
-            rows.append([*row, _cell(rollout.texts[t])])
+            sampled = (rollout.logprobs, rollout.entropies, *([rollout.ref_logprobs] * reference))
+            measured = [values[t] if values else None for values in sampled]
+            rows.append([i + 1, t, token, step_of.get(t), *measured, *drawn.of(i, t), _cell(rollout.texts[t])])
     return _csv([*head, "text"], rows)
+
+
+class _Drawn:
+    """What a token can be coloured by under its schemes, as cells: advantage, weight in each loss, difference B - A.
+
+    A weight is the advantage times the loss's length normaliser, where 1 is an even share of the group's tokens. Every
+    value is rounded to float32.
+    """
+
+    def __init__(self, credit: Credit, other: Credit | None) -> None:
+        self.credits = [credit] if other is None else [credit, other]
+        self.shares = even_shares(credit)
+        names = ["advantage", *(f"weight_{loss}" for loss in self.shares)]
+        self.head = names if other is None else [*names, *(f"{name}_b" for name in names), "difference"]
+
+    def of(self, rollout: int, token: int) -> list[np.float32]:
+        advantages = [credit.of(rollout)[token] for credit in self.credits]
+        shares = [np.float32(values[rollout]) for values in self.shares.values()]
+        cells = [cell for one in advantages for cell in (one, *(one * share for share in shares))]
+        return cells if len(advantages) == 1 else [*cells, advantages[1] - advantages[0]]
 
 
 def _cell(text: str) -> str:
