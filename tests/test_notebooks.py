@@ -8,6 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from workbench.display import rendering
 from workbench.display.rendering import NOTEBOOKS, executed, page
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
@@ -49,6 +50,15 @@ def test_a_notebook_runs_and_every_code_cell_shows_something(path, tmp_path, mon
         # What the watching cell shows was replaced, from the thread, by the run as it ended.
         assert any(">finished</span>" in html and "<polyline" in html for html in html_of(notebook))
         assert "finished at step 2 of 2" in texts(notebook)
+
+
+def test_pages_go_where_they_are_asked_for_and_runs_beside_them(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(rendering, "executed", lambda path, workspace, budget: asked.append(workspace) or empty)
+    empty = nbformat.v4.new_notebook()
+    monkeypatch.chdir(tmp_path)
+    assert rendering.render(Path("out"), [PATHS[0]]) == [tmp_path / "out" / "01_first_look.html"]
+    assert asked == [tmp_path / "out" / "workspace"]  # a notebook runs in another folder
 
 
 def test_the_notebooks_are_the_seven():

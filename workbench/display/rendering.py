@@ -50,6 +50,7 @@ def page(notebook: Any) -> str:
 
 def render(folder: Path, paths: Iterable[Path]) -> list[Path]:
     """Execute each notebook and write its page into ``folder``."""
+    folder = folder.resolve()  # a notebook runs in a folder of its own
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for path in paths:
