@@ -45,7 +45,9 @@ def test_a_notebook_runs_and_every_code_cell_shows_something(path, tmp_path, mon
     for cell in code_cells(notebook):
         assert cell.outputs, f"shows nothing: {cell.source}"
     assert html_of(notebook)
-    assert "<html" in page(notebook)
+    drawn = page(notebook)
+    assert "<html" in drawn
+    assert not re.search(r"""(?:src|href)\s*=\s*["'](?:https?:)?//|import\(["']https?:|from ["']https?:""", drawn)
     if path.stem == "04_train_and_watch":
         # What the watching cell shows was replaced, from the thread, by the run as it ended.
         assert any(">finished</span>" in html and "<polyline" in html for html in html_of(notebook))

@@ -49,7 +49,7 @@ def card(*parts: str) -> str:
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, last: Sequence[Any] = ()) -> str:
     """``last`` is a row of totals. Numbers to the right with three digits; a Cell brings its own class and style."""
     rows = [list(row) for row in rows]
-    right = [all(isinstance(row[i], int | float | None) for row in rows) and bool(rows) for i in range(len(headers))]
+    right = [all(_is_number(row[i]) for row in rows) and bool(rows) for i in range(len(headers))]
     head = "".join(f"<th{_class('number' * r)}>{escape(h)}</th>" for h, r in zip(headers, right, strict=True))
     body = "".join(f"<tr>{''.join(_cell(value, r) for value, r in zip(row, right, strict=True))}</tr>" for row in rows)
     foot = f'<tr class="total">{"".join(map(_cell, last, right))}</tr>' if last else ""
@@ -250,6 +250,12 @@ def run_comparison(value: RunComparison) -> str:
 def escape(text: str) -> str:
     """For HTML, with what acts on a reader's screen unseen (control characters, changes of direction) written out."""
     return html.escape(visible(text))
+
+
+def _is_number(value: Any) -> bool:
+    return (
+        value.kind == "number" or not value.text if isinstance(value, Cell) else isinstance(value, int | float | None)
+    )
 
 
 def _step_cell(one: Rollout, step: Step, reward: float | None) -> Cell:
