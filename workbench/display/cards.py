@@ -253,9 +253,9 @@ def escape(text: str) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return (
-        value.kind == "number" or not value.text if isinstance(value, Cell) else isinstance(value, int | float | None)
-    )
+    if isinstance(value, Cell):
+        return value.kind == "number" or not value.text
+    return isinstance(value, int | float | None)
 
 
 def _step_cell(one: Rollout, step: Step, reward: float | None) -> Cell:
