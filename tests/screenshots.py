@@ -1,7 +1,7 @@
-"""Pictures of the page: ``python -m tests.screenshots [FOLDER] [--steps N]``.
+"""Pictures of the page: ``python -m tests.screenshots [FOLDER] [--steps N] [--only NAME …]``.
 
-Every view in light and dark, 1280 and 390 px wide, as PNG files named after view, width and theme. The Train views show
-a run of N steps that is started for them, so this takes a minute or two.
+Every page and state in light and dark, 1280 and 390 px wide, as PNG files named after view, width and theme. The live
+views show a run of N steps that is started for them; the whole takes about a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -9,162 +9,186 @@ from __future__ import annotations
 import argparse
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Error, Page, expect
 
-from tests.browsing import SECONDS, App, chromium, serve, visit
+from tests.browsing import SECONDS, App, chromium, serve, stopped, visit, with_token
+from tests.screenshot_views import (
+    INSPECT,
+    RUNS,
+    STORED,
+    TRAIN,
+    WITHOUT_RUNS,
+    offline,
+    runs_deleted,
+    runs_restored,
+    store_runs,
+)
 
-WIDTHS = {1280: 860, 390: 844}
-FAILING = "def mine(prompt, step, **columns):\n    return 1 / (len(step) - 19)\n"
-
-
-def inspect(page: Page) -> None:
-    """The page as it opens."""
-
-
-def pinned(page: Page) -> None:
-    page.locator("#drawing .rollout .chip").nth(2).click()
-    page.mouse.move(0, 0)
-
-
-def hovered(page: Page) -> None:
-    page.locator("#drawing .rollout").nth(1).locator(".text i").nth(12).hover()
-
-
-def entropy(page: Page) -> None:
-    page.get_by_label("Colour by").select_option("entropy")
-
-
-def no_match(page: Page) -> None:
-    _unfold(page)
-    page.locator("#regex textarea").fill("nowhere to be found")
-    expect(page.locator("#drawing mark").first).to_be_visible()
-    page.locator("#drawing").scroll_into_view_if_needed()
+HEIGHTS = {1280: 860, 390: 844}
+LOOKS: tuple[dict[str, Any], ...] = tuple(
+    {"width": width, "height": height, "color_scheme": theme}
+    for width, height in HEIGHTS.items()
+    for theme in ("light", "dark")
+)
 
 
-def bad_pattern(page: Page) -> None:
-    _unfold(page)
-    page.locator("#regex textarea").fill("(?m)^(Step")
-    expect(page.locator("#pattern-note")).to_contain_text("does not compile")
+@dataclass(frozen=True)
+class Album:
+    """Where the pictures go. ``only`` names those that are wanted, and is empty for all."""
+
+    folder: Path
+    only: Collection[str]
+    missed: list[str] = field(default_factory=list)
+
+    def wants(self, *names: str) -> bool:
+        return not self.only or any(name in self.only for name in names)
+
+    def take(self, page: Page, name: str, look: dict[str, Any]) -> None:
+        page.screenshot(path=self.folder / f"{name}-{look['width']}-{look['color_scheme']}.png")
+
+    @contextmanager
+    def tried(self, name: str, look: dict[str, Any]) -> Iterator[None]:
+        """A picture that cannot be had is named at the end and keeps nobody from the others."""
+        try:
+            yield
+        except (AssertionError, Error) as error:
+            reason = str(error).partition("\n")[0]
+            self.missed.append(f"{name} at {look['width']}, {look['color_scheme']}: {reason}")
 
 
-def reward_error(page: Page) -> None:
-    _unfold(page)
-    page.locator("#add-reward input").click()
-    page.get_by_role("option", name="Your own step function").click()
-    page.locator("#reward-edit-2").click()
-    page.locator("#reward-code-2 .cm-content").click()
-    page.keyboard.press("Control+a")
-    page.keyboard.insert_text(FAILING)
-    expect(page.locator("#reward-note-2")).to_contain_text("ZeroDivisionError")
+def _name(view: Any) -> str:
+    return str(view.__name__).replace("_", "-")
 
 
-def two_schemes(page: Page) -> None:
-    _unfold(page)
-    page.locator("#b-scheme input").click()
-    page.get_by_role("option", name="outcome", exact=True).click()
-    expect(page.locator("#drawing .pane.b").first).to_be_visible()
-    page.locator("#drawing").scroll_into_view_if_needed()
-
-
-def no_spread(page: Page) -> None:
-    _unfold(page)
-    for place in (0, 1):
-        page.locator(f"#reward-weight-{place} input").fill("0")
-    expect(page.locator("#drawing .notices")).to_contain_text("No spread")
-    page.locator("#drawing").scroll_into_view_if_needed()
-
-
-def sampling(page: Page) -> None:
-    _unfold(page)
-    page.locator("#generations input").fill("16")
-    page.locator("#sample").click()
-    expect(page.locator("#drawing .rollout.streaming").first).to_be_visible()
-    page.locator("#drawing").scroll_into_view_if_needed()
-
-
-def notebook_code(page: Page) -> None:
-    page.locator("#notebook").click()
-    expect(page.locator("#notebook-code pre")).to_be_visible()
-
-
-def help_page(page: Page) -> None:
-    page.get_by_role("tab", name="Help").click()
-    expect(page.locator("#help-sum")).to_be_visible()
-
-
-def glossary(page: Page) -> None:
-    help_page(page)
-    page.locator("#help-metrics").evaluate("node => node.scrollIntoView()")
-
-
-INSPECT: tuple[Callable[[Page], None], ...] = (
-    inspect, pinned, hovered, entropy, no_match, bad_pattern, reward_error, two_schemes,
-    no_spread, sampling, notebook_code, help_page, glossary,
-)  # fmt: skip
-
-
-def _unfold(page: Page) -> None:
-    button = page.get_by_role("button", name="Show controls")
-    if button.is_visible():
-        button.click()
-
-
-def train_top(page: Page) -> None:
-    page.locator(".run-head").scroll_into_view_if_needed()
-
-
-def train_rollouts(page: Page) -> None:
-    page.locator(".rollout-head").evaluate("node => node.scrollIntoView()")
-    page.wait_for_function("document.querySelector('#run-heatmap .rollout .chip')")
-
-
-def shoot(browser: Browser, app: App, folder: Path, steps: int) -> None:
-    with visit(browser, app.url) as page:
+@contextmanager
+def _inspect(browser: Browser, app: App, look: dict[str, Any]) -> Iterator[Page]:
+    with visit(browser, app.url, **look) as page:
         expect(page.locator("#drawing .rollout .chip").first).to_be_visible()
+        expect(page.locator("#policy-status")).to_contain_text("parameters")
+        yield page
+
+
+def shoot_policy(browser: Browser, workspace: Path, album: Album) -> None:
+    """The page while the policy loads and after its worker died; each happens once to an app."""
+    if not album.wants("policy-loading", "policy-died"):
+        return
+    for i, look in enumerate(LOOKS):
+        with serve(workspace / str(i)) as app, album.tried("policy", look), visit(browser, app.url, **look) as page:
+            expect(page.locator("#drawing .rollout .chip").first).to_be_visible()
+            expect(page.locator("#policy-status")).to_contain_text("loading")
+            album.take(page, "policy-loading", look)
+            expect(page.locator("#policy-status")).to_contain_text("parameters")
+            with stopped(app, "policies.worker") as worker:
+                page.locator("#sample").evaluate("node => node.click()")
+                expect(page.locator("#cancel")).to_be_enabled()
+                worker.kill()
+                expect(page.locator("#sample-note")).to_contain_text(re.compile("died|ended|exited|signal"))
+            page.locator("#sample-note").evaluate("node => node.scrollIntoView({ block: 'center' })")
+            album.take(page, "policy-died", look)
+
+
+def shoot_inspect(browser: Browser, app: App, album: Album) -> None:
+    for look in LOOKS:
+        for view in INSPECT:
+            if album.wants(_name(view)):
+                with album.tried(_name(view), look), _inspect(browser, app, look) as page:
+                    view(page)
+                    album.take(page, _name(view), look)
+        if album.wants("offline"):  # its console has errors, as it should
+            context = browser.new_context(
+                viewport={"width": look["width"], "height": look["height"]}, color_scheme=look["color_scheme"]
+            )
+            page = context.new_page()
+            page.goto(with_token(app.url))
+            expect(page.locator("#drawing .rollout .chip").first).to_be_visible()
+            offline(page)
+            album.take(page, "offline", look)
+            context.close()
+
+
+def shoot_without_runs(browser: Browser, app: App, album: Album) -> None:
+    for look in LOOKS:
+        for view in WITHOUT_RUNS:
+            if album.wants(_name(view)):
+                with album.tried(_name(view), look), _inspect(browser, app, look) as page:
+                    view(page)
+                    album.take(page, _name(view), look)
+
+
+def shoot_stored(browser: Browser, app: App, album: Album) -> None:
+    store_runs(app.workspace)
+    for look in LOOKS:
+        for name in STORED:
+            if album.wants(f"run-{name}"):
+                with album.tried(f"run-{name}", look), visit(browser, f"{app.url}?run={name}", **look) as page:
+                    expect(page.locator("#run-state, #run-reason").first).to_be_attached()
+                    page.wait_for_load_state("networkidle")
+                    album.take(page, f"run-{name}", look)
+        for view in RUNS:
+            if album.wants(_name(view)):
+                with album.tried(_name(view), look), _inspect(browser, app, look) as page:
+                    view(page)
+                    album.take(page, _name(view), look)
+                    if view is runs_deleted:
+                        runs_restored(page)
+
+
+def shoot_live(browser: Browser, app: App, album: Album, steps: int) -> None:
+    """A run that is started for it: as it starts, while it goes on, and when it is there."""
+    if not album.wants("train-starting", "train-live", *map(_name, TRAIN)):
+        return
+    with ExitStack() as pages:
+        first, *others = LOOKS
+        page = pages.enter_context(_inspect(browser, app, first))
         page.get_by_role("tab", name="Train").click()
-        expect(page.locator("#start")).to_be_visible()
-        page.screenshot(path=folder / "train-empty-1280-light.png")
         page.locator("#steps input").fill(str(steps))
         page.locator("#beta input").fill("0.01")
         page.locator("#start").click()
         expect(page.locator("#run-state")).to_have_text("starting")
-        page.screenshot(path=folder / "train-starting-1280-light.png")
-        expect(page.locator(".progress-text")).to_contain_text(re.compile(r"step (?:[89]|\d\d) of"))
-        expect(page.locator(".curve .main-svg").first).to_be_visible()
-        page.screenshot(path=folder / "train-live-1280-light.png")
-        expect(page.locator("#run-state")).to_have_text("finished", timeout=20 * SECONDS)
         run = page.locator("#run-picker").input_value()
-    for width, height in WIDTHS.items():
-        for theme in ("light", "dark"):
-            for view in INSPECT:
-                with visit(browser, app.url, width=width, height=height, color_scheme=theme) as page:
-                    expect(page.locator("#drawing .rollout .chip").first).to_be_visible()
-                    expect(page.locator("#policy-status")).to_contain_text("parameters")
-                    view(page)
-                    page.screenshot(path=folder / f"{view.__name__.replace('_', '-')}-{width}-{theme}.png")
-            with visit(browser, f"{app.url}?run={run}", width=width, height=height, color_scheme=theme) as page:
-                expect(page.locator("#run-heatmap .rollout .chip").first).to_be_visible()
-                expect(page.locator(".curve .main-svg").first).to_be_visible()
-                expect(page.locator("#policy-status")).to_contain_text("parameters")
-                for view in (train_top, train_rollouts):
-                    view(page)
-                    page.screenshot(path=folder / f"{view.__name__.replace('_', '-')}-{width}-{theme}.png")
+        seen = [(page, first)]
+        for look in others:
+            seen.append((pages.enter_context(visit(browser, f"{app.url}?run={run}", **look)), look))
+            expect(seen[-1][0].locator("#run-state")).to_be_visible()
+        for page, look in seen:
+            album.take(page, "train-starting", look)
+        for page, look in seen:
+            expect(page.locator(".progress-text")).to_contain_text(re.compile(r"step (?:[89]|\d\d) of"))
+            expect(page.locator(".curve .main-svg").first).to_be_visible()
+            album.take(page, "train-live", look)
+        for page, look in seen:
+            expect(page.locator("#run-state")).to_have_text("finished", timeout=20 * SECONDS)
+            expect(page.locator("#run-heatmap .rollout .chip").first).to_be_visible()
+            for view in TRAIN:
+                view(page)
+                album.take(page, _name(view), look)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path, default=Path("build/screenshots"))
     parser.add_argument("--steps", type=int, default=30, help="length of the run shown (default: %(default)s)")
+    parser.add_argument("--only", nargs="*", default=(), help="names of pictures, without width and theme")
     arguments = parser.parse_args()
-    arguments.folder.mkdir(parents=True, exist_ok=True)
+    album = Album(arguments.folder, frozenset(arguments.only))
+    album.folder.mkdir(parents=True, exist_ok=True)
     expect.set_options(timeout=SECONDS)
-    with tempfile.TemporaryDirectory() as workspace, serve(Path(workspace)) as app, chromium() as browser:
-        shoot(browser, app, arguments.folder, arguments.steps)
-    pictures = sorted(arguments.folder.glob("*.png"))
-    print(f"{len(pictures)} pictures in {arguments.folder}")
+    with tempfile.TemporaryDirectory() as workspace, chromium() as browser:
+        shoot_policy(browser, Path(workspace) / "policy", album)
+        with serve(Path(workspace) / "main") as app:
+            shoot_without_runs(browser, app, album)
+            shoot_inspect(browser, app, album)
+            shoot_live(browser, app, album, arguments.steps)
+            shoot_stored(browser, app, album)
+    print(f"{len(list(album.folder.glob('*.png')))} pictures in {album.folder}")
+    if album.missed:
+        raise SystemExit("\n".join(["not taken:", *album.missed]))
 
 
 if __name__ == "__main__":

@@ -208,6 +208,11 @@ def test_two_tabs_do_not_touch_each_other(page: Page, browser: Browser, app: App
 
 
 def test_another_task_brings_its_pattern_and_rewards(page: Page) -> None:
+    set_regex(page, "mine")
+    page.locator("#task input").click()
+    page.keyboard.press("Tab")  # passing through the field changes nothing
+    expect(page.locator("#drawing .rollout mark").first).to_have_text("no match")
+    expect(page.locator("#regex textarea")).to_have_value("mine")
     page.locator("#task input").click()
     page.get_by_role("option", name="chain-arithmetic-tags").click()
     expect(page.locator("#regex textarea")).to_have_value(re.compile("<answer>"))

@@ -167,6 +167,8 @@ def guess_format(path: str) -> ModelFormat:
     """A folder's format by its architecture. Raises RewardError where that leaves a choice, naming the choices."""
     choices = ", ".join(("classifier", *FORMATS))
     file = Path(path).expanduser() / "config.json"
+    if not file.is_file() and path.startswith(("/", "~", ".")):  # no Hub id does
+        raise RewardError(f"there is no model in {path!r}: {file} is not there; give a model's folder, or a Hub id")
     if not file.is_file():
         raise RewardError(f"the format of reward model {path!r} must be said; one of {choices}")
     names = json.loads(file.read_text(encoding="utf-8")).get("architectures") or [""]

@@ -70,7 +70,7 @@
     const style = document.head.appendChild(el("style"));
     let editor = "", line = 0;
     const place = () => {
-      const box = editor && document.getElementById(editor);
+      const box = editor ? document.getElementById(editor) : null; // it may have been let go since this was asked for
       const label = box && [...box.querySelectorAll(".cm-lineNumbers .cm-gutterElement")].find((node) => node.textContent === String(line) && node.style.visibility !== "hidden");
       const lines = label ? [...box.querySelectorAll(".cm-content > *")] : [];
       const top = label?.getBoundingClientRect().top;
@@ -87,7 +87,7 @@
       drawn.disconnect();
       [editor, line] = number ? [name ?? "", Number(number)] : ["", 0];
       style.textContent = "";
-      const box = editor && document.getElementById(editor);
+      const box = editor ? document.getElementById(editor) : null;
       if (box) drawn.observe(box, { childList: true, subtree: true });
       soon();
     };

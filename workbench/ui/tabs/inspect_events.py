@@ -143,6 +143,8 @@ def _wire_examples(tab: InspectTab, aside: Aside, then_score: ThenScore) -> None
 
     def choose_task(session: Session, name: str, values: list[Any]) -> list[Any]:
         """Another task brings its own pattern, rewards and length; reward functions somebody wrote stay."""
+        if name == session.task:  # the field says so whenever it is left, too
+            return [gr.skip()] * len(outputs)
         try:
             task = handlers.find_task(name)
             view = handlers.choose_example(session, 0, task=task)

@@ -123,7 +123,7 @@ class RewardList:
             return [_with_slot(session, place, new.slot), "", "", *self.placed(place, new)]
 
         changed = [session, self.add, self.add_note, *self.outputs]
-        then_score(self.add.input(add, [session, self.add, *self.inputs], changed, queue=False, **PRIVATE))
+        then_score(self.add.change(add, [session, self.add, *self.inputs], changed, queue=False, **PRIVATE))
 
     def _wire_change(self, i: int, row: RewardRow, session: gr.State) -> None:
         """A reward model's settings come into the form that added it; Monte-Carlo values have a panel of their own."""
