@@ -46,6 +46,7 @@ NAMES = [
     "step_values",
     "token_texts",
     "train",
+    "with_reference",
 ]
 
 

@@ -35,7 +35,14 @@ def run(tmp_path: Path) -> RunDir:
 
 def make_credit(texts: tuple[str, ...] = ("St", "ep", "\n"), prompt: object = "Start with 7.") -> Credit:
     """Two rollouts of 3 and 2 tokens: scored, unscored and unmatched steps, a -0.0, and numbers float32 rounds."""
-    first = Rollout((5, 6, 7), texts, finished=True, logprobs=(-0.1, -1.5, 0.0), entropies=(0.3, 1.25, 0.7))
+    first = Rollout(
+        (5, 6, 7),
+        texts,
+        finished=True,
+        logprobs=(-0.1, -1.5, 0.0),
+        entropies=(0.3, 1.25, 0.7),
+        ref_logprobs=(-0.2, -1.0, 0.0),
+    )
     second = Rollout((8, 9), ("x", "y"), finished=False)
     group = Group(prompt, (first, second), {"answer": "12", "operations": [["+", 5]]}, "tiny", {"temperature": 1.0})
     scored = (

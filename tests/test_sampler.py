@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from workbench.config import SamplingConfig
 from workbench.errors import PolicyError
+from workbench.policies.reference import with_reference
 from workbench.policies.sampler import draw, encode_prompt, sample_group, sample_rows
-from workbench.schema import Example
+from workbench.schema import Example, Group
 
 PROMPTS = ["Start with 7, add 5.\n", "Start with 12, subtract 4, multiply by 2, add 9.\n"]
 
@@ -38,6 +41,24 @@ def test_logprobs_are_those_of_a_plain_forward_pass(random_policy):
         assert row.logprobs == pytest.approx(picked.tolist(), abs=1e-4)
         entropy = -(expected.exp() * expected).sum(-1)
         assert row.entropies == pytest.approx(entropy.tolist(), abs=1e-4)
+
+
+def test_a_reference_policy_gives_the_log_probability_of_every_token(random_policy, tiny):
+    """The full forward pass against the sampler's own, position by position, at the temperature of sampling."""
+    group = sample_group(tiny, Example(PROMPTS[0]), num_generations=3, temperature=0.7, seed=2)
+    own = with_reference(tiny, group)
+    for before, after in zip(group.rollouts, own.rollouts, strict=True):
+        assert after.ref_logprobs == pytest.approx(before.logprobs, abs=1e-4)
+        assert replace(after, ref_logprobs=None) == before
+    other = with_reference(random_policy, group)
+    assert Group.from_json(other.to_json()) == other
+    # A policy that knows nothing finds what tiny says unlikely: the mean of log pi - log pi_ref estimates the KL.
+    gaps = [p - q for row in other.rollouts for p, q in zip(row.logprobs, row.ref_logprobs, strict=True)]
+    assert sum(gaps) / len(gaps) > 1
+    foreign = replace(group, rollouts=(replace(group.rollouts[0], token_ids=(10**6,)),))
+    with pytest.raises(PolicyError, match=r"rollout 1 has the token id 1000000 and 'tiny' knows \d+; take"):
+        with_reference(tiny, foreign)
+    assert with_reference(random_policy, group, cancelled=lambda: True) is group
 
 
 @pytest.mark.parametrize("penalty", [1.0, 1.3])

@@ -22,6 +22,7 @@ from workbench.credit import LOSS_TYPES, assign_credit, length_normalisers
 from workbench.errors import ConfigError, RewardError
 from workbench.policies.sampler import UnshareableCache
 from workbench.rundir import RunDir
+from workbench.schema import Credit
 from workbench.training.build import build_trainer
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.metrics import kl_estimators
@@ -261,9 +262,11 @@ def test_invariant_end_of_sequence_belongs_to_the_last_step_and_truncation_is_ma
 )
 def test_each_loss_trains(tmp_path, training):
     """Every loss TRL has but the refused one; reference and old policies, syncing, masking, LoRA: a step each."""
+    drawn: list[Credit] = []
     trainer = build_trainer(
         config(training={"steps": 1, **training}, sampling={"num_generations": 2, "max_completion_length": 90}),
         tmp_path,
+        on_rollouts=lambda step, credits: drawn.extend(credits),
     )
     before = {n: p.detach().clone() for n, p in trainer.model.named_parameters() if p.requires_grad}
     trainer.train()
@@ -273,6 +276,9 @@ def test_each_loss_trains(tmp_path, training):
     if training.get("beta"):
         assert {"kl", "kl/k1", "kl/k2", "kl/k3"} <= set(logs[-1])
         assert logs[-1]["kl/k3"] == pytest.approx(logs[-1]["kl"], abs=1e-6)
+        # Before the first update the policy is its own reference.
+        rows = drawn[0].scored.group.rollouts
+        assert all(row.ref_logprobs == pytest.approx(row.logprobs, abs=1e-4) for row in rows)
     if training.get("lora"):
         assert all("lora" in name for name in before)
 

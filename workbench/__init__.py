@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from workbench.figures import heatmap
     from workbench.policies import load_policy, sample_group
     from workbench.policies.monte_carlo import step_values
+    from workbench.policies.reference import with_reference
     from workbench.rewards import Reward, score_group
     from workbench.rewards.check import check_reward
     from workbench.rollouts import group_of, load_groups
@@ -63,6 +64,7 @@ __all__ = [
     "step_values",
     "token_texts",
     "train",
+    "with_reference",
 ]
 
 _MODULES = {
@@ -74,6 +76,7 @@ _MODULES = {
     "workbench.figures": ("heatmap",),
     "workbench.policies": ("load_policy", "sample_group"),
     "workbench.policies.monte_carlo": ("step_values",),
+    "workbench.policies.reference": ("with_reference",),
     "workbench.rewards": ("Reward", "score_group"),
     "workbench.rewards.check": ("check_reward",),
     "workbench.rollouts": ("group_of", "load_groups"),

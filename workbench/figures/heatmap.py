@@ -154,6 +154,7 @@ def _rollout_payload(rollout: Rollout) -> Payload:
         "finished": rollout.finished,
         "logprobs": _rounded(rollout.logprobs),
         "entropies": _rounded(rollout.entropies),
+        **({} if rollout.ref_logprobs is None else {"reference": _rounded(rollout.ref_logprobs)}),
     }
 
 

@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from workbench.policies.load import Policy, load_policy
     from workbench.policies.monte_carlo import step_values
+    from workbench.policies.reference import with_reference
     from workbench.policies.sampler import sample_group
 
-__all__ = ["Policy", "load_policy", "sample_group", "step_values"]
+__all__ = ["Policy", "load_policy", "sample_group", "step_values", "with_reference"]
 
-_HOMES = {"Policy": "load", "load_policy": "load", "sample_group": "sampler", "step_values": "monte_carlo"}
+_HOMES = {
+    "Policy": "load",
+    "load_policy": "load",
+    "sample_group": "sampler",
+    "step_values": "monte_carlo",
+    "with_reference": "reference",
+}
 
 
 def __getattr__(name: str) -> Any:

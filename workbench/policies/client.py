@@ -88,6 +88,21 @@ class PolicyWorker:
         reply = self._in_turn("sample", wanted, on_event, cancelled)
         return None if reply is None else Group.from_json(reply["group"])
 
+    def with_reference(
+        self,
+        policy: str,
+        group: Group,
+        *,
+        adapter: str | None = None,
+        on_event: OnEvent | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> Group | None:
+        """The group with its tokens' log-probabilities under ``policy`` (``reference.with_reference``); None when
+        cancelled. Events and errors are those of ``sample``."""
+        wanted = {"policy": policy, "adapter": adapter, "group": group.to_json()}
+        reply = self._in_turn("reference", wanted, on_event, cancelled)
+        return None if reply is None else Group.from_json(reply["group"])
+
     def step_values(
         self,
         policy: str,

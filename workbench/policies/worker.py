@@ -20,6 +20,7 @@ from workbench.config import PatternConfig, RewardConfig
 from workbench.errors import PolicyError
 from workbench.policies.load import Policy, load_policy
 from workbench.policies.monte_carlo import step_values
+from workbench.policies.reference import with_reference
 from workbench.policies.sampler import sample_group
 from workbench.schema import Example, Group
 
@@ -99,8 +100,13 @@ class GrowingTexts:
 
 
 def handle(request: dict[str, Any], emit: Emitter, shelf: PolicyShelf) -> dict[str, Any]:
-    """``{"load": name}``, ``{"sample": {...}}`` or ``{"values": {...}}``, with ``adapter``; see ``PolicyWorker``."""
+    """``{"load": name}``, or ``sample``, ``values`` or ``reference`` with what they need; see ``PolicyWorker``."""
     try:
+        if "reference" in request:
+            wanted = request["reference"]
+            policy = shelf.take(wanted["policy"], wanted.get("adapter"), emit)
+            group = with_reference(policy, Group.from_json(wanted["group"]), cancelled=emit.cancelled)
+            return {"group": group.to_json()}
         if "values" in request:
             return _values(request["values"], emit, shelf)
         if "load" in request:

@@ -37,6 +37,7 @@ SCHEMA = pa.schema(
         ("columns", pa.string()),  # JSON
         ("logprobs", _numbers),
         ("entropies", _numbers),
+        ("ref_logprobs", _numbers),
         ("step_starts", _integers),  # characters
         ("step_ends", _integers),
         ("step_matched", pa.list_(pa.bool_())),
@@ -105,6 +106,7 @@ def _row(credit: Credit, i: int) -> dict[str, Any]:
         "columns": json.dumps(dict(rollout.columns), default=plain),
         "logprobs": rollout.logprobs,
         "entropies": rollout.entropies,
+        "ref_logprobs": rollout.ref_logprobs,
         "step_starts": [step.start for step in scored.steps],
         "step_ends": [step.end for step in scored.steps],
         "step_matched": [step.matched for step in scored.steps],

@@ -37,7 +37,8 @@ class Rollout:
 
     ``token_ids`` are the sampled ids, the end-of-sequence token included when it was sampled. ``texts`` has one string
     a token; they join to ``tokenizer.decode(token_ids)``. ``logprobs`` are natural-log probabilities under the policy
-    that sampled, after temperature and the other logits processors. ``finished`` says whether the last token is an
+    that sampled, after temperature and the other logits processors; ``ref_logprobs`` are those under a reference
+    policy, where one was asked, at the same temperature. ``finished`` says whether the last token is an
     end-of-sequence token; a rollout that is not finished was truncated. ``columns`` is what its data says of this
     completion alone (a label, say); reward functions receive it with the group's own.
     """
@@ -48,6 +49,7 @@ class Rollout:
     logprobs: tuple[float, ...] | None = None
     entropies: tuple[float, ...] | None = None
     columns: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    ref_logprobs: tuple[float, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -69,6 +71,7 @@ class Rollout:
             "logprobs": None if self.logprobs is None else list(self.logprobs),
             "entropies": None if self.entropies is None else list(self.entropies),
             **({"columns": dict(self.columns)} if self.columns else {}),
+            **({} if self.ref_logprobs is None else {"ref_logprobs": list(self.ref_logprobs)}),
         }
 
     @classmethod
@@ -80,6 +83,7 @@ class Rollout:
             logprobs=None if data.get("logprobs") is None else tuple(data["logprobs"]),
             entropies=None if data.get("entropies") is None else tuple(data["entropies"]),
             columns=data.get("columns") or {},
+            ref_logprobs=None if data.get("ref_logprobs") is None else tuple(data["ref_logprobs"]),
         )
 
 

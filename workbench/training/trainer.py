@@ -20,7 +20,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,13 @@ class _Scored:
     inputs: Sequence[Mapping[str, Any]]
     rollouts: Sequence[Rollout]
     outcomes: torch.Tensor
+
+    def against(self, reference: torch.Tensor | None) -> _Scored:
+        """With the reference policy's log-probabilities, (B, T), where the loss has them."""
+        if reference is None:
+            return self
+        rows = zip(self.rollouts, reference.tolist(), strict=True)
+        return replace(self, rollouts=[replace(one, ref_logprobs=tuple(row[: len(one)])) for one, row in rows])
 
 
 @dataclass(frozen=True)
@@ -241,7 +248,7 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         assert self._scored is not None
-        credits = self._credit(self._scored)
+        credits = self._credit(self._scored.against(output.get("ref_per_token_logps")))
         output["advantages"] = self._local_advantages(credits, output["completion_ids"])
         mode = "train" if self.model.training else "eval"
         metrics = group_metrics(credits, self._is_right) | time_metrics(self._reward_seconds, self._sampling_seconds)

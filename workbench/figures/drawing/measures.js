@@ -52,7 +52,22 @@
       token: (r, t) => r.entropies?.[t] ?? null,
       step: () => null,
     },
+    // Against a reference policy, with d = log π_ref − log π: its share of the estimator k3, e^d − d − 1, and the ratio.
+    {
+      key: "kl", label: "KL k3 to the reference", signed: false,
+      has: (data) => data.rollouts.some((r) => r.reference && r.logprobs),
+      token: (r, t) => (against(r, t) === null ? null : Math.expm1(against(r, t)) - against(r, t)),
+      step: () => null,
+    },
+    {
+      key: "ratio", label: "log ratio π / π_ref", signed: true,
+      has: (data) => data.rollouts.some((r) => r.reference && r.logprobs),
+      token: (r, t) => (against(r, t) === null ? null : -against(r, t)),
+      step: () => null,
+    },
   ];
+
+  const against = (r, t) => (r.reference && r.logprobs ? r.reference[t] - r.logprobs[t] : null);
 
   function ofStep(rollout, token, field) {
     const k = rollout.stepOf[token];

@@ -47,6 +47,7 @@
       ["normalised", step && step.normalised !== null ? signed(step.normalised, 4) : null],
       ["log-prob", r.logprobs ? `${number(r.logprobs[t])}  p ${number(Math.exp(r.logprobs[t]), 3)}` : null],
       ["entropy", r.entropies ? number(r.entropies[t]) : null],
+      ["reference", r.reference && r.logprobs ? `log-prob ${number(r.reference[t])}  ratio π/π_ref ${number(Math.exp(r.logprobs[t] - r.reference[t]), 3)}` : null],
       ["token", `${t}  id ${r.ids[t]}`],
     ];
     return rows.filter(([, value]) => value !== null);

@@ -57,7 +57,8 @@ def scoring_kept(session: Session, form: ScoringForm, saved: str) -> dict[str, A
 
 def sampling_kept(form: SamplingForm) -> dict[str, Any]:
     numbers = ("num_generations", "temperature", "max_completion_length", "seed")
-    return {"prompt": form.prompt, "policy": form.policy} | {name: getattr(form, name) for name in numbers}
+    texts = {name: getattr(form, name) for name in _TEXTS}
+    return texts | {name: getattr(form, name) for name in numbers}
 
 
 def link_of(session: Session, form: ScoringForm, saved: str) -> dict[str, str]:
@@ -148,6 +149,7 @@ class _Restoring:
             self.sampling,
             prompt=prompt if prompt is not None else self.sampling.prompt,
             policy=_text(sampling.get("policy")) or self.sampling.policy,
+            reference=_text(sampling.get("reference")) or self.sampling.reference,
             **{name: value for name, value in numbers.items() if value is not None},
         )
 
@@ -230,7 +232,7 @@ class _Restoring:
         self.session = replace(self.session, slots=tuple(one.slot for one in slots))
 
 
-_TEXTS = ("prompt", "policy")
+_TEXTS = ("prompt", "policy", "reference")
 
 
 def _credit_form(kept: Mapping[str, Any]) -> CreditForm | None:

@@ -34,6 +34,8 @@ class SamplingForm:
     temperature: float | None
     max_completion_length: float | None
     seed: float | None
+    reference: str = ""
+    """A policy whose log-probabilities are noted beside, for the KL divergence from it; none where empty."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,13 @@ def sample(session: Session, form: SamplingForm, services: Services, tab: str) -
         yield SamplingView(message(busy="asking the policy"), True)
         began = time.monotonic()
         outcome: Group | WorkbenchError | None = None
-        policy = form.policy.strip() or "tiny"
-        with closing(_events(services, policy, example, sampling, seed, cancel)) as events:
+        problem = ""
+        wanted = _Wanted(form.policy.strip() or "tiny", example, sampling, seed, (form.reference or "").strip())
+        with closing(_events(services, wanted, cancel)) as events:
             for item in events:
-                if isinstance(item, dict):
+                if isinstance(item, dict) and "reference" in item:
+                    problem = item["reference"]
+                elif isinstance(item, dict):
                     yield SamplingView(_progress(item, time.monotonic() - began, form.prompt), True)
                 else:
                     outcome = item
@@ -107,7 +112,7 @@ def sample(session: Session, form: SamplingForm, services: Services, tab: str) -
     elif outcome is None:
         yield SamplingView(message(), False, Note("Cancelled; the group from before is back.", level="info"))
     else:
-        note = Note(edited, level="info") if edited else None
+        note = Note(problem, level="warning") if problem else Note(edited, level="info") if edited else None
         sampled = Sampled(outcome, example.prompt if edited else None)
         yield SamplingView(message(busy="scoring"), False, note, sampled, seed + 1)
 
@@ -117,10 +122,22 @@ def adopt(session: Session, sampled: Sampled | None) -> Session:
     return session if sampled is None else replace(session, group=sampled.group, edited=sampled.edited)
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    policy: str
+    example: Example
+    sampling: SamplingConfig
+    seed: int
+    reference: str
+
+
 def _events(
-    services: Services, policy: str, example: Example, sampling: SamplingConfig, seed: int, cancel: threading.Event
+    services: Services, wanted: _Wanted, cancel: threading.Event
 ) -> Generator[dict[str, Any] | Group | WorkbenchError | None]:
-    """The worker's events, newest only, and last what came of it: the group, the error, or None when cancelled."""
+    """The worker's events, newest only, and last what came of it: the group, the error, or None when cancelled.
+
+    Before it, ``{"reference": why}`` where the group came without its reference policy's log-probabilities.
+    """
     heard: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     result: list[Group | WorkbenchError | None] = []
 
@@ -132,11 +149,25 @@ def _events(
             heard.put(event)
 
         try:
-            group = services.policy.sample(policy, example, sampling, seed=seed, on_event=hear, cancelled=cancel.is_set)
-            result.append(group and replace(group, sampling={**group.sampling, **took}))
+            group = services.policy.sample(
+                wanted.policy, wanted.example, wanted.sampling,
+                seed=wanted.seed, on_event=hear, cancelled=cancel.is_set,
+            )  # fmt: skip
+            group = group and replace(group, sampling={**group.sampling, **took})
+            if group is not None and wanted.reference:
+                group = beside(group)
+            result.append(group)
         except WorkbenchError as error:
             result.append(error)
 
+    def beside(group: Group) -> Group | None:
+        try:
+            return services.policy.with_reference(wanted.reference, group, on_event=heard.put, cancelled=cancel.is_set)
+        except WorkbenchError as error:
+            problems.append(f"sampled, but not compared with the reference policy: {error}")
+            return group
+
+    problems: list[str] = []
     thread = threading.Thread(target=work, name="sampling", daemon=True)
     thread.start()
     try:
@@ -153,6 +184,8 @@ def _events(
     finally:
         if thread.is_alive():  # whoever was listening went away
             cancel.set()
+    if problems:
+        yield {"reference": problems[0]}
     yield result[0] if result else WorkbenchError("sampling ended without a result; try again")
 
 

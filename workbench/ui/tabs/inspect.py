@@ -27,7 +27,7 @@ from workbench.ui.tabs.share import ShareWidgets, build_share
 KINDS = [("starts a step", "starts"), ("ends a step", "ends"), ("is a step", "is")]
 
 
-SAMPLED = ("prompt", "policy", "num_generations", "temperature", "max_completion_length", "seed")
+SAMPLED = ("prompt", "policy", "num_generations", "temperature", "max_completion_length", "seed", "reference")
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class InspectTab:
     temperature: gr.Number
     max_completion_length: gr.Number
     seed: gr.Number
+    reference: gr.Dropdown
     pattern: gr.Textbox
     schemes: gr.Textbox
     """Both of them."""
@@ -84,8 +85,8 @@ def read_scoring(session: Session, values: Sequence[Any]) -> ScoringForm:
 
 def read_sampling(values: Sequence[Any]) -> SamplingForm:
     """The form that ``InspectTab.sampling_inputs`` hold."""
-    ((prompt, policy, *numbers),) = values
-    return SamplingForm(prompt or "", policy or "", *numbers)
+    ((prompt, policy, size, temperature, length, seed, reference),) = values
+    return SamplingForm(prompt or "", policy or "", size, temperature, length, seed, reference or "")
 
 
 @dataclass(frozen=True)
@@ -228,6 +229,14 @@ def _sampling_widgets(task: Task) -> dict[str, Any]:
             task.max_completion_length, label="Max tokens", precision=0, elem_id="max-tokens", min_width=0
         )
         seed = gr.Number(1, label="Seed", precision=0, minimum=0, elem_id="seed", min_width=0)
+    reference = gr.Dropdown(
+        [("none", ""), "tiny"],
+        value="",
+        allow_custom_value=True,
+        label="Reference policy, for the KL divergence from it",
+        elem_id="reference",
+        min_width=0,
+    )
     with gr.Column(elem_id="actions", min_width=0):
         with gr.Row(elem_classes=["fields"]):
             sample = gr.Button("Sample & score", variant="primary", elem_id="sample", min_width=0)
@@ -240,6 +249,7 @@ def _sampling_widgets(task: Task) -> dict[str, Any]:
         "temperature": temperature,
         "max_completion_length": length,
         "seed": seed,
+        "reference": reference,
         "sample": sample,
         "cancel": cancel,
         "train": train,

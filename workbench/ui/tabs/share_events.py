@@ -92,6 +92,7 @@ def restored_values(tab: InspectTab, found: Restored | None) -> list[Any]:
         sampling.temperature,
         sampling.max_completion_length,
         sampling.seed,
+        sampling.reference,
         scoring.regex,
         scoring.kind,
         preset_of(scoring.regex, scoring.kind),

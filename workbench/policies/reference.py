@@ -1,0 +1,60 @@
+"""What a reference policy thinks of a group that another policy sampled: its log-probability of every token.
+
+With it, each token has its own share of the KL divergence from the reference, and its probability ratio to it. Which
+of the two policies is the better one, and what a loss makes of it, is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from workbench.errors import PolicyError
+from workbench.policies.load import Policy
+from workbench.policies.sampler import encode_prompt
+from workbench.schema import Group
+
+
+@torch.no_grad()
+def with_reference(policy: Policy, group: Group, *, cancelled: Callable[[], bool] | None = None) -> Group:
+    """The group, each rollout with ``ref_logprobs``: natural-log probabilities of its tokens under ``policy``.
+
+    They are taken at the temperature that the group was sampled at, as TRL takes those of its reference policy, and
+    without top-k, top-p and the like. A policy that sampled a group without those is its own reference up to rounding.
+    ``cancelled`` is asked before every rollout; once it says yes, the group comes back as it was.
+
+    Raises:
+        PolicyError: if the policy has another vocabulary than the group's tokens, or too short a context.
+    """
+    ids = encode_prompt(policy.tokenizer, group.prompt)
+    temperature = float(group.sampling.get("temperature") or 1.0)
+    rows = []
+    for number, rollout in enumerate(group.rollouts, start=1):
+        if cancelled is not None and cancelled():
+            return group
+        if max(rollout.token_ids, default=0) >= policy.model.config.vocab_size:
+            raise PolicyError(
+                f"rollout {number} has the token id {max(rollout.token_ids)} and {policy.name!r} knows "
+                f"{policy.model.config.vocab_size:,}; take a reference policy with the tokenizer that sampled the group"
+            )
+        context = getattr(policy.model.config, "max_position_embeddings", None)
+        if context is not None and len(ids) + len(rollout) > context:
+            raise PolicyError(
+                f"prompt and rollout {number} have {len(ids) + len(rollout):,} tokens and {policy.name!r} reads at "
+                f"most {context:,}; take a reference policy with a longer context"
+            )
+        rows.append(replace(rollout, ref_logprobs=_logprobs(policy, ids, rollout.token_ids, temperature)))
+    return replace(group, rollouts=tuple(rows), sampling={**group.sampling, "reference": policy.name})
+
+
+def _logprobs(
+    policy: Policy, prompt_ids: list[int], token_ids: tuple[int, ...], temperature: float
+) -> tuple[float, ...]:
+    if not token_ids:
+        return ()
+    tokens = torch.tensor([[*prompt_ids, *token_ids]], device=policy.device)
+    logits = policy.model(input_ids=tokens).logits[0, len(prompt_ids) - 1 : -1].float() / temperature  # (T, V)
+    chosen = torch.log_softmax(logits, dim=-1).gather(1, tokens[0, len(prompt_ids) :, None])
+    return tuple(chosen[:, 0].tolist())
