@@ -68,6 +68,32 @@ def test_html_holds_no_markup_of_a_model(name):
     assert "<style>" in html
 
 
+@pytest.mark.parametrize("name", sorted(set(NOUNS) - {"credit", "comparison"}))
+def test_a_card_writes_control_characters_out_and_holds_no_formula(name):
+    """The heatmap draws the other two; it marks such characters itself and has its text where MathJax does not look."""
+    html = display.html(NOUNS[name])
+    assert "\u202e" not in html
+    assert '<div class="wd mathjax_ignore tex2jax_ignore">' in html
+
+
+def test_step_values_are_a_row_a_rollout_coloured_from_the_lowest_to_the_highest():
+    cut = (r"\n", "ends")
+    values = StepValues(
+        ((0.0, 0.5, 1.0), (0.25,)), ((0.0, 0.2, 0.0), (None,)), ((2,),), ((2,),), 0.5, 2, 0, 0.5, "f", cut
+    )
+    rows = re.findall(r"<tr>(.*?)</tr>", display.html(values))[1:]
+    # 0 is the strongest orange, 1 the strongest blue, the middle neither; 0.25 lies half way down.
+    assert [re.findall(r'<td class="(.*?)"(?: style="--s:(.*?)")?>(.*?)</td>', row) for row in rows] == [
+        [
+            ("number", "", "1"),
+            ("number below", "1.00", "0.00"),
+            ("number", "", "0.50 ± 0.20"),
+            ("number above", "1.00", "1.00"),
+        ],
+        [("number", "", "2"), ("number below", "0.50", "0.25"), ("", "", ""), ("", "", "")],
+    ]
+
+
 @pytest.mark.parametrize("name", NOUNS)
 def test_text_cannot_steer_the_terminal(name):
     assert "\u202e" not in display.text(NOUNS[name])

@@ -5,17 +5,35 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
+from jupyter_client.manager import start_new_kernel
 
 import workbench as wb
+from tests.browsing import ROOT, chromium, serve, visit
 from tests.credits import worked_credit
 from workbench import handoff
+from workbench.config import RewardConfig
 from workbench.display import RunComparison, compare, html, open_in_page, text
 from workbench.display.live import Watch
+from workbench.errors import ConfigError
 from workbench.figures.lines import Chart, Line, run_charts, ticks
+from workbench.policies.step_values import NAMES, StepValues
+from workbench.rewards import RewardWorker
 from workbench.rundir import RunDir
 from workbench.runs import start
+from workbench.steps import split_all
+from workbench.ui.handlers.credit import credit_form
+from workbench.ui.handlers.groups import GroupStore
+from workbench.ui.handlers.inspect import first_group, first_session
+from workbench.ui.handlers.notebook import inspect_code
+from workbench.ui.handlers.rewards import builtin_slot
+from workbench.ui.handlers.scoring import ScoringForm, SlotValues, rescore
+from workbench.ui.handlers.session import Estimated, RewardSlot, Session
 
 FAKE = "tests.fake_run"
 
@@ -81,6 +99,52 @@ def test_the_stop_button_stops_the_run(tmp_path):
         button.click()
         assert run.wait(30).state == "stopped"
         assert button.disabled
+
+
+STOPPABLE = """
+import workbench as wb
+from workbench.runs import start
+run = start(wb.RunConfig(name="waited-for", task="obey"), {workspace!r}, module="tests.fake_run")
+next(run.follow())
+run.watch()
+"""
+
+
+@pytest.mark.filterwarnings("default")  # Jupyter's own
+def test_the_stop_button_is_heard_while_a_cell_runs(tmp_path):
+    """As JupyterLab does it: a click is sent to a subshell, and the cell that waits for the run ends."""
+    manager, client = start_new_kernel(kernel_name="python3", cwd=str(ROOT))
+    opened: dict[str, str] = {}
+
+    def note(message: dict[str, Any]) -> None:
+        content = message["content"]
+        assert message["msg_type"] != "error", content
+        if message["msg_type"] == "comm_open":
+            opened[content["data"]["state"]["_model_name"]] = content["comm_id"]
+
+    try:
+        client.execute_interactive(STOPPABLE.format(workspace=str(tmp_path)), timeout=60, output_hook=note)
+        client.control_channel.send(client.session.msg("create_subshell_request"))
+        subshell = client.get_control_msg(timeout=60)["content"]["subshell_id"]
+        waiting = client.execute("print('waiting', flush=True); print(run.wait(60).state)")
+        printed = streams(client, waiting)
+        assert next(printed) == "waiting\n"
+        said = {"method": "custom", "content": {"event": "click"}}
+        click = client.session.msg("comm_msg", {"comm_id": opened["ButtonModel"], "data": said})
+        click["header"]["subshell_id"] = subshell
+        client.shell_channel.send(click)
+        assert next(printed) == "stopped\n"
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def streams(client: Any, request: str) -> Iterator[str]:
+    """What a request prints, piece by piece."""
+    while True:
+        message = client.get_iopub_msg(timeout=90)
+        if message["parent_header"].get("msg_id") == request and message["msg_type"] == "stream":
+            yield message["content"]["text"]
 
 
 # -- tables ---------------------------------------------------------------------------------------------------------
@@ -199,3 +263,88 @@ def test_a_second_page_takes_the_place_and_the_first_leaves_it_alone(tmp_path):
         with handoff.announced(tmp_path, "http://two/"):
             assert handoff.page_link(tmp_path) == "http://two/"
         assert handoff.page_link(tmp_path) is None
+
+
+def test_the_link_splits_by_the_preset_and_says_what_has_to_be_set_by_hand(tmp_path):
+    def mine(prompt, step, **columns):
+        return 1.0
+
+    group = wb.group_of("q", ["Step 1: a\nb", "c\n"])
+    with handoff.announced(tmp_path, "http://one/"):
+        lines, odd = (
+            open_in_page(wb.score_group(group, wb.StepPattern(regex, kind="ends"), [mine]), tmp_path)
+            for regex in (r"\n+", "a")
+        )
+    assert "&preset=line" in lines.url
+    assert lines.note == "For the same colours, set the rewards (mine) there as they are here."
+    assert "preset" not in odd.url
+    assert odd.note == "For the same colours, set the step pattern and the rewards (mine) there as they are here."
+
+
+@pytest.mark.browser
+def test_the_page_shows_the_credit_that_was_opened_in_it(tmp_path):
+    first = first_group()
+    group = replace(first, rollouts=first.rollouts[5:1:-1])
+    task = wb.load_task("chain-arithmetic")
+    credit = wb.credit_group(wb.score_group(group, task.pattern, task.rewards), "process", gamma=0.5)
+    with serve(tmp_path) as app, chromium() as browser:
+        link = open_in_page(credit, tmp_path)
+        assert link.note == ""
+        with visit(browser, link.url) as page:
+            page.locator("#drawing .rollout:not(.streaming)").nth(3).wait_for()
+            drawn = page.evaluate("() => document.querySelector('#heatmap').heatmap.data.rollouts")
+            shown = page.locator("#drawing .rollout .text").evaluate_all("found => found.map(one => one.textContent)")
+    assert app.url in link.url
+    assert [row["ids"] for row in drawn] == [list(rollout.token_ids) for rollout in group.rollouts]
+    assert shown == [rollout.text for rollout in group.rollouts]
+    for i, row in enumerate(drawn):
+        assert [step["reward"] for step in row["steps"]] == list(credit.scored.scored[i].rewards)
+        assert np.array(row["advantages"], np.float32).tobytes() == credit.of(i).tobytes()
+
+
+# -- from the page --------------------------------------------------------------------------------------------------
+
+
+def page_with_values(group: wb.Group, what: str, **changed: Any) -> tuple[Session, ScoringForm]:
+    """Inspect with a rule and a row of Monte-Carlo values of ``group``, weighing a half."""
+    task = wb.load_task("chain-arithmetic")
+    cut = (task.pattern.regex, task.pattern.kind)
+    counts = [len(one) for one in split_all([rollout.text for rollout in group.rollouts], wb.StepPattern(*cut))]
+    rows = tuple(tuple((7 * i + 3 * k) % 8 / 7 if k != 2 else None for k in range(n)) for i, n in enumerate(counts))
+    values = StepValues(rows, rows, ((1,),), ((1,),), 0.3, 7, 0, 0.5, "answer_correctness", cut)
+    given = RewardConfig(name=NAMES[what], kind="step", monte_carlo={"progress": what == "progress"})
+    estimated = Estimated(group, values, RewardConfig(name="answer_correctness", kind="outcome"))
+    slot = RewardSlot(given.name, "step", given=given, estimated=estimated, in_run=False)
+    slots = (builtin_slot("step_correctness"), SlotValues(slot, True, 0.5, ""))
+    form = replace(ScoringForm(*cut, slots, credit_form("process")), **changed)
+    return replace(first_session(), slots=tuple(one.slot for one in slots)), form
+
+
+@pytest.fixture(scope="module")
+def worker():
+    with RewardWorker() as worker:
+        yield worker
+
+
+@pytest.mark.parametrize("what", NAMES)
+def test_code_holds_monte_carlo_values_with_the_group_they_are_of(what, worker, tmp_path):
+    session, form = page_with_values(first_group(), what)
+    code = inspect_code(session, form, GroupStore(tmp_path).keep(session.group))
+    assert "load_policy" not in code  # sampled again elsewhere, they might be of other rollouts
+    found: dict[str, Any] = {}
+    exec(code, found)
+    shown = rescore(session, form, worker).credit
+    assert found["credit"].advantages.tobytes() == shown.advantages.tobytes()
+    assert found["scored"].scored == shown.scored.scored
+
+
+def test_code_leaves_out_values_of_another_group_and_says_so(worker, tmp_path):
+    session, form = page_with_values(replace(first_group(), rollouts=first_group().rollouts[1:]), "value")
+    session = replace(session, group=replace(session.group, sampling={}))  # one that is read, not sampled again
+    code = inspect_code(session, form, GroupStore(tmp_path).keep(session.group))
+    assert "\n# monte_carlo is left out, as on the page: estimated for another group; estimate again\n" in code
+    found: dict[str, Any] = {}
+    exec(code, found)
+    assert found["credit"].advantages.tobytes() == rescore(session, form, worker).credit.advantages.tobytes()
+    with pytest.raises(ConfigError, match="no reward function is on, or none that can score this group"):
+        inspect_code(session, replace(form, slots=form.slots[1:]), tmp_path)

@@ -8,6 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from workbench.display import rendering
 from workbench.display.rendering import NOTEBOOKS, executed, page
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
@@ -44,11 +45,22 @@ def test_a_notebook_runs_and_every_code_cell_shows_something(path, tmp_path, mon
     for cell in code_cells(notebook):
         assert cell.outputs, f"shows nothing: {cell.source}"
     assert html_of(notebook)
-    assert "<html" in page(notebook)
+    drawn = page(notebook)
+    assert "<html" in drawn
+    assert not re.search(r"""(?:src|href)\s*=\s*["'](?:https?:)?//|import\(["']https?:|from ["']https?:""", drawn)
     if path.stem == "04_train_and_watch":
         # What the watching cell shows was replaced, from the thread, by the run as it ended.
         assert any(">finished</span>" in html and "<polyline" in html for html in html_of(notebook))
         assert "finished at step 2 of 2" in texts(notebook)
+
+
+def test_pages_go_where_they_are_asked_for_and_runs_beside_them(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(rendering, "executed", lambda path, workspace, budget: asked.append(workspace) or empty)
+    empty = nbformat.v4.new_notebook()
+    monkeypatch.chdir(tmp_path)
+    assert rendering.render(Path("out"), [PATHS[0]]) == [tmp_path / "out" / "01_first_look.html"]
+    assert asked == [tmp_path / "out" / "workspace"]  # a notebook runs in another folder
 
 
 def test_the_notebooks_are_the_seven():

@@ -5,7 +5,7 @@
     <workspace>/groups/<name>.json  a group; its name is the hash of what it holds, and all that a link may say of it
     <workspace>/.page.json          the running page's link, its token included, readable by its owner alone
 
-Neither side is known here: ``display`` writes groups and looks for the page, ``ui`` announces itself and reads groups.
+Neither side is known here: ``display`` keeps groups and looks for the page, ``ui`` announces itself and opens groups.
 """
 
 from __future__ import annotations
@@ -30,19 +30,39 @@ _SAME_START = 5.0  # seconds by which a process's start time may drift when the 
 
 
 def keep(workspace: Path, group: Group) -> str:
-    """Write a group into the workspace and return its name; the same group has the same name.
+    """Keep a group in the workspace for good and return its name. Raises RunError if it cannot be written."""
+    name = group_name(group)
+    write_group(workspace / GROUPS, name, group)
+    return name
 
-    Raises RunError if it cannot be written.
-    """
-    data = group.to_json()
-    name = hashlib.sha256(json.dumps(data, sort_keys=True).encode("ascii")).hexdigest()[:16]
-    folder = workspace / GROUPS
+
+def group_name(group: Group) -> str:
+    """The hash of what a group holds: the same group has the same name."""
+    data = json.dumps(group.to_json(), sort_keys=True).encode("ascii")
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def write_group(folder: Path, name: str, group: Group) -> Path:
+    """Write a group under its name, unless it is there already. Raises RunError if it cannot be written."""
+    path = folder / f"{name}.json"
+    if path.exists():
+        return path
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"{folder} cannot be made: {error}; choose another workspace") from error
-    replace_file(folder / f"{name}.json", json.dumps(data).encode("ascii"))
-    return name
+        raise RunError(f"groups cannot be kept in {folder}: {error}; choose another --workspace") from error
+    replace_file(path, json.dumps(group.to_json()).encode("ascii"))
+    return path
+
+
+def read_group(folder: Path, name: str) -> Group | None:
+    """The group of that name; None where the file holds no group. Raises FileNotFoundError where there is no file."""
+    try:
+        return Group.from_json(json.loads((folder / f"{name}.json").read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 @contextmanager

@@ -1,14 +1,15 @@
 """The nouns as HTML for a notebook cell: small tables beside the heatmap, which is the page's own.
 
-Every text, and most are a model's, is escaped. Colours follow JupyterLab's theme, and stay in an exported file.
+Every text, and most are a model's, is escaped, its control characters are written out, and a $ in it starts no formula.
+Colours follow JupyterLab's theme, and stay in an exported file.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import html
 from collections.abc import Iterable, Sequence
 from functools import cache
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 STRONGEST = 2.0
 """The advantage (or value) that is drawn in the full colour."""
+PLAIN = "mathjax_ignore tex2jax_ignore"
+"""Classes under which MathJax leaves text alone, which JupyterLab and nbconvert's pages run over every output."""
 
 
 @cache
@@ -40,13 +43,13 @@ def style() -> str:
 
 
 def card(*parts: str) -> str:
-    return f'<style>{style()}</style><div class="wd">{"".join(parts)}</div>'
+    return f'<style>{style()}</style><div class="wd {PLAIN}">{"".join(parts)}</div>'
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, last: Sequence[Any] = ()) -> str:
     """``last`` is a row of totals. Numbers to the right with three digits; a Cell brings its own class and style."""
     rows = [list(row) for row in rows]
-    right = [all(isinstance(row[i], int | float | None) for row in rows) and bool(rows) for i in range(len(headers))]
+    right = [all(_is_number(row[i]) for row in rows) and bool(rows) for i in range(len(headers))]
     head = "".join(f"<th{_class('number' * r)}>{escape(h)}</th>" for h, r in zip(headers, right, strict=True))
     body = "".join(f"<tr>{''.join(_cell(value, r) for value, r in zip(row, right, strict=True))}</tr>" for row in rows)
     foot = f'<tr class="total">{"".join(map(_cell, last, right))}</tr>' if last else ""
@@ -190,14 +193,29 @@ def reward_check(value: RewardCheck) -> str:
 
 
 def step_values(value: StepValues) -> str:
-    rows = []
-    for i, row in enumerate(value.values):
-        for k, (v, error, count) in enumerate(zip(row, value.errors[i], value.counts[i], strict=True)):
-            shown = Cell(number(v, 2), "number", None if v is None else 2 * v - 1)
-            rows.append((i + 1, k + 1, shown, f"± {number(error, 2)}", count))
-    start = number(value.start, 2)
-    head = f"Values by {value.outcome}: the mean over {value.k} continuations; the prompt's own is {start}."
-    return card(f"<p>{escape(head)}</p>", table(("rollout", "step", "value", "standard error", "continuations"), rows))
+    """A row a rollout, a column a step: its value, coloured from the lowest to the highest, and the standard error."""
+    known = [v for row in value.values for v in row if v is not None]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    rows = [
+        (i + 1, *(_value_cell(v, error, low, high) for v, error in zip(row, errors, strict=True)))
+        for i, (row, errors) in enumerate(zip(value.values, value.errors, strict=True))
+    ]
+    width = max((len(row) for row in rows), default=1)
+    rows = [row + (Cell(""),) * (width - len(row)) for row in rows]
+    head = (
+        f"The value of each step ± its standard error: the mean {value.outcome} of {value.k} continuations from the "
+        f"step's end. The last step of a finished answer has its own outcome. The prompt's value is "
+        f"{number(value.start, 2)}."
+    )
+    steps = (f"step {k}" for k in range(1, width))
+    return card(f"<p>{escape(head)}</p>", table(("rollout", *steps), rows))
+
+
+def _value_cell(value: float | None, error: float | None, low: float, high: float) -> Cell:
+    if value is None:
+        return Cell("–", "number")
+    amount = STRONGEST * (2 * (value - low) / (high - low) - 1) if high > low else None
+    return Cell(number(value, 2) + (f" ± {number(error, 2)}" if error else ""), "number", amount)
 
 
 def policy(value: Policy) -> str:
@@ -218,7 +236,7 @@ def run(value: Run) -> str:
     return (
         card(
             f'<h4>{escape(value.name)} <span class="state">{status.state}</span></h4>',
-            f"<p>{escape(what)}; step {status.step} of {status.total_steps}.{escape(visible(why))}</p>",
+            f"<p>{escape(what)}; step {status.step} of {status.total_steps}.{escape(why)}</p>",
         )
         + run_charts(rows).html()
     )
@@ -227,6 +245,17 @@ def run(value: Run) -> str:
 def run_comparison(value: RunComparison) -> str:
     fields = [field.name for field in dataclasses.fields(value.rows[0])] if value.rows else []
     return card(table(fields, [tuple(dataclasses.asdict(row).values()) for row in value.rows])) + value.figure().html()
+
+
+def escape(text: str) -> str:
+    """For HTML, with what acts on a reader's screen unseen (control characters, changes of direction) written out."""
+    return html.escape(visible(text))
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, Cell):
+        return value.kind == "number" or not value.text
+    return isinstance(value, int | float | None)
 
 
 def _step_cell(one: Rollout, step: Step, reward: float | None) -> Cell:

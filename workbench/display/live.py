@@ -2,8 +2,10 @@
 
 The run is read from its directory in a thread, so the kernel stays free for other cells; what a cell shows is replaced
 through IPython's display handles and stays in the notebook when the run is over. The button is an ipywidgets one, as
-only a widget can call back into the kernel; the kernel hears it when no cell is running. Nothing here knows how a run
-is started.
+only a widget can call back into the kernel. In JupyterLab 4.4 and later, with ipykernel 7, it is heard at once, also
+while a cell runs (``run.wait()``, say); in a front end that knows no subshells when the running cell has ended, so
+interrupt that cell, or have ``run.stop()`` called from anywhere: another notebook, the page, ``python -m workbench``.
+Nothing here knows how a run is started.
 """
 
 from __future__ import annotations
@@ -103,6 +105,7 @@ class Watch:
             threading.Thread(target=self._stop, args=[button], name=f"stop {self.run.name}", daemon=True).start()
 
         button.on_click(stop)
+        _heard_at_once(button)
         return button
 
     def _stop(self, button: Any) -> None:
@@ -111,3 +114,14 @@ class Watch:
         except WorkbenchError as error:  # it was over before the click
             button.description = "Over"
             button.tooltip = str(error)
+
+
+def _heard_at_once(button: Any) -> None:
+    """Let the front end say where a click is handled.
+
+    JupyterLab asks for a subshell (a kernel's second thread of messages, JEP 91) for what its widgets say, and sets
+    it up itself. ipykernel 7.4 puts that aside in favour of the shell in which the widget was made, where a click
+    waits for the running cell to end: that is for cells that wait for a widget's answer, which none does here.
+    """
+    if hasattr(button.comm, "_reply_subshell_for"):
+        button.comm._reply_subshell_for = lambda data, asked: asked

@@ -1,7 +1,7 @@
 """Executed notebooks, and pages of them: ``python -m workbench.display.rendering build/notebooks``.
 
 A notebook runs in its own folder with this checkout's ``workbench``. Widgets' views, which only live beside a kernel,
-are left out of the page; everything else stays as it was shown.
+are left out of the page; everything else stays as it was shown. A page fetches nothing from elsewhere.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ NOTEBOOKS = ROOT / "notebooks"
 BUDGET = "WORKBENCH_NOTEBOOK_BUDGET"
 """Set to ``test``, notebooks that sample or train a lot do as little as shows that they work."""
 _WIDGET = "application/vnd.jupyter.widget-view+json"
+_FETCHING = ("html_head_js_requirejs", "html_head_js_mathjax", "html_head_js_mermaidjs")
+"""Blocks of nbconvert's template that load scripts from the network; the notebooks have no formulas or diagrams."""
 
 
 def executed(path: Path, workspace: Path, *, budget: str = "", seconds: int = 3600) -> Any:
@@ -38,18 +40,24 @@ def executed(path: Path, workspace: Path, *, budget: str = "", seconds: int = 36
 
 def page(notebook: Any) -> str:
     """The notebook as one HTML document."""
+    from jinja2 import DictLoader
     from nbconvert import HTMLExporter
 
+    notebook.metadata.pop("widgets", None)
     for cell in notebook.cells:
         outputs = [one for one in cell.get("outputs", []) if _WIDGET not in one.get("data", {})]
         if "outputs" in cell:
             cell["outputs"] = outputs
-    html, _ = HTMLExporter().from_notebook_node(notebook)
+    emptied = "".join(f"{{% block {name} %}}{{% endblock %}}" for name in _FETCHING)
+    template = DictLoader({"bare.html.j2": f"{{% extends 'lab/index.html.j2' %}}{emptied}"})
+    exporter = HTMLExporter(extra_loaders=[template], template_file="bare.html.j2")
+    html, _ = exporter.from_notebook_node(notebook)
     return str(html)
 
 
 def render(folder: Path, paths: Iterable[Path]) -> list[Path]:
     """Execute each notebook and write its page into ``folder``."""
+    folder = folder.resolve()  # a notebook runs in a folder of its own
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for path in paths:

@@ -1,7 +1,9 @@
 """The page as Python: what is on Inspect, or what Start would start, as code that runs as it is and gives the same.
 
 Pure: forms in, source text out. Where a group cannot be sampled again from what it remembers (it was read from a file,
-edited, or its policy is unknown), the code reads the copy that the page keeps of it.
+edited, or its policy is unknown), the code reads the copy that the page keeps of it. Monte-Carlo values stand in the
+code as the numbers they are, with that copy, since they are of those very rollouts; a row whose values are not of the
+group on screen scores nothing there, and in the code a comment says so.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from workbench.config import PatternConfig, RewardConfig, RunConfig, SamplingConfig
-from workbench.errors import TaskError
+from workbench.errors import ConfigError, TaskError
+from workbench.policies.step_values import NAMES, StepValues
 from workbench.rewards.source import kind_in
 from workbench.schema import Group
 from workbench.ui.handlers.credit import CreditForm
 from workbench.ui.handlers.inspect import find_task
-from workbench.ui.handlers.scoring import ScoringForm, pattern_config, reward_configs
+from workbench.ui.handlers.scoring import ScoringForm, pattern_config, rewards_on_screen, stale
 from workbench.ui.handlers.session import Session
 
 OWN_NAMES = frozenset(
@@ -35,8 +38,9 @@ def inspect_code(session: Session, form: ScoringForm, saved: Path) -> str:
     """
     group = session.group
     assert group is not None
-    pattern, configs = pattern_config(form), reward_configs(form)
-    sampled = can_sample_again(group)
+    pattern = pattern_config(form)
+    configs, held = _on_screen(form, group)
+    sampled = can_sample_again(group) and not held
     imports = [] if sampled else ["import json", "from pathlib import Path", ""]
     definitions, specs = _rewards(configs)
     imports += ["import workbench as wb"]
@@ -46,7 +50,7 @@ def inspect_code(session: Session, form: ScoringForm, saved: Path) -> str:
         "\n".join(imports),
         _sampled(session, group) if sampled else _read(saved),
         *definitions,
-        _scored(pattern, specs),
+        "\n".join([*_left_out(form, group), _scored(pattern, specs)]),
         _credited(form.credit, form.other),
     ]
     return "\n\n".join(blocks) + "\n"
@@ -130,6 +134,42 @@ def _is_example(session: Session, group: Group) -> bool:
 
 def _read(saved: Path) -> str:
     return f'group = wb.Group.from_json(json.loads(Path({str(saved)!r}).read_text(encoding="utf-8")))'
+
+
+def _on_screen(form: ScoringForm, group: Group) -> tuple[list[RewardConfig], bool]:
+    """The rewards that score the group, and whether Monte-Carlo values are among them, as code that holds them."""
+    estimated = {one.slot.name: one.slot.estimated for one in form.slots if one.slot and one.slot.estimated}
+    configs: list[RewardConfig] = []
+    held = False
+    for reward in rewards_on_screen(form, group):
+        if isinstance(reward, RewardConfig):
+            configs.append(reward)
+        else:
+            code = _values_code(reward.name, estimated[reward.name].values)
+            configs.append(RewardConfig(name=reward.name, kind="step", weight=reward.weight, code=code))
+            held = True
+    if not configs:
+        raise ConfigError("no reward function is on, or none that can score this group; switch one on or add one")
+    return configs, held
+
+
+def _values_code(name: str, values: StepValues) -> str:
+    """A function that gives these values, to the last bit, as the scores of their own group's steps."""
+    progress = name == NAMES["progress"]
+    rows = values.progress() if progress else [list(row) for row in values.values]
+    what = "what each adds to the value before it" if progress else "the value of each"
+    return (
+        f"# Of the steps of each answer, as the page estimated them: {what}, a value being the mean\n"
+        f"# {values.outcome} of {values.k} continuations. wb.step_values(policy, group, pattern) estimates them anew.\n"
+        f"STEP_VALUES = {pprint.pformat(rows, width=WIDTH, compact=True)}\n\n\n"
+        f"def {name}(prompts, completions, steps, **columns):\n    return STEP_VALUES\n"
+    )
+
+
+def _left_out(form: ScoringForm, group: Group) -> list[str]:
+    """A comment for each row that is on and scores nothing on the page either."""
+    rows = ((one.slot.name, stale(one, form, group)) for one in form.slots if one.slot and one.on)
+    return [f"# {name} is left out, as on the page: {why}" for name, why in rows if why]
 
 
 def _rewards(configs: Iterable[RewardConfig]) -> tuple[list[str], list[str]]:
