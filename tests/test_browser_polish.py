@@ -242,7 +242,7 @@ def test_axe_finds_nothing_serious(browser: Browser, app: App, theme: str, width
         page.locator("#notebook").click()
         expect(page.locator("#notebook-code")).to_contain_text("There is no code")
         assert serious(page) == []
-        for tab, seen in (("Train", "#start"), ("Help", "#help-sum")):
+        for tab, seen in (("Train", "#start"), ("Runs", "#runs-empty"), ("Help", "#help-sum")):
             page.get_by_role("tab", name=tab).click()
             expect(page.locator(seen)).to_be_visible()
             assert serious(page) == []

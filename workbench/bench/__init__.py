@@ -55,7 +55,7 @@ BENCHES = {
     "sampler": Bench("sample_group against transformers' generate, on the embedded policy", "workbench.bench.sampler"),
     "rewards": Bench("the reward worker: calls, starts, kills, errors past their deadline", "workbench.bench.rewards"),
     "import": Bench("imports and the page's first answer against import gradio", "workbench.bench.imports"),
-    "ui": Bench("keystroke to repaint and large groups drawn, in Chromium", "workbench.bench.ui"),
+    "ui": Bench("keystroke to repaint, large groups drawn, long runs followed, in Chromium", "workbench.bench.ui"),
     "faults": Bench("what is left of runs killed, stopped, starved, corrupted, resumed", "workbench.bench.faults"),
 }
 

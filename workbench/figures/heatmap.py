@@ -295,7 +295,7 @@ def _fragment(payload: Payload) -> str:
     name = f"workbench-heatmap-{secrets.token_hex(4)}"
     return (
         f"<style>{asset('heatmap.css')}</style>"
-        f'<div id="{name}" class="wh" data-theme="auto"></div>'
+        f'<div id="{name}" class="wh mathjax_ignore tex2jax_ignore" data-theme="auto"></div>'
         f'<script type="application/json" id="{name}-data">{to_json(payload)}</script>'
         f"<script>{scripts}\n"
         f"WorkbenchHeatmap.mount(document.getElementById('{name}'))"

@@ -193,5 +193,5 @@ def _bounds(values: Sequence[float], margin: float = 0.0) -> tuple[float, float]
 def _plain(value: float, share: bool = False) -> str:
     if share:
         return f"{100 * value:.3g} %"
-    text = f"{value:.3g}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.1e}"
+    text = f"{value:.3g}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.1e}".replace(".0e", "e")
     return f"{value:.0f}" if 1e3 <= abs(value) < 1e5 else text.replace("-", "\u2212")
