@@ -62,12 +62,18 @@
       notices.replaceChildren(...noticesOf(data));
       compared.replaceChildren(...(data.other ? comparison(data, pin) : []));
       cards.classList.toggle("two", Boolean(data.other));
-      const heights = new Map([...cards.children].map((article) => [article.dataset.g, article.offsetHeight]));
+      const before = new Map([...cards.children].map((article) => [article.dataset.g, article.getBoundingClientRect()]));
       cards.replaceChildren(...data.rollouts.map((r, g) => {
         const article = card(data, r, g, drawnTokens, measure);
-        const height = heights.get(String(g)); // an article out of sight takes as much room as the one it replaces
-        if (height) article.style.containIntrinsicHeight = `auto ${height}px`;
+        const place = before.get(String(g));
+        if (place) { // out of sight it takes as much room as the one it replaces, and is painted a frame after the others
+          article.style.containIntrinsicHeight = `auto ${place.height}px`;
+          article.classList.toggle("later", (place.top > innerHeight || place.bottom < 0) && focused?.g !== g);
+        }
         return article;
+      }));
+      requestAnimationFrame(() => setTimeout(() => {
+        for (const article of cards.querySelectorAll(".later")) article.classList.remove("later");
       }));
       root.classList.remove("dim");
       colour();

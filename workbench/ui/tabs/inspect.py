@@ -18,7 +18,7 @@ from workbench.ui.handlers.session import Services, Session
 from workbench.ui.tabs.checks import build_probes
 from workbench.ui.tabs.common import drawn, heading, note, note_value, tab_of
 from workbench.ui.tabs.credit import PER_FORM, CreditWidgets, build_credit_form, read_credit
-from workbench.ui.tabs.form import pack
+from workbench.ui.tabs.form import join, packed
 from workbench.ui.tabs.importing import ImportingPart, build_importing
 from workbench.ui.tabs.imports import ImportRow, build_import
 from workbench.ui.tabs.rewards import RewardList, build_reward_list, read_slots
@@ -135,9 +135,11 @@ def build_inspect(services: Services) -> tuple[InspectTab, Aside]:
             found |= build_probes()
             found["drawing"] = drawn("drawing", "WorkbenchInspect.mount", server_functions=[_why(services)])
     credit, other = found["credit"], found["other"]
-    found["pattern"] = pack([found["regex"], found["kind"]])  # packed apart: a key in it visits these two alone
-    found["schemes"] = pack([*credit.inputs, *other.inputs])
-    found["sampling"] = pack([found[name] for name in SAMPLED])
+    found["pattern"] = packed([found["regex"], found["kind"]])
+    found["schemes"] = packed([*credit.inputs, *other.inputs])
+    join(found["pattern"], found["schemes"], found["rewards"].form)
+    found["sampling"] = packed([found[name] for name in SAMPLED])
+    join(found["sampling"])
     aside = Aside(**{field.name: found.pop(field.name) for field in fields(Aside)})
     return InspectTab(**found), aside
 

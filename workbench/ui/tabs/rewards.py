@@ -19,7 +19,7 @@ from workbench.ui.handlers.models import form_of
 from workbench.ui.handlers.scoring import Note, ScoringForm, ScoringView, SlotValues
 from workbench.ui.handlers.session import SLOTS, RewardSlot, Services, Session
 from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value
-from workbench.ui.tabs.form import pack
+from workbench.ui.tabs.form import packed
 from workbench.ui.tabs.models import ModelPart, build_models, showing
 from workbench.ui.tabs.step_values import ValuesPart, build_values
 
@@ -249,7 +249,7 @@ def build_reward_list(slots: Sequence[RewardSlot | None], services: Services) ->
     add_note = note("add-note")
     models, values = build_models(services), build_values()
     saved, watch = _saved_panel(), drawn("watch", "WorkbenchRewards.watch", classes=["watch"])
-    form = pack([widget for row in rows for widget in (row.switch, row.weight, row.code)])
+    form = packed([widget for row in rows for widget in (row.switch, row.weight, row.code)])
     return RewardList(rows, add, add_note, models, values, saved, watch, form)
 
 
