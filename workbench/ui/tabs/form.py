@@ -8,37 +8,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import gradio as gr
 
 from workbench.ui.tabs.common import PRIVATE
 
+PACK = "(...values) => JSON.stringify(values)"
 
-def packed(widgets: Sequence[Any]) -> gr.Textbox:
-    """The widgets' form. An event that has it as an input gets a list: what it would get from each widget, in order.
 
-    ``join`` makes it follow its widgets.
+def pack(widgets: Sequence[Any]) -> gr.Textbox:
+    """The widgets' form, which changes whenever one of them does: one event, however many an event has set at once.
+
+    An event that has it as an input gets a list: what it would get from each widget, in order.
     """
 
-    def values(given: str | None) -> list[Any]:
-        return [widget.preprocess(value) for widget, value in zip(widgets, json.loads(given or ""), strict=True)]
+    def values(packed: str | None) -> list[Any]:
+        return [widget.preprocess(value) for widget, value in zip(widgets, json.loads(packed or ""), strict=True)]
 
     form = gr.Textbox(json.dumps([widget.value for widget in widgets]), visible=False, max_lines=1)
     form.preprocess = values  # on the instance: Gradio writes a file beside the source of a subclass
-    form.widgets = list(widgets)
-    return form
-
-
-def join(*forms: gr.Textbox) -> None:
-    """Have each form change whenever one of its widgets does, and all of them at once.
-
-    An event that sets widgets of several forms is so never heard of by halves.
-    """
-    widgets = [widget for form in forms for widget in form.widgets]
-    ends = [sum(len(form.widgets) for form in forms[:i]) for i in range(len(forms) + 1)]
-    parts = ", ".join(f"JSON.stringify(v.slice({start}, {end}))" for start, end in pairwise(ends))
-    js = f"(...v) => [{parts}]" if len(forms) > 1 else "(...v) => JSON.stringify(v)"
     for widget in widgets:  # an event of its own each: Gradio visits every trigger of an event, too
-        widget.change(None, widgets, list(forms), js=js, **PRIVATE)
+        widget.change(None, list(widgets), form, js=PACK, **PRIVATE)
+    return form

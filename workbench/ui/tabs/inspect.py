@@ -18,7 +18,7 @@ from workbench.ui.handlers.session import Services, Session
 from workbench.ui.tabs.checks import build_probes
 from workbench.ui.tabs.common import drawn, heading, note, note_value, tab_of
 from workbench.ui.tabs.credit import PER_FORM, CreditWidgets, build_credit_form, read_credit
-from workbench.ui.tabs.form import join, packed
+from workbench.ui.tabs.form import pack
 from workbench.ui.tabs.importing import ImportingPart, build_importing
 from workbench.ui.tabs.imports import ImportRow, build_import
 from workbench.ui.tabs.rewards import RewardList, build_reward_list, read_slots
@@ -52,16 +52,15 @@ class InspectTab:
     max_completion_length: gr.Number
     seed: gr.Number
     reference: gr.Dropdown
-    pattern: gr.Textbox
-    schemes: gr.Textbox
-    """Both of them."""
+    scoring: gr.Textbox
+    """The pattern, both credit schemes and the rewards."""
     sampling: gr.Textbox
     drawing: gr.HTML
     train: gr.Button
 
     @property
     def scoring_inputs(self) -> list[Any]:
-        return [self.pattern, self.schemes, *self.rewards.inputs]
+        return [self.scoring]
 
     @property
     def sampling_widgets(self) -> list[Any]:
@@ -72,15 +71,16 @@ class InspectTab:
         return [self.sampling]
 
 
-SCORING = 3  # inputs that scoring_inputs are
+SCORING = 1  # inputs that scoring_inputs are
 
 
 def read_scoring(session: Session, values: Sequence[Any]) -> ScoringForm:
     """The form that ``InspectTab.scoring_inputs`` hold."""
-    (regex, kind), schemes, slots = values
-    credit = read_credit(schemes[:PER_FORM])
+    ((regex, kind, *rest),) = values
+    first, second, slots = rest[:PER_FORM], rest[PER_FORM : 2 * PER_FORM], rest[2 * PER_FORM :]
+    credit = read_credit(first)
     assert credit is not None  # its dropdown has no choice without a scheme
-    return ScoringForm(regex or "", kind, read_slots(session.slots, slots), credit, read_credit(schemes[PER_FORM:]))
+    return ScoringForm(regex or "", kind, read_slots(session.slots, slots), credit, read_credit(second))
 
 
 def read_sampling(values: Sequence[Any]) -> SamplingForm:
@@ -135,11 +135,9 @@ def build_inspect(services: Services) -> tuple[InspectTab, Aside]:
             found |= build_probes()
             found["drawing"] = drawn("drawing", "WorkbenchInspect.mount", server_functions=[_why(services)])
     credit, other = found["credit"], found["other"]
-    found["pattern"] = packed([found["regex"], found["kind"]])
-    found["schemes"] = packed([*credit.inputs, *other.inputs])
-    join(found["pattern"], found["schemes"], found["rewards"].form)
-    found["sampling"] = packed([found[name] for name in SAMPLED])
-    join(found["sampling"])
+    read = [found["regex"], found["kind"], *credit.inputs, *other.inputs, *found["rewards"].widgets]
+    found["scoring"] = pack(read)
+    found["sampling"] = pack([found[name] for name in SAMPLED])
     aside = Aside(**{field.name: found.pop(field.name) for field in fields(Aside)})
     return InspectTab(**found), aside
 

@@ -19,7 +19,7 @@ from workbench.ui.handlers.models import form_of
 from workbench.ui.handlers.scoring import Note, ScoringForm, ScoringView, SlotValues
 from workbench.ui.handlers.session import SLOTS, RewardSlot, Services, Session
 from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value
-from workbench.ui.tabs.form import packed
+from workbench.ui.tabs.form import pack
 from workbench.ui.tabs.models import ModelPart, build_models, showing
 from workbench.ui.tabs.step_values import ValuesPart, build_values
 
@@ -69,6 +69,11 @@ class RewardList:
     @property
     def inputs(self) -> list[Any]:
         return [self.form]
+
+    @property
+    def widgets(self) -> list[Any]:
+        """Those whose values ``form`` holds."""
+        return _read(self.rows)
 
     @property
     def outputs(self) -> list[Any]:
@@ -249,8 +254,11 @@ def build_reward_list(slots: Sequence[RewardSlot | None], services: Services) ->
     add_note = note("add-note")
     models, values = build_models(services), build_values()
     saved, watch = _saved_panel(), drawn("watch", "WorkbenchRewards.watch", classes=["watch"])
-    form = packed([widget for row in rows for widget in (row.switch, row.weight, row.code)])
-    return RewardList(rows, add, add_note, models, values, saved, watch, form)
+    return RewardList(rows, add, add_note, models, values, saved, watch, pack(_read(rows)))
+
+
+def _read(rows: Sequence[RewardRow]) -> list[Any]:
+    return [widget for row in rows for widget in (row.switch, row.weight, row.code)]
 
 
 def _saved_panel() -> SavedPanel:

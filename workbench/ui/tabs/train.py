@@ -23,7 +23,7 @@ from workbench.ui.handlers.scoring import ScoringForm
 from workbench.ui.handlers.session import Services, Session
 from workbench.ui.tabs.checks import build_preflight, wire_preflight
 from workbench.ui.tabs.common import ASSETS, PRIVATE, drawn, heading, note, note_value
-from workbench.ui.tabs.form import join, packed
+from workbench.ui.tabs.form import pack
 from workbench.ui.tabs.inspect import SCORING, InspectTab, read_sampling, read_scoring
 
 
@@ -91,8 +91,7 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
             live = drawn(
                 "live", "WorkbenchTrain.mount", _live_value(None, 0), server_functions=_server_functions(services)
             )
-    this_run = packed([steps, prompts, rate, beta, loss, scheme, seed, name])
-    join(this_run)
+    this_run = pack([steps, prompts, rate, beta, loss, scheme, seed, name])
 
     def refresh(session: Session, *values: Any) -> str:
         scoring, sampling = read_both(session, values)
