@@ -68,7 +68,11 @@
     },
   ];
 
-  const against = (r, t) => (r.reference && r.logprobs ? r.reference[t] - r.logprobs[t] : null);
+  function against(r, t) {
+    if (!r.reference || !r.logprobs) return null;
+    const d = r.reference[t] - r.logprobs[t];
+    return Math.abs(d) < 2e-5 ? 0 : d; // both come with five decimals
+  }
 
   function ofStep(rollout, token, field) {
     const k = rollout.stepOf[token];

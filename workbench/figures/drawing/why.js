@@ -55,7 +55,8 @@
       ...(step ? apart("normalised", "normalised", (one) => (one.steps[k].normalised === null ? null : signed(one.steps[k].normalised, 4))) : []),
       ["log-prob", r.logprobs ? `${number(r.logprobs[t])}  p ${number(Math.exp(r.logprobs[t]), 3)}` : null, "logprob"],
       ["entropy", r.entropies ? number(r.entropies[t]) : null, "entropy"],
-      ["reference", r.reference && r.logprobs ? `log-prob ${number(r.reference[t])}  ratio π/π_ref ${number(Math.exp(r.logprobs[t] - r.reference[t]), 3)}` : null],
+      ["reference", r.reference ? `${number(r.reference[t])}  p ${number(Math.exp(r.reference[t]), 3)}` : null],
+      ["π / π_ref", r.reference && r.logprobs ? number(Math.exp(r.logprobs[t] - r.reference[t]), 3) : null],
       ["token", `${t}  id ${r.ids[t]}`],
     ];
     return rows.filter(([, value]) => value !== null).map(([name, value, key]) => [name, value, key === measure.key]);
