@@ -57,7 +57,7 @@ def redact(text: str, environment: Mapping[str, str] | None = None) -> str:
 def redact_known(text: str, environment: Mapping[str, str] | None = None) -> str:
     """``text`` without what is certainly a secret; everything else is left as it was, code included."""
     values = os.environ if environment is None else environment
-    own = _own_values(tuple(sorted(value for name, value in values.items() if _SECRET_NAME.search(name))))
+    own = _own_values(tuple(sorted(value for name, value in values.items() if _is_secret(name))))
     if own is not None:
         text = own.sub(REDACTED, text)
     text = _TOKENS.sub(REDACTED, text)
@@ -77,6 +77,11 @@ class RedactedStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+@lru_cache(maxsize=1024)
+def _is_secret(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None
 
 
 @lru_cache(maxsize=8)

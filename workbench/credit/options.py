@@ -10,6 +10,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from workbench.errors import CreditError
@@ -64,6 +65,7 @@ SHARED = ("outcome_weight", "clip")
 GAMMA = Option("gamma", "number", 1.0, "Discount of a step for each step before it", low=0.0, high=1.0)
 
 
+@cache  # of as many as there are schemes
 def options_of(compute: Callable[..., Any]) -> tuple[Option, ...]:
     """The keyword arguments of a scheme's function as options."""
     hints = get_type_hints(compute, include_extras=True)

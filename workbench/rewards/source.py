@@ -8,21 +8,28 @@ from __future__ import annotations
 
 import ast
 import threading
+from functools import lru_cache
 
 from workbench.schema import RewardKind
+
+Functions = tuple[ast.FunctionDef | ast.AsyncFunctionDef, ...]
 
 _PARSING = threading.Lock()
 """CPython 3.11 counts the depth of all threads' syntax trees together, and fails when two are built at once."""
 
 
-def functions_in(code: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+def functions_in(code: str) -> Functions:
     """The functions at the top level of the code, in order; none where it does not parse."""
     try:
         with _PARSING:
-            tree = ast.parse(code)
+            return _parsed(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    return [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        return ()
+
+
+@lru_cache(maxsize=64)  # the page asks at every key, of every row, though one row changes at most
+def _parsed(code: str) -> Functions:
+    return tuple(node for node in ast.parse(code).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def kind_in(code: str, name: str) -> RewardKind | None:

@@ -210,15 +210,19 @@ def facts_value(values: SlotValues) -> str:
     return json.dumps(facts) if facts else ""
 
 
-def watched(services: Services, tab: str, form: ScoringForm, view: ScoringView) -> tuple[Any, list[str]]:
-    """Values for ``watch`` and for each row's note: what was scored, or what is wrong with a function."""
-    editors = [f"reward-code-{i}" for i in range(SLOTS)]
-    if view.credit is None:
-        notes = [note_value(one, editor=editor) for one, editor in zip(view.slots, editors, strict=True)]
-        return gr.skip(), notes
-    seen = handlers.watch_group(form, view.credit.scored, services.call_times(tab))
-    gave = handlers.row_notes(form, seen)
-    return handlers.watch_message(seen), [note_value(wrong or one) for wrong, one in zip(view.slots, gave, strict=True)]
+def watched(services: Services, tab: str, form: ScoringForm, view: ScoringView) -> tuple[Any, list[Any]]:
+    """Values for ``watch`` and for each row's note: what was scored, or what is wrong with a function.
+
+    The note of a row that is not there stays as it is: to set a widget takes Gradio's page time at every key.
+    """
+    drawing: Any = gr.skip()
+    notes = [note_value(one, editor=f"reward-code-{i}") for i, one in enumerate(view.slots)]
+    if view.credit is not None:
+        seen = handlers.watch_group(form, view.credit.scored, services.call_times(tab))
+        gave = handlers.row_notes(form, seen)
+        drawing = handlers.watch_message(seen)
+        notes = [note_value(wrong or one) for wrong, one in zip(view.slots, gave, strict=True)]
+    return drawing, [gr.skip() if row.slot is None else one for row, one in zip(form.slots, notes, strict=True)]
 
 
 def _with_slot(session: Session, place: int, slot: RewardSlot | None) -> Session:
