@@ -62,7 +62,6 @@ def reward_error(page: Page) -> None:
     _unfold(page)
     page.locator("#add-reward input").click()
     page.get_by_role("option", name="Your own step function").click()
-    page.locator("#reward-edit-2").click()
     page.locator("#reward-code-2 .cm-content").click()
     page.keyboard.press("Control+a")
     page.keyboard.insert_text(FAILING)

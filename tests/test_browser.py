@@ -51,7 +51,6 @@ def drawn(page: Page, holder: str) -> list[list[float]]:
 def add_reward(page: Page, name: str, place: int, code: str) -> None:
     page.locator("#add-reward input").click()
     page.get_by_role("option", name=name).click()
-    page.locator(f"#reward-edit-{place}").click()
     edit_reward(page, place, code)
 
 

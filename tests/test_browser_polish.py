@@ -80,7 +80,6 @@ def code_of(page: Page, box: str) -> str:
 def test_a_reload_keeps_the_controls_the_code_and_the_pin(page: Page) -> None:
     page.locator("#add-reward input").click()
     page.get_by_role("option", name="Your own step function").click()
-    page.locator("#reward-edit-2").click()
     page.locator("#reward-code-2 .cm-content").click()
     page.keyboard.press("Control+a")
     page.keyboard.insert_text("def mine(prompt, step, **columns):\n    return len(step) / 8\n")
@@ -233,7 +232,6 @@ def test_axe_finds_nothing_serious(browser: Browser, app: App, theme: str, width
             page.get_by_role("button", name="Show controls").click()
         page.locator("#add-reward input").click()
         page.get_by_role("option", name="Your own step function").click()
-        page.locator("#reward-edit-2").click()
         expect(page.locator("#reward-code-2 .cm-content[tabindex='0']")).to_be_visible()
         page.locator(CHIPS).nth(2).click()
         assert serious(page) == []

@@ -50,7 +50,6 @@ def write(page: Page, place: int, code: str) -> None:
 
 def add_own(page: Page, code: str, place: int = 2) -> None:
     add(page, "Your own step function")
-    page.locator(f"#reward-edit-{place}").click()
     write(page, place, code)
 
 

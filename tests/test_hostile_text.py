@@ -156,7 +156,6 @@ def test_controls_full_of_payloads_answer_in_text(browser: Browser, app: App) ->
 def own_reward(page: Page, place: int, code: str) -> None:
     page.locator("#add-reward input").click()
     page.get_by_role("option", name="Your own step function").click()
-    page.locator(f"#reward-edit-{place}").click()
     page.locator(f"#reward-code-{place} .cm-content").click()
     page.keyboard.press("Control+a")
     page.keyboard.insert_text(code)

@@ -182,8 +182,8 @@ def _splitting(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
         "straddling tokens",
         "check" if straddling > 0.05 else "ok",
         f"{straddling:.1%}",
-        "tokens with characters of two steps; each belongs to the step of its last character",
-        "let steps begin where the tokenizer begins tokens, at the line end for one" if straddling > 0.05 else "",
+        "tokens with characters of two steps; each belongs to the step that ends in it",
+        "begin steps where tokens begin, for example with the line break before them" if straddling > 0.05 else "",
     )
 
     rewards = [reward for _, scores in rows for reward in scores.rewards]

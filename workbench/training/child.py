@@ -12,10 +12,12 @@ import os
 import signal
 import sys
 import traceback
+import warnings
 from pathlib import Path
 
 import torch
 from transformers import PrinterCallback
+from transformers.utils import logging as transformers_logging
 
 from workbench.config import RunConfig
 from workbench.errors import RunError, WorkbenchError
@@ -37,6 +39,7 @@ def main(arguments: list[str]) -> int:
     args = parser.parse_args(arguments)
     run = RunDir(args.folder)
     writes = os.environ.get("RANK", "0") == "0"
+    _quiet()
     config: RunConfig | None = None
     trainer: ProcessGRPOTrainer | None = None
     try:
@@ -75,6 +78,13 @@ def main(arguments: list[str]) -> int:
         except RunError as error:
             print(f"error: {error}", flush=True)
     return 0
+
+
+def _quiet() -> None:
+    """Keep what nobody who reads a run's log can act on out of it."""
+    transformers_logging.disable_progress_bar()
+    # TRL 1.16 still uses names that transformers 5 is renaming.
+    warnings.filterwarnings("ignore", "`(is_)?gradient_checkpointing", FutureWarning)
 
 
 def _train(trainer: ProcessGRPOTrainer, run: RunDir, config: RunConfig, checkpoint: str | None) -> None:

@@ -19,7 +19,7 @@
       ["adds", "to the token's advantage", (term) => signed(term.value, 4), (term) => term.factor !== 1],
     ].filter(([, , , needed]) => !terms.length || terms.some(needed));
     const head = el("tr", {}, el("th", { scope: "col" }, ""),
-      ...names.map((name) => el("th", { scope: "col" }, name, weight(name) === 1 ? null : el("small", {}, ` × ${score(weight(name))}`))),
+      ...names.map((name) => el("th", { scope: "col" }, ...name.split(/(?<=_)/).flatMap((part) => [part, el("wbr")]), weight(name) === 1 ? null : el("small", {}, ` × ${score(weight(name))}`))),
       ...stages.map(([name, title]) => el("th", { scope: "col", title }, name)));
     const rows = terms.map((term) => el("tr", {},
       el("th", { scope: "row" }, term.step !== null ? `step ${term.step + 1}` : term.source === "sum" ? "Σ steps" : "outcome"),

@@ -11,7 +11,7 @@
   function lines(findings) {
     return el("ul", { class: "findings" }, ...findings.map((one) => el("li", { class: one.level },
       el("span", { class: "mark" }, MARKS[one.level]), el("span", { class: "name" }, one.name), el("b", {}, one.value),
-      el("span", { class: "meaning" }, one.meaning, one.advice ? el("em", {}, ` ${one.advice}`) : null))));
+      el("span", { class: "meaning" }, one.meaning, ...(one.advice ? ["; ", el("em", {}, one.advice)] : [])))));
   }
 
   function verdict(findings) {

@@ -119,6 +119,7 @@
     const columns = new MutationObserver(() => {
       document.querySelectorAll("#controls").forEach(foldControls);
       document.querySelectorAll(".cm-content:not([tabindex])").forEach(tidyEditor);
+      document.querySelectorAll(".slot").forEach(nameEdit);
     });
     columns.observe(document.body, { childList: true, subtree: true });
     document.querySelectorAll("#controls").forEach(foldControls);
@@ -196,9 +197,15 @@
   document.addEventListener("click", (event) => {
     const button = event.target.closest?.(".slot-edit");
     if (!button) return;
-    const open = button.closest(".slot").classList.toggle("open");
-    button.setAttribute("aria-expanded", String(open));
+    const slot = button.closest(".slot");
+    slot.classList.toggle("open");
+    nameEdit(slot);
   });
+
+  function nameEdit(slot) {
+    const button = slot.querySelector(".slot-edit"), open = String(slot.classList.contains("open"));
+    if (button && button.getAttribute("aria-expanded") !== open) button.setAttribute("aria-expanded", open);
+  }
 
   globalThis.WorkbenchPage = { el, follow, whileVisible, note, facts, header };
 })();

@@ -72,7 +72,7 @@
     const missing = el("ul", { class: "missing", role: "alert", hidden: true });
     const noCurves = el("p", { class: "muted", hidden: true }, "None of the chosen runs has logged a row yet; curves appear with the first step.");
     const diff = el("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": "Differences", id: "runs-diff" });
-    const hint = el("p", { class: "muted", id: "runs-hint" }, "Choose runs in the first column to see them on the same curves.");
+    const hint = el("p", { class: "muted", id: "runs-hint" }, "Choose runs in the first column to see them on the same curves; a run's name opens it on Train.");
     const together = el("section", { "aria-label": "Chosen runs", id: "runs-together", hidden: true },
       el("div", { class: "together-head" }, el("h2", {}, "Chosen runs"), eachLabel, bandNote), legend, missing, noCurves, charts, el("h2", {}, "Differences"), diff);
 

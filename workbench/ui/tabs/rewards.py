@@ -125,7 +125,10 @@ class RewardList:
                 )
                 return [gr.skip(), "", note_value(Note(reason, level="info")), *nothing]
             place, new = added
-            return [_with_slot(session, place, new.slot), "", "", *self.placed(place, new)]
+            updates = self.placed(place, new)
+            if choice in handlers.TEMPLATES:  # what is to be written is there to write in
+                updates[SET_PER_SLOT * place] = gr.update(visible=True, elem_classes=["slot", "open"])
+            return [_with_slot(session, place, new.slot), "", "", *updates]
 
         changed = [session, self.add, self.add_note, *self.outputs]
         then_score(self.add.change(add, [session, self.add, *self.inputs], changed, queue=False, **PRIVATE))
@@ -196,7 +199,7 @@ def row_values(values: SlotValues) -> list[Any]:
     if values.slot is None:
         return [gr.update(visible=False), gr.skip(), gr.skip(), gr.update(value=""), ""]
     return [
-        gr.update(visible=True),
+        gr.update(visible=True, elem_classes=["slot"]),
         gr.update(value=values.on, label=handlers.slot_label(values)),
         values.weight,
         gr.update(value=values.code),
