@@ -25,6 +25,7 @@ from tests.screenshot_views import (
     TRAIN,
     WITHOUT_RUNS,
     offline,
+    policy_not_found,
     runs_deleted,
     runs_restored,
     store_runs,
@@ -75,8 +76,8 @@ def _inspect(browser: Browser, app: App, look: dict[str, Any]) -> Iterator[Page]
 
 
 def shoot_policy(browser: Browser, workspace: Path, album: Album) -> None:
-    """The page while the policy loads and after its worker died; each happens once to an app."""
-    if not album.wants("policy-loading", "policy-died"):
+    """The page while the policy loads, after its worker died, and with one that is not there: all of an app hear it."""
+    if not album.wants("policy-loading", "policy-died", "policy-not-found"):
         return
     for i, look in enumerate(LOOKS):
         with serve(workspace / str(i)) as app, album.tried("policy", look), visit(browser, app.url, **look) as page:
@@ -91,6 +92,8 @@ def shoot_policy(browser: Browser, workspace: Path, album: Album) -> None:
                 expect(page.locator("#sample-note")).to_contain_text(re.compile("died|ended|exited|signal"))
             page.locator("#sample-note").evaluate("node => node.scrollIntoView({ block: 'center' })")
             album.take(page, "policy-died", look)
+            policy_not_found(page)
+            album.take(page, "policy-not-found", look)
 
 
 def shoot_inspect(browser: Browser, app: App, album: Album) -> None:

@@ -194,17 +194,18 @@ def test_the_number_that_is_coloured_is_said(show) -> None:
         label = "step 2 of 3, score 1, advantage +0.21"
         expect(page.locator(".chip").nth(1)).to_have_attribute("aria-label", f"{label}, {name} +0.20")
         page.locator(".colour-by").select_option("difference")
-        assert chips(page) == ["1 1 ▼0.21", "2 1 ▲0.84", "3 0 ·0.00"]
+        assert chips(page) == ["1 1 ▼0.21", "2 1 ▲0.84", "3 0 0.00"]
         assert shown.all_inner_texts() == ["difference B − A", "+0.8431"]
         page.locator(".text i").first.hover()
         assert page.locator(".tip .shown").inner_text().split("\t") == ["difference B − A", "−0.2108"]
         page.locator(".colour-by").select_option("entropy")
-        assert chips(page) == ["1 1 –", "2 1 –", "3 0 –"]
+        # What only tokens have is said of a step as its tokens' mean: (0 + 0.01 + 0.02 + 0.03) / 4 and so on.
+        assert chips(page) == ["1 1 0.015", "2 1 0.055", "3 0 0.085"]
+        assert key.text_content() == "mean entr."
         assert shown.all_inner_texts() == ["entropy", "0.070"]
-        assert page.locator(".chip").evaluate_all("nodes => nodes.map(node => node.className)") == [
-            "chip", "chip pinned", *["chip"] * 7,
-        ]  # fmt: skip
-        expect(page.locator(".chip").nth(1)).to_have_attribute("aria-label", label)
+        tints = page.locator(".rollout").first.locator(".chip").evaluate_all("nodes => nodes.map((node) => node.className)")
+        assert tints == ["chip q s2", "chip q s7 pinned", "chip q s10"]  # of a scale that ends at 0.08
+        expect(page.locator(".chip").nth(1)).to_have_attribute("aria-label", f"{label}, mean entropy 0.055")
 
 
 REDRAWN = """(times) => {
@@ -275,7 +276,7 @@ def test_a_group_without_a_number_is_drawn_plain_and_the_next_one_as_before(show
         page.evaluate(DRAWN, {"prompt": "", "rollouts": [rollout | {"logprobs": [-0.5]}]})
         expect(page.locator(".colour-by")).to_have_value("logprob")
         page.evaluate(REDRAWN, 1)
-        assert chips(page) == ["1 1 ▲1.00", "2 1 ▲1.00", "3 0 ·0.00"]
+        assert chips(page) == ["1 1 ▲1.00", "2 1 ▲1.00", "3 0 0.00"]
 
 
 def test_sixteen_rollouts_of_a_thousand_tokens_are_drawn_whole(show) -> None:

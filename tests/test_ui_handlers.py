@@ -323,6 +323,7 @@ def test_a_policy_that_fails_keeps_the_group(session, services):
     services.policy = FakePolicy([], PolicyError("no such folder"))
     last = list(sample(session, sampling_form(), services, "tab"))[-1]
     assert last.note.text == "no such folder"
+    assert json.loads(last.drawing) == {"back": True}
     assert adopt(session, last.sampled) is session
 
 
@@ -347,6 +348,7 @@ def test_cancelling_keeps_the_group(session, services):
     cancelled.set()
     last = list(views)[-1]
     assert last.note.text.startswith("Cancelled")
+    assert json.loads(last.drawing) == {"back": True}
     assert last.sampled is None
 
 

@@ -33,7 +33,7 @@
     if (value === null || value === undefined) return "–";
     return number(value, Number.isInteger(value) ? 0 : Number.isInteger(value * 10) ? 1 : 2);
   }
-  const glyph = (value) => (value > 0 ? "▲" : value < 0 ? "▼" : "·");
+  const glyph = (value) => (value > 0 ? "▲" : value < 0 ? "▼" : "");
   const share = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(part && part / whole < 0.1 ? 1 : 0)} %` : "–");
   const count = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
   const meanOf = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;

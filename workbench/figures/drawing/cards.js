@@ -2,7 +2,7 @@
 (() => {
   const H = (globalThis.WorkbenchHeatmap ??= {});
   if (H.card) return; // a notebook holds one copy of this script per output
-  const { el, number, signed, score, share, count, meanOf, stdOf, tokenElement, cutsOf, stepText, TOKEN_CHARACTERS } = H;
+  const { el, number, signed, score, share, count, meanOf, stdOf, tokenElement, cutsOf, stepText, stepSaid, TOKEN_CHARACTERS } = H;
 
   const DRAWN_CHARACTERS = 200000; // of one rollout; more is a button away
 
@@ -45,8 +45,8 @@
     const step = r.steps[k];
     const said = `step ${k + 1} of ${r.steps.length}, score ${score(step.reward)}, advantage ${signed(r.advantages[step.last], 2)}`;
     if (["advantage", "reward"].includes(measure.key)) return said;
-    const value = measure.step(r, k);
-    return value === null ? said : `${said}, ${measure.label} ${signed(value, 2)}`;
+    const more = stepSaid(measure, r, k);
+    return more ? `${said}, ${more}` : said;
   }
 
   function chips(r, measure) {

@@ -6,7 +6,7 @@
   const H = (globalThis.WorkbenchHeatmap ??= {});
   if (H.mount) return; // a notebook holds one copy of this script per output
   const {
-    el, signed, score, MEASURES, rangeOf, tint, prepare, card, retell, rank, summary,
+    el, signed, score, MEASURES, rangeOf, tint, ofWhole, prepare, card, retell, rank, summary,
     comparison, whyTable, facts, tipContent, quoted, makeLegend,
   } = H;
 
@@ -114,8 +114,7 @@
         }
         for (const node of article.querySelectorAll(".chip")) {
           const k = Number(node.dataset.k);
-          const value = measure.signed ? measure.step(r, k) : null;
-          node.className = `chip ${tint(value, limit, measure)}`.trim();
+          node.className = `chip ${tint(ofWhole(measure, r, k), limit, measure)}`.trim();
           if (pinned && pinned.g === Number(article.dataset.g) && r.stepOf[pinned.t] === k) node.classList.add("pinned");
         }
       }

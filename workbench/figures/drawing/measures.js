@@ -2,13 +2,13 @@
 (() => {
   const H = (globalThis.WorkbenchHeatmap ??= {});
   if (H.MEASURES) return; // a notebook holds one copy of this script per output
-  const { number, glyph } = H;
+  const { number, signed, glyph } = H;
 
   const BINS = 10; // colour steps each side of zero; with zero itself 21
 
   // What tokens and step chips can be coloured by. `token` and `step` read a value, null where there is none; `r` is a
-  // rollout, or its twin under the second scheme (r.twin) where two are compared. `short` is the name on the chips' key;
-  // `derived` are those that no other row of a token's facts has.
+  // rollout, or its twin under the second scheme (r.twin) where two are compared; a measure without `step` gives a step
+  // its tokens' mean. `short` is the name on the chips' key; `derived` are those that no other row of a token's facts has.
   const MEASURES = [
     {
       key: "advantage", label: "advantage", short: "adv.", signed: true,
@@ -42,31 +42,39 @@
       step: (r, k) => r.steps[k].normalised,
     },
     {
-      key: "logprob", label: "log-prob", short: "log-p", signed: false, negative: true,
+      key: "logprob", label: "log-prob", short: "mean log-p", signed: false, negative: true,
       has: (data) => data.rollouts.some((r) => r.logprobs),
       token: (r, t) => r.logprobs?.[t] ?? null,
-      step: () => null,
     },
     {
-      key: "entropy", label: "entropy", short: "entropy", signed: false,
+      key: "entropy", label: "entropy", short: "mean entr.", signed: false,
       has: (data) => data.rollouts.some((r) => r.entropies),
       token: (r, t) => r.entropies?.[t] ?? null,
-      step: () => null,
     },
     // Against a reference policy, with d = log π_ref − log π: its share of the estimator k3, e^d − d − 1, and the ratio.
     {
-      key: "kl", label: "KL k3 to the reference", short: "KL k3", signed: false, derived: true,
+      key: "kl", label: "KL k3 to the reference", short: "mean KL", signed: false, derived: true,
       has: (data) => data.rollouts.some((r) => r.reference && r.logprobs),
       token: (r, t) => (against(r, t) === null ? null : Math.expm1(against(r, t)) - against(r, t)),
-      step: () => null,
     },
     {
-      key: "ratio", label: "log ratio π / π_ref", short: "log ratio", signed: true, derived: true,
+      key: "ratio", label: "log ratio π / π_ref", short: "mean log ratio", signed: true, derived: true,
       has: (data) => data.rollouts.some((r) => r.reference && r.logprobs),
       token: (r, t) => (against(r, t) === null ? null : -against(r, t)),
-      step: () => null,
     },
   ];
+
+  const isMean = (measure) => !measure.step;
+  const ofWhole = (measure, r, k) => (isMean(measure) ? meanToken(measure, r, r.steps[k]) : measure.step(r, k));
+
+  const digits = (measure) => (isMean(measure) ? 3 : 2); // most tokens are near certain: means are small
+
+  function meanToken(measure, r, step) {
+    const values = [];
+    for (let t = step.first; t <= step.last; t++) values.push(measure.token(r, t));
+    const known = values.filter((value) => value !== null);
+    return known.length ? known.reduce((a, b) => a + b, 0) / known.length : null;
+  }
 
   function against(r, t) {
     if (!r.reference || !r.logprobs) return null;
@@ -115,9 +123,16 @@
 
   // A step's value as its chip says it.
   function stepText(measure, r, k) {
-    const value = measure.step(r, k);
-    return value === null ? "–" : `${glyph(value)}${number(Math.abs(value), 2)}`;
+    const value = ofWhole(measure, r, k);
+    if (value === null) return "–";
+    return measure.signed ? `${glyph(value)}${number(Math.abs(value), digits(measure))}` : number(value, digits(measure));
   }
 
-  Object.assign(H, { MEASURES, BINS, rangeOf, tint, stepText });
+  // The same for a reader that hears it.
+  function stepSaid(measure, r, k) {
+    const value = ofWhole(measure, r, k);
+    return value === null ? "" : `${isMean(measure) ? "mean " : ""}${measure.label} ${(measure.signed ? signed : number)(value, digits(measure))}`;
+  }
+
+  Object.assign(H, { MEASURES, BINS, rangeOf, tint, ofWhole, stepText, stepSaid });
 })();

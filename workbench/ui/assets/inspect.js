@@ -2,7 +2,7 @@
 //
 // The value is a message: {"show": payload, "about", "other"} draws a credit; {"stale": why, "group": payload} keeps
 // what is drawn and says that it is older than the controls; {"busy": what, "stream"} dims the old group, or shows the
-// new one growing; {"empty": what next}; {} changes nothing.
+// new one growing; {"back": true} ends that without a new group; {"empty": what next}; {} changes nothing.
 (() => {
   if (globalThis.WorkbenchInspect) return;
 
@@ -28,6 +28,12 @@
     function update(root, message) {
       if (!root.hasChildNodes()) root.append(busy, stale, about, holder);
       if (!message || !Object.keys(message).length) return;
+      if (message.back) { // where texts had begun to grow, the old group is drawn anew as soon as it is scored
+        if (shown) heatmap.dim(false);
+        say(busy, shown ? "" : "scoring");
+        root.setAttribute("aria-busy", String(!shown));
+        return;
+      }
       if (message.show) {
         heatmap.draw(message.show);
         about.replaceChildren(...promptLine(message.show, message.about));

@@ -283,7 +283,7 @@
       bar.setAttribute("aria-valuenow", news.step);
       bar.classList.toggle("waiting", !news.final && news.state !== "running");
       bar.hidden = settingsBox.hidden = false;
-      stop.hidden = false;
+      stop.hidden = news.final;
       stop.disabled = news.stopping;
       resume.hidden = !news.resumable;
       unknown.hidden = true;

@@ -108,9 +108,9 @@ def sample(session: Session, form: SamplingForm, services: Services, tab: str) -
     finally:
         services.end_sampling(tab)
     if isinstance(outcome, WorkbenchError):
-        yield SamplingView(message(), False, Note(str(outcome)))
+        yield SamplingView(message(back=True), False, Note(str(outcome)))
     elif outcome is None:
-        yield SamplingView(message(), False, Note("Cancelled; the group from before is back.", level="info"))
+        yield SamplingView(message(back=True), False, Note("Cancelled; the group from before is back.", level="info"))
     else:
         note = Note(problem, level="warning") if problem else Note(edited, level="info") if edited else None
         sampled = Sampled(outcome, example.prompt if edited else None)
