@@ -203,7 +203,8 @@ def test_the_number_that_is_coloured_is_said(show) -> None:
         assert chips(page) == ["1 1 0.015", "2 1 0.055", "3 0 0.085"]
         assert key.text_content() == "mean entr."
         assert shown.all_inner_texts() == ["entropy", "0.070"]
-        tints = page.locator(".rollout").first.locator(".chip").evaluate_all("nodes => nodes.map((node) => node.className)")
+        first = page.locator(".rollout").first.locator(".chip")
+        tints = first.evaluate_all("nodes => nodes.map((node) => node.className)")
         assert tints == ["chip q s2", "chip q s7 pinned", "chip q s10"]  # of a scale that ends at 0.08
         expect(page.locator(".chip").nth(1)).to_have_attribute("aria-label", f"{label}, mean entropy 0.055")
 

@@ -158,6 +158,20 @@ def test_runs_are_grouped_by_everything_but_the_seed(tmp_path):
     assert "cannot be a run's name" in seen["missing"][1]["error"]
 
 
+def test_a_reward_function_that_not_all_have_is_one_difference():
+    both = [{"name": "step_correctness", "weight": 2.0}, {"name": "tag_format", "kind": "outcome"}]
+    configs = [
+        RunConfig.parse({"rewards": both, "training": {"steps": 4}}),
+        RunConfig.parse({"rewards": [{"name": "step_correctness"}], "training": {"steps": 8}}),
+    ]
+    assert runs.configuration_labels(configs) == [
+        "step_correctness weight 2.0 · with tag_format · steps 4",
+        "step_correctness weight 1.0 · without tag_format · steps 8",
+    ]
+    assert runs.configuration_labels(configs[:1]) == ["process"]
+    assert runs.configuration_labels([configs[0], configs[0]]) == ["process", "process"]
+
+
 def test_differences_name_only_what_differs(tmp_path):
     code = "def mine(prompt, step, **columns):\n    return 1.0\n"
     own = [{"name": "mine", "kind": "step", "code": code}]

@@ -134,19 +134,34 @@ def configuration_labels(configs: Sequence[RunConfig]) -> list[str]:
     """What each configuration is called beside the others: the fields they differ in, or its credit scheme if alone."""
     if len(configs) == 1:
         return [configs[0].credit.scheme]
-    fields = [
-        row
-        for row in differences(dict(zip(map(str, range(len(configs))), configs, strict=True)))
-        if row["field"] != "seed"
-    ]
-    return [
-        " · ".join(f"{_leaf(row['field'])} {row['values'][i]}" for row in fields[:4]) or configs[i].credit.scheme
-        for i in range(len(configs))
-    ]
+    said: dict[str, list[str]] = {}  # what differs → how each configuration says it
+    for row in differences(dict(zip(map(str, range(len(configs))), configs, strict=True))):
+        field, values = row["field"], row["values"]
+        reward = next((name for name in _not_in_all(configs) if field.startswith(f"rewards.{name}.")), None)
+        if reward is not None:
+            said[f"rewards.{reward}"] = [
+                f"{'with' if reward in _reward_names(one) else 'without'} {reward}" for one in configs
+            ]
+        elif field != "seed":
+            said[field] = [f"{_short(field)} {value}" for value in values]
+    parts = list(said.values())[:4]
+    return [" · ".join(part[i] for part in parts) or config.credit.scheme for i, config in enumerate(configs)]
 
 
-def _leaf(field: str) -> str:
-    return field.rpartition(".")[2]
+def _reward_names(config: RunConfig) -> list[str]:
+    return [reward.name for reward in config.rewards]
+
+
+def _not_in_all(configs: Sequence[RunConfig]) -> list[str]:
+    """The reward functions that some configurations have and others lack."""
+    every = dict.fromkeys(name for config in configs for name in _reward_names(config))
+    return [name for name in every if any(name not in _reward_names(config) for config in configs)]
+
+
+def _short(field: str) -> str:
+    """A field's own name; that of a reward function's field with the function's."""
+    section, _, rest = field.partition(".")
+    return rest.replace(".", " ") if section == "rewards" else field.rpartition(".")[2]
 
 
 def differences(configs: Mapping[str, RunConfig]) -> list[dict[str, Any]]:
