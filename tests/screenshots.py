@@ -38,6 +38,14 @@ LOOKS: tuple[dict[str, Any], ...] = tuple(
     for theme in ("light", "dark")
 )
 
+SETTLED = """() => new Promise((settled) => {
+  let due = setTimeout(settled, 1500);
+  const again = () => { clearTimeout(due); due = setTimeout(settled, 1500); };
+  new MutationObserver(again).observe(document.body, { childList: true, characterData: true, subtree: true });
+  setTimeout(settled, 10_000);
+})"""
+"""Resolves when nothing was drawn for a second and a half, or after ten."""
+
 
 @dataclass(frozen=True)
 class Album:
@@ -130,8 +138,8 @@ def shoot_stored(browser: Browser, app: App, album: Album) -> None:
         for name in STORED:
             if album.wants(f"run-{name}"):
                 with album.tried(f"run-{name}", look), visit(browser, f"{app.url}?run={name}", **look) as page:
-                    expect(page.locator("#run-state, #run-reason").first).to_be_attached()
-                    page.wait_for_load_state("networkidle")
+                    expect(page.locator("#run-state")).to_be_attached()
+                    page.evaluate(SETTLED)
                     album.take(page, f"run-{name}", look)
         for view in RUNS:
             if album.wants(_name(view)):

@@ -402,3 +402,17 @@ def test_a_narrow_screen_scrolls_inside_the_table_only(browser, app, three):
         expect(page.locator("#runs-curves .main-svg").first).to_be_visible()
         expect(page.locator("#runs-diff")).to_contain_text("credit.scheme")
         assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_a_run_comes_before_its_controls_on_a_narrow_screen(browser, app, three):
+    with visit(browser, f"{app.url}?run=process-0", width=390, height=844) as page:
+        expect(page.locator("#run-state")).to_have_text("finished")
+        expect(page.locator("#stop")).to_be_hidden()
+        expect(page.locator("#steps")).to_be_hidden()
+        expect(page.locator("#start")).to_be_visible()
+        page.get_by_role("button", name="Show controls").locator("visible=true").click()
+        expect(page.locator("#steps")).to_be_visible()
+        page.locator("#run-picker").select_option("outcome-0")
+        expect(page.locator("#steps")).to_be_hidden()
+        page.set_viewport_size({"width": 1280, "height": 860})
+        expect(page.locator("#steps")).to_be_visible()

@@ -117,12 +117,12 @@
     });
     nameTheme();
     const columns = new MutationObserver(() => {
-      document.querySelectorAll("#controls").forEach(foldControls);
+      document.querySelectorAll("#controls, #train-controls").forEach(foldControls);
       document.querySelectorAll(".cm-content:not([tabindex])").forEach(tidyEditor);
       document.querySelectorAll(".slot").forEach(nameEdit);
     });
     columns.observe(document.body, { childList: true, subtree: true });
-    document.querySelectorAll("#controls").forEach(foldControls);
+    document.querySelectorAll("#controls, #train-controls").forEach(foldControls);
     let state = "off";
     whileVisible(element, async () => {
       try {
@@ -171,15 +171,17 @@
     button.click();
   }, { capture: true });
 
-  // On a narrow screen the group comes first: the controls fold down to the buttons, until asked for.
+  // On a narrow screen the group, or the run, comes first: the controls fold down to the buttons, until asked for.
   function foldControls(column) {
     if (column.querySelector(".unfold")) return;
-    const button = el("button", { type: "button", class: "unfold", "aria-expanded": "false" }, "Show controls");
-    button.addEventListener("click", () => {
-      const open = column.classList.toggle("open");
+    const button = el("button", { type: "button", class: "unfold", onclick: () => unfold(!column.classList.contains("open")) });
+    const unfold = (open) => {
+      column.classList.toggle("open", open);
       button.textContent = open ? "Hide controls" : "Show controls";
       button.setAttribute("aria-expanded", String(open));
-    });
+    };
+    unfold(false);
+    column.fold = () => unfold(false);
     column.prepend(button);
   }
 

@@ -160,6 +160,9 @@
       settings.replaceChildren();
       live.hidden = !name;
       empty.hidden = Boolean(name);
+      const controls = document.getElementById("train-controls");
+      controls?.classList.toggle("folds", Boolean(name)); // on a narrow screen
+      controls?.fold?.();
       rolloutsMessage.textContent = "";
       section.hidden = true;
       waiting.hidden = false;
