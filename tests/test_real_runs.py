@@ -12,7 +12,7 @@ import workbench as wb
 from workbench.figures.metrics import find_metric
 from workbench.rundir import RunDir
 from workbench.training.build import build_trainer
-from workbench.training.child import NotANumberError, Recorder
+from workbench.training.child import NotANumberError, Recorder, main
 
 pytestmark = pytest.mark.training
 
@@ -70,8 +70,9 @@ def test_a_reward_that_raises_ends_the_run_with_its_line(tmp_path):
 
 
 def test_a_missing_policy_ends_the_run_with_where_it_was_looked_for(tmp_path):
-    run = wb.train(config(policy="./no/such/folder"), tmp_path)
-    status = run.wait(timeout=240)
+    run = RunDir.create(tmp_path, config(policy="./no/such/folder"))
+    assert main([str(run.path)]) == 1
+    status = run.status()
     assert status.state == "failed"
     assert "there is no folder './no/such/folder'" in status.reason
 

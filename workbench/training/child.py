@@ -44,8 +44,7 @@ def main(arguments: list[str]) -> int:
     trainer: ProcessGRPOTrainer | None = None
     try:
         config = run.config()
-        if config.training.device != "cuda" and not torch.cuda.is_available():
-            torch.set_num_threads(max(1, (os.cpu_count() or 1) // config.training.ranks))
+        _use_cores(config)
         if writes:
             run.set_status("starting", "loading the policy")
         recorder = Recorder(run, config, writes=writes)
@@ -78,6 +77,14 @@ def main(arguments: list[str]) -> int:
         except RunError as error:
             print(f"error: {error}", flush=True)
     return 0
+
+
+def _use_cores(config: RunConfig) -> None:
+    """Share this machine's cores among the ranks, unless somebody has said how many to use."""
+    ranks = config.training.ranks
+    said = "OMP_NUM_THREADS" in os.environ and ranks == 1  # for several, torchrun says so itself
+    if not said and config.training.device != "cuda" and not torch.cuda.is_available():
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
 
 
 def _quiet() -> None:
