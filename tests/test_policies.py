@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
@@ -11,6 +13,7 @@ from workbench.policies import load_policy, sample_group
 from workbench.policies.build_tiny import Recipe, build_tiny
 from workbench.policies.embedded import EMBEDDED
 from workbench.policies.sampler import UnshareableCache, sample_rows
+from workbench.quiet import quiet_loading
 from workbench.schema import Example
 from workbench.tasks import load_task
 
@@ -149,3 +152,19 @@ def test_a_repositorys_own_code_needs_consent(tiny, tmp_path):
         load_policy(str(tmp_path), device="cpu")
     with pytest.raises(SystemExit, match="it ran"):
         load_policy(str(tmp_path), device="cpu", trust_remote_code=True)
+
+
+def test_weights_of_a_folder_are_read_in_silence_and_a_download_says_how_far_it_is(tmp_path):
+    from transformers.utils import logging
+
+    assert logging.is_progress_bar_enabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with quiet_loading(tmp_path):
+            assert not logging.is_progress_bar_enabled()
+            warnings.warn("`is_gradient_checkpointing` is deprecated", FutureWarning, stacklevel=1)
+        with pytest.raises(FutureWarning):
+            warnings.warn("`is_gradient_checkpointing` is deprecated", FutureWarning, stacklevel=1)
+    assert logging.is_progress_bar_enabled()
+    with quiet_loading("somebody/model"):
+        assert logging.is_progress_bar_enabled()

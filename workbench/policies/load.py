@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from workbench.errors import PolicyError
 from workbench.policies.consent import check_weights, code_refused, pickles_refused
 from workbench.policies.embedded import EMBEDDED
+from workbench.quiet import quiet_loading
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,15 @@ def load_policy(
         if not isinstance(wanted, torch.dtype):
             raise PolicyError(f"unknown dtype {dtype!r}; use auto, float32, bfloat16 or float16")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(where, padding_side="left", trust_remote_code=trust_remote_code)
-        model = AutoModelForCausalLM.from_pretrained(
-            where, dtype=wanted, use_safetensors=True, trust_remote_code=trust_remote_code
-        )
-        if adapter is not None:
-            from peft import PeftModel
+        with quiet_loading(where):
+            tokenizer = AutoTokenizer.from_pretrained(where, padding_side="left", trust_remote_code=trust_remote_code)
+            model = AutoModelForCausalLM.from_pretrained(
+                where, dtype=wanted, use_safetensors=True, trust_remote_code=trust_remote_code
+            )
+            if adapter is not None:
+                from peft import PeftModel
 
-            model = PeftModel.from_pretrained(model, _adapter_path(adapter), is_trainable=trainable)
+                model = PeftModel.from_pretrained(model, _adapter_path(adapter), is_trainable=trainable)
     except (OSError, ValueError) as error:
         raise PolicyError(_refusal(name, error)) from error
     if tokenizer.pad_token_id is None:

@@ -21,6 +21,7 @@ from transformers.utils import logging as transformers_logging
 
 from workbench.config import RunConfig
 from workbench.errors import RunError, WorkbenchError
+from workbench.quiet import RENAMED
 from workbench.redact import RedactedStream
 from workbench.rundir import RunDir
 from workbench.training.build import build_trainer
@@ -90,8 +91,7 @@ def _use_cores(config: RunConfig) -> None:
 def _quiet() -> None:
     """Keep what nobody who reads a run's log can act on out of it."""
     transformers_logging.disable_progress_bar()
-    # TRL 1.16 still uses names that transformers 5 is renaming.
-    warnings.filterwarnings("ignore", "`(is_)?gradient_checkpointing", FutureWarning)
+    warnings.filterwarnings("ignore", RENAMED, FutureWarning)
 
 
 def _train(trainer: ProcessGRPOTrainer, run: RunDir, config: RunConfig, checkpoint: str | None) -> None:

@@ -25,6 +25,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 
 from workbench.config import ModelConfig
 from workbench.errors import RewardError
+from workbench.quiet import quiet_loading
 from workbench.rewards.models.formats import FORMATS
 from workbench.rewards.models.model import Classifier, ProcessModel
 
@@ -59,8 +60,9 @@ def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Clas
     """
     where = _where(config.path)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=config.trust_remote_code)
-        model = _read(config, where, device)
+        with quiet_loading(where):
+            tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=config.trust_remote_code)
+            model = _read(config, where, device)
     except (OSError, ValueError, KeyError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise RewardError(f"reward model {config.path!r} cannot be loaded: {reason}") from error

@@ -1,0 +1,31 @@
+"""Reading weights without what no reader of a notebook or a log can act on; knows nothing of whose weights they are."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+RENAMED = "`(is_)?gradient_checkpointing"
+"""How the warning begins that transformers 5 gives TRL 1.16 and PEFT, for names that it is renaming."""
+
+
+@contextmanager
+def quiet_loading(where: str | Path) -> Iterator[None]:
+    """No progress bar while a folder's weights are read, and no warning that is meant for TRL and PEFT.
+
+    A download, which is what anything but a folder is, still says how far it is.
+    """
+    from transformers.utils import logging
+
+    shown = Path(where).is_dir() and logging.is_progress_bar_enabled()
+    if shown:
+        logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", RENAMED, FutureWarning)
+            yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
