@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import re
 import stat
@@ -445,3 +446,11 @@ def test_a_proxys_name_and_a_bare_address_are_answered_when_asked_for() -> None:
         assert client.get("/", headers={**token, **fine}).status_code == 200
     for forged in ({"Host": "evil.example"}, {"Host": "192.168.1.2", "Origin": "https://wb.example.evil"}):
         assert client.get("/", headers={**token, **forged}).status_code == 403
+
+
+def test_a_page_that_nobody_uses_looks_at_its_queue_seldom(app: Any) -> None:
+    """Gradio's own wait is a millisecond. It is no setting, so this fails when its name or its place changes."""
+    (gradio,) = [route.app for route in app.routes if hasattr(getattr(route, "app", None), "get_blocks")]
+    queue = gradio.get_blocks()._queue
+    assert queue.sleep_when_free == page.QUEUE_TICK == 0.02
+    assert "asyncio.sleep(self.sleep_when_free)" in inspect.getsource(queue.start_processing)
