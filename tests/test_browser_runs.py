@@ -362,6 +362,34 @@ def test_smoothing_and_a_logarithmic_axis(browser, app, workspace, tmp_path):
         assert Path(waiting.value.path()).read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_curve_is_read_and_zoomed_with_the_keyboard(browser, app, workspace):
+    store(workspace, "keys", [{"step": i, "entropy": i / 4} for i in (1, 2, 3, 5, 8, 13, 21, 34, 55)])
+    with visit(browser, f"{app.url}?run=keys") as page:
+        curve = page.get_by_role("slider", name="Entropy")
+        value = page.locator(".curve[data-panel=entropy] output")
+        expect(value).to_have_text("13.75")
+        curve.focus()
+        for key, shown in {"ArrowLeft": 55, "Home": 1, "ArrowRight": 2, "End": 55}.items():
+            page.keyboard.press(key)
+            expect(curve).to_have_attribute("aria-valuenow", str(shown))
+            expect(value).to_have_text(f"{shown / 4:.2f}" if shown > 3 else f"{shown / 4:.3f}")
+        for _ in range(3):
+            page.keyboard.press("ArrowLeft")
+        expect(curve).to_have_attribute("aria-valuetext", re.compile(r"^step 13: .*3\.25$"))
+        page.keyboard.press("+")  # half of 0 to 55, about step 13
+        expect(page.locator(".show-all")).to_have_text("steps 0–26 · show all")
+        page.keyboard.press("End")
+        expect(curve).to_have_attribute("aria-valuenow", "21")
+        page.keyboard.press("-")
+        page.keyboard.press("0")
+        expect(page.locator(".show-all")).to_be_hidden()
+        page.keyboard.press("Escape")
+        expect(value).to_have_text("13.75")
+        page.keyboard.press("Home")
+        page.keyboard.press("Tab")
+        expect(value).to_have_text("13.75")
+
+
 def places(figure: Locator, path: str, count: int) -> list[list[float]]:
     """The points of a line of so many, in pixels."""
     line = figure.locator(path).first

@@ -243,6 +243,41 @@
       return { value: Math.min(to, Math.max(from, value)), best };
     }
 
+    // The logged step before (`by` below 0) or after a place, of those in sight; null where there is none.
+    beside(place, by) {
+      const [from, to] = this.domain();
+      const found = this.lines.map(({ x }) => x[by < 0 ? lowerBound(x, place) - 1 : lowerBound(x, place + 1e-9)]).filter((one) => one >= from && one <= to);
+      if (!found.length) return null;
+      return by < 0 ? Math.max(...found) : Math.min(...found);
+    }
+
+    // What a key does; false for one that does nothing. Arrows, Home and End move the crosshair over the logged steps,
+    // Enter picks its step, + and - zoom about it, 0 shows everything, Escape takes the crosshair away.
+    press(key) {
+      if (this.empty) return false;
+      const [from, to] = this.domain(), at = this.pointed ?? null;
+      const move = (step) => { if (step !== null) this.onHover(step); };
+      const zoom = (times) => {
+        const whole = Object.create(this, { range: { value: null } }).domain();
+        const middle = at ?? (from + to) / 2, half = (times * (to - from)) / 2;
+        const range = [Math.max(whole[0], middle - half), Math.min(whole[1], middle + half)];
+        if (range[0] <= whole[0] && range[1] >= whole[1]) this.onZoom(null);
+        else if (range[1] - range[0] >= 2) this.onZoom(range);
+      };
+      const keys = {
+        ArrowLeft: () => move(this.beside(at ?? to + 1, -1)),
+        ArrowRight: () => move(this.beside(at ?? from - 1, 1)),
+        Home: () => move(this.beside(from - 1e-6, 1)),
+        End: () => move(this.beside(to + 1e-6, -1)),
+        Enter: () => { if (at !== null) this.onPick(at); },
+        Escape: () => this.onHover(null),
+        "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), 0: () => this.onZoom(null),
+      };
+      if (!Object.hasOwn(keys, key)) return false;
+      keys[key]();
+      return true;
+    }
+
     listen() {
       let start = null, dragged = false, waiting = 0;
       const svg = this.svg;

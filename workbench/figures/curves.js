@@ -237,7 +237,10 @@
       });
       this.caption.append(this.menu.node);
       this.owner = owner;
-      this.plot = el("div", { class: "plot holder", role: "img" });
+      // A slider over the logged steps, for the keyboard and whoever hears it.
+      this.plot = el("div", { class: "plot holder", role: "slider", tabindex: 0, "aria-label": panel.title, "aria-valuemin": 0,
+        onblur: () => owner.point(null),
+        onkeydown: (event) => { if (!event.ctrlKey && !event.metaKey && !event.altKey && this.chart.press(event.key)) event.preventDefault(); } });
       this.figure.append(this.caption, this.plot);
       root.append(this.figure);
       this.chart = new globalThis.WorkbenchChart.LineChart(this.plot, this.lines, {
@@ -307,9 +310,7 @@
       this.lines.forEach((line, i) => { this.values[i].holder.hidden = !line.x.length; });
       this.menu.positive(this.chart.positive);
       this.owner.filled(this);
-      this.show(null);
-      const last = this.filled().map(({ line, i }) => `${line.label} ${this.values[i].value.textContent}`);
-      this.plot.setAttribute("aria-label", `${this.panel.title}: ${last.join(", ")}`);
+      this.show(this.chart.pointed ?? null);
       this.draw();
     }
 
@@ -322,6 +323,9 @@
         if (this.values[i].value.textContent !== text) this.values[i].value.textContent = text;
       });
       this.chart.point(step);
+      const last = Math.max(0, ...this.lines.map((line) => line.x[line.x.length - 1] ?? 0));
+      const said = this.filled().map(({ line, i }) => `${line.label} ${this.values[i].value.textContent}`);
+      for (const [name, value] of Object.entries({ valuemax: last, valuenow: step ?? last, valuetext: `step ${step ?? last}: ${said.join(", ")}` })) this.plot.setAttribute(`aria-${name}`, value);
     }
 
     draw() {
