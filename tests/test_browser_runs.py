@@ -390,6 +390,23 @@ def test_a_curve_is_read_and_zoomed_with_the_keyboard(browser, app, workspace):
         expect(value).to_have_text("13.75")
 
 
+def test_chosen_runs_are_read_and_zoomed_with_the_keyboard(browser, app, workspace):
+    for seed in (0, 1):
+        store(workspace, f"s{seed}", [{"step": i, "entropy": i + 2 * seed} for i in range(1, 21)], seed=seed)
+    with visit(browser, f"{app.url}?runs=s0,s1") as page:
+        curve = page.locator("#runs-curves").get_by_role("slider", name="Entropy")
+        expect(curve).to_have_attribute("aria-valuetext", "step 20: process, mean 21")
+        curve.focus()
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowRight")
+        expect(curve).to_have_attribute("aria-valuetext", "step 2: process, mean 3")
+        expect(curve.locator(".hoverlayer .legend, .hoverlayer .hovertext").first).to_contain_text("3")
+        page.keyboard.press("+")
+        expect(page.locator("#runs-curves .show-all")).to_have_text("steps 0–7 · show all")
+        page.keyboard.press("0")
+        expect(page.locator("#runs-curves .show-all")).to_be_hidden()
+
+
 def places(figure: Locator, path: str, count: int) -> list[list[float]]:
     """The points of a line of so many, in pixels."""
     line = figure.locator(path).first

@@ -96,6 +96,46 @@
     return value.toFixed(digits).replace("-", "\u2212");
   }
 
+  // The steps from which to which lines are drawn: what is zoomed to, or all.
+  function domainOf(lines, range) {
+    if (range) return range;
+    const filled = lines.filter((line) => line.x.length);
+    const low = Math.min(0, ...filled.map((line) => line.x[0]));
+    return [low, Math.max(low + 5, ...filled.map((line) => line.x[line.x.length - 1]))];
+  }
+
+  // What a key does to a chart of {lines, range, pointed, onHover, onPick, onZoom}; false for one that does nothing.
+  // Arrows, Home and End move the crosshair over the logged steps, Enter picks its step, + and - zoom about it, 0 shows
+  // everything, Escape takes the crosshair away.
+  function press(key, { lines, range, pointed, onHover, onPick, onZoom }) {
+    if (!lines.some((line) => line.x.length)) return false;
+    const [from, to] = domainOf(lines, range), at = pointed ?? null;
+    // To the logged step in sight that is next before (`by` below 0) or after a place.
+    const move = (place, by) => {
+      const found = lines.map(({ x }) => x[by < 0 ? lowerBound(x, place) - 1 : lowerBound(x, place + 1e-9)]).filter((one) => one >= from && one <= to);
+      if (found.length) onHover(by < 0 ? Math.max(...found) : Math.min(...found));
+    };
+    const zoom = (times) => {
+      const whole = domainOf(lines, null);
+      const middle = at ?? (from + to) / 2, half = (times * (to - from)) / 2;
+      const wanted = [Math.max(whole[0], middle - half), Math.min(whole[1], middle + half)];
+      if (wanted[0] <= whole[0] && wanted[1] >= whole[1]) onZoom(null);
+      else if (wanted[1] - wanted[0] >= 2) onZoom(wanted);
+    };
+    const keys = {
+      ArrowLeft: () => move(at ?? to + 1, -1),
+      ArrowRight: () => move(at ?? from - 1, 1),
+      Home: () => move(from - 1e-6, 1),
+      End: () => move(to + 1e-6, -1),
+      Enter: () => { if (at !== null) onPick(at); },
+      Escape: () => onHover(null),
+      "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), 0: () => onZoom(null),
+    };
+    if (!Object.hasOwn(keys, key)) return false;
+    keys[key]();
+    return true;
+  }
+
   class LineChart {
     // `lines` is a live list of {x, y, least}: ascending numbers, values, and the least of them; one may be added to it.
     // Told of: onHover(x or null), onPick(x), and onZoom([from, to] or null).
@@ -117,12 +157,9 @@
     // Whether a logarithmic axis can show every value.
     get positive() { return this.lines.every((line) => !line.x.length || line.least > 0); }
 
-    domain() {
-      if (this.range) return this.range;
-      const filled = this.lines.filter((line) => line.x.length);
-      const low = Math.min(0, ...filled.map((line) => line.x[0]));
-      return [low, Math.max(low + 5, ...filled.map((line) => line.x[line.x.length - 1]))];
-    }
+    domain() { return domainOf(this.lines, this.range); }
+
+    press(key) { return press(key, this); }
 
     nodesOf(i) {
       while (this.nodes.length <= i) {
@@ -243,41 +280,6 @@
       return { value: Math.min(to, Math.max(from, value)), best };
     }
 
-    // The logged step before (`by` below 0) or after a place, of those in sight; null where there is none.
-    beside(place, by) {
-      const [from, to] = this.domain();
-      const found = this.lines.map(({ x }) => x[by < 0 ? lowerBound(x, place) - 1 : lowerBound(x, place + 1e-9)]).filter((one) => one >= from && one <= to);
-      if (!found.length) return null;
-      return by < 0 ? Math.max(...found) : Math.min(...found);
-    }
-
-    // What a key does; false for one that does nothing. Arrows, Home and End move the crosshair over the logged steps,
-    // Enter picks its step, + and - zoom about it, 0 shows everything, Escape takes the crosshair away.
-    press(key) {
-      if (this.empty) return false;
-      const [from, to] = this.domain(), at = this.pointed ?? null;
-      const move = (step) => { if (step !== null) this.onHover(step); };
-      const zoom = (times) => {
-        const whole = Object.create(this, { range: { value: null } }).domain();
-        const middle = at ?? (from + to) / 2, half = (times * (to - from)) / 2;
-        const range = [Math.max(whole[0], middle - half), Math.min(whole[1], middle + half)];
-        if (range[0] <= whole[0] && range[1] >= whole[1]) this.onZoom(null);
-        else if (range[1] - range[0] >= 2) this.onZoom(range);
-      };
-      const keys = {
-        ArrowLeft: () => move(this.beside(at ?? to + 1, -1)),
-        ArrowRight: () => move(this.beside(at ?? from - 1, 1)),
-        Home: () => move(this.beside(from - 1e-6, 1)),
-        End: () => move(this.beside(to + 1e-6, -1)),
-        Enter: () => { if (at !== null) this.onPick(at); },
-        Escape: () => this.onHover(null),
-        "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), 0: () => this.onZoom(null),
-      };
-      if (!Object.hasOwn(keys, key)) return false;
-      keys[key]();
-      return true;
-    }
-
     listen() {
       let start = null, dragged = false, waiting = 0;
       const svg = this.svg;
@@ -319,5 +321,5 @@
     }
   }
 
-  globalThis.WorkbenchChart = { LineChart, COLOURS, averaged, thinned, ticks, logTicks, label, lowerBound };
+  globalThis.WorkbenchChart = { LineChart, COLOURS, press, averaged, thinned, ticks, logTicks, label, lowerBound };
 })();

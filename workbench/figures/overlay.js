@@ -55,9 +55,9 @@
       const figure = make("figure", "curve");
       const caption = make("figcaption");
       const plot = make("div", "plot");
-      plot.setAttribute("role", "img");
+      const one = { figure, plot, caption, plotted: false, visible: false, stale: true, log: false, pointed: null };
       caption.title = panel.about;
-      const one = { figure, plot, caption, plotted: false, visible: false, stale: true, log: false };
+      listenToKeys(panel.key, one);
       one.menu = menu(panel.title, {
         onLog: (on) => { one.log = on; one.stale = true; bring().catch(tell); },
         png: () => savePicture(current(panel.key), one),
@@ -152,9 +152,41 @@
         await Plotly.react(one.plot, drawn, layout(panel, one), { displayModeBar: false, responsive: true, doubleClick: false });
         if (!one.plotted) listen(one.plot);
         one.plotted = true;
-        const named = [...new Set(drawn.filter((trace) => trace.name).map((trace) => trace.name))];
-        one.plot.setAttribute("aria-label", `${panel.title}: ${named.join("; ") || "nothing is switched on"}`);
+        say(one);
       }
+    }
+
+    // A slider over the logged steps, for the keyboard and whoever hears it.
+    function listenToKeys(key, one) {
+      one.plot.setAttribute("role", "slider");
+      one.plot.tabIndex = 0;
+      one.plot.addEventListener("blur", () => point(one, null));
+      one.plot.addEventListener("keydown", (event) => {
+        if (!one.plotted || event.ctrlKey || event.metaKey || event.altKey) return;
+        const { lines } = current(key);
+        const chart = { lines, range, pointed: one.pointed, onHover: (step) => point(one, step), onPick() {}, onZoom: (wanted) => { zoom(wanted).catch(tell); } };
+        if (globalThis.WorkbenchChart.press(event.key, chart)) event.preventDefault();
+      });
+    }
+
+    function point(one, step) {
+      one.pointed = step;
+      if (!one.plotted) return;
+      if (step === null) Plotly.Fx.unhover(one.plot);
+      else Plotly.Fx.hover(one.plot, { xval: step }, "xy");
+      say(one);
+    }
+
+    // The step that the crosshair is at, or the last, and the named lines' values there.
+    function say({ figure, plot, pointed }) {
+      const named = plot.data.filter((trace) => trace.name);
+      const last = Math.max(0, ...named.map((trace) => trace.x[trace.x.length - 1] ?? 0));
+      const values = named.map((trace) => {
+        const value = trace.y[trace.x.indexOf(pointed ?? last)];
+        return value === undefined ? trace.name : `${trace.name} ${Number(value.toPrecision(4))}`;
+      });
+      const told = { label: current(figure.dataset.panel).title, valuemin: 0, valuemax: last, valuenow: pointed ?? last, valuetext: `step ${pointed ?? last}: ${values.join("; ") || "nothing is switched on"}` };
+      for (const [name, value] of Object.entries(told)) plot.setAttribute(`aria-${name}`, value);
     }
 
     function listen(plot) {

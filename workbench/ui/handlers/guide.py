@@ -23,8 +23,8 @@ SHORTCUTS = (
     ("Home End", "to the first or the last step"),
     ("Enter, Space", "pin the step: why this colour"),
     ("Esc", "unpin; in the code editor, lets Tab leave it"),
-    ("← → Home End, on a curve of Train", "read the values of a step; Enter shows its rollouts"),
-    ("+ − 0, on a curve of Train", "zoom in and out about that step, and show all"),
+    ("← → Home End, on a curve", "read the values of a step; on Train, Enter shows its rollouts"),
+    ("+ − 0, on a curve", "zoom in and out about that step, and show all"),
 )
 TRUST = (
     TRUST_MODEL,
