@@ -46,6 +46,9 @@ SETTLED = """() => new Promise((settled) => {
 })"""
 """Resolves when nothing was drawn for a second and a half, or after ten."""
 
+PAINTED = "() => new Promise((painted) => requestAnimationFrame(() => requestAnimationFrame(painted)))"
+"""Resolves when what a jump has brought into sight is painted, too."""
+
 
 @dataclass(frozen=True)
 class Album:
@@ -59,6 +62,7 @@ class Album:
         return not self.only or any(name in self.only for name in names)
 
     def take(self, page: Page, name: str, look: dict[str, Any]) -> None:
+        page.evaluate(PAINTED)
         page.screenshot(path=self.folder / f"{name}-{look['width']}-{look['color_scheme']}.png")
 
     @contextmanager
