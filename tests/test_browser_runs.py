@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from tests.browsing import SECONDS, App, chromium, serve, visit, with_token
 from tests.credits import worked_credit
 from tests.stored_runs import learning, store
+from tests.test_browser_polish import serious
 from workbench.runs import Run, list_runs
 
 pytestmark = pytest.mark.browser
@@ -388,6 +389,7 @@ def test_a_curve_is_read_and_zoomed_with_the_keyboard(browser, app, workspace):
         page.keyboard.press("Home")
         page.keyboard.press("Tab")
         expect(value).to_have_text("13.75")
+        assert serious(page) == []
 
 
 def test_chosen_runs_are_read_and_zoomed_with_the_keyboard(browser, app, workspace):
@@ -405,6 +407,7 @@ def test_chosen_runs_are_read_and_zoomed_with_the_keyboard(browser, app, workspa
         expect(page.locator("#runs-curves .show-all")).to_have_text("steps 0–7 · show all")
         page.keyboard.press("0")
         expect(page.locator("#runs-curves .show-all")).to_be_hidden()
+        assert serious(page) == []
 
 
 def places(figure: Locator, path: str, count: int) -> list[list[float]]:
