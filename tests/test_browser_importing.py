@@ -71,7 +71,7 @@ def test_an_upload_is_shown_as_text_whatever_it_says(page: Page, tmp_path: Path)
     rows = [{"prompt": f"{bad} {{{{hacked}}}}", "completion": f"{bad}\n{n}", "reward": n, "note": bad} for n in (0, 1)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     page.locator("#import-upload input[type=file]").set_input_files(file)
-    expect(page.locator("#import-upload")).to_contain_text("mine.jsonl")
+    expect(page.locator("#import-upload").get_by_role("cell", name="mine.jsonl", exact=True)).to_be_visible()
     page.locator("#import-open").click()
     expect(page.locator("#import-note")).to_contain_text("1 groups, 2 rows · format plain")
     expect(page.locator(CARDS)).to_have_count(2)
