@@ -13,14 +13,36 @@ from pydantic.fields import FieldInfo
 
 from workbench.checks import ALARMS, EDITS
 from workbench.checks.demo import split_step_demo
-from workbench.config import CreditConfig, PatternConfig, RewardConfig, RunConfig, SamplingConfig, TrainingConfig
+from workbench.config import (
+    CreditConfig,
+    LoraConfig,
+    ModelConfig,
+    MonteCarloConfig,
+    PatternConfig,
+    RewardConfig,
+    RunConfig,
+    SamplingConfig,
+    TrainingConfig,
+)
 from workbench.credit import LOSS_TYPES, NORMALISATIONS, SCHEMES, credit_group, length_normalisers
 from workbench.figures import heatmap
 from workbench.figures.lines import Chart, Line
-from workbench.figures.metrics import METRICS
+from workbench.figures.metrics import METRICS, SYMBOLS
 from workbench.rewards import BUILTINS, score_group
-from workbench.rollouts.formats import COLUMNS
+from workbench.rollouts.formats import FORMATS
 from workbench.steps import PRESETS
+
+SECTIONS = (
+    RunConfig,
+    PatternConfig,
+    RewardConfig,
+    ModelConfig,
+    MonteCarloConfig,
+    CreditConfig,
+    SamplingConfig,
+    TrainingConfig,
+    LoraConfig,
+)
 
 
 def write(docs: Path) -> None:
@@ -74,15 +96,12 @@ def probes() -> str:
 
 
 def formats() -> str:
-    rows = []
-    for name, columns in COLUMNS.items():
-        rows.append((f"`{name}`", ", ".join(f"`{column}`" for column in columns) or "any"))
-    return table(("format", "columns every row needs"), rows)
+    return table(("format", "what every row needs"), [(f"`{one.name}`", one.needs) for one in FORMATS.values()])
 
 
 def config() -> str:
     parts = []
-    for section in (RunConfig, PatternConfig, RewardConfig, CreditConfig, SamplingConfig, TrainingConfig):
+    for section in SECTIONS:
         rows = [
             (f"`{name}`", _default(field), (field.description or "").replace("\n", " "))
             for name, field in section.model_fields.items()
@@ -93,7 +112,13 @@ def config() -> str:
 
 def glossary() -> str:
     rows = [(f"`{m.name}`", m.formula, m.meaning, m.source) for m in METRICS]
-    return _joined([table(("metric", "formula", "what it says", "from"), rows)])
+    return _joined(
+        [
+            table(("metric", "formula", "what it says", "from"), rows),
+            "## What the letters mean",
+            table(("letter", "meaning"), SYMBOLS),
+        ]
+    )
 
 
 def pictures() -> dict[str, str]:

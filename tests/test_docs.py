@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from workbench.checks import EDITS
+from workbench.config import Section
 from workbench.credit import SCHEMES
 from workbench.figures.metrics import METRICS
 from workbench.rewards import BUILTINS
@@ -59,3 +60,12 @@ def test_every_public_name_is_in_the_reference(built):
 
     text = shown(built / "api.html")
     assert [name for name in wb.__all__ if name not in text] == []
+
+
+def test_what_the_public_functions_give_is_in_the_reference_and_every_section_of_a_configuration(built):
+    text = shown(built / "api.html")
+    given = ("Task", "Policy", "StepValues", "Comparison", "Heatmap", "Preflight", "ProbeReport", "PageLink")
+    assert [name for name in given if f".{name}(" not in text] == []
+    sections = {section.__name__ for section in Section.__subclasses__()}
+    assert len(sections) == 9
+    assert [name for name in sections if f"\n{name}¶" not in text] == []

@@ -44,7 +44,8 @@ class RunComparison:
         """One row a run."""
         import pandas as pd
 
-        return pd.DataFrame([dataclasses.asdict(row) for row in self.rows])
+        table = pd.DataFrame([dataclasses.asdict(row) for row in self.rows])
+        return table.astype({"rollouts_to_65": "Int64"})  # a count, or <NA> where accuracy never got there
 
     def by_scheme(self, column: str = "final_accuracy") -> pd.DataFrame:
         """Number of seeds, mean, lowest and highest of ``column`` for each scheme."""

@@ -1,8 +1,7 @@
 """Every metric that a run logs: what it is called, its formula, and what it means.
 
 The one registry: charts' captions and the page's glossary both read it. A name may hold a place for a reward's name,
-``rewards/<name>/mean``. B completions, G to a group; T_i tokens of completion i; r a step's reward, R a completion's;
-rho = π_θ / π_old of a token; d = log π_ref − log π_θ. The names marked TRL are those of its ``GRPOTrainer``.
+``rewards/<name>/mean``. ``SYMBOLS`` says what the letters mean. The names marked TRL are those of its ``GRPOTrainer``.
 """
 
 from __future__ import annotations
@@ -11,6 +10,22 @@ import re
 from dataclasses import dataclass
 
 REWARD = "<name>"
+SYMBOLS: tuple[tuple[str, str], ...] = (
+    ("B", "completions in an optimiser step's batch"),
+    ("T_i", "tokens of completion i"),
+    ("r", "a step's reward"),
+    ("R", "a completion's reward"),
+    ("A", "a token's advantage"),
+    ("rho", "π_θ / π_old of a token: as the policy is now, against when the batch was sampled"),
+    ("d", "log π_ref − log π_θ of a token"),
+    ("k1, k2, k3", "three estimators of KL(π_θ‖π_ref) from one sampled token"),
+    ("ε, ε_high", "how far rho may leave 1 before it is clipped, downwards and upwards"),
+    ("β", "the weight of the KL in the loss"),
+    ("c_i", "the loss type's length normaliser: what a token of completion i weighs"),
+    ("π_sampled, π_trained", "a token's probability when it was sampled, and as the trainer computes it"),
+)
+"""Letters of the formulas below, and their meaning."""
+_UNBIASED = "Unbiased on tokens that π_θ itself sampled: one pass over a batch, no top-p or top-k."
 
 
 @dataclass(frozen=True)
@@ -43,17 +58,22 @@ METRICS: tuple[Metric, ...] = (
     Metric(f"rewards/{REWARD}/time", "s", "Seconds the function took on this rank."),
     Metric("reward_errors", "n", "Calls of reward functions that failed and were left unscored."),
     # steps and credit
-    Metric("steps_per_answer", "Σ steps / B", "Mean number of steps the pattern found in a completion."),
+    Metric("steps_per_answer", "Σ steps / B", "Mean number of steps of a completion; without a match it is one step."),
     Metric("no_match_share", "completions without a match / B", "Share of answers in which the pattern found nothing."),
     Metric("unscored_share", "steps with r = None / steps", "Share of steps that no function scored."),
     Metric("zero_spread_share", "groups without spread / groups", "Share of groups that teach nothing: advantage 0."),
     Metric("advantage_abs_mean", "Σ |A_t| / Σ T_i", "Mean absolute advantage over the step's tokens."),
     # loss
-    _trl("loss", "−Σ min(rho A, clip(rho, 1 ± ε) A) / normaliser + β · kl", "The policy loss of the optimiser step."),
-    _trl("kl", "masked mean of k3", "KL to the reference as the loss has it; only where β > 0."),
-    Metric("kl/k1", "mean of −d", "Unbiased, noisy estimate of KL to the reference, on sampled tokens."),
-    Metric("kl/k2", "mean of d² / 2", "Biased, little noise; always ≥ 0."),
-    Metric("kl/k3", "mean of e^d − d − 1", "Unbiased with little noise; always ≥ 0. What TRL's loss uses."),
+    _trl(
+        "loss",
+        "Σ c_i Σ_t (β · k3 − min(rho A, clip(rho, 1 − ε, 1 + ε_high) A))",
+        "What the optimiser step minimised; cispo and sapo weigh rho in their own way. Not a measure of progress: "
+        "where rho = 1 it is the weighted sum of advantages, which are centred, and the KL.",
+    ),
+    _trl("kl", "mean of k3 over tokens", "KL to the reference. The loss adds the same k3, weighed by its own c_i."),
+    Metric("kl/k1", "mean of −d", f"KL to the reference; noisy near it. {_UNBIASED}"),
+    Metric("kl/k2", "mean of d² / 2", "KL to the reference; biased away from it, little noise; always ≥ 0."),
+    Metric("kl/k3", "mean of e^d − d − 1", f"KL to the reference; little noise near it; always ≥ 0. {_UNBIASED}"),
     _trl(
         "clip_ratio/region_mean",
         "tokens with rho out of 1 ± ε on the side A points to / tokens",
@@ -84,7 +104,9 @@ METRICS: tuple[Metric, ...] = (
     ),
     _trl("sampling/importance_sampling_ratio/mean", "mean of the same", "Mean of the sampler's corrections."),
     _trl("sampling/importance_sampling_ratio/max", "max of the same", "Largest of the sampler's corrections."),
-    _trl("policy_loss", "the loss without β · k3", "What the policy's term alone is worth."),
+    _trl(
+        "policy_loss", "loss + entropy_coef · entropy", "The loss without its entropy bonus; only where there is one."
+    ),
     Metric("resumed_from", "step", "Step of the checkpoint that the run went on from."),
     _trl("num_tokens", "Σ over steps of prompt and completion tokens", "Tokens seen so far."),
     # time

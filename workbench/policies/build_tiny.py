@@ -2,9 +2,9 @@
 
 A Llama-shaped model of about 0.9M parameters and a byte-level BPE of 320 tokens are taught the chain-arithmetic task by
 its *noisy teacher* (``tasks.chain_arithmetic``). A teacher that is wrong in a fifth of the steps leaves a policy whose
-greedy answer is nearly always right and whose sampled answers are right about a third of the time: the distribution is
-calibrated to the noise, and reinforcement learning has something clean to sharpen. Clean data cut short instead leaves
-a policy that does not know the sums, and GRPO destroys it.
+greedy answer is nearly always right and whose sampled answers are right a little over a quarter of the time: the
+distribution is calibrated to the noise, and reinforcement learning has something clean to sharpen. Clean data cut short
+instead leaves a policy that does not know the sums, and GRPO destroys it.
 
 Everything is drawn from a seed, so one machine rebuilds the same file; another machine's floating point may differ.
 This module knows nothing of GRPO.

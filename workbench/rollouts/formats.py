@@ -53,11 +53,16 @@ Read = Callable[[str, Mapping[str, Any]], list[Record]]
 
 @dataclass(frozen=True)
 class Format:
-    """A format: which rows have it, how to read one, and the separator its steps are joined with."""
+    """A format: which rows have it, how to read one, and the separators its steps may be joined with.
+
+    ``columns`` are in every row; ``needs`` says to a person what else a row must hold.
+    """
 
     name: str
     fits: Callable[[Mapping[str, Any]], bool]
     read: Read
+    columns: tuple[str, ...]
+    needs: str
     separators: tuple[str, ...] = ("\n", "\n\n")
 
 
@@ -211,29 +216,52 @@ def _is_solution(value: Any) -> bool:
 FORMATS: dict[str, Format] = {
     one.name: one
     for one in (
-        Format("group", lambda row: isinstance(row.get("rollouts"), list), _read_group),
-        Format("gsm8k", lambda row: "question" in row and any(map(_is_solution, row.values())), _read_gsm8k),
+        Format(
+            "group",
+            lambda row: isinstance(row.get("rollouts"), list),
+            _read_group,
+            ("prompt", "rollouts"),
+            "`prompt`, and `rollouts`: a list of objects with `completion` or `token_ids`",
+        ),
+        Format(
+            "gsm8k",
+            lambda row: "question" in row and any(map(_is_solution, row.values())),
+            _read_gsm8k,
+            ("question",),
+            "`question`, and for each model a column that is an object with `solution` (and `is_correct`)",
+        ),
         Format(
             "processbench",
             lambda row: {"problem", "steps", "label"} <= row.keys(),
             _read_processbench,
+            ("problem", "steps", "label"),
+            "`problem`, `steps`, `label`",
             separators=("\n\n", "\n"),
         ),
-        Format("stepwise", lambda row: {"prompt", "completions", "labels"} <= row.keys(), _read_stepwise),
-        Format("trl", lambda row: {"step", "prompt", "completion", "advantage"} <= row.keys(), _read_trl),
-        Format("plain", lambda row: "prompt" in row and bool({"completion", "token_ids"} & row.keys()), _read_plain),
+        Format(
+            "stepwise",
+            lambda row: {"prompt", "completions", "labels"} <= row.keys(),
+            _read_stepwise,
+            ("prompt", "completions", "labels"),
+            "`prompt`, `completions`, `labels`",
+        ),
+        Format(
+            "trl",
+            lambda row: {"step", "prompt", "completion", "advantage"} <= row.keys(),
+            _read_trl,
+            ("step", "prompt", "completion", "advantage"),
+            "`step`, `prompt`, `completion`, `advantage`",
+        ),
+        Format(
+            "plain",
+            lambda row: "prompt" in row and bool({"completion", "token_ids"} & row.keys()),
+            _read_plain,
+            ("prompt",),
+            "`prompt`, and `completion` or `token_ids`",
+        ),
     )
 }
 """Name → format, in the order in which a row is tried."""
-COLUMNS = {
-    "group": ("prompt", "rollouts"),
-    "gsm8k": ("question",),
-    "processbench": ("problem", "steps", "label"),
-    "stepwise": ("prompt", "completions", "labels"),
-    "trl": ("step", "prompt", "completion", "advantage"),
-    "plain": ("prompt",),
-}
-"""The columns that every row of a format must have."""
 
 
 # --- values --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 
 from workbench.errors import PatternError, TaskError
 from workbench.rollouts.files import Row
-from workbench.rollouts.formats import COLUMNS, FORMATS, Format, Record, detect
+from workbench.rollouts.formats import FORMATS, Format, Record, detect
 from workbench.rollouts.tokens import WORDS, Tokeniser
 from workbench.schema import Group, Prompt, Rollout
 from workbench.steps import PRESETS, split_steps
@@ -82,7 +82,7 @@ def read_drafts(rows: Iterable[Row], file: str, format: str | None = None) -> tu
     for row in chain([first], stream):
         count += 1
         mended += row.mended
-        if missing := [name for name in COLUMNS[found.name] if name not in row.values]:
+        if missing := [name for name in found.columns if name not in row.values]:
             raise TaskError(
                 f"{file} {row.where}: {missing[0]!r} is missing, which every row of the format {found.name!r} needs"
             )

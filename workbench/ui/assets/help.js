@@ -63,7 +63,9 @@
       for (const [one, node] of rows) node.hidden = !`${one.name} ${one.formula} ${one.meaning}`.toLowerCase().includes(wanted);
       count.textContent = wanted ? `${rows.filter(([, node]) => !node.hidden).length} of ${rows.length}` : "";
     } });
-    return [el("p", {}, search, " ", count), table("Every metric", ["name", "formula", "meaning", "from"], rows.map(([, node]) => node))];
+    const letters = el("details", { class: "letters" }, el("summary", {}, "What the letters mean"),
+      el("dl", { class: "facts" }, ...value.symbols.flatMap(([letter, meaning]) => [el("dt", {}, letter), el("dd", {}, meaning)])));
+    return [el("p", {}, search, " ", count), letters, table("Every metric", ["name", "formula", "meaning", "from"], rows.map(([, node]) => node))];
   }
 
   function mount(handles) {

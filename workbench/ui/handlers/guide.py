@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from workbench.credit import NORMALISATIONS, SCHEMES, Option
+from workbench.credit import NORMALISATIONS, SCHEMES
 from workbench.figures.heatmap import why_payload
-from workbench.figures.metrics import METRICS
+from workbench.figures.metrics import METRICS, SYMBOLS
 from workbench.schema import Credit
 from workbench.ui.handlers.credit import LABELS
 from workbench.ui.handlers.scoring import TRUST_MODEL
@@ -68,6 +68,7 @@ def guide(token_file: str, url: str) -> dict[str, Any]:
         ],
         "normalisations": [{"name": name.replace("_", " "), "meaning": text} for name, text in NORMALISATIONS.items()],
         "metrics": [asdict(metric) for metric in METRICS],
+        "symbols": [list(row) for row in SYMBOLS],
         "shortcuts": [list(row) for row in SHORTCUTS],
         "snippet": SNIPPET.format(token=token_file, url=url),
         "trust": list(TRUST),
@@ -108,11 +109,6 @@ def live(credit: Credit | None, rollout: Any = None, token: Any = None) -> dict[
         "clip": why["clip"],
         "advantage": float(str(credit.of(i)[t])),
     }
-
-
-def _option(option: Option) -> dict[str, str]:
-    label = LABELS.get(option.name, option.name)
-    return {"label": label, "name": option.name, "default": _shown(option.default), "help": option.help}
 
 
 def _shown(value: Any) -> str:
