@@ -427,6 +427,12 @@ def test_charts_thin_and_label_by_hand(browser, app):
         assert page.evaluate("WorkbenchChart.thinned([1, 2, 3], [1, 5, 2], 0, 3, 2)") == [0, 1, 2]
         assert page.evaluate("WorkbenchChart.ticks(0, 1, 4).values") == [0, 0.5, 1]
         assert page.evaluate("WorkbenchChart.ticks(-3, 22, 4).values") == [0, 10, 20]
+        # Values that differ by rounding alone have an axis of their own size, and its ticks come to an end.
+        assert len(page.evaluate("WorkbenchChart.ticks(1, 1 + Number.EPSILON, 4).values")) <= 5
+        extent = "WorkbenchChart.LineChart.prototype.extent.call({ share: false }, [curve], 0, 1, false)"
+        curve = {"x": [0, 1], "y": [0.1, 0.10000000000000002], "indices": [0, 1]}
+        nearly = page.evaluate(f"(curve) => {extent}", curve)
+        assert nearly == pytest.approx([0.044, 0.156])
         assert page.evaluate("WorkbenchChart.ticks(0, 5, 20, true).values") == [0, 1, 2, 3, 4, 5]
         labels = "[[0.25, 0.05, false], [0, 0.1, false], [-1.5, 0.5, false], [0.5, 0.1, true], [0.0004, 0.0002, false]]"
         shown = page.evaluate(f"{labels}.map(one => WorkbenchChart.label(...one))")

@@ -67,9 +67,8 @@
     const power = 10 ** Math.floor(Math.log10(rough));
     let step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough * 0.999);
     if (whole) step = Math.max(1, Math.round(step));
-    const found = [];
-    for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(i * step);
-    return { values: found, step };
+    const first = Math.ceil(low / step - 1e-9), last = Math.floor(high / step + 1e-9);
+    return { values: Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => (first + i) * step), step };
   }
 
   // Round numbers from `low` to `high`, both above 0, for a logarithmic axis, each with the place it is rounded to: powers
@@ -233,7 +232,8 @@
       if (low > high) [low, high] = log ? [1, 10] : [0, 1];
       if (log) [low, high] = [Math.log10(low), Math.log10(high)];
       if (!log && low === 0 && high === 0) high = 1;
-      if (low === high) [low, high] = log ? [low - 0.3, high + 0.3] : [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
+      // Values that differ by their rounding alone are one value: smoothing, or a mean of equal scores, gives such.
+      if (high - low <= 1e-9 * Math.max(Math.abs(low), Math.abs(high))) [low, high] = log ? [low - 0.3, high + 0.3] : [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
       const margin = (high - low) * 0.06;
       return [zero && low >= 0 ? low : low - margin, high + margin];
     }
