@@ -79,6 +79,10 @@ def test_runs_and_their_metrics_are_read(client: Client, app: App) -> None:
     run.append_metrics({"step": 2, "reward": 0.5})
     second = client.predict(run="mine", cursor=first["cursor"], api_name="/read_metrics")
     assert second["rows"] == [{"step": 2, "reward": 0.5}]
+    (RunDir.create(app.workspace, RunConfig(name="torn")).path / "status.json").write_text("{")
+    torn = next(one for one in client.predict(api_name="/list_runs") if one["run"] == "torn")
+    assert torn["state"] == "unreadable"
+    assert "status.json" in torn["reason"]
 
 
 @pytest.mark.parametrize(

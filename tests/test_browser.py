@@ -154,13 +154,15 @@ def test_colours_follow_the_chosen_measure(page: Page) -> None:
     expect(choice).to_have_value("entropy")
 
 
-def test_sampling_streams_a_new_group_in(page: Page) -> None:
+def test_sampling_streams_a_new_group_in(page: Page, app: App) -> None:
     page.locator("#example-next").click()
     expect(page.locator("#example input")).to_have_value("2")
     prompt = page.locator("#prompt textarea").input_value()
     page.locator("#max-tokens input").fill("60")
-    page.locator("#prompt textarea").press("Control+Enter")
-    expect(page.locator("#drawing .busy")).to_be_visible()
+    expect(page.locator("#policy-status")).to_contain_text("parameters")
+    with stopped(app, "policies.worker"):
+        page.locator("#prompt textarea").press("Control+Enter")
+        expect(page.locator("#drawing .busy")).to_be_visible()
     expect(page.locator("#drawing .about")).to_contain_text(prompt.strip())
     expect(page.locator("#drawing .about")).to_contain_text("seed 1")
     expect(page.locator(CARDS)).to_have_count(8)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import App, chromium, serve, visit
+from tests.browsing import App, chromium, serve, stopped, visit
 from workbench.credit import SCHEMES
 
 pytestmark = pytest.mark.browser
@@ -130,22 +130,31 @@ def test_probes_and_their_demo(page: Page) -> None:
     expect(page.locator("#probe-table .said")).to_contain_text("first token +0.48 to +2.44")
 
 
-def test_preflight_before_start(page: Page) -> None:
+def test_preflight_before_start(page: Page, app: App) -> None:
     page.locator("#generations input").fill("2")
     page.locator("#max-tokens input").fill("12")
+    expect(page.locator("#policy-status")).to_contain_text("parameters")
     page.get_by_role("tab", name="Train").click()
-    page.locator("#preflight").click()
     found = page.locator("#preflight-findings")
-    expect(found.locator(".busy")).to_contain_text("sampling prompt")
+    with stopped(app, "policies.worker"):
+        page.locator("#preflight").click()
+        expect(found.locator(".busy")).to_contain_text("sampling prompt 1 of")
     expect(found.locator("li").filter(has_text="truncated").locator("b")).to_have_text("100%")
     expect(page.locator("#preflight-cancel")).to_be_disabled()
 
 
-def test_preflight_can_be_cancelled(page: Page) -> None:
+def test_preflight_can_be_cancelled(page: Page, app: App) -> None:
     page.locator("#generations input").fill("16")
+    expect(page.locator("#policy-status")).to_contain_text("parameters")
     page.get_by_role("tab", name="Train").click()
-    page.locator("#preflight").click()
-    expect(page.locator("#preflight-findings .busy")).to_contain_text("sampling prompt")
-    page.locator("#preflight-cancel").click()
+    with stopped(app, "policies.worker"):
+        page.locator("#preflight").click()
+        expect(page.locator("#preflight-findings .busy")).to_contain_text("sampling prompt 1 of")
+        page.get_by_role("tab", name="Inspect").click()
+        page.locator("#regex textarea").fill("nowhere to be found")  # the group on screen is scored all the same
+        expect(page.locator("#drawing mark", has_text="no match")).to_have_count(8)
+        expect(page.locator("#sample")).to_be_enabled()
+        page.get_by_role("tab", name="Train").click()
+        page.locator("#preflight-cancel").click()
     expect(page.locator("#preflight-note")).to_contain_text("Cancelled")
     expect(page.locator("#preflight")).to_be_enabled()

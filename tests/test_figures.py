@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.credits import make_credit, make_rollout, worked_credit
+from workbench.credit import credit_group
 from workbench.figures import PANELS, curves, heatmap
 from workbench.figures.curves import panels_payload, points
 from workbench.figures.heatmap import credit_payload, group_payload, to_json, why_payload
@@ -85,6 +86,18 @@ def test_a_suffix_of_many_terms_is_written_as_one_range():
     credit = make_credit([rollout, rollout], [list(range(steps))] * 2, [[1.0] * steps, [0.0] * steps])
     first = credit_payload(credit)["rollouts"][0]["why"][0]
     assert first["terms"] == [[0, steps - 1]]
+
+
+def test_a_term_of_nothing_keeps_each_places_factor():
+    # The middle reward is the mean: its term adds 0 everywhere, but by another factor before its step than in it.
+    rollout = make_rollout(["a", "b", "c"])
+    rewards = [[0.0, 0.5, 1.0]] * 2
+    scored = make_credit([rollout] * 2, [[0, 1, 2]] * 2, rewards).scored
+    credit = credit_group(scored, scheme="process", gamma=0.5)
+    drawn = credit_payload(credit)["rollouts"][0]
+    for stretch in drawn["why"]:
+        told = [(term["step"], term["factor"]) for term in terms_of(drawn, stretch)]
+        assert told == [(term.step, term.factor) for term in credit.explain(0, stretch["first"]).terms]
 
 
 def test_a_large_group_is_explained_on_request_only():

@@ -425,6 +425,11 @@ def test_a_login_gives_the_cookie() -> None:
     assert client.post("/login", data=right).status_code == 200  # as gradio_client's auth= expects
 
 
+def test_a_login_that_nobody_would_be_asked_for_is_refused(workspace: Path) -> None:
+    with pytest.raises(WorkbenchError, match="--no-token lets everybody in; leave one of them out"):
+        Access(None, LOGIN)
+
+
 @pytest.mark.parametrize("text", ["ada", ":12345678", "ada:short"])
 def test_a_login_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(WorkbenchError, match="--auth") as refused:

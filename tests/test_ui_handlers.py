@@ -129,6 +129,13 @@ def test_a_reward_that_raises_is_noted_at_its_row_line_and_step(session, worker)
     assert view.slots[1].detail.startswith("rollout 1, step 6:\nAnswer: ")
 
 
+def test_of_two_rows_of_one_name_the_one_that_is_on_is_noted(session, worker):
+    fine, bad = "def mine(prompt, step, **c):\n    return 1.0\n", "def mine(prompt, step, **c):\n    return 1 / 0\n"
+    view = rescore(session, form(own(fine, on=False), own(bad)), worker)
+    assert view.slots[0] is None
+    assert view.slots[1].line == 2
+
+
 def test_a_syntax_error_keeps_the_name_and_has_its_line(session, worker):
     view = rescore(session, form(own("def mine(prompt, step, **columns):\n    return (\n")), worker)
     assert view.names[0] == "mine"
@@ -315,8 +322,32 @@ def test_a_sampled_group_takes_the_place_of_the_old_one(session, services):
     assert adopt(session, views[-1].sampled).group == timed
     assert views[-1].seed == 6  # the next press samples anew
     assert not views[-1].running
-    assert not services.is_sampling("tab")
+    assert not services.sampling.going("tab")
     assert services.policy.asked[0] == "tiny"
+
+
+def test_a_seed_that_none_has_is_refused_before_the_policy_is_asked(session, services):
+    services.policy = FakePolicy([], session.group)
+    [view] = sample(session, sampling_form(seed=-1), services, "tab")
+    assert view.note.text == "seed -1 is out of range; give 0 to 2,147,483,647"
+    assert not hasattr(services.policy, "asked")
+
+
+def test_pressing_twice_samples_once_and_leaves_the_buttons(session, services):
+    services.policy = FakePolicy([], session.group)
+    first = sample(session, sampling_form(), services, "tab")
+    assert next(first).running
+    [second] = sample(session, sampling_form(), services, "tab")
+    assert (second.running, second.sampled) == (None, None)
+    assert "sampling already" in second.note.text
+    assert not list(first)[-1].running
+
+
+def test_a_prompt_of_ones_own_is_the_one_that_was_answered(session, services):
+    session = replace(session, columns={})
+    services.policy = FakePolicy([], replace(session.group, prompt="mine"))
+    last = list(sample(session, sampling_form(prompt="mine"), services, "tab"))[-1]
+    assert adopt(session, last.sampled).edited == "mine"
 
 
 def test_a_policy_that_fails_keeps_the_group(session, services):
@@ -343,8 +374,8 @@ def test_cancelling_keeps_the_group(session, services):
     next(views)
     assert json.loads(next(views).drawing)["busy"].startswith("waiting")
     assert going.wait(10)
-    assert services.cancel_sampling("tab")
-    assert not services.cancel_sampling("another tab")
+    assert services.sampling.cancel("tab")
+    assert not services.sampling.cancel("another tab")
     cancelled.set()
     last = list(views)[-1]
     assert last.note.text.startswith("Cancelled")

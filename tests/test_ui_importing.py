@@ -158,7 +158,8 @@ def test_one_tab_reads_one_file_at_a_time_and_can_cancel_it(tmp_path, monkeypatc
     assert next(views).note.text == "1 of 2 groups"
     assert started.is_set()
     [busy] = open_file(ImportForm("gsm8k"), tmp_path, readings, "tab")
-    assert "reading a file already" in busy.note.text
+    assert "reading or checking already" in busy.note.text
+    assert busy.running is None  # the buttons stay as the first one set them
     readings.cancel("another tab")
     readings.cancel("tab")
     go_on.set()
@@ -182,6 +183,7 @@ def test_only_the_last_few_files_are_remembered(tmp_path):
 def test_the_pages_rewards_are_held_against_the_labels(tmp_path, session, worker):
     imported = opened(tmp_path)[-1].imported
     views = list(check_rewards(imported, scoring_form(session, imported), "0.5", worker, Readings(), "tab"))
+    assert [view.running for view in views] == [True] * (len(views) - 1) + [False]  # it can be cancelled till its end
     notes, answer = views[-1].rows
     assert notes == ("calculator_notes", "completions", "1192", "8", "0.510", "40.7% from 0.5", "–")
     assert answer == ("gsm8k_answer", "completions", "1200", "0", "1.000", "100.0% from 0.5", "–")

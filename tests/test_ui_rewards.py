@@ -145,6 +145,9 @@ def test_under_each_row_stands_what_its_function_gave(session: Session, worker: 
     assert tags.text == "off"
     assert empty is None
     assert {right.level, mine.level, tags.level} == {"plain"}
+    same = handlers.row_notes(form(replace(own(STEP), on=False), own(STEP)), watched)
+    assert same[0] is not None
+    assert (same[0].text, same[1]) == ("off", mine)  # of two rows of one name, the one that ran
     payload = json.loads(handlers.watch_message(watched))
     assert [one["name"] for one in payload["functions"]] == ["step_correctness", "mine"]
     assert payload["functions"][1]["rows"] == [1.0] * 8

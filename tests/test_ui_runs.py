@@ -169,6 +169,15 @@ def test_a_reward_function_that_not_all_have_is_one_difference():
         "step_correctness weight 1.0 · without tag_format · steps 8",
     ]
     assert runs.configuration_labels(configs[:1]) == ["process"]
+    # What differs comes in the order of the configuration: four fields, and more while two would be called the same.
+    far = {"task": "gsm8k", "policy": "mine", "sampling": {"num_generations": 4, "temperature": 0.5}}
+    third = RunConfig.parse({**far, "training": {"beta": 0.1}})
+    several = [RunConfig(), RunConfig.parse({"training": {"beta": 0.1}}), third]
+    assert runs.configuration_labels(several) == [
+        "task chain-arithmetic · policy tiny · num_generations 8 · temperature 1.0 · beta 0.0",
+        "task chain-arithmetic · policy tiny · num_generations 8 · temperature 1.0 · beta 0.1",
+        "task gsm8k · policy mine · num_generations 4 · temperature 0.5 · beta 0.1",
+    ]
     assert runs.configuration_labels([configs[0], configs[0]]) == ["process", "process"]
 
 

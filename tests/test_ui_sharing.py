@@ -259,6 +259,19 @@ def test_a_reload_brings_everything_back(store: GroupStore) -> None:
     assert (found.scoring, found.sampling, found.problems) == (form, sampling, ())
     assert found.session.group.to_json() == group.to_json()
     assert (found.session.slots, found.session.edited) == (session.slots, group.prompt)
+    saved = store.keep_recent(group)
+    again = restore(kept(session, form, sampling, saved), link_of(session, form, saved), form_of(), SAMPLING, store)
+    assert again == found  # the tab's own address changes nothing
+
+
+def test_a_link_to_another_group_of_the_example_forgets_the_edited_prompt(store: GroupStore) -> None:
+    group, other = first_group(), replace(first_group(), rollouts=first_group().rollouts[:3])
+    session = replace(session_of(form_of(), group), edited=group.prompt)
+    memory = kept(session, form_of(), replace(SAMPLING, prompt="a prompt"), store.keep_recent(group))
+    link = link_of(session_of(form_of(), other), form_of(), store.keep(other).stem)
+    found = restore(memory, link, form_of(), SAMPLING, store)
+    assert found is not None
+    assert (found.session.edited, found.sampling.prompt) == (None, find_task(session.task)[session.index].prompt)
 
 
 def test_an_imported_groups_prompt_stays_its_own(store: GroupStore) -> None:
@@ -267,6 +280,11 @@ def test_an_imported_groups_prompt_stays_its_own(store: GroupStore) -> None:
     found = restore(kept(session, form_of(), saved=store.keep_recent(group)), {}, form_of(), SAMPLING, store)
     assert found is not None
     assert (found.session.prompt, dict(found.session.columns)) == ("What is 2 + 2?", {"answer": "4"})
+    saved = store.keep_recent(group)
+    again = restore(
+        kept(session, form_of(), saved=saved), link_of(session, form_of(), saved), form_of(), SAMPLING, store
+    )
+    assert again == found
 
 
 def test_a_link_shows_the_same_and_carries_no_code(store: GroupStore) -> None:

@@ -41,6 +41,7 @@ from workbench.ui.handlers.rewards import (
 from workbench.ui.handlers.sampling import SamplingForm
 from workbench.ui.handlers.scoring import ScoringForm, ScoringView, SlotValues, rescore, reward_configs
 from workbench.ui.handlers.session import SLOTS, Estimated, RewardSlot, Services, Session
+from workbench.ui.handlers.works import Works
 
 LINES = (";", "ends")
 GROUP = Group("p", (Rollout((1, 2), ("a;", "b;"), False), Rollout((3, 4), ("c;", "d;"), False)))
@@ -184,7 +185,7 @@ def test_settings_without_a_field_survive_a_change() -> None:
 def services(worker: RewardWorker, load: Any = None, policy: Any = None) -> Any:
     """Services whose children are not there."""
     made = Services.__new__(Services)
-    made._lock, made._estimating = threading.Lock(), {}
+    made.estimating = Works()
     made.models = SimpleNamespace(load=load, close=lambda: None, busy=None)  # type: ignore[assignment]
     made.policy = policy
     made.reward_worker = lambda tab: worker  # type: ignore[method-assign]

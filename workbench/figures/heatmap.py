@@ -207,13 +207,13 @@ def _explanations(credit: Credit, i: int, scored: StepScores) -> Payload:
     Terms change only where a step starts or ends, so one explanation a stretch explains every token of it.
     """
     terms: list[Payload] = []
-    places: dict[tuple[str, int | None, float], int] = {}
+    places: dict[tuple[str, int | None, float, float], int] = {}
     stretches = []
     for first, last in _stretches(scored.spans, len(credit.scored.group.rollouts[i])):
         explanation = credit.explain(i, last)
         indices = []
         for term in explanation.terms:
-            key = (term.source, term.step, term.value)
+            key = (term.source, term.step, term.factor, term.value)
             if key not in places:
                 places[key] = len(terms)
                 terms.append(_term_payload(term))

@@ -47,9 +47,17 @@ class Login:
 
 
 class Access:
-    """What lets a request in. ``token`` None lets everybody in who reaches the page. Safe from any thread."""
+    """What lets a request in. ``token`` None lets everybody in who reaches the page. Safe from any thread.
+
+    Raises WorkbenchError for a login without a token, which nobody would be asked for.
+    """
 
     def __init__(self, token: str | None, login: Login | None = None) -> None:
+        if login is not None and token is None:
+            raise WorkbenchError(
+                "--auth (or WORKBENCH_AUTH) asks for a name and a password and --no-token lets everybody in; "
+                "leave one of them out"
+            )
         self.token = token
         self.login = login
         self._once: set[str] = set()

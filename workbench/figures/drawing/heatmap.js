@@ -138,7 +138,7 @@
     function sort() {
       const ranked = [...cards.children].sort((a, b) => {
         const [x, y] = [Number(a.dataset.g), Number(b.dataset.g)];
-        return (order === "best" ? (data.rollouts[x].rank ?? 0) - (data.rollouts[y].rank ?? 0) : 0) || x - y;
+        return (order === "best" ? (data.rollouts[x].rank ?? Infinity) - (data.rollouts[y].rank ?? Infinity) : 0) || x - y;
       });
       if (ranked.some((node, i) => node !== cards.children[i])) cards.append(...ranked);
     }

@@ -47,7 +47,12 @@
 
     function offer(measures, chosen) {
       node.hidden = !measures.length;
-      colourBy.replaceChildren(...measures.map((one) => el("option", { value: one.key, selected: one === chosen }, one.label)));
+      const offered = measures.map((one) => one.key).join();
+      if (colourBy.dataset.offered !== offered) { // a list that somebody has open is left alone
+        colourBy.dataset.offered = offered;
+        colourBy.replaceChildren(...measures.map((one) => el("option", { value: one.key }, one.label)));
+      }
+      colourBy.value = chosen.key;
     }
 
     // `fixed` says whether the end was set or held by hand.
@@ -56,7 +61,7 @@
       low.textContent = measure.signed && limit ? `${below ? "≤ " : ""}${MINUS}${short(limit)}` : "0";
       const [beyond, plus] = measure.negative ? [below ? "≤ " : "", MINUS] : [above ? "≥ " : "", measure.signed ? "+" : ""];
       sign.textContent = limit ? `${beyond}${plus}` : "";
-      end.value = fixed ? short(limit) : "";
+      if (document.activeElement !== end) end.value = fixed ? short(limit) : ""; // not under the hands of who types in it
       end.placeholder = short(limit);
       hold.checked = fixed;
       hold.disabled = !limit;

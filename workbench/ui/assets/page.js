@@ -209,5 +209,14 @@
     if (button && button.getAttribute("aria-expanded") !== open) button.setAttribute("aria-expanded", open);
   }
 
-  globalThis.WorkbenchPage = { el, follow, whileVisible, note, facts, header };
+  // Draws what `node` holds, but not again for the `key` it was drawn for last: what has the focus there keeps it.
+  const drawnFor = new WeakMap();
+  function once(node, key, draw) {
+    const text = JSON.stringify(key);
+    if (drawnFor.get(node) === text) return;
+    drawnFor.set(node, text);
+    draw();
+  }
+
+  globalThis.WorkbenchPage = { el, follow, whileVisible, note, facts, header, once };
 })();

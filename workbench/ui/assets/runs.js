@@ -38,7 +38,7 @@
   ];
 
   function mount(handles) {
-    const { el, follow, whileVisible } = globalThis.WorkbenchPage;
+    const { el, follow, whileVisible, once } = globalThis.WorkbenchPage;
     const { element, server } = handles;
     const view = { runs: null, trash: [], more: 0, chosen: new Set(), sort: "created", down: true, filter: "", colours: new Map(), colourOf: new Map(), off: new Set(), each: false, lost: false, overlay: null, value: null };
     const rows = new Map();
@@ -146,7 +146,7 @@
         else heads[i].removeAttribute("aria-sort");
       });
       nothing.hidden = shown.length > 0 || !view.runs.length;
-      nothing.replaceChildren(`No run matches “${filter.value.trim()}”. `, el("button", { type: "button", class: "link", onclick: () => { filter.value = view.filter = ""; drawTable(); writeAddress(); filter.focus(); } }, "Show all"));
+      once(nothing, view.filter, () => nothing.replaceChildren(`No run matches “${filter.value.trim()}”. `, el("button", { type: "button", class: "link", onclick: () => { filter.value = view.filter = ""; drawTable(); writeAddress(); filter.focus(); } }, "Show all")));
       const names = new Set(view.runs.map((run) => run.name));
       for (const [name, row] of rows) if (!names.has(name)) { row.node.remove(); rows.delete(name); }
       shown.forEach((run, i) => {
@@ -184,7 +184,7 @@
       paint(row.swatch, row.box.checked ? run.name : null);
       set(row.badge, run.state);
       row.badge.className = `badge ${run.state === "unreadable" ? "failed" : run.state}`;
-      row.badge.title = run.reason ?? "";
+      row.badge.title = [run.reason, run.corrupt ? `${plural(run.corrupt, "damaged row")} of its metrics left out` : ""].filter(Boolean).join("\n");
       COLUMNS.forEach((column, i) => { if (!["state", "name"].includes(column.key)) set(row.cells[i], column.text(run)); });
       row.cells[COLUMNS.findIndex((column) => column.key === "reward")].title = run.problem ?? (run.reward_metric === "step_reward" ? "of steps" : "");
       row.resume.hidden = !run.resumable;
@@ -285,7 +285,7 @@
       noCurves.hidden = answer.panels.length > 0 || !answer.configurations.length;
       giveColours(answer.configurations);
       for (const [name, row] of rows) paint(row.swatch, view.chosen.has(name) ? name : null);
-      legend.replaceChildren(...answer.configurations.map(legendItem));
+      once(legend, answer.configurations, () => legend.replaceChildren(...answer.configurations.map(legendItem)));
       drawDiff(answer);
       overlay.draw(answer).catch((error) => console.warn("overlay", error));
     }
@@ -357,8 +357,8 @@
 
     function drawTrash() {
       trash.hidden = !view.trash.length;
-      trash.replaceChildren(el("summary", {}, plural(view.trash.length, "deleted run")), el("p", { class: "muted" }, "Kept in the workspace’s folder trash; remove them there to free the space."),
-        el("ul", {}, ...view.trash.map((one) => el("li", {}, `${one.name}, ${when(one.deleted)} `, el("button", { type: "button", class: "link", "aria-label": `Restore ${one.name}`, onclick: () => takeBack([one.entry]) }, "restore")))));
+      once(trash, view.trash, () => trash.replaceChildren(el("summary", {}, plural(view.trash.length, "deleted run")), el("p", { class: "muted" }, "Kept in the workspace’s folder trash; remove them there to free the space."),
+        el("ul", {}, ...view.trash.map((one) => el("li", {}, `${one.name}, ${when(one.deleted)} `, el("button", { type: "button", class: "link", "aria-label": `Restore ${one.name}`, onclick: () => takeBack([one.entry]) }, "restore"))))));
     }
 
     async function resumeRun(name) {
@@ -393,9 +393,10 @@
     async function tick() {
       writeAddress();
       if (!isVisible()) return;
-      await look();
-      const live = (view.runs ?? []).some((run) => !run.final && view.chosen.has(run.name));
-      if (view.chosen.size && (live || view.overlay === null)) await fetchOverlay();
+      const growing = () => (view.runs ?? []).some((run) => !run.final && view.chosen.has(run.name));
+      const before = growing();
+      await look(); // a run that ended since the last one has its last rows now
+      if (view.chosen.size && (before || growing() || view.overlay === null)) await fetchOverlay();
     }
 
     // ── start ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,7 @@
     const { element, server } = handles;
 
     // What is shown. `run` is a name; `cursor` and `after` are how far metrics and rollouts have been read.
-    const view = { run: null, cursor: 0, after: -1, afterWatched: -1, steps: [], watchedSteps: [], watched: false, step: null, group: 0, groups: 1, follow: true, final: false, number: -1, place: null, wanted: null };
+    const view = { run: null, cursor: 0, after: -1, afterWatched: -1, steps: [], watchedSteps: [], watched: false, step: null, group: 0, groups: 1, follow: true, final: false, number: -1, pinned: null, wanted: null };
     let runs = [];
     let ticks = 0;
     let lost = false; // the last tick got no answer
@@ -59,8 +59,7 @@
     const table = el("tbody", {});
     const heatmap = globalThis.WorkbenchHeatmap.mount(holder, {
       onPin: (pinned) => {
-        const k = pinned ? heatmap.data.rollouts[pinned.g].stepOf[pinned.t] : -1;
-        view.place = k >= 0 ? { rollout: pinned.g + 1, k: k + 1 } : null;
+        view.pinned = pinned;
         if (pinned) stopFollowing();
         else writeAddress();
       },
@@ -101,7 +100,7 @@
       if (!shown && !parameters.has("run")) return;
       if (shown && !parameters.has("run")) others = PLACE.map((name) => parameters.get(name));
       const [xmin, xmax] = (curves?.range ?? [null, null]).map((end) => (end === null ? null : Number(end.toFixed(1))));
-      const place = view.place ?? view.wanted;
+      const place = placeOf(view.pinned) ?? view.wanted;
       const wanted = { run: view.run, step: view.follow ? null : view.step, group: view.group ? view.group + 1 : null, watched: view.watched ? 1 : null, rollout: place?.rollout ?? null, k: place?.k ?? null, xmin, xmax };
       for (const [name, value] of Object.entries(wanted)) {
         const set = shown ? value : (others[PLACE.indexOf(name)] ?? null);
@@ -109,6 +108,13 @@
         else parameters.delete(name);
       }
       if (url.href !== location.href) history.replaceState(history.state, "", url);
+    }
+
+    // A pinned token's rollout and step, both from 1. The token stays pinned when another training step is drawn, where it
+    // may lie in another step of the answer.
+    function placeOf(pinned) {
+      const k = pinned ? (heatmap.data.rollouts[pinned.g]?.stepOf[pinned.t] ?? -1) : -1;
+      return k >= 0 ? { rollout: pinned.g + 1, k: k + 1 } : null;
     }
 
     function readAddress() {
@@ -128,11 +134,13 @@
       if (runs.some((run) => run.name === view.run && ["queued", "starting", "running"].includes(run.state))) view.final = false; // resumed
       list.hidden = !runs.length;
       if (document.activeElement !== picker) drawPicker();
+      const focused = table.contains(document.activeElement) ? document.activeElement.textContent : null;
       table.replaceChildren(...runs.map((run) => el("tr", { class: run.name === view.run ? "current" : null },
         el("th", { scope: "row" }, el("button", { type: "button", class: "link", onclick: () => open(run.name) }, run.name)),
         el("td", {}, el("span", { class: `badge ${run.state}`, title: run.reason }, run.state)),
         el("td", {}, run.total ? `${run.step} of ${run.total}` : "–"), el("td", {}, run.task ?? "–"), el("td", {}, run.scheme ?? "–"),
         el("td", {}, run.created ? new Date(run.created * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "short" }) : "–"))));
+      if (focused !== null) [...table.querySelectorAll("button")].find((one) => one.textContent === focused)?.focus({ preventScroll: true });
     }
 
     function drawPicker() {
@@ -144,7 +152,7 @@
 
     function open(name, { step = null, group = 0, watched = false, place = null, range = null } = {}) {
       generation++;
-      Object.assign(view, { place: null, wanted: place, run: name, cursor: 0, after: -1, afterWatched: -1, steps: [], watchedSteps: [], watched, step, group, groups: 1, follow: step === null, final: false, drawn: null });
+      Object.assign(view, { pinned: null, wanted: place, run: name, cursor: 0, after: -1, afterWatched: -1, steps: [], watchedSteps: [], watched, step, group, groups: 1, follow: step === null, final: false, drawn: null });
       following.checked = view.follow;
       curves?.reset(name ?? "", range);
       heatmap.unpin();
@@ -310,13 +318,17 @@
       return whole < 3600 ? `${Math.floor(whole / 60)} min ${whole % 60} s` : `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
     }
 
+    // What became of a request is said on the page of its own run only, not on one that was opened meanwhile.
     async function stopRun() {
+      const mine = generation;
       stop.disabled = true;
       say(said, "stopping at the end of the step …");
       try {
         const answer = await server.stop({ run: view.run });
+        if (mine !== generation) return;
         say(said, answer.message);
       } catch {
+        if (mine !== generation) return;
         say(said, "The workbench did not answer; try again.");
       }
       stop.disabled = false;
@@ -325,16 +337,19 @@
     }
 
     async function resumeRun() {
+      const mine = generation;
       resume.disabled = true;
       try {
         const answer = await server.resume({ run: view.run });
+        if (mine !== generation) return;
         say(said, answer.message);
         view.final = false;
         poll();
       } catch {
-        say(said, "The workbench did not answer; try again.");
+        if (mine === generation) say(said, "The workbench did not answer; try again.");
+      } finally {
+        resume.disabled = false;
       }
-      resume.disabled = false;
     }
 
     // ── rollouts ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -419,6 +434,7 @@
       view.wanted = null;
       const pinned = wanted && heatmap.data.rollouts[wanted.rollout - 1]?.steps?.[wanted.k - 1];
       if (pinned) heatmap.pin(wanted.rollout - 1, pinned.last);
+      writeAddress();
     }
 
     // ── start ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -429,7 +445,7 @@
     const first = readAddress();
     follow(handles, (_, value) => {
       curves ??= globalThis.WorkbenchCurves.mount(chartsRoot, {
-        panels: value.panels, plotly: value.plotly,
+        panels: value.panels,
         onStep: (step) => { if (steps().length) { stopFollowing(); pickStep(nearest(step)); } },
         onZoom: writeAddress,
         onPoint: (step) => { point.textContent = step === null ? "" : `pointing at step ${step}`; },

@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench import credit as credits
 from workbench.config import RewardConfig, RunConfig
-from workbench.errors import ConfigError, RewardError
+from workbench.errors import ConfigError, RewardError, WorkbenchError
 from workbench.redact import redact_known
 from workbench.rewards import BUILTINS, score_group
 from workbench.runs import list_runs as runs_of
@@ -103,10 +103,14 @@ def assign_credit(
 
 
 def list_runs(services: Services) -> list[dict[str, Any]]:
-    """The newest runs of the workspace, the newest first."""
-    found = []
+    """The newest runs of the workspace, the newest first. One that cannot be read is named, with the reason."""
+    found: list[dict[str, Any]] = []
     for run in runs_of(services.workspace)[:LISTED]:
-        status, config = run.status(), run.config()
+        try:
+            status, config = run.status(), run.config()
+        except WorkbenchError as error:
+            found.append({"run": run.name, "state": "unreadable", "reason": str(error)})
+            continue
         found.append(
             {
                 "run": run.name,

@@ -110,9 +110,6 @@ def run_preflight(
     session: Session, scoring: ScoringForm, sampling: SamplingForm, services: Services, tab: str
 ) -> Iterator[CheckView]:
     """Sample PREFLIGHT_PROMPTS groups with the policy, telling how far it is, and say what they show."""
-    if services.is_sampling(tab):
-        yield CheckView("", Note("This page is sampling already; cancel it first."))
-        return
     try:
         options, seed = sampling_config(sampling)
         pattern, rewards, credit = pattern_config(scoring), _rewards(scoring), scoring.credit.config()
@@ -120,7 +117,9 @@ def run_preflight(
     except WorkbenchError as error:
         yield CheckView("", Note(str(error)))
         return
-    cancel = services.begin_sampling(tab)
+    cancel = services.preflight.begin(tab)
+    if cancel is None:  # the button is off meanwhile; what is going says how far it is
+        return
     groups: list[Group] = []
     began = time.monotonic()
     try:
@@ -143,7 +142,7 @@ def run_preflight(
         yield CheckView(to_json({}), Note(str(error)))
         return
     finally:
-        services.end_sampling(tab)
+        services.preflight.end(tab)
     yield CheckView(findings_json(found.findings))
 
 

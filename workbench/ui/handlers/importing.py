@@ -6,7 +6,6 @@ wrong, the group on screen is kept and the note says what.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -27,6 +26,7 @@ from workbench.ui.handlers.background import heard
 from workbench.ui.handlers.inspect import columns_text, prompt_text
 from workbench.ui.handlers.scoring import Note, ScoringForm, pattern_config, portable_configs
 from workbench.ui.handlers.session import Session
+from workbench.ui.handlers.works import Works
 
 AUTO = "found out"
 FORMAT_CHOICES = (AUTO, *FORMATS, "run")
@@ -56,10 +56,13 @@ class ImportForm:
 
 @dataclass(frozen=True)
 class OpenView:
-    """One thing to show while a file is read: a note, and at the end what was read. ``running``: there is more."""
+    """One thing to show while a file is read: a note, and at the end what was read.
+
+    ``running`` says whether there is anything to cancel, None that this is as it was.
+    """
 
     note: Note
-    running: bool
+    running: bool | None
     imported: Imported | None = None
 
 
@@ -76,23 +79,23 @@ class GroupView:
 
 @dataclass(frozen=True)
 class CheckView:
-    """Rewards held against the labels: a row a reward, the worst disagreements, and where each of these is."""
+    """Rewards held against the labels: a row a reward, the worst disagreements, and where each of these is.
+
+    ``running`` as in ``OpenView``.
+    """
 
     rows: tuple[tuple[str, ...], ...]
     worst: tuple[tuple[str, ...], ...]
     places: tuple[tuple[int, int], ...]
     note: Note
+    running: bool | None = False
 
 
-class Readings:
-    """What each tab has opened, and which are reading or checking, so that each can cancel its own.
-
-    Safe to use from any thread.
-    """
+class Readings(Works):
+    """Which tabs read a file or check rewards, and what each has open."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: dict[str, threading.Event] = {}
+        super().__init__()
         self._opened: OrderedDict[str, Imported] = OrderedDict()
 
     def keep(self, tab: str, imported: Imported) -> None:
@@ -106,20 +109,6 @@ class Readings:
         """The file that a tab has open, if it has."""
         with self._lock:
             return self._opened.get(tab)
-
-    def begin(self, tab: str) -> threading.Event | None:
-        """The event that cancels it, or None where the tab is busy."""
-        with self._lock:
-            return None if tab in self._running else self._running.setdefault(tab, threading.Event())
-
-    def end(self, tab: str) -> None:
-        with self._lock:
-            self._running.pop(tab, None)
-
-    def cancel(self, tab: str) -> None:
-        with self._lock:
-            if tab in self._running:
-                self._running[tab].set()
 
 
 # ── opening a file ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -144,7 +133,7 @@ def open_file(form: ImportForm, workspace: Path, readings: Readings, tab: str) -
     """Read a file, saying how far it is."""
     cancel = readings.begin(tab)
     if cancel is None:
-        yield OpenView(Note("This page is reading a file already; cancel that first."), True)
+        yield OpenView(Note("This page is reading or checking already; cancel that first."), None)
         return
     try:
         yield OpenView(Note("reading …", level="info"), True)
@@ -267,7 +256,7 @@ def check_rewards(
         return
     cancel = readings.begin(tab)
     if cancel is None:
-        yield _said(Note("This page is reading or checking already; cancel that first."))
+        yield _said(Note("This page is reading or checking already; cancel that first."), None)
         return
     groups = imported.groups
 
@@ -288,9 +277,10 @@ def check_rewards(
         ]
 
     try:
+        yield _said(Note("checking …", level="info"), True)
         with closing(heard(work, cancel)) as events:
             for event in events:
-                yield _said(Note(event, level="info")) if isinstance(event, str) else _checked(event)
+                yield _said(Note(event, level="info"), True) if isinstance(event, str) else _checked(event)
     except RewardError as error:
         yield _said(Note(str(error), line=error.line))
     except WorkbenchError as error:
@@ -299,8 +289,8 @@ def check_rewards(
         readings.end(tab)
 
 
-def _said(note: Note) -> CheckView:
-    return CheckView((), (), (), note)
+def _said(note: Note, running: bool | None = False) -> CheckView:
+    return CheckView((), (), (), note, running)
 
 
 def _checked(checks: Sequence[RewardCheck]) -> CheckView:

@@ -122,7 +122,7 @@ def restore(
         return None
     found = _Restoring(store, first_session(), scoring, sampling)
     found.remember(memory)
-    found.follow(query)
+    found.follow(query, kept=_text(_table(memory.get("scoring")).get("saved")))
     return Restored(found.session, found.scoring, found.sampling, tuple(found.problems))
 
 
@@ -153,15 +153,18 @@ class _Restoring:
             **{name: value for name, value in numbers.items() if value is not None},
         )
 
-    def follow(self, query: Mapping[str, str]) -> None:
+    def follow(self, query: Mapping[str, str], *, kept: str | None) -> None:
+        """``kept`` names the group that the tab kept: a link to that one, and to its example, is the tab's own address
+        read again, and its prompt stays as it was edited or imported."""
         task = query.get("task")
         if task and task not in TASKS and task != self.session.task:
             # A link may come from anybody; it opens nothing that the page would not offer by itself.
             self.problems.append(f"the link's task {task[:80]!r} is not built in; choose it under Task if you know it")
             task = None
         before = (self.session.task, self.session.index)
-        if task or query.get("example"):
-            self._example(task or self.session.task, _whole(query.get("example")))
+        wanted = (task or self.session.task, _whole(query.get("example")) or 0)
+        if (task or query.get("example")) and not (wanted == before and query.get("saved") in (None, "", kept)):
+            self._example(*wanted)
         if (self.session.task, self.session.index) != before:
             self._from_task(keep_rewards=self.session.task == before[0])
         if query.get("saved"):

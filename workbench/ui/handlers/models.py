@@ -142,7 +142,7 @@ def load_model(form: ModelForm, slots: Sequence[SlotValues], services: Services,
         return
     model = reward.model
     assert model is not None
-    cancel = services.begin_estimating(tab)
+    cancel = services.estimating.begin(tab)
     if cancel is None:
         yield LoadView(Note("This page is estimating or loading already; cancel that first."), False)
         return
@@ -165,12 +165,12 @@ def load_model(form: ModelForm, slots: Sequence[SlotValues], services: Services,
         else:
             yield LoadView(Note(str(error)), False)
     finally:
-        services.end_estimating(tab)
+        services.estimating.end(tab)
 
 
 def cancel_load(services: Services, tab: str) -> None:
     """Give up what ``load_model`` waits for: the worker ends, as a download cannot be asked to."""
-    if services.cancel_estimating(tab):
+    if services.estimating.cancel(tab):
         services.models.close()
 
 

@@ -251,7 +251,7 @@ def _row_note(values: SlotValues, known: dict[str, Watched]) -> Note | None:
     if is_builtin(values) and values.slot.builtin is not None:
         builtin = find_builtin(values.slot.builtin)
         about = f"{builtin.range}  ·  {builtin.reference}"
-    one = known.get(function_name(values))
+    one = known.get(function_name(values)) if values.on else None
     if one is None:
         return Note("off", level="plain", detail=about)
     scores = one.scores

@@ -21,6 +21,8 @@ from workbench.ui.handlers.kept import kept, read_config
 
 LISTED_RUNS = 500
 COMPARED_RUNS = 24
+FEW_FIELDS = 4
+"""Fields that a configuration's label names, as long as they tell all of them apart."""
 APART = ("name", "seed")
 """What two runs of one configuration may differ in."""
 MISSING = "–"
@@ -144,8 +146,10 @@ def configuration_labels(configs: Sequence[RunConfig]) -> list[str]:
             ]
         elif field != "seed":
             said[field] = [f"{_short(field)} {value}" for value in values]
-    parts = list(said.values())[:4]
-    return [" · ".join(part[i] for part in parts) or config.credit.scheme for i, config in enumerate(configs)]
+    parts = list(said.values())
+    apart = (n for n in range(FEW_FIELDS, len(parts)) if len(set(zip(*parts[:n], strict=True))) == len(configs))
+    count = next(apart, len(parts))
+    return [" · ".join(part[i] for part in parts[:count]) or config.credit.scheme for i, config in enumerate(configs)]
 
 
 def _reward_names(config: RunConfig) -> list[str]:

@@ -23,6 +23,9 @@ from workbench.ui.handlers.inspect import edited_example
 from workbench.ui.handlers.scoring import Note, message
 from workbench.ui.handlers.session import Services, Session
 
+MOST_SEED = 2**31 - 1
+"""The largest seed, of a run as of a group."""
+
 
 @dataclass(frozen=True)
 class SamplingForm:
@@ -50,11 +53,12 @@ class Sampled:
 class SamplingView:
     """One thing to show while sampling: a message for the drawing, a note under the button, and at the end the group.
 
-    ``running`` says whether there is anything to cancel. ``seed`` is the next one, once a group was sampled.
+    ``running`` says whether there is anything to cancel, None that this is as it was. ``seed`` is the next one, once a
+    group was sampled.
     """
 
     drawing: str
-    running: bool
+    running: bool | None
     note: Note | None = None
     sampled: Sampled | None = None
     seed: int | None = None
@@ -76,21 +80,24 @@ def sampling_config(form: SamplingForm) -> tuple[SamplingConfig, int]:
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"{str(first['loc'][0]).replace('_', ' ')}: {first['msg']} (got {first['input']})") from error
-    return sampling, int(form.seed or 0)
+    seed = int(form.seed or 0)
+    if not 0 <= seed <= MOST_SEED:
+        raise ConfigError(f"seed {seed} is out of range; give 0 to {MOST_SEED:,}")
+    return sampling, seed
 
 
 def sample(session: Session, form: SamplingForm, services: Services, tab: str) -> Iterator[SamplingView]:
     """Sample a group, showing it grow. Whatever goes wrong, the group on screen is kept and the note says what."""
-    if services.is_sampling(tab):
-        yield SamplingView(message(), True, Note("This page is sampling already; cancel it first."))
-        return
     try:
         sampling, seed = sampling_config(form)
     except ConfigError as error:
         yield SamplingView(message(), False, Note(str(error)))
         return
     example, edited = edited_example(session, form.prompt)
-    cancel = services.begin_sampling(tab)
+    cancel = services.sampling.begin(tab)
+    if cancel is None:
+        yield SamplingView(message(), None, Note("This page is sampling already; cancel it first."))
+        return
     try:
         yield SamplingView(message(busy="asking the policy"), True)
         began = time.monotonic()
@@ -106,14 +113,14 @@ def sample(session: Session, form: SamplingForm, services: Services, tab: str) -
                 else:
                     outcome = item
     finally:
-        services.end_sampling(tab)
+        services.sampling.end(tab)
     if isinstance(outcome, WorkbenchError):
         yield SamplingView(message(back=True), False, Note(str(outcome)))
     elif outcome is None:
         yield SamplingView(message(back=True), False, Note("Cancelled; the group from before is back.", level="info"))
     else:
         note = Note(problem, level="warning") if problem else Note(edited, level="info") if edited else None
-        sampled = Sampled(outcome, example.prompt if edited else None)
+        sampled = Sampled(outcome, None if example.prompt == session.prompt else example.prompt)
         yield SamplingView(message(busy="scoring"), False, note, sampled, seed + 1)
 
 

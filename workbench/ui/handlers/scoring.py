@@ -90,6 +90,7 @@ class ScoringView:
 def rescore(session: Session, form: ScoringForm, worker: RewardWorker, models: Models | None = None) -> ScoringView:
     """Score the group on screen anew. Reward models are held by ``models``, by default in this process."""
     names = tuple("" if values.slot is None else function_name(values) for values in form.slots)
+    asked = [name if values.on else "" for name, values in zip(names, form.slots, strict=True)]
     notes: list[Note | None] = [None] * len(form.slots)
     pattern_note = credit_note = None
     if session.group is None:
@@ -108,7 +109,7 @@ def rescore(session: Session, form: ScoringForm, worker: RewardWorker, models: M
         position = getattr(error, "position", None)
         pattern_note = Note(str(error), detail=_pointer(form.regex, position) if position is not None else "")
     except RewardError as error:
-        place = names.index(error.reward) if error.reward in names else None
+        place = asked.index(error.reward) if error.reward in asked else None
         note = Note(str(error), line=error.line, detail=_where(session.group, splits, error))
         if place is None:
             credit_note = note

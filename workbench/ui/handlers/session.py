@@ -23,6 +23,7 @@ from workbench.rewards.watch import CallTimes
 from workbench.runs import default_workspace
 from workbench.schema import Credit, Group, Prompt, RewardKind
 from workbench.ui.handlers.groups import GroupStore
+from workbench.ui.handlers.works import Works
 
 SLOTS = 12
 """Reward functions that fit on the page."""
@@ -90,8 +91,9 @@ class Services:
         self._lock = threading.Lock()
         self._warming: threading.Thread | None = None
         self._rewards = WorkerPool()
-        self._sampling: dict[str, threading.Event] = {}
-        self._estimating: dict[str, threading.Event] = {}
+        self.sampling, self.preflight = Works(), Works()
+        self.estimating = Works()
+        """Estimating step values, or loading a reward model."""
         self._credits: OrderedDict[str, tuple[Credit, Credit | None]] = OrderedDict()
         self._call_times: OrderedDict[str, CallTimes] = OrderedDict()
 
@@ -110,50 +112,6 @@ class Services:
             if self._warming is None:
                 self._warming = threading.Thread(target=self.policy.warm, name="warm policy", daemon=True)
                 self._warming.start()
-
-    def begin_sampling(self, tab: str) -> threading.Event:
-        """Note that a tab samples; the event it gets back is set when the tab cancels."""
-        cancel = threading.Event()
-        with self._lock:
-            self._sampling[tab] = cancel
-        return cancel
-
-    def end_sampling(self, tab: str) -> None:
-        with self._lock:
-            self._sampling.pop(tab, None)
-
-    def is_sampling(self, tab: str) -> bool:
-        with self._lock:
-            return tab in self._sampling
-
-    def cancel_sampling(self, tab: str) -> bool:
-        """Whether there was something to cancel."""
-        with self._lock:
-            cancel = self._sampling.get(tab)
-        if cancel is None:
-            return False
-        cancel.set()
-        return True
-
-    def begin_estimating(self, tab: str) -> threading.Event | None:
-        """As ``begin_sampling``, for what a tab does beside it: estimating values, loading a model. None if it does."""
-        with self._lock:
-            if tab in self._estimating:
-                return None
-            return self._estimating.setdefault(tab, threading.Event())
-
-    def end_estimating(self, tab: str) -> None:
-        with self._lock:
-            self._estimating.pop(tab, None)
-
-    def cancel_estimating(self, tab: str) -> bool:
-        """Whether there was something to cancel."""
-        with self._lock:
-            cancel = self._estimating.get(tab)
-        if cancel is None:
-            return False
-        cancel.set()
-        return True
 
     def keep_credit(self, tab: str, credit: Credit | None, other: Credit | None = None) -> None:
         """Remember what a tab has drawn, to explain its tokens when asked; None leaves the last one."""
@@ -180,9 +138,9 @@ class Services:
             return times
 
     def leave(self, tab: str) -> None:
-        """A tab was closed: what it was sampling is cancelled and its worker ends."""
-        self.cancel_sampling(tab)
-        self.cancel_estimating(tab)
+        """A tab was closed: what it was at is cancelled and its worker ends."""
+        for works in (self.sampling, self.preflight, self.estimating):
+            works.cancel(tab)
         with self._lock:
             self._credits.pop(tab, None)
             self._call_times.pop(tab, None)

@@ -83,7 +83,7 @@ def estimate(
     except WorkbenchError as error:
         yield EstimateView(Note(str(error)), False)
         return
-    cancel = services.begin_estimating(tab)
+    cancel = services.estimating.begin(tab)
     if cancel is None:
         yield EstimateView(Note("This page is estimating or loading already; cancel that first."), False)
         return
@@ -102,7 +102,7 @@ def estimate(
                 else:
                     yield EstimateView(Note(view.status, level="info"), True)
     finally:
-        services.end_estimating(tab)
+        services.estimating.end(tab)
 
 
 def _asked(

@@ -10,7 +10,7 @@ import gradio as gr
 from workbench.credit import SCHEMES
 from workbench.ui.handlers import checks as handlers
 from workbench.ui.handlers.session import Services, Session
-from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value
+from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value, start_and_cancel
 
 ReadScoring = Callable[[Session, Any], Any]
 
@@ -60,11 +60,11 @@ def wire_preflight(
     def run(request: gr.Request, session: Session, *values: Any) -> Iterator[list[Any]]:
         scoring, sampling = read(session, values)
         for view in handlers.run_preflight(session, scoring, sampling, services, request.session_hash or ""):
-            buttons = [gr.update(interactive=not view.running), gr.update(interactive=view.running)]
+            buttons = start_and_cancel(view.running)
             yield [view.drawing, note_value(view.note), *buttons]
 
     def stop(request: gr.Request) -> None:
-        services.cancel_sampling(request.session_hash or "")
+        services.preflight.cancel(request.session_hash or "")
 
     outputs = [widgets["findings"], widgets["note"], widgets["go"], widgets["cancel"]]
     widgets["go"].click(run, inputs, outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)

@@ -70,5 +70,12 @@ def note_value(value: Note | str | None, *, editor: str | None = None) -> str:
     return json.dumps(value.to_json() | {"editor": editor})
 
 
+def start_and_cancel(running: bool | None) -> list[Any]:
+    """What becomes of a button that starts a work, and of the one that cancels it; None leaves both as they are."""
+    if running is None:
+        return [gr.skip(), gr.skip()]
+    return [gr.update(interactive=not running), gr.update(interactive=running)]
+
+
 def heading(text: str) -> None:
     gr.HTML(f"<h2>{text}</h2>", elem_classes=["heading"], apply_default_css=False)

@@ -12,7 +12,7 @@ from workbench.ui.handlers import importing as handlers
 from workbench.ui.handlers.rewards import task_slots
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services, Session
-from workbench.ui.tabs.common import PRIVATE, note_value
+from workbench.ui.tabs.common import PRIVATE, note_value, start_and_cancel
 from workbench.ui.tabs.importing import ImportingPart
 from workbench.ui.tabs.inspect import InspectTab, read_scoring
 from workbench.ui.tabs.rewards import read_slots
@@ -64,8 +64,7 @@ def _wire_opening(
         for view in handlers.open_file(form, services.workspace, readings, _page(request)):
             yield [
                 note_value(view.note),
-                gr.update(interactive=not view.running),
-                gr.update(interactive=view.running),
+                *start_and_cancel(view.running),
                 view.imported is not None,
             ]
 
@@ -150,12 +149,13 @@ def _wire_checking(
                 gr.update(value=[list(row) for row in view.rows], visible=bool(view.rows)),
                 gr.update(value=[list(row) for row in view.worst], visible=bool(view.worst)),
                 view.places,
+                *start_and_cancel(view.running),
             ]
 
     part.check.click(
         check,
         [tab.session, part.threshold, *tab.scoring_inputs],
-        [part.check_note, part.checks, part.worst, places],
+        [part.check_note, part.checks, part.worst, places, part.check, part.cancel],
         concurrency_limit=2,
         concurrency_id="checking",
         **PRIVATE,

@@ -153,7 +153,7 @@ def _example_widgets(first: Session) -> dict[str, Any]:
             elem_id="task",
             min_width=0,
         )
-        example = gr.Number(first.index, label="Example", precision=0, minimum=0, elem_id="example", min_width=0)
+        example = gr.Number(first.index, label="Example", precision=0, elem_id="example", min_width=0)
         previous = gr.Button("‹", elem_id="example-previous", min_width=0, elem_classes=["small"])
         following = gr.Button("›", elem_id="example-next", min_width=0, elem_classes=["small"])
         chance = gr.Button("random", elem_id="example-random", min_width=0, elem_classes=["small"])
@@ -223,12 +223,12 @@ def _sampling_widgets(task: Task) -> dict[str, Any]:
         min_width=0,
     )
     with gr.Row(elem_classes=["fields", "numbers"]):
-        generations = gr.Number(8, label="G", precision=0, minimum=2, elem_id="generations", min_width=0)
+        generations = gr.Number(8, label="G", precision=0, elem_id="generations", min_width=0)
         temperature = gr.Number(1.0, label="Temperature", step=0.1, elem_id="temperature", min_width=0)
         length = gr.Number(
             task.max_completion_length, label="Max tokens", precision=0, elem_id="max-tokens", min_width=0
         )
-        seed = gr.Number(1, label="Seed", precision=0, minimum=0, elem_id="seed", min_width=0)
+        seed = gr.Number(1, label="Seed", precision=0, elem_id="seed", min_width=0)
     reference = gr.Dropdown(
         [("none", ""), "tiny"],
         value="",

@@ -17,7 +17,7 @@ from workbench.ui.handlers.sampling import adopt, sample
 from workbench.ui.handlers.scoring import Note, isolation_note, message, rescore, scheme_note
 from workbench.ui.handlers.session import Services, Session
 from workbench.ui.tabs.checks import wire_probe
-from workbench.ui.tabs.common import PRIVATE, note_value
+from workbench.ui.tabs.common import PRIVATE, note_value, start_and_cancel
 from workbench.ui.tabs.importing_events import wire_importing
 from workbench.ui.tabs.imports import wire_import
 from workbench.ui.tabs.inspect import SCORING, Aside, InspectTab, read_sampling, read_scoring
@@ -69,7 +69,7 @@ def _wire_scoring(tab: InspectTab, aside: Aside, services: Services, again: gr.S
     def score(request: gr.Request, session: Session, *values: Any) -> list[Any]:
         form = read_scoring(session, values)
         tab_id = request.session_hash or ""
-        if services.is_sampling(tab_id):  # the drawing shows texts growing; it is scored when they are whole
+        if services.sampling.going(tab_id):  # the drawing shows texts growing; it is scored when they are whole
             return [gr.skip()] * len(outputs)
         view = rescore(session, form, services.reward_worker(tab_id), services.models)
         services.keep_credit(tab_id, view.credit, view.other)
@@ -182,8 +182,7 @@ def _wire_sampling(tab: InspectTab, aside: Aside, services: Services, then_score
                 view.sampled,
                 view.seed if view.seed is not None else gr.skip(),
                 note_value(view.note),
-                gr.update(interactive=not view.running),
-                gr.update(interactive=view.running),
+                *start_and_cancel(view.running),
             ]
 
     # Kept apart from the session, which may have changed by the time the group is there.
@@ -200,7 +199,7 @@ def _wire_sampling(tab: InspectTab, aside: Aside, services: Services, then_score
     then_score(sampled.then(adopt, [tab.session, sampled_group], tab.session, queue=False, **PRIVATE))
 
     def stop(request: gr.Request) -> None:
-        services.cancel_sampling(request.session_hash or "")
+        services.sampling.cancel(request.session_hash or "")
 
     aside.cancel.click(stop, None, None, queue=False, **PRIVATE)
 

@@ -12,7 +12,7 @@ from workbench.ui.handlers import models as handlers
 from workbench.ui.handlers.rewards import free_place
 from workbench.ui.handlers.scoring import SlotValues
 from workbench.ui.handlers.session import RewardSlot, Services, Session
-from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value
+from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value, start_and_cancel
 
 if TYPE_CHECKING:
     from workbench.ui.tabs.rewards import RewardList
@@ -97,7 +97,7 @@ def wire_models(rewards: RewardList, session: gr.State, services: Services, then
         wanted = handlers.ModelForm(path or "", form or "", reduce or "", weight, bool(trust), place)
         slots = rewards.read(session, rows)
         for view in handlers.load_model(wanted, slots, services, request.session_hash or ""):
-            busy = [gr.update(interactive=not view.running), gr.update(interactive=view.running)]
+            busy = start_and_cancel(view.running)
             yield [view.reward and (view.reward, place), note_value(view.note), *busy]
 
     def adopt(session: Session, held: tuple[Any, int] | None, rows: list[Any]) -> list[Any]:

@@ -11,7 +11,7 @@ import gradio as gr
 from workbench.ui.handlers import step_values as handlers
 from workbench.ui.handlers.scoring import Note, SlotValues
 from workbench.ui.handlers.session import Services, Session
-from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value
+from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value, start_and_cancel
 
 if TYPE_CHECKING:
     from workbench.ui.tabs.inspect import InspectTab
@@ -42,7 +42,7 @@ def build_values() -> ValuesPart:
     outcomes = handlers.outcome_choices(())
     with gr.Accordion("Step values by sampling …", open=False, elem_id="step-values", elem_classes=["fold"]) as panel:
         with gr.Row(elem_classes=["fields"]):
-            k = gr.Number(8, label="Continuations, k", precision=0, minimum=1, elem_id="values-k", min_width=0)
+            k = gr.Number(8, label="Continuations, k", precision=0, elem_id="values-k", min_width=0)
             outcome = gr.Dropdown(
                 outcomes, value="answer_correctness", label="Outcome reward", elem_id="values-outcome",
                 filterable=False, min_width=0,
@@ -95,7 +95,7 @@ def _wire_estimating(
         form = read_scoring(session, values)
         tab_id = request.session_hash or ""
         for view in handlers.estimate(session, form, policy or "", k, outcome or "", services, tab_id):
-            busy = [gr.update(interactive=not view.running), gr.update(interactive=view.running)]
+            busy = start_and_cancel(view.running)
             yield [view.row, note_value(view.note), *busy]
 
     def adopt(session: Session, held: Any, progress: bool, in_run: bool, rows: list[Any]) -> list[Any]:
@@ -123,7 +123,7 @@ def _wire_estimating(
     then_score(estimated.then(adopt, asked, adopted, queue=False, **PRIVATE))
 
     def stop(request: gr.Request) -> None:
-        services.cancel_estimating(request.session_hash or "")
+        services.estimating.cancel(request.session_hash or "")
 
     part.cancel.click(stop, None, None, queue=False, **PRIVATE)
 

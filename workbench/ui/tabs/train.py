@@ -22,7 +22,7 @@ from workbench.ui.handlers.sampling import SamplingForm
 from workbench.ui.handlers.scoring import ScoringForm
 from workbench.ui.handlers.session import Services, Session
 from workbench.ui.tabs.checks import build_preflight, wire_preflight
-from workbench.ui.tabs.common import ASSETS, PRIVATE, drawn, heading, note, note_value
+from workbench.ui.tabs.common import PRIVATE, drawn, heading, note, note_value
 from workbench.ui.tabs.form import pack
 from workbench.ui.tabs.inspect import SCORING, InspectTab, read_sampling, read_scoring
 
@@ -55,7 +55,7 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
             inherited = drawn("inherited", "WorkbenchPage.facts")
             heading("This run")
             with gr.Row(elem_classes=["fields"]):
-                steps = gr.Number(training.steps, label="Steps", precision=0, minimum=1, elem_id="steps", min_width=0)
+                steps = gr.Number(training.steps, label="Steps", precision=0, elem_id="steps", min_width=0)
                 prompts = gr.Number(
                     training.prompts_per_step, label="Prompts a step", precision=0, elem_id="prompts-per-step",
                     min_width=0,
@@ -139,7 +139,7 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
 
 def _live_value(run: str | None, number: int) -> str:
     """What the live element needs: the run to show, with a number that differs for every start."""
-    return json.dumps({"run": run, "number": number, "panels": panels_payload(), "plotly": f"{ASSETS}/plotly.min.js"})
+    return json.dumps({"run": run, "number": number, "panels": panels_payload()})
 
 
 def _server_functions(services: Services) -> list[Any]:
