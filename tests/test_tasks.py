@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -138,7 +140,7 @@ def test_rows_without_an_answer_cannot_be_checked(tmp_path):
     [
         (b"", "has no rows"),
         (b'{"prompt": "x"}\n{"pro', "line 2: not JSON"),
-        (b'{"prompt": "x"}\n{"question": "y"}', "line 2: every line must be an object with a 'prompt'"),
+        (b'{"prompt": "x"}\n{"text": "y"}', "line 2: every row must be an object with a 'prompt'"),
         (b'{"prompt": 3}', "line 1: 'prompt' must be text or a list of messages"),
         (b'{"prompt": "caf\xe9"}', "line 1: byte 15 is not UTF-8"),
     ],
@@ -148,6 +150,69 @@ def test_a_bad_file_is_named_by_line(tmp_path, content, message):
     file.write_bytes(content)
     with pytest.raises(TaskError, match=message):
         load_task(str(file))
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """Puts rows where data sets are taken from as from the Hub, which itself is out of reach."""
+    import datasets
+    import huggingface_hub
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+
+    def put(file, rows):
+        path = tmp_path / "owner" / "sums" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    return put
+
+
+def test_a_data_set_of_the_hub_is_a_task(hub):
+    hub("train.jsonl", [{"prompt": f"{n} + 1 =", "answer": n + 1, "level": n / 2} for n in range(30)])
+    task = load_task("hub:owner/sums")
+    assert (task.name, len(task), len(task.held_out)) == ("hub:owner/sums", 27, 3)  # the last tenth
+    assert (task[2].prompt, task[2].columns) == ("2 + 1 =", {"answer": "3", "level": 1.0})
+    assert [example.prompt for example in task.held_out] == ["27 + 1 =", "28 + 1 =", "29 + 1 ="]
+    assert [reward.name for reward in task.rewards] == ["answer_correctness"]
+
+
+def test_answers_worked_as_gsm8ks_bring_its_rewards_and_the_split_of_the_hub_is_kept(hub):
+    rows = [{"question": f"{n} + 1?", "answer": f"{n} + 1 = <<{n}+1={n + 1}>>{n + 1}\n#### {n + 1}"} for n in range(4)]
+    hub("main/train.jsonl", rows)
+    hub("main/test.jsonl", rows[:1])
+    files = [{"split": split, "path": f"main/{split}.jsonl"} for split in ("train", "test")]
+    card = json.dumps([{"config_name": "main", "data_files": files}])
+    Path("owner/sums/README.md").write_text(f"---\nconfigs: {card}\n---\n")
+    task, gsm8k = load_task("hub:owner/sums"), load_task("gsm8k")
+    assert (task.pattern, task.rewards, task.checker) == (gsm8k.pattern, gsm8k.rewards, gsm8k.checker)
+    assert (len(task), len(task.held_out), task[3].prompt) == (4, 1, "3 + 1?")
+    assert task.answer_is_right("so\n#### 4", task[3].columns)
+    assert load_task("hub:owner/sums/main")[3] == task[3]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("hub:sums", "names no data set of the Hub; the form is hub:OWNER/NAME"),
+        ("hub:../sums", "names no data set of the Hub"),
+        ("hub:owner/none", "hub:owner/none: the data set cannot be loaded .*check its name and the network"),
+        ("hub:owner/sums/socratic", "'socratic' not found. Available: .'default'."),
+    ],
+)
+def test_a_data_set_that_is_not_there_is_said(hub, name, message):
+    hub("train.jsonl", [{"prompt": "1 + 1 =", "answer": 2}])
+    with pytest.raises(TaskError, match=message):
+        load_task(name)
+
+
+def test_a_row_of_the_hub_without_a_prompt_is_named(hub):
+    hub("train.jsonl", [{"text": "1 + 1 ="}])
+    with pytest.raises(TaskError, match="hub:owner/sums training row 1: every row must be an object with a 'prompt'"):
+        load_task("hub:owner/sums")[0]
 
 
 def test_an_unknown_task_lists_the_known_ones():

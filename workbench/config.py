@@ -241,7 +241,7 @@ class RunConfig(Section):
     name: str | None = None
     """Name of the run; None for one made from the date."""
     task: str = "chain-arithmetic"
-    """A task's name, or a JSONL file of prompts and columns."""
+    """A task's name, a JSONL or Parquet file of prompts and columns, or a data set of the Hub: ``hub:openai/gsm8k``."""
     policy: str = "tiny"
     """The embedded policy's name, a Hub id, or a local folder."""
     adapter: str | None = None

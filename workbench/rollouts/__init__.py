@@ -1,8 +1,19 @@
 """Your own rollouts: groups read from JSONL and Parquet files, tokenised so that no text is misaligned."""
 
-from workbench.rollouts.files import Row
+from workbench.rollouts.files import Row, row_of
 from workbench.rollouts.formats import FORMATS
 from workbench.rollouts.groups import Facts
 from workbench.rollouts.load import SHIPPED, Imported, group_of, load_groups, read_groups, read_rows
 
-__all__ = ["FORMATS", "SHIPPED", "Facts", "Imported", "Row", "group_of", "load_groups", "read_groups", "read_rows"]
+__all__ = [
+    "FORMATS",
+    "SHIPPED",
+    "Facts",
+    "Imported",
+    "Row",
+    "group_of",
+    "load_groups",
+    "read_groups",
+    "read_rows",
+    "row_of",
+]

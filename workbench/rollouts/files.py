@@ -77,13 +77,13 @@ def _jsonl(path: Path) -> Iterator[Row]:
     # Split at line feeds only: U+2028 may stand inside a text.
     for number, line in enumerate(_content(path).split(b"\n"), start=1):
         if line.strip():
-            yield _row(path, f"line {number}", _parsed(path, f"line {number}", line))
+            yield row_of(path.name, f"line {number}", _parsed(path, f"line {number}", line))
 
 
 def _json_array(path: Path) -> Iterator[Row]:
     rows = _parsed(path, "the whole file", _content(path))
     for number, values in enumerate(rows, start=1):
-        yield _row(path, f"row {number}", values)
+        yield row_of(path.name, f"row {number}", values)
 
 
 def _content(path: Path) -> bytes:
@@ -138,7 +138,7 @@ def _parquet(path: Path, max_unpacked: int) -> Iterator[Row]:
             for batch in file.iter_batches(batch_size=256):
                 for values in batch.to_pylist():
                     number += 1
-                    yield _row(path, f"row {number}", values)
+                    yield row_of(path.name, f"row {number}", values)
     except MemoryError:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -149,15 +149,16 @@ def _parquet(path: Path, max_unpacked: int) -> Iterator[Row]:
 # --- values --------------------------------------------------------------------------------------------------------
 
 
-def _row(path: Path, where: str, values: Any) -> Row:
+def row_of(source: str, where: str, values: Any) -> Row:
+    """A row of JSON values alone. Raises TaskError, naming the source, for one that is no object or holds infinity."""
     if not isinstance(values, dict):
         shown = json.dumps(values, default=str)[:60]
-        raise TaskError(f"{path.name} {where}: every row must be an object with named columns; found {shown}")
+        raise TaskError(f"{source} {where}: every row must be an object with named columns; found {shown}")
     try:
         plain = {_mended(name): _plain(name, value, 1) for name, value in values.items()}
         return Row(where, plain, mended=_has_surrogate(values))
     except ValueError as error:
-        raise TaskError(f"{path.name} {where}: {error}") from error
+        raise TaskError(f"{source} {where}: {error}") from error
 
 
 def _plain(column: str, value: Any, depth: int) -> Any:

@@ -1,6 +1,7 @@
 """Tasks: prompts, columns, and the defaults that make a task runnable at once; and labelled groups to check rewards."""
 
+from workbench.tasks.hub import PREFIX as HUB
 from workbench.tasks.labelled import LABELLED, labelled_groups, planted_errors
 from workbench.tasks.task import TASKS, Task, load_task
 
-__all__ = ["LABELLED", "TASKS", "Task", "labelled_groups", "load_task", "planted_errors"]
+__all__ = ["HUB", "LABELLED", "TASKS", "Task", "labelled_groups", "load_task", "planted_errors"]

@@ -1,8 +1,8 @@
 """A task: prompts with their columns, and the defaults that make it runnable at once.
 
 A task knows its default step pattern, its default rewards and how to tell whether an answer is right. It does not know
-how answers are sampled or trained on. ``load_task`` finds an embedded one by name or reads a JSONL or Parquet file,
-each row of which has a ``prompt`` and any other columns.
+how answers are sampled or trained on. ``load_task`` finds an embedded one by name, reads a JSONL or Parquet file, or
+a data set of the Hub; each row has a ``prompt`` (or a ``question``, or a ``problem``) and any other columns.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from workbench.config import PatternConfig, RewardConfig
 from workbench.errors import TaskError
 from workbench.rewards.builtin import answer_correctness
 from workbench.rewards.builtin.gsm8k_answer import gsm8k_answer
-from workbench.rollouts import Row, read_rows
+from workbench.rollouts import read_rows, row_of
 from workbench.rollouts.formats import is_conversation
 from workbench.schema import Example
 from workbench.steps import PRESETS
 from workbench.tasks import chain_arithmetic
+from workbench.tasks.hub import PREFIX, hub_rows
 
 
 class Examples(Sequence[Example]):
@@ -104,11 +105,16 @@ def _chain(name: str, style: chain_arithmetic.Style) -> Callable[[], Task]:
 
 def _gsm8k() -> Task:
     """GSM8K, the part that comes along (Cobbe et al. 2021): a step a line, in the format of the data's own answers."""
+    return _worked_answers("gsm8k", _questions("train-1500.jsonl"), _questions("test-300.jsonl"))
+
+
+def _worked_answers(name: str, examples: Sequence[Example], held_out: Sequence[Example]) -> Task:
+    """A task whose ``answer`` is GSM8K's: a line a step, sums in ``<<…>>``, and ``#### result``."""
     line = PRESETS["line"].pattern
     return Task(
-        name="gsm8k",
-        examples=_questions("train-1500.jsonl"),
-        held_out=_questions("test-300.jsonl"),
+        name=name,
+        examples=examples,
+        held_out=held_out,
         pattern=PatternConfig(regex=line.regex, kind=line.kind),
         rewards=(
             RewardConfig(name="calculator_notes", kind="step"),
@@ -124,6 +130,8 @@ def _questions(file: str) -> list[Example]:
     return [Example(row["question"], {"question": row["question"], "answer": row["answer"]}) for row in rows]
 
 
+PROMPTS = ("prompt", "question", "problem")
+"""The columns that may hold the prompt; the first that is there does."""
 TASKS: dict[str, Callable[[], Task]] = {
     "chain-arithmetic": _chain("chain-arithmetic", "steps"),
     "chain-arithmetic-tags": _chain("chain-arithmetic-tags", "tags"),
@@ -133,27 +141,70 @@ TASKS: dict[str, Callable[[], Task]] = {
 
 
 def load_task(name: str) -> Task:
-    """An embedded task by name, or a JSONL or Parquet file by path.
+    """An embedded task by name, a JSONL or Parquet file by path, or a data set of the Hub: ``hub:openai/gsm8k``.
+
+    A data set's rows are read when they are asked for (see ``tasks.hub`` for the forms of its name). One whose answers
+    are worked as GSM8K's are gets the rewards and the step pattern of the task ``gsm8k``.
 
     Raises:
-        TaskError: if there is neither, or a row of the file is not an object with a ``prompt``.
+        TaskError: if there is none of these, or a row has no ``prompt``; of the Hub's rows, when it is read.
     """
     if name in TASKS:
         return TASKS[name]()
+    if name.startswith(PREFIX):
+        return _from_hub(name)
     path = Path(name).expanduser()
     if not path.is_file():
-        raise TaskError(f"no task or file called {name!r}; tasks are {', '.join(TASKS)}, or give a JSONL file's path")
+        raise TaskError(
+            f"no task or file called {name!r}; tasks are {', '.join(TASKS)}, or give a JSONL file's path, or "
+            f"{PREFIX}OWNER/NAME for a data set of the Hub"
+        )
     return _from_file(path)
 
 
 def _from_file(path: Path) -> Task:
     """The last tenth of the rows (at least one) is held out; a file of one row is its own held-out set."""
-    rows = [_example(path, row) for row in read_rows(path)]
-    held_out = rows[-max(1, len(rows) // 10) :]
+    rows = [_example(f"{path.name} {row.where}", row.values) for row in read_rows(path)]
     answered = all("answer" in row.columns for row in rows)
+    kept = _kept_for_training(len(rows))
+    return _plain(str(path), rows[:kept] or rows, rows[kept:], answered)
+
+
+def _from_hub(name: str) -> Task:
+    """As a file: without a split to hold out that is the last tenth of the rows."""
+    found = hub_rows(name)
+
+    def examples(rows: Sequence[Mapping[str, Any]], first: int, end: int, split: str) -> Examples:
+        def example(i: int) -> Example:
+            where = f"{split} row {first + i + 1}"
+            return _example(f"{name} {where}", row_of(name, where, rows[first + i]).values)
+
+        return Examples(end - first, example)
+
+    count = len(found.rows)
+    if not count:
+        raise TaskError(f"{name} has no rows")
+    if found.held_out is not None and len(found.held_out):
+        kept, held_out = count, examples(found.held_out, 0, len(found.held_out), "held-out")
+    else:
+        kept = _kept_for_training(count)
+        held_out = examples(found.rows, kept, count, "training")
+    train = examples(found.rows, 0, kept or count, "training")
+    answered = "answer" in found.columns
+    worked = answered and "####" in train[0].columns["answer"]
+    return _worked_answers(name, train, held_out) if worked else _plain(name, train, held_out, answered)
+
+
+def _kept_for_training(count: int) -> int:
+    """How many rows of so many are not held out."""
+    return count - max(1, count // 10)
+
+
+def _plain(name: str, examples: Sequence[Example], held_out: Sequence[Example], answered: bool) -> Task:
+    """A task that nothing is known of but whether its rows have an ``answer``."""
     return Task(
-        str(path),
-        rows[: -len(held_out)] or rows,
+        name,
+        examples,
         held_out,
         rewards=(RewardConfig(name="answer_correctness", kind="outcome"),) if answered else (),
         scheme="outcome" if answered else "process",
@@ -162,17 +213,18 @@ def _from_file(path: Path) -> Task:
     )
 
 
-def _example(path: Path, row: Row) -> Example:
-    columns = dict(row.values)
-    if "prompt" not in columns:
+def _example(where: str, row: Mapping[str, Any]) -> Example:
+    columns = dict(row)
+    name = next((one for one in PROMPTS if one in columns), None)
+    if name is None:
         raise TaskError(
-            f"{path.name} {row.where}: every line must be an object with a 'prompt'; its columns are "
+            f"{where}: every row must be an object with a 'prompt' (or a 'question', or a 'problem'); its columns are "
             f"{', '.join(map(repr, columns)) or 'none'}"
         )
-    prompt = columns.pop("prompt")
+    prompt = columns.pop(name)
     if not (isinstance(prompt, str) or is_conversation(prompt)):
         raise TaskError(
-            f"{path.name} {row.where}: 'prompt' must be text or a list of messages with 'role' and 'content', "
+            f"{where}: {name!r} must be text or a list of messages with 'role' and 'content', "
             f"not {type(prompt).__name__}"
         )
     if "answer" in columns:

@@ -13,7 +13,7 @@ from workbench.errors import TaskError
 from workbench.policies.embedded import FIRST_GROUP
 from workbench.schema import Example, Group, Prompt
 from workbench.steps import PRESETS
-from workbench.tasks import TASKS, Task, load_task
+from workbench.tasks import HUB, TASKS, Task, load_task
 from workbench.ui.handlers.session import SLOTS, RewardSlot, Session
 
 CUSTOM = "custom"
@@ -59,14 +59,19 @@ def find_task(name: str) -> Task:
     """A task by name or path. Raises TaskError."""
     name = name.strip()
     if not name:
-        raise TaskError(f"no task is chosen; take one of {', '.join(TASKS)}, or give a JSONL file's path")
-    if name in TASKS:
-        return _embedded(name)
-    return load_task(name)
+        raise TaskError(
+            f"no task is chosen; take one of {', '.join(TASKS)}, or give a JSONL file's path, or {HUB}OWNER/NAME"
+        )
+    return _kept(name) if is_kept(name) else load_task(name)
+
+
+def is_kept(name: str) -> bool:
+    """Whether a task stays the same once it is loaded: those of a file are read anew, as somebody edits it."""
+    return name in TASKS or name.startswith(HUB)
 
 
 @lru_cache(maxsize=8)
-def _embedded(name: str) -> Task:
+def _kept(name: str) -> Task:
     return load_task(name)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 
 from workbench.errors import WorkbenchError
+from workbench.tasks import HUB
 from workbench.ui.handlers import inspect as handlers
 from workbench.ui.handlers import rewards as reward_handlers
 from workbench.ui.handlers.checks import probe_demo
@@ -141,18 +142,23 @@ def _wire_examples(tab: InspectTab, aside: Aside, then_score: ThenScore) -> None
 
     then_score(aside.chance.click(at_random, [tab.session], shown, queue=False, **PRIVATE))
 
-    def choose_task(session: Session, name: str, values: list[Any]) -> list[Any]:
+    def choose_task(session: Session, name: str, values: list[Any]) -> Iterator[list[Any]]:
         """Another task brings its own pattern, rewards and length; reward functions somebody wrote stay."""
+        said = [gr.skip()] * (len(outputs) - 1)
         if name == session.task:  # the field says so whenever it is left, too
-            return [gr.skip()] * len(outputs)
+            yield [*said, gr.skip()]
+            return
+        if name.strip().startswith(HUB):
+            yield [*said, note_value(Note(f"loading {name.strip().removeprefix(HUB)} from the Hub …", level="info"))]
         try:
             task = handlers.find_task(name)
             view = handlers.choose_example(session, 0, task=task)
         except WorkbenchError as error:
-            return [*[gr.skip()] * (len(outputs) - 1), note_value(Note(str(error)))]
+            yield [*said, note_value(Note(str(error)))]
+            return
         slots = reward_handlers.task_slots(read_slots(session.slots, values), task)
         session = replace(view.session, slots=tuple(one.slot for one in slots))
-        return [
+        yield [
             session,
             view.index,
             view.prompt,
@@ -167,7 +173,14 @@ def _wire_examples(tab: InspectTab, aside: Aside, then_score: ThenScore) -> None
         tab.session, tab.example, tab.prompt, tab.regex, tab.kind, tab.max_completion_length,
         *tab.rewards.outputs, tab.columns,
     ]  # fmt: skip
-    chosen = tab.task.input(choose_task, [tab.session, tab.task, *tab.rewards.inputs], outputs, queue=False, **PRIVATE)
+    chosen = tab.task.input(
+        choose_task,
+        [tab.session, tab.task, *tab.rewards.inputs],
+        outputs,
+        concurrency_limit=None,
+        trigger_mode="always_last",
+        **PRIVATE,
+    )
     then_score(chosen)
 
 

@@ -1,0 +1,60 @@
+"""Rows of a data set on the Hugging Face Hub: ``hub:OWNER/NAME``, ``hub:OWNER/NAME/CONFIG``, either with ``@REVISION``.
+
+``datasets`` finds, downloads and keeps them, runs no code of theirs, and reads a row when it is asked for, so that a
+large set needs no memory. Data of that name in the current folder is taken before the Hub's, as ``datasets`` does. This
+module does not know what a row means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.errors import TaskError
+
+PREFIX = "hub:"
+FORM = "hub:OWNER/NAME, hub:OWNER/NAME/CONFIG, and @REVISION behind either"
+_NAME = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?")
+_FIRST_CONFIGS = ("default", "main")
+_HELD_OUT = ("test", "validation")
+
+
+@dataclass(frozen=True)
+class HubRows:
+    """Rows by index. ``held_out`` are those of the split ``test`` or ``validation``, None where there is no such."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[Mapping[str, Any]]
+    held_out: Sequence[Mapping[str, Any]] | None
+
+
+def hub_rows(name: str) -> HubRows:
+    """The split ``train`` (or the first) of a data set, and what it holds out.
+
+    Without a config that is ``default``, ``main``, or the first there is.
+
+    Raises:
+        TaskError: for a name of another form, and whatever keeps ``datasets`` from loading it.
+    """
+    found = _NAME.fullmatch(name.removeprefix(PREFIX))
+    if found is None or ".." in name:
+        raise TaskError(f"{name!r} names no data set of the Hub; the form is {FORM}")
+    repository, config, revision = found["repository"], found["config"], found["revision"]
+    from datasets import get_dataset_config_names, load_dataset
+
+    try:
+        if config is None:
+            known = get_dataset_config_names(repository, revision=revision)
+            config = next((one for one in _FIRST_CONFIGS if one in known), known[0])
+        splits = load_dataset(repository, config, revision=revision)
+    except Exception as error:  # names, network, rights and formats each fail in their own way
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise TaskError(
+            f"{name}: the data set cannot be loaded ({first[:300]}); check its name and the network, or log in with "
+            "hf auth login"
+        ) from error
+    train = "train" if "train" in splits else next(iter(splits))
+    held_out = next((one for one in _HELD_OUT if one in splits and one != train), None)
+    return HubRows(tuple(splits[train].column_names), splits[train], None if held_out is None else splits[held_out])
