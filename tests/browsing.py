@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import psutil
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 60_000  # milliseconds to wait for anything; the machine may be busy
+expect.set_options(timeout=SECONDS)  # in every test that looks at a page, whichever file is run alone
 
 
 @contextmanager
@@ -58,10 +60,12 @@ _tokens: dict[str, str] = {}
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody has, below those that the system gives to whoever connects."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @contextmanager
@@ -93,16 +97,26 @@ def serve(workspace: Path, *flags: str, port: int | None = None) -> Iterator[App
         process.stdout.close()
 
 
+def children(app: App, module: str) -> list[psutil.Process]:
+    """The app's living children that run this module, the newest last."""
+    found = []
+    for one in psutil.Process(app.pid).children(recursive=True):
+        with suppress(psutil.Error):  # it may end while it is looked at
+            if one.status() != psutil.STATUS_ZOMBIE and any(word.endswith(module) for word in one.cmdline()):
+                found.append(one)
+    return found
+
+
 @contextmanager
 def stopped(app: App, module: str) -> Iterator[psutil.Process]:
     """The app's worker of this module held still, so that what it is asked for cannot be over before a test acts."""
-    found = [one for one in psutil.Process(app.pid).children(recursive=True) if module in " ".join(one.cmdline())]
-    assert found, [one.cmdline() for one in psutil.Process(app.pid).children(recursive=True)]
+    found = children(app, module)
+    assert found, f"no child of the app runs {module}"
     found[-1].suspend()
     try:
         yield found[-1]
     finally:
-        if found[-1].is_running():
+        with suppress(psutil.NoSuchProcess):
             found[-1].resume()
 
 

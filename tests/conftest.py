@@ -13,6 +13,11 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["WORKBENCH_LOCKS"] = tempfile.mkdtemp(prefix="workbench-test-locks-")
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No wall clock decides whether a property holds.
+settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("here")
 
 
 @pytest.fixture(scope="session")

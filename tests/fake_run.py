@@ -13,7 +13,7 @@ import sys
 from workbench.rundir import RunDir, checkpoints
 from workbench.rundir.metrics import resumed
 
-_PAUSE = "import signal\nwhile True: signal.pause()"
+_PAUSE = "import signal  # of a fake run\nwhile True: signal.pause()"
 _BASE, _LATER = 0.3, {"process": (0.5, 0.7, 0.8), "outcome": (0.4, 0.5, 0.6), "sum": (0.4, 0.4, 0.4)}
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import SECONDS, App, chromium, serve, visit
+from tests.browsing import App, chromium, serve, visit
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=SECONDS)
 
 CARDS = "#drawing .rollout:not(.streaming)"
 

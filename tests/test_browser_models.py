@@ -7,18 +7,16 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests import reward_models
-from tests.browsing import SECONDS, App, chromium, serve, visit
+from tests.browsing import App, children, chromium, serve, visit
 from workbench.config import RewardConfig, RunConfig
 from workbench.rewards import RewardWorker, TrustStore
 from workbench.ui.handlers.scoring import TRUST_MODEL
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=SECONDS)
 
 CHIPS = "#drawing .rollout:not(.streaming) .chip"
 CONTEXT = {"max_position_embeddings": 512}
@@ -154,8 +152,8 @@ def test_a_configuration_with_models_opens_and_a_run_inherits_them(
     expect(page.locator("#reward-on-0")).to_contain_text("prm · step · model")
     expect(page.locator("#reward-on-1")).to_contain_text("least · outcome · model")
     expect(page.locator("#reward-on-2")).to_contain_text("Monte-Carlo (k=2) · step")
-    expect(page.locator("#reward-note-0")).to_contain_text("mean")
     expect(page.locator("#reward-note-2")).to_contain_text("not estimated yet; press Estimate step values")
+    expect(page.locator("#reward-note-0")).to_contain_text("mean")
 
     page.locator("#train-on-this").click()
     expect(page.locator("#inherited")).to_contain_text("prm (model) × 0.5, least (model), values (k=2)")
@@ -199,8 +197,10 @@ def test_values_are_estimated_drawn_stale_and_saved_as_labels(page: Page) -> Non
     expect(page.locator("#reward-facts-2")).to_contain_text("mean answer_correctness of 2 continuations from its end")
     expect(page.locator("#reward-facts-2")).to_contain_text("left out")
 
+    of_values = page.locator("#reward-note-2").inner_text()
     page.locator("#values-progress input").check()
     expect(page.locator("#reward-on-2")).to_contain_text("Monte-Carlo progress (k=2) · step")
+    expect(page.locator("#reward-note-2")).not_to_have_text(of_values)
     expect(page.locator("#reward-note-2")).to_contain_text("mean")
     page.locator("#values-in-run input").check()
     expect(page.locator("#reward-facts-2")).to_contain_text("estimated anew at each step of training")
@@ -233,24 +233,17 @@ def test_estimating_is_cancelled(page: Page) -> None:
 # ── who runs what where ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def children(app: App, module: str) -> list[psutil.Process]:
-    found = psutil.Process(app.pid).children(recursive=True)
-    return [one for one in found if one.status() != psutil.STATUS_ZOMBIE and module in one.cmdline()]
-
-
 def test_each_page_has_a_reward_worker_and_all_share_one_of_models(
-    browser: Browser, app: App, folders: dict[str, str]
+    browser: Browser, folders: dict[str, str], tmp_path: Path
 ) -> None:
     """And the page's own process has no torch in its memory, whatever it was asked to score with."""
-    before = {one.pid for one in children(app, "workbench.rewards.worker")}
-    with visit(browser, app.url) as first, visit(browser, app.url) as second:
+    with serve(tmp_path) as app, visit(browser, app.url) as first, visit(browser, app.url) as second:
         for page in (first, second):
             expect(page.locator(CHIPS).first).to_be_visible()
             expect(page.locator("#trust-model")).to_contain_text(TRUST_MODEL)
             add_model(page, folders["my-prm"])
             expect(page.locator("#reward-note-2")).to_contain_text("mean")
-        own = {one.pid for one in children(app, "workbench.rewards.worker")} - before
-        assert len(own) == 2
+        assert len(children(app, "workbench.rewards.worker")) == 2
         assert len(children(app, "workbench.rewards.models.worker")) == 1
         with RewardWorker() as worker:
             missing = worker.reduced_isolation()
@@ -258,7 +251,7 @@ def test_each_page_has_a_reward_worker_and_all_share_one_of_models(
             expect(first.locator("#isolation-note")).to_contain_text(f"reduced isolation: {'; '.join(missing)}")
         else:
             expect(first.locator("#isolation-note .drawn")).to_be_hidden()
-    assert "libtorch" not in Path(f"/proc/{app.pid}/maps").read_text()
+        assert "libtorch" not in Path(f"/proc/{app.pid}/maps").read_text()
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -273,6 +266,7 @@ def test_nothing_scrolls_sideways_with_a_model_and_values_open(
         expect(page.locator("#reward-note-2")).to_contain_text("mean")
         page.locator("#reward-edit-2").click()
         page.locator("#reward-change-2").click()
+        expect(page.locator("#model-path")).to_be_visible()
         unfold(page, "Step values by sampling …")
         expect(page.locator("#labels-save")).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -13,16 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import SECONDS, App, chromium, serve, stopped, visit
+from tests.browsing import App, children, chromium, serve, stopped, visit
 from workbench.schema import Group
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=SECONDS)
 
 CARDS = "#drawing .rollout:not(.streaming)"
 CHIPS = f"{CARDS} .chip"
@@ -279,15 +277,9 @@ def test_reduced_motion_is_respected(browser: Browser, app: App) -> None:
 # ── states ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def worker_of(app: App, module: str) -> psutil.Process:
-    found = [one for one in psutil.Process(app.pid).children(recursive=True) if module in " ".join(one.cmdline())]
-    assert found, [one.cmdline() for one in psutil.Process(app.pid).children(recursive=True)]
-    return found[-1]
-
-
 def test_a_reward_worker_that_died_is_started_again(page: Page, app: App) -> None:
     before = advantages(page)
-    os.kill(worker_of(app, "rewards.worker").pid, signal.SIGKILL)
+    os.kill(children(app, "rewards.worker")[-1].pid, signal.SIGKILL)
     page.locator("#regex textarea").fill(r"(?m)^Step \d+:")
     expect(page.locator("#preset input")).to_have_value("step-n")
     expect(page.locator("#drawing .stale")).to_be_hidden()

@@ -13,14 +13,13 @@ import psutil
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browsing import SECONDS, App, chromium, serve, visit, with_token
+from tests.browsing import App, chromium, serve, visit, with_token
 from tests.credits import worked_credit
 from tests.stored_runs import learning, store
 from tests.test_browser_polish import serious
 from workbench.runs import Run, list_runs
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=SECONDS)
 
 ROWS = "#runs tbody tr"
 LONG = 10_000
@@ -80,6 +79,8 @@ TRACES = """key => document.querySelector(`#runs-curves [data-panel=${key}] .plo
     .map(trace => [trace.name ?? null, trace.fill ?? null])"""
 
 
+IN_SIGHT = """[...document.querySelectorAll("#runs-curves .plot")].filter(one => one.data)
+    .filter(one => { const box = one.getBoundingClientRect(); return box.top < innerHeight && box.bottom > 0; })"""
 RANGES = """[...document.querySelectorAll("#runs-curves .plot")]
     .filter(one => one.layout && one.getBoundingClientRect().top < innerHeight).map(one => one.layout.xaxis.range)"""
 
@@ -144,6 +145,7 @@ def test_chosen_runs_are_drawn_together_and_the_address_keeps_them(browser, app,
         # Dragging over one chart zooms all of them; the button shows all again.
         reward = page.locator("#runs-curves [data-panel=reward] .plot")
         reward.scroll_into_view_if_needed()
+        page.wait_for_function(f"{IN_SIGHT}.every(one => one.data.every(trace => trace.opacity !== 0.3))")
         drag(page, reward, 80, 180)
         expect(page.locator("#runs-curves .show-all")).to_be_visible()
         page.wait_for_function(f"{RANGES}.length > 1 && {RANGES}.every(r => r[0] > 0.2 && r[1] < 11)")
@@ -311,6 +313,8 @@ def test_ten_thousand_steps_are_drawn_with_few_points_and_go_on(browser, app, wo
         page.wait_for_url(re.compile("xmin=.*xmax="))
         run.dir.append_metrics({"step": LONG + 1, "loss": 4.25})
         expect(loss.locator("output")).to_have_text("4.25")
+        page.evaluate("() => new Promise(done => setTimeout(() => requestAnimationFrame(() => setTimeout(done))))")
+        expect(page.locator("#curves .show-all")).to_be_visible()
         expect(loss.locator(".main-svg")).not_to_contain_text("10000")
         # A double click shows everything again: it picks no step, so the page goes on following.
         svg.dblclick(position={"x": 100, "y": 60})
@@ -348,7 +352,7 @@ def test_smoothing_and_a_logarithmic_axis(browser, app, workspace, tmp_path):
         # Equal ratios are equal distances on a logarithmic axis; one with values below 0 cannot be had.
         grad.locator(".figure-menu summary").click()
         grad.get_by_label("log scale").check()
-        expect(grad.locator(".grid")).to_contain_text("10")
+        expect(grad.locator(".grid")).to_contain_text("110100")  # 1, 10 and 100; a linear axis has 0, 50 and 100
         expect(grad.locator(".raw")).to_have_attribute("d", "")
         heights = [y for _, y in places(grad, ".path", 3)]
         assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.15)
@@ -437,6 +441,16 @@ def test_charts_thin_and_label_by_hand(browser, app):
         labels = "[[0.25, 0.05, false], [0, 0.1, false], [-1.5, 0.5, false], [0.5, 0.1, true], [0.0004, 0.0002, false]]"
         shown = page.evaluate(f"{labels}.map(one => WorkbenchChart.label(...one))")
         assert shown == ["0.25", "0", "\u22121.5", "50%", "4e\u22124"]
+
+
+def test_a_run_that_starts_says_what_it_loads(browser, app, workspace):
+    run = alive(store(workspace, "early", [], state="starting"))
+    run.dir.set_status("starting", "loading the trainer")
+    with visit(browser, f"{app.url}?run=early") as page:
+        expect(page.locator("#run-state")).to_have_text("starting")
+        expect(page.locator(".run-head .progress-text")).to_contain_text("loading the trainer")
+        run.dir.set_status("running", device="cpu")
+        expect(page.locator("#run-state")).to_have_text("running")
 
 
 def test_a_queued_run_names_the_one_before_it(browser, app, workspace):

@@ -38,7 +38,8 @@ def worker() -> Iterator[RewardWorker]:
 
 @pytest.fixture(scope="module")
 def impatient() -> Iterator[RewardWorker]:
-    with RewardWorker(deadline=0.5) as worker:
+    """For code that hangs; a test lowers its deadline for the call that will not end."""
+    with RewardWorker(deadline=60) as worker:
         yield worker
 
 
@@ -96,8 +97,13 @@ def test_hostile_code_gets_its_message_and_the_next_call_works(one: Hostile, wor
 def test_code_that_hangs_gets_the_deadlines_message_and_the_next_call_works(
     one: Hostile, impatient: RewardWorker
 ) -> None:
-    with pytest.raises(RewardTimeout, match=f"'reward' {one.says}"):
-        in_a_run(impatient, one.code)
+    reward = load_reward(RewardConfig(name="reward", code=one.code), impatient)
+    impatient.deadline = 0.5
+    try:
+        with pytest.raises(RewardTimeout, match=f"'reward' {one.says}"):
+            score_completions(["p", "p"], GROUP.rollouts, [{}, {}], StepPattern("S"), [reward], worker=impatient)
+    finally:
+        impatient.deadline = 60
     assert [row.rewards for row in in_a_run(impatient, HARMLESS)] == [(2.0, 2.0), (2.0,)]
 
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.browsing import SECONDS, App, chromium, serve, visit, with_token
+from tests.browsing import App, chromium, serve, visit, with_token
 from tests.credits import make_credit, make_rollout
 from tests.hostile import ACTIVE, ALL, INJECTED, ONE_LINE, PAYLOADS, WATCH, check
 from workbench.config import RunConfig
@@ -25,7 +25,6 @@ from workbench.rundir import RunDir
 from workbench.schema import Credit, RewardSummary
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=SECONDS)
 
 
 @pytest.fixture(scope="module")

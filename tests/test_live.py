@@ -210,6 +210,10 @@ def test_ticks_are_round(low, high, expected):
     assert ticks(low, high, 4) == pytest.approx(expected)
 
 
+def test_an_axis_has_several_ticks():
+    assert ticks(0.2, 1.05) == pytest.approx([0.2, 0.4, 0.6, 0.8, 1])
+
+
 def test_a_chart_maps_numbers_to_places_and_escapes_its_words():
     svg = Chart("<b>", (Line("a<b", [0, 10], [0.0, 1.0]), Line("b", [0, 10], [0.5, 0.5])), share=True).svg()
     assert "<b>" not in svg

@@ -51,7 +51,7 @@ def test_a_run_is_stopped_and_keeps_what_it_did(tmp_path):
     for row in run.follow():
         if row["step"] >= 2:
             break
-    status = run.stop()
+    status = run.stop(timeout=120)
     assert status.state == "stopped", "\n".join(run.log_tail())
     assert "of 10000" in status.reason
     assert len(run.metrics()) >= 2

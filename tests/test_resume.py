@@ -101,7 +101,7 @@ def test_a_stopped_run_of_two_ranks_saves_where_it_stops_and_goes_on_from_what_i
     sampling = {"num_generations": 2, "max_completion_length": 16}
     run = wb.train(RunConfig.parse({"training": training, "sampling": sampling}), tmp_path)
     _reached(run, 3)
-    status = run.stop()
+    status = run.stop(timeout=120)
     assert status.state == "stopped", "\n".join(run.log_tail())
     newest, before = checkpoints.saved(run.dir.checkpoints)
     assert status.reason == f"after step {newest.step} of 1000"
@@ -111,7 +111,7 @@ def test_a_stopped_run_of_two_ranks_saves_where_it_stops_and_goes_on_from_what_i
     (newest.path / "optimizer.safetensors").write_bytes(b"")
     run.resume()
     _reached(run, newest.step + 1)
-    status = run.stop()
+    status = run.stop(timeout=120)
     assert (status.state, status.resumed_from) == ("stopped", before.step), "\n".join(run.log_tail())
     assert status.warnings[0].startswith(f"skipped {newest.name}: optimizer.safetensors has 0 bytes")
     steps = [row["step"] for row in run.metrics_rows()[0]]

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -262,13 +263,14 @@ def test_a_row_reaches_the_disk_within_a_second_and_at_the_end(run: RunDir, monk
         first.set()
 
     monkeypatch.setattr(os, "fsync", fsync)
+    began = time.monotonic()
     run.append_metrics({"step": 1})
     assert first.wait(timeout=30)
     for step in range(2, 200):
         run.append_metrics({"step": step})
     run.close()
     assert synced[-1] == (run.path / "metrics.jsonl").stat().st_size
-    assert len(synced) <= 4  # at most one a second, and one at the end
+    assert len(synced) <= 3 + (time.monotonic() - began)  # at most one a second, and one at the end
 
 
 def test_a_disk_that_refuses_a_sync_is_heard_of(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from tests.browsing import SECONDS, App, chromium, free_port, serve, with_token
+from tests.browsing import App, chromium, free_port, serve, with_token
 from workbench.config import RunConfig
 from workbench.errors import RunError
 from workbench.rundir import RunDir
@@ -65,7 +65,6 @@ def test_twenty_viewers_of_one_live_run_each_see_every_row_once(app: App) -> Non
 
 @pytest.mark.browser
 def test_an_open_page_goes_on_after_the_app_was_started_again(tmp_path: Path) -> None:
-    expect.set_options(timeout=SECONDS)
     port = free_port()
     with chromium() as browser:
         page = browser.new_page()

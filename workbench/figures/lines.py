@@ -110,7 +110,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
         return [low]
     rough = (high - low) / max(count - 1, 1)
     power = 10 ** math.floor(math.log10(rough))
-    step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough * 0.999)
+    step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough * 0.75)
     first = math.ceil(low / step - 1e-9)
     return [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)]
 

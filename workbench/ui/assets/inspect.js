@@ -1,8 +1,9 @@
 // The Inspect tab's right side: the group, and a line above it that says what it is or what is going on.
 //
 // The value is a message: {"show": payload, "about", "other"} draws a credit; {"stale": why, "group": payload} keeps
-// what is drawn and says that it is older than the controls; {"busy": what, "stream"} dims the old group, or shows the
-// new one growing; {"back": true} ends that without a new group; {"empty": what next}; {} changes nothing.
+// what is drawn and says that it is older than the controls, or draws the group, unscored, where that is another;
+// {"busy": what, "stream"} dims the old group, or shows the new one growing; {"back": true} ends that without a new
+// group; {"empty": what next}; {} changes nothing.
 (() => {
   if (globalThis.WorkbenchInspect) return;
 
@@ -25,6 +26,16 @@
 
     const promptLine = (payload, columns) => [el("code", {}, payload.prompt.trim()), columns ? ` ${columns}` : ""];
 
+    // A group is sampled without being scored where a reward fails; then it takes the old one's place all the same.
+    const sameAnswers = (one, other) => one.prompt === other.prompt && one.rollouts.length === other.rollouts.length
+      && one.rollouts.every((rollout, g) => rollout.texts.join("") === other.rollouts[g].texts.join(""));
+
+    function draw(payload, columns) {
+      heatmap.draw(payload);
+      about.replaceChildren(...promptLine(payload, columns));
+      shown = true;
+    }
+
     function update(root, message) {
       if (!root.hasChildNodes()) root.append(busy, stale, about, holder);
       if (!message || !Object.keys(message).length) return;
@@ -35,12 +46,10 @@
         return;
       }
       if (message.show) {
-        heatmap.draw(message.show);
-        about.replaceChildren(...promptLine(message.show, message.about));
-        shown = true;
+        draw(message.show, message.about);
         globalThis.WorkbenchShare.shown(heatmap);
       } else if (message.stale) {
-        if (!shown) heatmap.draw(message.group);
+        if (!shown || !sameAnswers(heatmap.data, message.group)) draw(message.group);
         else heatmap.dim(false);
       } else if (message.stream) {
         heatmap.stream(message.stream.texts, message.stream.finished);
@@ -52,7 +61,8 @@
         about.textContent = message.empty;
       }
       say(busy, message.busy);
-      say(stale, message.stale ? `Drawn as before the last change: ${message.stale}` : message.other);
+      const drawn = heatmap.data?.rollouts[0]?.steps ? "Drawn as before the last change" : "Not scored";
+      say(stale, message.stale ? `${drawn}: ${message.stale}` : message.other);
       root.classList.toggle("is-stale", Boolean(message.stale));
       root.setAttribute("aria-busy", String(Boolean(message.busy)));
     }

@@ -301,7 +301,7 @@ def message(**parts: Any) -> str:
 
 
 def to_fallback(group: Group) -> dict[str, Any]:
-    """The group without colours, drawn only where there is no earlier drawing to keep."""
+    """The group without colours, drawn only where there is no earlier drawing of it to keep."""
     return group_payload(group)
 
 
