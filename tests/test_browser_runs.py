@@ -368,7 +368,9 @@ def test_smoothing_and_a_logarithmic_axis(browser, app, workspace, tmp_path):
 
 
 def test_a_curve_is_read_and_zoomed_with_the_keyboard(browser, app, workspace):
-    store(workspace, "keys", [{"step": i, "entropy": i / 4} for i in (1, 2, 3, 5, 8, 13, 21, 34, 55)])
+    run = store(workspace, "keys", [{"step": i, "entropy": i / 4} for i in (1, 2, 3, 5, 8, 13, 21, 34, 55)])
+    for step in (5, 34):
+        run.dir.write_rollouts(step, [worked_credit()])
     with visit(browser, f"{app.url}?run=keys") as page:
         curve = page.get_by_role("slider", name="Entropy")
         value = page.locator(".curve[data-panel=entropy] output")
@@ -393,6 +395,11 @@ def test_a_curve_is_read_and_zoomed_with_the_keyboard(browser, app, workspace):
         page.keyboard.press("Home")
         page.keyboard.press("Tab")
         expect(value).to_have_text("13.75")
+        expect(page.locator("#step-shown")).to_have_text("34")
+        curve.focus()
+        page.keyboard.press("Home")
+        page.keyboard.press("Enter")  # the rollouts nearest to step 1
+        expect(page.locator("#step-shown")).to_have_text("5")
         assert serious(page) == []
 
 
@@ -451,6 +458,19 @@ def test_a_run_that_starts_says_what_it_loads(browser, app, workspace):
         expect(page.locator(".run-head .progress-text")).to_contain_text("loading the trainer")
         run.dir.set_status("running", device="cpu")
         expect(page.locator("#run-state")).to_have_text("running")
+
+
+def test_a_run_that_ends_tells_how_long_the_next_one_takes(browser, app, workspace):
+    run = alive(store(workspace, "paced", [{"step": 1, "seconds": 2.0}], state="running"))
+    with visit(browser, f"{app.url}?run=paced") as page:
+        expect(page.locator("#run-state")).to_have_text("running")
+        expect(page.locator("#estimate")).to_contain_text(
+            "no estimate yet; the first run of this policy here gives one"
+        )
+        for step in range(2, 12):
+            run.dir.append_metrics({"step": step, "seconds": 2.0 * step})
+        run.dir.set_status("finished", step=11)
+        expect(page.locator("#estimate")).to_contain_text("the pace of paced")
 
 
 def test_a_queued_run_names_the_one_before_it(browser, app, workspace):

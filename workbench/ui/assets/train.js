@@ -152,7 +152,7 @@
 
     function open(name, { step = null, group = 0, watched = false, place = null, range = null } = {}) {
       generation++;
-      Object.assign(view, { pinned: null, wanted: place, run: name, cursor: 0, after: -1, afterWatched: -1, steps: [], watchedSteps: [], watched, step, group, groups: 1, follow: step === null, final: false, drawn: null });
+      Object.assign(view, { pinned: null, wanted: place, run: name, cursor: 0, after: -1, afterWatched: -1, steps: [], watchedSteps: [], watched, step, group, groups: 1, follow: step === null, final: false, live: false, drawn: null });
       following.checked = view.follow;
       curves?.reset(name ?? "", range);
       heatmap.unpin();
@@ -252,6 +252,8 @@
       curves.add(news.rows);
       view.cursor = news.cursor;
       view.final = news.final;
+      if (news.final && view.live) handles.trigger("end"); // its pace is known now: the next one's time is told by it
+      view.live = !news.final;
       showState(news);
       const lines = news.log.join("\n");
       if (log.textContent !== lines) log.textContent = lines;

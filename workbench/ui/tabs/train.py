@@ -134,6 +134,7 @@ def build_train(services: Services, inspect: InspectTab) -> TrainTab:
     whole = [*sources, this_run]
     for field in (steps, prompts, beta):
         field.change(estimate, whole, estimated, queue=False, trigger_mode="always_last", **PRIVATE)
+    live.end(estimate, whole, estimated, queue=False, **PRIVATE)  # of the run that was watched
     return TrainTab(live, refresh, sources, inherited, estimate, whole, estimated)
 
 
