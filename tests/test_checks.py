@@ -48,6 +48,15 @@ def test_splicing_keeps_every_token_it_does_not_touch():
     assert spliced(one, [(0, 2, ""), (6, 6, "!")]).text == "cdef!"
 
 
+def test_the_last_step_is_said_twice_where_nothing_separates_it():
+    edited = EDITS["repeat a step"].apply(target(rollout("no", "\n", "a = b"), ENDS))
+    assert edited.text == "no\na = b\na = b"
+
+
+def test_a_rollout_without_tokens_has_nothing_to_edit():
+    assert [edit.apply(target(rollout(), STARTS)) for edit in EDITS.values()] == [None] * len(EDITS)
+
+
 WORKED = {
     "starts": (
         rollout("Step 1:", " a =", " b c", " d", "\n", "Step 2:", " no"),
@@ -312,6 +321,16 @@ def test_preflight_of_a_scheme_that_needs_the_reward_that_fails_names_the_failur
     found = preflight([groups("a", "b")], ENDS, [broken], CreditConfig(scheme="outcome"))
     assert [finding.name for finding in found.findings] == ["errors of broken"]
     assert found.credits == ()
+
+
+def test_preflight_correlates_nothing_with_rewards_equal_but_for_rounding():
+    scores = {"Sa": 0.1, "Sb": 0.2, "Sc": 0.3}
+
+    def score(prompt, step, **columns):
+        return scores[step]
+
+    group = Group("q", (rollout("Sa", "Sb"), rollout("Sc")) * 4)  # 0.1 + 0.2 is not 0.3 to the last bit
+    assert "reward and step count" not in named(preflight([group], StepPattern("S"), [score]))
 
 
 def test_preflight_of_nothing_is_refused_and_of_an_empty_answer_is_not():

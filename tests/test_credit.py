@@ -164,6 +164,13 @@ def test_rescaled_shares_the_sum_out_by_step_reward():
     assert rows(advantages)[1] == pytest.approx([-1.0391] * 5 + [0.0] * 4, abs=1e-4)
 
 
+def test_rescaled_counts_a_token_in_which_two_steps_end_once():
+    # The second step owns the last token: mean (1 * 3 + 0 * 1) / 4 = 0.75; z(1; 1, 2) = -0.5 / (sqrt(0.5) + 1e-4).
+    given = {"step_starts": [[0, 3], [0, 2]]}
+    advantages = assign_credit([[1, 0], [1, 1]], [[3, 3], [1, 3]], [4, 4], "rescaled", **given)
+    assert advantages[0].tolist() == pytest.approx([-0.70701 / 0.75001] * 3 + [0.0], abs=1e-5)
+
+
 def test_rescaled_warns_when_the_mean_is_near_zero():
     credit = credit_group(scored([[1.0, -1.0], [1.0, 1.0]], [[1, 3], [1, 3]], [4, 4]), "rescaled")
     assert "too near 0" in credit.warnings[0]
@@ -236,6 +243,10 @@ def test_invariant_padding_is_zero():
         (([[1, 1]], [[2, 1]], [3]), r"step_ends \[2, 1\] go backwards"),
         (([[1]], [[3]], [3]), "do not lie within its 3 tokens"),
         (([[math.inf]], [[1]], [3]), "reward inf is not finite"),
+        (([[10**400]], [[1]], [3]), "is not finite"),
+        (([[1e160], [0.0]], [[0], [0]], [1, 1]), r"rewards of up to 1e\+160 are too large to be compared"),
+        (([[1e308], [1e308], [0.0]], [[0]] * 3, [1] * 3), "are too large to be compared"),
+        (([[1e308, 1e308], [0.0]], [[0, 1], [0]], [2, 1], "sum"), "rewards of up to inf are too large"),
         (([[1]], [[1]], [3], "outcome"), "needs an outcome reward"),
         (([[1]], [[1]], [3], "sums"), "unknown credit scheme 'sums'; choose one of process"),
     ],
@@ -251,6 +262,8 @@ def test_bad_input_is_named(arguments, message):
         ({"normalise": "group"}, "normalise is 'group'; choose one of pooled, per_completion"),
         ({"gamma": 1.5}, "gamma is 1.5; use a number from 0 to 1"),
         ({"gamma": math.nan}, "gamma is nan"),
+        ({"gamma": 10**400}, "use a number from 0 to 1"),
+        ({"outcome_weight": 10**400}, "use a finite number"),
         ({"scale": 1}, "scale is 1; use true or false"),
         (
             {"threshold": 0.5},

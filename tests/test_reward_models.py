@@ -187,6 +187,18 @@ def test_a_single_logit_is_what_trl_computes(folders, models):
     assert models.score_texts(config, [talk] * 2, said) == pytest.approx(expected, abs=TOLERANCE)
 
 
+@pytest.mark.parametrize("pad", [None, 5])
+def test_a_short_text_scores_the_same_beside_a_longer_one_whatever_pad_the_model_was_saved_with(pad, folders, tmp_path):
+    """transformers reads the score at the last token that is not the config's pad, which may be another."""
+    shutil.copytree(folders["sequence-1"], tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    (tmp_path / "model" / "config.json").write_text(json.dumps({**config, "pad_token_id": pad}))
+    held, texts = LocalModels(), ["Answer: 9", "Step 1: 7 + 5 = 12\nAnswer: 12"]
+    known = held.score_texts(ModelConfig(path=folders["sequence-1"], format="classifier"), [PROMPT] * 2, texts)
+    other = held.score_texts(ModelConfig(path=str(tmp_path / "model"), format="classifier"), [PROMPT] * 2, texts)
+    assert other == pytest.approx(known, abs=TOLERANCE)
+
+
 def test_a_loaded_module_is_an_outcome_reward(folders):
     module = AutoModelForSequenceClassification.from_pretrained(folders["sequence-1"])
     reward = load_reward(module)

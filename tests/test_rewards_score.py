@@ -57,6 +57,27 @@ def test_scores_are_weighted_and_summed_where_there_are_any() -> None:
     ]
 
 
+def test_a_function_that_is_only_watched_scores_no_step() -> None:
+    """Its 0 would be a score, which the step's neighbours are compared with."""
+    scored = score_group(GROUP, PATTERN, [Reward("only_long", "step", only_long), Reward("seen", "step", lengths, 0.0)])
+    assert scored.step_rewards == [[None, 10.0], [10.0], [None]]
+    assert scored.scored[0].scores["seen"] == (2.0, 3.0)
+
+
+def test_what_one_function_does_to_its_columns_is_not_seen_by_the_next() -> None:
+    def reverses(prompts, completions, answer, **columns):  # type: ignore[no-untyped-def]
+        answer.reverse()
+        return [0.0] * len(completions)
+
+    def tells(prompts, completions, answer, **columns):  # type: ignore[no-untyped-def]
+        return [float(one) for one in answer]
+
+    rollouts, columns = GROUP.rollouts, [{"answer": n} for n in range(3)]
+    rewards = [Reward("reverses", "outcome", reverses), Reward("tells", "outcome", tells)]
+    scored = score_completions(["p"] * 3, rollouts, columns, PATTERN, rewards)
+    assert [one.outcome_scores["tells"] for one in scored] == [0.0, 1.0, 2.0]
+
+
 def test_unscored_is_none_and_never_zero() -> None:
     scored = score_group(GROUP, PATTERN, [never, shouting])
     assert scored.step_rewards == [[None, None], [None], [None]]

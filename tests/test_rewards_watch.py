@@ -96,6 +96,7 @@ def test_nothing_scored_is_no_error() -> None:
     assert distribution([]).count == 0
     assert distribution([None]).unscored == 1
     assert distribution([2.0]).counts == (1,)
+    assert distribution([0.1 + 0.2, 0.3]).counts == (2,)  # one score, but for its rounding
     # Far-away scores: as many bins as values, up to 16.
     assert sum(distribution([float(i) for i in range(100)]).counts) == 100
     assert len(distribution([float(i) for i in range(100)]).counts) == 16

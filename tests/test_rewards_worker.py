@@ -53,6 +53,17 @@ def test_an_outcome_function_gets_ids_when_it_names_them(worker: RewardWorker) -
     assert load(worker, code, "outcome").score_outcome(BATCH)[0] == [11.0, 7.0]
 
 
+def test_a_functions_module_is_still_there_when_another_function_has_run(worker: RewardWorker) -> None:
+    code = (
+        "import pickle\nclass Helper:\n    pass\n"
+        "def score(prompt, step, **columns):\n    return float(len(pickle.dumps(Helper())) > 0)\n"
+    )
+    first = load(worker, code)
+    assert first.score_steps(BATCH)[0] == [[1.0, 1.0], [1.0]]
+    steps(worker, HEAD + "    return 2.0")
+    assert first.score_steps(BATCH)[0] == [[1.0, 1.0], [1.0]]
+
+
 def test_code_is_a_module_of_its_own(worker: RewardWorker) -> None:
     code = (
         "from __future__ import annotations\nfrom dataclasses import dataclass\nimport math\n"

@@ -86,6 +86,8 @@ class Edit:
 
     def apply(self, target: Target) -> Rollout | None:
         """The edited rollout, or None where there is nothing to edit (or the pattern cannot split the result)."""
+        if not target.scored.steps:
+            return None
         try:
             changes = self.changes(target)
         except PatternError:
@@ -213,8 +215,15 @@ def _repeat(target: Target) -> list[Change]:
     if not target.scored.matched:
         return []
     text = target.text[step.start : step.end]
-    joint = "" if text.endswith("\n") or target.kind == "ends" else "\n"
-    return [(step.end, step.end, joint + text)]
+    joints = ["" if text.endswith("\n") else "\n"]
+    if target.kind == "ends":
+        closed = any(end == step.end for _, end in target.marks)
+        joints = [""] if closed else _separators(target, step)
+    for joint in joints:
+        changes = [(step.end, step.end, joint + text)]
+        if len(joints) == 1 or target.steps_of(spliced(target.rollout, changes).text) > target.steps_of(target.text):
+            return changes
+    return []
 
 
 def _pad(target: Target) -> list[Change]:

@@ -19,6 +19,7 @@ from workbench.errors import ConfigError, CreditError, RewardError
 from workbench.rewards import Reward, RewardWorker, load_reward, score_group
 from workbench.rewards.models.reward import Models
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
+from workbench.schema.rounding import differ
 from workbench.steps import StepPattern
 
 Level = Literal["ok", "check", "stop"]
@@ -298,7 +299,8 @@ def _correlations(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
         rows = [row for row in zip(one.scored, one.lengths, strict=True) if _total(row[0]) is not None]
         if len(rows) > 1:
             table = np.array([[_total(scores) or 0.0, length, len(scores.steps)] for scores, length in rows])
-            reward, length, count = (table - table.mean(axis=0)).T
+            centred = np.where(differ(table.min(axis=0), table.max(axis=0)), table - table.mean(axis=0), 0.0)
+            reward, length, count = centred.T
             rewards.append(reward)
             lengths.append(length)
             steps.append(count)

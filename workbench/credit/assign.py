@@ -194,9 +194,13 @@ def _only(values: npt.NDArray[np.float64]) -> float | None:
 def _number(options: Mapping[str, Any], name: str, default: float) -> float:
     value = options.get(name)
     value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+    try:
+        number = np.nan if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
+    except OverflowError:
+        number = np.inf
+    if not np.isfinite(number):
         raise CreditError(f"{name} is {value!r}; use a finite number")
-    return float(value)
+    return number
 
 
 def _clip(options: Mapping[str, Any]) -> float | None:

@@ -107,8 +107,23 @@ def _check_number(what: str, value: Any) -> None:
         return
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
         raise CreditError(f"{what} is {value!r}; give a number, or None for unscored")
-    if not math.isfinite(value):
+    try:
+        finite = math.isfinite(value)
+    except OverflowError:  # an integer beyond what a float holds
+        finite = False
+    if not finite:
         raise CreditError(f"{what} {value} is not finite; use None for unscored")
+
+
+def _owned(first: Integers, last: Integers, completion: Integers) -> Integers:
+    """How many tokens are each step's own, (N,): one in which two steps end is the later one's, as everywhere."""
+    if not len(last):
+        return last
+    apart = completion * (int(last.max()) + 3)  # so that a completion's tokens all come before the next one's
+    begins = np.where(first <= last, first, last.max() + 2) + apart
+    later = np.append(np.minimum.accumulate(begins[::-1])[::-1][1:], np.iinfo(np.int64).max)  # the first behind a step
+    owned: Integers = np.maximum(np.minimum(last + 1 + apart, later) - (first + apart), 0)
+    return owned
 
 
 @dataclass(frozen=True)
@@ -116,8 +131,8 @@ class Batch:
     """B completions of one or more groups, flat. N is the number of their steps.
 
     ``rewards`` (N,) are the step rewards, NaN where unscored; ``completion`` (N,) is the completion a step belongs to,
-    ``index`` (N,) its number there and ``width`` (N,) its tokens; ``offsets`` (B + 1,) where each completion's steps
-    lie; ``group`` (B,) which group a completion belongs to; ``outcomes`` (B,) R, or None when there is none at all.
+    ``index`` (N,) its number there and ``width`` (N,) its own tokens; ``offsets`` (B + 1,) where each completion's
+    steps lie; ``group`` (B,) which group a completion belongs to; ``outcomes`` (B,) R, or None when there is none.
     """
 
     rewards: Floats
@@ -145,7 +160,7 @@ class Batch:
             rewards=_numbers(reward for group in groups for row in group.steps for reward in row),
             completion=completion,
             index=np.arange(len(completion)) - offsets[completion],
-            width=last - first + 1,
+            width=_owned(first, last, completion),
             offsets=offsets,
             group=np.repeat(np.arange(len(groups)), [len(group.lengths) for group in groups]),
             outcomes=outcomes,

@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.errors import CreditError
+from workbench.schema.rounding import differ
 
 EPSILON = 1e-4
-ROUNDING = 1e-9
-"""Values that differ by less, relative to their size, are equal: 0.1 + 0.2 and 0.3 spread nothing."""
 Normalise = Literal["pooled", "per_completion", "leave_one_out", "batch", "none"]
 NORMALISATIONS: dict[str, str] = {
     "pooled": "every scored value of the group counts once",
@@ -67,26 +66,33 @@ def z_within(
     single completion where completions are compared.
 
     Raises:
-        CreditError: for a normalisation there is not.
+        CreditError: for a normalisation there is not, and rewards too large to be squared.
     """
     if how not in NORMALISATIONS:
         raise CreditError(f"unknown normalisation {how!r}; choose one of {', '.join(NORMALISATIONS)}")
     scored = ~np.isnan(raw)
     x, p, c = raw[scored], pool[scored], completion[scored]
-    mean, std, spread = _statistics(x, p)
-    if how == "per_completion":
-        mean, std, several = _per_completion(x, p, c)
-        spread &= several
-    elif how == "leave_one_out":
-        mean, several = _others(x, p, c)
-        spread &= several
-    elif how == "batch":
-        std = _statistics(x, np.zeros_like(p) if wide is None else wide[scored])[1]
-    elif how == "none":
-        mean = std = np.full(len(x), np.nan)
-    value = x if how == "none" else x - mean
-    if scale and how != "none":
-        value = value / (std + EPSILON)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is too large is told below
+        mean, std, spread = _statistics(x, p)
+        if how == "per_completion":
+            mean, std, several = _per_completion(x, p, c)
+            spread &= several
+        elif how == "leave_one_out":
+            mean, several = _others(x, p, c)
+            spread &= several
+        elif how == "batch":
+            std = _statistics(x, np.zeros_like(p) if wide is None else wide[scored])[1]
+        elif how == "none":
+            mean = std = np.full(len(x), np.nan)
+        value = x if how == "none" else x - mean
+        if scale and how != "none":
+            value = value / (std + EPSILON)
+    sizes = (x, np.where(spread, value, 0.0), np.where(spread & scale & (how != "none"), std, 0.0))
+    if not np.isfinite(sizes).all():
+        raise CreditError(
+            f"rewards of up to {np.abs(x).max():.3g} are too large to be compared: their squares are no numbers any "
+            "more; scale them down"
+        )
     value = np.where(spread, value, 0.0)
     mean = np.where(spread, mean, np.nan)  # where nothing spreads nothing was compared
     std = np.where(spread & scale, std, np.nan)
@@ -101,8 +107,7 @@ def _statistics(x: Floats, pool: Integers) -> tuple[Floats, Floats, npt.NDArray[
     low, high = np.full(size, np.inf), np.full(size, -np.inf)
     np.minimum.at(low, pool, x)
     np.maximum.at(high, pool, x)
-    with np.errstate(invalid="ignore"):  # a pool without values: inf - inf
-        spread = high - low > ROUNDING * np.maximum(1.0, np.maximum(np.abs(high), np.abs(low)))
+    spread = differ(low, high)
     mean = np.bincount(pool, x, minlength=size) / np.maximum(count, 1)
     squares = np.bincount(pool, (x - mean[pool]) ** 2, minlength=size)
     std = np.where(spread, np.sqrt(squares / np.maximum(count - 1, 1)), 0.0)

@@ -49,9 +49,9 @@ class Option:
             if value not in self.choices:
                 raise CreditError(f"{self.name} is {value!r}; choose one of {', '.join(self.choices)}")
             return str(value)
-        fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        fits = isinstance(value, int | float) and not isinstance(value, bool)
         assert self.low is not None and self.high is not None  # noqa: PT018
-        if not fits or not self.low <= value <= self.high:
+        if not fits or not self.low <= value <= self.high or not math.isfinite(value):
             raise CreditError(f"{self.name} is {value!r}; use a number from {self.low:g} to {self.high:g}")
         return float(value)
 

@@ -223,6 +223,8 @@ class RewardWorker:
                 # An earlier call has worn it out, or broken what the worker itself is made of: builtins.len, say.
                 child.close()
                 reply = child.call(request, deadline=deadline)
+        except OSError as error:  # closed by another thread meanwhile, its folder is gone
+            raise ChildDied(f"its process cannot be started ({error.strerror or error}); try again") from error
         finally:
             self._printed = child.output
             self.output = _HANG_REPORT.sub("", self._printed)

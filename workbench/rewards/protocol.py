@@ -146,7 +146,7 @@ def call_steps(
 
 
 def _columns(batch: Batch) -> dict[str, Any]:
-    return {name: values for name, values in batch.columns.items() if name not in RESERVED}
+    return {name: list(values) for name, values in batch.columns.items() if name not in RESERVED}
 
 
 def _arguments(function: Callable[..., Any], batch: Batch) -> dict[str, Any]:

@@ -140,7 +140,8 @@ def _score(
                 spans=tuple(spans[i]),
                 scores=scores,
                 rewards=tuple(
-                    _weighted({name: values[k] for name, values in scores.items()}, weights) for k in range(len(found))
+                    _weighted({name: values[k] for name, values in scores.items() if weights[name]}, weights)
+                    for k in range(len(found))
                 ),
                 outcome_scores=outcomes,
                 outcome=_weighted(outcomes, weights),

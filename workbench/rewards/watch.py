@@ -15,6 +15,7 @@ from itertools import combinations
 import numpy as np
 
 from workbench.schema import RewardKind, RewardSummary, ScoredGroup, StepScores
+from workbench.schema.rounding import differ
 
 KEPT_CALLS = 500
 """Calls of a function whose times are remembered."""
@@ -149,7 +150,9 @@ def distribution(scores: Sequence[float | None], *, bins: int = BINS) -> Distrib
     if not len(given):
         return Distribution(0, unscored)
     if bins:
-        counts, edges = np.histogram(given, bins=min(bins, len(np.unique(given))))
+        several = bool(differ(given.min(), given.max()))
+        shown = given if several else np.full_like(given, given[0])
+        counts, edges = np.histogram(shown, bins=min(bins, len(np.unique(shown))))
     else:
         counts, edges = np.empty(0, np.int64), np.empty(0)
     return Distribution(
@@ -200,6 +203,6 @@ def _correlation(groups: Sequence[ScoredGroup], first: RewardSummary, second: Re
     scored = [one for group in groups for one in group.scored]
     pairs = [(_of_completion(one, first), _of_completion(one, second)) for one in scored]
     both = np.array([pair for pair in pairs if None not in pair], dtype=np.float64).reshape(-1, 2)  # (N, 2)
-    varies = len(both) > 1 and bool((both.max(axis=0) > both.min(axis=0)).all())
+    varies = len(both) > 1 and bool(differ(both.min(axis=0), both.max(axis=0)).all())
     r = float(np.corrcoef(both[:, 0], both[:, 1]).item(0, 1)) if varies else None
     return Correlation(first.name, second.name, r, len(both))

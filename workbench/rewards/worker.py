@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections  # noqa: F401
 import faulthandler
 import fractions  # noqa: F401
+import hashlib
 import inspect
 import itertools  # noqa: F401
 import json  # noqa: F401
@@ -89,9 +90,9 @@ def _function(code: str, name: str) -> Any:
 
 
 def _executed(code: str, name: str) -> ModuleType:
-    module = ModuleType(_MODULE)
+    module = ModuleType(f"{_MODULE}_{hashlib.sha256(code.encode(errors='surrogatepass')).hexdigest()[:8]}")
     # Where dataclasses and pickle look a class's module up.
-    sys.modules[_MODULE] = module
+    sys.modules[module.__name__] = module
     try:
         exec(compile(code, FILENAME, "exec", dont_inherit=True), module.__dict__)
     except SyntaxError as error:
@@ -118,7 +119,7 @@ def _chosen(module: ModuleType, name: str) -> Any:
     defined = {
         key: value
         for key, value in vars(module).items()
-        if _is_function(value) and getattr(value, "__module__", None) == _MODULE and not key.startswith("_")
+        if _is_function(value) and getattr(value, "__module__", None) == module.__name__ and not key.startswith("_")
     }
     named = vars(module).get(name)
     if _is_function(named):

@@ -50,7 +50,7 @@ class CreditPart:
         """What completion i's steps (or completion i itself) carry, 0 where unscored: (K_i,) or (1,)."""
         own = slice(self.offsets[i], self.offsets[i + 1])
         amounts = self.normalised[own] * self.factor[own]
-        return np.where(np.isnan(amounts), 0.0, amounts)
+        return np.where(np.isnan(self.normalised[own]), 0.0, amounts)
 
     def scored(self, i: int) -> npt.NDArray[np.bool_]:
         return np.asarray(~np.isnan(self.normalised[self.offsets[i] : self.offsets[i + 1]]))

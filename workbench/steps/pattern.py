@@ -106,10 +106,16 @@ def _measured_as(source: str, nested_sets: bool, comments: bool) -> tuple[int, i
                 last, at = 1, at + 2
             case "[":
                 last, at = 1, _end_of_set(source, at, nested_sets)
+            # A repeat behind a comment or a blank is of what stands before it.
             case "(" if source.startswith("(?#", at):
-                last, at = 0, _after(source, ")", at)
+                at = _after(source, ")", at)
+                continue
             case "#" if comments:
-                last, at = 0, _after(source, "\n", at)
+                at = _after(source, "\n", at)
+                continue
+            case blank if comments and blank.isspace():
+                at += 1
+                continue
             case "(":
                 groups.append(1)
                 deepest = max(deepest, len(groups) - 1)

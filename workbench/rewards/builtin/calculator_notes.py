@@ -88,5 +88,5 @@ def calculator_notes(prompt: object, step: str, **columns: object) -> float | No
             raise ValueError(f"{parts[at]} is no arithmetic")
         return result
 
-    notes = re.findall(r"<<(.*?)>>", step)
+    notes = re.findall(r"<<((?:(?!<<|>>).)*)>>", step)
     return float(all(map(check, notes))) if notes else None

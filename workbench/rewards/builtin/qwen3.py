@@ -81,6 +81,8 @@ def qwen3_answer(
             scores.append(None)
             continue
         text = completion if isinstance(completion, str) else completion[-1]["content"]
-        found = re.findall(r"<SOLUTION>(.*?)</SOLUTION>", text, re.DOTALL)
-        scores.append(score(found[0], str(right)) if len(found) == 1 else -2.0)
+        _, _, behind = text.partition("<SOLUTION>")
+        given, closed, rest = behind.partition("</SOLUTION>")
+        one = closed and "</SOLUTION>" not in rest.partition("<SOLUTION>")[2]
+        scores.append(score(given, str(right)) if one else -2.0)
     return scores

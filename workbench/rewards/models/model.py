@@ -162,6 +162,8 @@ class Classifier:
         self, model: Any, tokenizer: Any, *, label: int | None, probability: bool = False, batch_size: int = 16
     ) -> None:
         self.model, self.tokenizer = model.eval(), tokenizer
+        # transformers reads the answer at the last token that is not the *config's* pad; TRL sets it for that reason.
+        model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
         self.label, self.probability, self.batch_size = label, probability, batch_size
         self.memory = Memory()
 
