@@ -65,6 +65,14 @@ def test_a_full_configuration_round_trips():
             {"training": {"sync_ref_model": True, "beta": 0.1, "lora": {}}},
             "an adapter's reference is the policy without it; turn one off",
         ),
+        ({"adapter": "mine", "training": {"lora": {}}}, "the policy has the adapter 'mine' already"),
+        (
+            {
+                "rewards": [{"name": "v", "monte_carlo": {"continuations": 2, "progress": True}}],
+                "training": {"ranks": 4},
+            },
+            "6 prompts on 4 ranks split a group, and 'v' needs its whole group on one; make it a multiple of 4",
+        ),
         ({"rewards": []}, "give at least one reward function"),
         (
             {"rewards": [{"name": "a", "kind": "outcome"}]},

@@ -395,7 +395,8 @@ def obvious(scheme, rewards, starts, ends, lengths, outcomes, how, scale, gamma)
                     if rewards[i][k] is not None
                 ]
                 average = sum(r * w for r, w in widths) / sum(w for _, w in widths) if widths else 0.0
-                row.append((rewards[i][own[0]] or 0.0) * (whole or 0.0) / (average + 1e-5) if own else 0.0)
+                divides = own and abs(average) >= 1e-3  # nearer to 0 the completion gets 0, with a warning
+                row.append((rewards[i][own[0]] or 0.0) * (whole or 0.0) / (average + 1e-5) if divides else 0.0)
             else:
                 row.append((steps[own[0]] or 0.0) if own else 0.0)
         result.append(row)

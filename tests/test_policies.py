@@ -49,6 +49,12 @@ def test_a_local_folder_and_an_adapter_load(tiny, tmp_path):
     group = sample_group(loaded, Example("Start with 7, add 5.\n"), num_generations=2, max_completion_length=8)
     assert len(group) == 2
     assert not any(p.requires_grad for n, p in loaded.model.named_parameters() if "lora" in n)
+    alone = load_policy(str(tmp_path / "adapter"), device="cpu", trainable=True)  # put on the base that it names
+    assert alone.name == str(tmp_path / "adapter")
+    assert sorted(n for n, _ in alone.model.named_parameters()) == sorted(n for n, _ in loaded.model.named_parameters())
+    assert all(p.requires_grad == ("lora" in n) for n, p in alone.model.named_parameters())
+    with pytest.raises(PolicyError, match="is an adapter itself"):
+        load_policy(str(tmp_path / "adapter"), adapter=str(tmp_path / "adapter"), device="cpu")
 
 
 def test_an_adapter_does_not_hide_where_tokens_are_placed():

@@ -422,9 +422,11 @@ def test_as_many_devices_as_ranks_are_held_and_the_rest_left_to_others(
     def nobody_waits(*_: object) -> None:
         raise AssertionError("there is a free one")
 
-    names = ["a", "b", "c"]
-    assert devices.take(names, 2, tmp_path / "first", nobody_waits).devices == ("a", "b")
-    assert devices.take(names, 1, tmp_path / "second", nobody_waits).devices == ("c",)
+    names = ["GPU-a", "GPU-b", "GPU-c"]
+    assert devices.take(names, 2, tmp_path / "first", nobody_waits).devices == ("GPU-a", "GPU-b")
+    assert devices.take(names, 1, tmp_path / "second", nobody_waits).devices == ("GPU-c",)
+    with pytest.raises(RunError, match="4 ranks need a GPU each and this process may use 3"):
+        devices.take(names, 4, tmp_path / "fourth", nobody_waits)
     with pytest.raises(AssertionError, match="there is a free one"):
         devices.take(names, 1, tmp_path / "third", nobody_waits)
     assert os.listdir(tmp_path / "queue-gpu") == []

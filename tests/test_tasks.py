@@ -127,6 +127,14 @@ def test_a_jsonl_file_is_a_task(tmp_path):
     assert task.can_check
 
 
+def test_an_answer_that_is_withheld_is_none_and_not_the_word(tmp_path):
+    file = tmp_path / "withheld.jsonl"
+    file.write_text('{"prompt": "1 + 1 =", "answer": 2}\n{"prompt": "2 + 2 =", "answer": null}\n')
+    task = load_task(str(file))
+    assert not task.can_check
+    assert task.held_out[0].columns == {"answer": None}
+
+
 def test_rows_without_an_answer_cannot_be_checked(tmp_path):
     file = tmp_path / "mixed.jsonl"
     file.write_text('{"prompt": "1 + 1 =", "answer": 2}\n{"prompt": "2 + 2 ="}\n')

@@ -249,9 +249,9 @@ def test_invariant_end_of_sequence_belongs_to_the_last_step_and_truncation_is_ma
 @pytest.mark.parametrize(
     "training",
     [
-        {"loss_type": "grpo", "beta": 0.04},
+        {"loss_type": "grpo", "beta": 0.04, "num_iterations": 2, "steps": 2},
         {"loss_type": "bnpo", "num_iterations": 2, "steps": 2},
-        {"loss_type": "dr_grpo", "mask_truncated_completions": True},
+        {"loss_type": "dr_grpo", "beta": 0.04, "mask_truncated_completions": True},
         {"loss_type": "cispo", "epsilon_high": 5.0},
         {"loss_type": "sapo"},
         {"loss_type": "luspo"},
@@ -275,10 +275,15 @@ def test_each_loss_trains(tmp_path, training):
     assert all(np.isfinite(row["loss"]) for row in logs)
     if training.get("beta"):
         assert {"kl", "kl/k1", "kl/k2", "kl/k3"} <= set(logs[-1])
+        # The loss has k3 itself, also where the policy is no longer the one that sampled.
         assert logs[-1]["kl/k3"] == pytest.approx(logs[-1]["kl"], abs=1e-6)
-        # Before the first update the policy is its own reference.
-        rows = drawn[0].scored.group.rollouts
-        assert all(row.ref_logprobs == pytest.approx(row.logprobs, abs=1e-4) for row in rows)
+        # Before the first update the policy is its own reference; what is masked has none.
+        masked = training.get("mask_truncated_completions", False)
+        for row in drawn[0].scored.group.rollouts:
+            if row.finished or not masked:
+                assert row.ref_logprobs == pytest.approx(row.logprobs, abs=1e-4)
+            else:
+                assert row.ref_logprobs is None
     if training.get("lora"):
         assert all("lora" in name for name in before)
 
@@ -471,6 +476,28 @@ def test_too_few_rows_for_one_generation_are_refused_with_the_fix(tmp_path):
     few = config(task=str(file), rewards=[{"name": "length_and_mistake"}], training={"prompts_per_step": 6})
     with pytest.raises(ConfigError, match="6 distinct prompts are asked for and the task has 3 training rows"):
         build_trainer(few, tmp_path)
+
+
+def test_columns_reach_the_rewards_whatever_they_are_called_and_whoever_lacks_them(tmp_path):
+    file = tmp_path / "own.jsonl"
+    rows = [
+        {"prompt": f"{n} + 1 =", "completions": ["a"], "image": None, **({"hint": "2"} if n else {})} for n in range(4)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code = "def told(prompt, step, hint, **columns):\n    return float(sorted(columns) == [] and hint in (None, '2'))\n"
+    rewards = [{"name": "told", "kind": "step", "code": code}]
+    trainer = build_trainer(config(task=str(file), rewards=rewards, training={"steps": 1}), tmp_path)
+    assert trainer.train_dataset.column_names == ["prompt", "hint"]
+    trainer.train()
+    assert trainer.state.log_history[0]["step_reward"] == 1.0
+
+
+def test_a_column_of_several_kinds_is_refused_by_name(tmp_path):
+    file = tmp_path / "mixed.jsonl"
+    file.write_text('{"prompt": "a", "level": 1}\n{"prompt": "b", "level": "hard"}\n' * 4)
+    mixed = config(task=str(file), rewards=[{"name": "length_and_mistake"}])
+    with pytest.raises(ConfigError, match="a column holds values of several kinds"):
+        build_trainer(mixed, tmp_path)
 
 
 def test_a_run_needs_a_reward_and_its_own_config(tiny, tmp_path):

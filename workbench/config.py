@@ -304,6 +304,18 @@ class RunConfig(Section):
                 f"credit.outcome_weight: {self.credit.outcome_weight} weighs an outcome reward and there is none; "
                 "add one, or set it to 0"
             )
+        if self.adapter is not None and training.lora is not None:
+            raise ValueError(
+                f"training.lora: the policy has the adapter {self.adapter!r} already, which is trained on; leave "
+                "training.lora out, or the adapter"
+            )
+        if training.ranks > 1 and training.prompts_per_step % training.ranks:
+            split = [one.name for one in self.rewards if one.monte_carlo is not None and one.monte_carlo.progress]
+            if split:
+                raise ValueError(
+                    f"training.prompts_per_step: {training.prompts_per_step} prompts on {training.ranks} ranks split a "
+                    f"group, and {split[0]!r} needs its whole group on one; make it a multiple of {training.ranks}"
+                )
         if training.sync_ref_model and training.beta == 0:
             raise ValueError("training.sync_ref_model: there is no reference policy to move while beta is 0; set beta")
         if training.sync_ref_model and training.lora is not None:

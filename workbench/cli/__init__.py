@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from workbench.cli import commands, data, models
 from workbench.cli.checks import add_check_commands
-from workbench.cli.flags import add_flags, add_reward_flags
+from workbench.cli.flags import add_flags, add_reward_flags, count
 from workbench.cli.trust import add_trust
+from workbench.display.tables import visible
 from workbench.errors import WorkbenchError
 from workbench.redact import redact
 
@@ -37,15 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = args.command(args)
         sys.stdout.flush()
-    except WorkbenchError as error:
-        print(f"error: {redact(str(error))}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (WorkbenchError, OSError) as error:  # OSError: a file to write that cannot be
+        print(f"error: {visible(redact(str(error)))}", file=sys.stderr)
+        return 2
     return code
 
 
@@ -102,14 +103,14 @@ def make_parser() -> argparse.ArgumentParser:
     )
     one.add_argument("--threshold", type=float, metavar="X", help="score from which a thing counts as right")
     one.add_argument("--aggregate", default="min", metavar="HOW", help="min, mean or last of a completion's steps")
-    one.add_argument("--worst", type=_count, default=10, metavar="N", help="disagreements shown (default: %(default)s)")
+    one.add_argument("--worst", type=count, default=10, metavar="N", help="disagreements shown (default: %(default)s)")
     one.add_argument("--preset", metavar="NAME", help="preset pattern that finds the steps (default: the data's own)")
     add_reward_flags(one)
 
     one = command("step-values", models.step_values, "Estimate what each step is worth by sampling on from its end.")
     _add_group(one)
     one.add_argument(
-        "--continuations", type=_count, default=8, metavar="K", help="sampled from each step (default: %(default)s)"
+        "--continuations", type=count, default=8, metavar="K", help="sampled from each step (default: %(default)s)"
     )
     one.add_argument(
         "--outcome", default="answer_correctness", metavar="NAME", help="outcome reward (default: %(default)s)"
@@ -149,7 +150,7 @@ def make_parser() -> argparse.ArgumentParser:
     on_runs = listing.add_subparsers(metavar="[show NAME | stop NAME]")
     one = command("show", commands.show_run, "Show a run's status, configuration, last metrics and log.", on_runs)
     one.add_argument("name")
-    one.add_argument("--lines", type=_count, default=20, help="lines of the log (default: %(default)s)")
+    one.add_argument("--lines", type=count, default=20, help="lines of the log (default: %(default)s)")
     _add_workspace(one, default=argparse.SUPPRESS)
     one = command("stop", commands.stop_run, "Stop a run and everything it started.", on_runs)
     one.add_argument("name")
@@ -159,7 +160,7 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--schemes", default="outcome,process", metavar="A,B,…", help="credit schemes (default: %(default)s)"
     )
-    one.add_argument("--seeds", type=_count, default=5, metavar="N", help="seeds --seed, +1, … (default: %(default)s)")
+    one.add_argument("--seeds", type=count, default=5, metavar="N", help="seeds --seed, +1, … (default: %(default)s)")
     _add_workspace(one)
     add_flags(one)
     add_trust(one)
@@ -168,34 +169,25 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--out", type=Path, metavar="FOLDER", help="where to save it (default: the embedded policy's place)"
     )
-    one.add_argument("--steps", type=_count, metavar="N", help="teaching steps (default: the recipe's)")
+    one.add_argument("--steps", type=count, metavar="N", help="teaching steps (default: the recipe's)")
 
     one = command("build-prm", models.build_prm, "Train a small process reward model for chain arithmetic.")
     one.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where to save it")
-    one.add_argument("--steps", type=_count, metavar="N", help="training steps (default: the recipe's)")
-    one.add_argument("--held-out", type=_count, metavar="N", help="held-out answers it is measured on")
+    one.add_argument("--steps", type=count, metavar="N", help="training steps (default: the recipe's)")
+    one.add_argument("--held-out", type=count, metavar="N", help="held-out answers it is measured on")
 
     one = command("bench", commands.bench, "Measure something in one run; without a name, list what there is.")
     one.add_argument("name", nargs="?")
-    one.add_argument(
-        "--repeat", type=_count, default=5, metavar="N", help="measurements of each (default: %(default)s)"
-    )
+    one.add_argument("--repeat", type=count, default=5, metavar="N", help="measurements of each (default: %(default)s)")
     one.add_argument("--full", action="store_true", help="the longest version, where a bench has one")
     return parser
-
-
-def _count(text: str) -> int:
-    """At least 1."""
-    if (count := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{count} is less than 1")
-    return count
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", help="a JSONL or Parquet file, 'gsm8k', or for check-reward 'chain-arithmetic'")
     parser.add_argument("--format", metavar="NAME", help="the file's format (default: found out)")
     parser.add_argument("--tokenizer", metavar="NAME", help="'tiny', a folder or a Hub name (default: cut into words)")
-    parser.add_argument("--limit", type=_count, metavar="N", help="read no more groups than this")
+    parser.add_argument("--limit", type=count, metavar="N", help="read no more groups than this")
 
 
 def _add_workspace(parser: argparse.ArgumentParser, default: str | None = None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workbench.cli.flags import add_flags, read_config
+from workbench.cli.flags import add_flags, count, read_config
 from workbench.cli.groups import read_group
 from workbench.cli.output import print_result
 from workbench.cli.trust import add_trust, require_trust
@@ -24,7 +24,7 @@ FIELDS = ("task", "policy", "adapter", "trust_remote_code", "seed", "sampling", 
 
 def add_check_commands(command: Adder) -> None:
     one = command("preflight", run_preflight, "Sample a few groups and say what to look at before training on them.")
-    one.add_argument("--prompts", type=int, default=8, metavar="N", help="prompts to sample (default: %(default)s)")
+    one.add_argument("--prompts", type=count, default=8, metavar="N", help="prompts to sample (default: %(default)s)")
     one.add_argument(
         "--group", type=Path, action="append", metavar="FILE", help="look at a sampled group instead; repeatable"
     )
@@ -48,9 +48,11 @@ def run_preflight(args: argparse.Namespace) -> int:
     from workbench.checks import preflight
 
     config = require_trust(args, read_config(args))
-    began = time.monotonic()
-    groups = [read_group(path) for path in args.group] if args.group else _sampled(config, args.prompts)
-    seconds = None if args.group else time.monotonic() - began
+    seconds = None
+    if args.group:
+        groups = [read_group(path) for path in args.group]
+    else:
+        groups, seconds = _sampled(config, args.prompts)
     found = preflight(groups, config.pattern, config.rewards, config.credit, sampling_seconds=seconds)
     data = {"level": found.level, "findings": [dataclasses.asdict(one) for one in found.findings]}
     print_result(args, data, lambda: str(found))
@@ -67,7 +69,7 @@ def run_probe(args: argparse.Namespace) -> int:
     if args.demo:
         group, pattern, rewards = split_step_demo()
     else:
-        group = read_group(args.group) if args.group is not None else _sampled(config, 1, first=args.index)[0]
+        group = read_group(args.group) if args.group is not None else _sampled(config, 1, first=args.index)[0][0]
         pattern, rewards = config.pattern, list(config.rewards)
     schemes = [scheme.strip() for scheme in args.schemes.split(",") if scheme.strip()]
     report = probe(group, pattern, rewards, schemes or None, options=config.credit.keywords(but=("scheme",)))
@@ -75,8 +77,8 @@ def run_probe(args: argparse.Namespace) -> int:
     return print_result(args, data, lambda: str(report))
 
 
-def _sampled(config: RunConfig, count: int, first: int | None = None) -> list[Group]:
-    """Groups of ``count`` examples, drawn by the seed or from ``first`` on."""
+def _sampled(config: RunConfig, count: int, first: int | None = None) -> tuple[list[Group], float]:
+    """Groups of ``count`` examples, drawn by the seed or from ``first`` on, and the seconds that sampling took."""
     from workbench.policies import load_policy, sample_group
     from workbench.tasks import load_task
 
@@ -87,4 +89,6 @@ def _sampled(config: RunConfig, count: int, first: int | None = None) -> list[Gr
     indices = sorted(drawn) if first is None else range(first, min(first + count, len(task)))
     policy = load_policy(config.policy, config.adapter, trust_remote_code=config.trust_remote_code)
     options = config.sampling.model_dump()
-    return [sample_group(policy, task[i], **options, seed=config.seed + n) for n, i in enumerate(indices)]
+    began = time.monotonic()
+    groups = [sample_group(policy, task[i], **options, seed=config.seed + n) for n, i in enumerate(indices)]
+    return groups, time.monotonic() - began

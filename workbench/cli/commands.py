@@ -57,11 +57,12 @@ def score(args: argparse.Namespace) -> int:
     group = given_group(args, config)
     pattern = StepPattern(config.pattern.regex, kind=config.pattern.kind)
     credit = credit_group(score_group(group, pattern, rewards=with_policy(config)), **config.credit.keywords())
-    if args.html is not None:
+    code = print_result(args, show.credit_data(credit), lambda: terminal.credit(credit))
+    if args.html is not None:  # what cannot be written loses nothing that was computed
         from workbench.figures import heatmap
 
         args.html.write_text(heatmap(credit).html(), encoding="utf-8")
-    return print_result(args, show.credit_data(credit), lambda: terminal.credit(credit))
+    return code
 
 
 def train(args: argparse.Namespace) -> int:

@@ -84,8 +84,8 @@ def _check_text(check: Any) -> str:
         worst = [
             (
                 one.group,
-                one.rollout,
-                one.step,
+                one.rollout + 1,
+                None if one.step is None else one.step + 1,
                 one.score,
                 "right" if one.label else "wrong",
                 visible(one.text, one_line=True)[:_SHOWN],

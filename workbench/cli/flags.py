@@ -197,7 +197,9 @@ def _fill_from_task(data: dict[str, Any]) -> None:
     from workbench.tasks import load_task
 
     task = load_task(name)
-    data.setdefault("pattern", task.pattern.model_dump())
+    pattern = data.setdefault("pattern", {})
+    if isinstance(pattern, dict) and "regex" not in pattern:  # a regex of one's own comes with its own kind
+        data["pattern"] = task.pattern.model_dump() | pattern
     if task.rewards and "rewards" not in data:
         data["rewards"] = [reward.model_dump() for reward in task.rewards]
         credit = data.setdefault("credit", {})
@@ -247,3 +249,10 @@ def _reward_parts(text: str) -> tuple[str, str, str]:
     name, _, rest = text.partition(":")
     kind, _, weight = rest.partition(":")
     return name, kind, weight or "1.0"
+
+
+def count(text: str) -> int:
+    """At least 1."""
+    if (count := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{count} is less than 1")
+    return count

@@ -7,10 +7,10 @@ import dataclasses
 import time
 from typing import TYPE_CHECKING, Any, get_args
 
-from workbench.cli.flags import read_config
+from workbench.cli.flags import flags, read_config
 from workbench.cli.groups import given_group
 from workbench.cli.output import print_result, say
-from workbench.config import LabelFormat, RewardConfig, RunConfig
+from workbench.config import LabelFormat, RewardConfig, RunConfig, SamplingConfig
 from workbench.display.tables import number, table, visible
 
 if TYPE_CHECKING:
@@ -37,8 +37,26 @@ def step_values(args: argparse.Namespace) -> int:
             told = time.monotonic()
             say(f"{event['done']}/{event['total']} continuations, {event['tokens']} tokens, {event['seconds']:.0f} s")
 
-    values = estimated(policy, group, config.pattern, args.outcome, args.continuations, config.seed, on_progress=tell)
+    asked = {flag.name.partition(".")[2] for flag in flags() if flag.name.startswith("sampling.") and flag.name in args}
+    sampling = None  # the group's own
+    if asked:
+        own = {name: group.sampling[name] for name in SamplingConfig.model_fields if name in group.sampling}
+        sampling = config.sampling.model_copy(update={name: one for name, one in own.items() if name not in asked})
+    values = estimated(
+        policy,
+        group,
+        config.pattern,
+        args.outcome,
+        args.continuations,
+        config.seed,
+        sampling=sampling,
+        on_progress=tell,
+    )
     assert values is not None  # nothing cancels it but an interrupt, which ends the command
+    right = correctness(group, values)
+    agreement = agreement_with(values, right) if right is not None else {}
+    data = {**values.to_json(), "progress": values.progress(), "correct": right, "agreement": agreement or None}
+    code = print_result(args, data, lambda: _values_text(group, values, right, agreement))
     if args.labels is not None:
         rows = label_rows(group, values, args.labels_as, estimation=args.estimation)
         write_labels(rows, args.labels)
@@ -49,10 +67,7 @@ def step_values(args: argparse.Namespace) -> int:
 
         credit = credit_group(values.as_scores(group), **config.credit.keywords())
         args.html.write_text(heatmap(credit).html(), encoding="utf-8")
-    right = correctness(group, values)
-    agreement = agreement_with(values, right) if right is not None else {}
-    data = {**values.to_json(), "progress": values.progress(), "correct": right, "agreement": agreement or None}
-    return print_result(args, data, lambda: _values_text(group, values, right, agreement))
+    return code
 
 
 def correctness(group: Group, values: StepValues) -> list[list[float | None]] | None:

@@ -244,7 +244,11 @@ def run(value: Run) -> str:
 
 def run_comparison(value: RunComparison) -> str:
     fields = [field.name for field in dataclasses.fields(value.rows[0])] if value.rows else []
-    return card(table(fields, [tuple(dataclasses.asdict(row).values()) for row in value.rows])) + value.figure().html()
+    listed = card(table(fields, [tuple(dataclasses.asdict(row).values()) for row in value.rows]))
+    try:
+        return listed + value.figure().html()
+    except ValueError as error:  # no run has measured what the figure shows
+        return listed + card(f"<p>{escape(str(error))}</p>")
 
 
 def escape(text: str) -> str:

@@ -193,7 +193,7 @@ def run_comparison(value: RunComparison) -> str:
 def prompt_text(prompt: Prompt) -> str:
     if isinstance(prompt, str):
         return visible(prompt)
-    return "\n".join(f"{message['role']}: {visible(message['content'])}" for message in prompt)
+    return "\n".join(f"{visible(message['role'], one_line=True)}: {visible(message['content'])}" for message in prompt)
 
 
 def _cut(value: Steps) -> Iterable[tuple[int, Any, str]]:
@@ -201,7 +201,7 @@ def _cut(value: Steps) -> Iterable[tuple[int, Any, str]]:
 
 
 def _columns(columns: Mapping[str, Any]) -> list[str]:
-    return [f"{name}: {visible(str(value), one_line=True)}" for name, value in columns.items()]
+    return [f"{visible(name, one_line=True)}: {visible(str(value), one_line=True)}" for name, value in columns.items()]
 
 
 def _outcome(value: float | None) -> str:

@@ -14,6 +14,7 @@ from html import escape
 from typing import Any
 
 from workbench.figures.curves import PANELS, expanded, points
+from workbench.schema.rounding import differ
 
 WIDTH, HEIGHT = 400, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 44, 38
@@ -184,7 +185,7 @@ def _bounds(values: Sequence[float], margin: float = 0.0) -> tuple[float, float]
     if not values:
         return 0.0, 1.0
     low, high = float(min(values)), float(max(values))
-    if high == low:
+    if not differ(low, high):
         return low - max(abs(low) / 2, 0.5), high + max(abs(high) / 2, 0.5)
     room = (high - low) * margin
     return low - room, high + room

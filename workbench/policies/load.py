@@ -6,7 +6,8 @@ repository's own code runs only when ``trust_remote_code`` says so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,12 @@ from workbench.quiet import quiet_loading
 
 @dataclass(frozen=True)
 class Policy:
-    """A causal language model with its tokenizer, on ``device``, in evaluation mode."""
+    """A causal language model with its tokenizer, on ``device``, in evaluation mode; ``adapter`` was put on it."""
 
     name: str
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
+    adapter: str | None = None
 
     @property
     def device(self) -> torch.device:
@@ -66,7 +68,8 @@ def load_policy(
     """Load a policy for sampling, or for training.
 
     Args:
-        name: the embedded policy's name (``tiny``), a Hub id, or a local folder.
+        name: the embedded policy's name (``tiny``), a Hub id, or a local folder; that of an adapter is put on the base
+            that it names.
         adapter: a PEFT adapter to put on it, a Hub id or a local folder.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:<n>``.
         dtype: ``auto`` (float32 on CPU, as saved on a GPU), ``float32``, ``bfloat16`` or ``float16``.
@@ -77,6 +80,16 @@ def load_policy(
         PolicyError: if it cannot be found or read; the message says where it was looked for.
     """
     where = policy_path(name)
+    if (Path(where) / "adapter_config.json").is_file() and not (Path(where) / "config.json").is_file():
+        if adapter is not None:
+            raise PolicyError(
+                f"folder {name!r} is an adapter itself; name its base as the policy to put {adapter!r} on"
+            )
+        base = _base_of(Path(where))
+        policy = load_policy(
+            base, where, device=device, dtype=dtype, trust_remote_code=trust_remote_code, trainable=trainable
+        )
+        return replace(policy, name=name, adapter=None)  # the folder is both
     if Path(where).is_dir():
         check_weights(name, Path(where))
     target = pick_device(device)
@@ -100,7 +113,7 @@ def load_policy(
         raise PolicyError(_refusal(name, error)) from error
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    return Policy(name, model.to(target).eval(), tokenizer)
+    return Policy(name, model.to(target).eval(), tokenizer, adapter)
 
 
 def policy_path(name: str) -> str:
@@ -121,6 +134,19 @@ def policy_path(name: str) -> str:
             f"'Qwen/Qwen2.5-0.5B-Instruct', or {' or '.join(repr(known) for known in EMBEDDED)}"
         )
     return name
+
+
+def _base_of(folder: Path) -> str:
+    """The policy that a folder's adapter was trained on, as the adapter names it."""
+    try:
+        base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PolicyError(f"adapter folder {str(folder)!r}: its adapter_config.json names no base model") from error
+    if not base:
+        raise PolicyError(
+            f"adapter folder {str(folder)!r} names no base model; give that as the policy, this as adapter"
+        )
+    return str(base)
 
 
 def _adapter_path(name: str) -> str:

@@ -102,7 +102,10 @@ def sample_group(
         rollouts=tuple(to_rollout(policy.tokenizer, row) for row in rows),
         columns=example.columns,
         policy=policy.name,
-        sampling=sampling.model_dump() | {"seed": seed} | _tail(policy.tokenizer, example.prompt, prompt_ids),
+        sampling=sampling.model_dump()
+        | {"seed": seed}
+        | ({} if policy.adapter is None else {"adapter": policy.adapter})
+        | _tail(policy.tokenizer, example.prompt, prompt_ids),
     )
 
 

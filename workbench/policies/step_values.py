@@ -49,13 +49,13 @@ class StepValues:
     seconds: float = 0.0
 
     def labels(self, estimation: Estimation = "soft", cut: float = 0.5) -> list[list[bool | None]]:
-        """Whether each step is good: hard, if any continuation succeeded; soft, if its value is over ``cut``."""
+        """Whether each step is good: hard, if any continuation succeeded; soft, if a share of them over ``cut`` did."""
         return [
             [
-                None if value is None else wins > 0 if estimation == "hard" else value > cut
-                for value, wins in zip(values, successes, strict=True)
+                None if not count else wins > 0 if estimation == "hard" else wins / count > cut
+                for count, wins in zip(counts, successes, strict=True)
             ]
-            for values, successes in zip(self.values, self.successes, strict=True)
+            for counts, successes in zip(self.counts, self.successes, strict=True)
         ]
 
     def progress(self) -> list[list[float | None]]:

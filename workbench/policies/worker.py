@@ -11,6 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,15 +34,22 @@ class PolicyShelf:
 
     def __init__(self) -> None:
         self._policy: Policy | None = None
-        self._key: tuple[str, str | None] | None = None
+        self._key: tuple[str, str | None, float] | None = None
 
     def take(self, name: str, adapter: str | None, emit: Emitter) -> Policy:
-        if self._policy is None or self._key != (name, adapter):
+        key = (name, adapter, max(_changed(one) for one in (name, adapter or name)))
+        if self._policy is None or self._key != key:
             self._policy, self._key = None, None  # the old one's memory is free before the new one needs it
             with _heartbeat(emit, name):
                 self._policy = load_policy(name, adapter)
-            self._key = (name, adapter)
+            self._key = key
         return self._policy
+
+
+def _changed(name: str) -> float:
+    """When a folder's files last changed, a run's final weights after it went on, say; 0 for what is no folder."""
+    folder = Path(name).expanduser()
+    return max((file.stat().st_mtime for file in folder.iterdir()), default=0.0) if folder.is_dir() else 0.0
 
 
 @contextlib.contextmanager

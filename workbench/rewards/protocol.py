@@ -146,7 +146,9 @@ def call_steps(
 
 
 def _columns(batch: Batch) -> dict[str, Any]:
-    return {name: list(values) for name, values in batch.columns.items() if name not in RESERVED}
+    columns = {name: values for name, values in batch.columns.items() if name not in RESERVED}
+    # TRL's trainer_state goes by as it is.
+    return {name: list(values) if isinstance(values, list | tuple) else values for name, values in columns.items()}
 
 
 def _arguments(function: Callable[..., Any], batch: Batch) -> dict[str, Any]:

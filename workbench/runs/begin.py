@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> None:
         run.set_status("failed", str(error))
         return
     run.set_status("starting", "loading the trainer")
-    if held.devices != ("cpu",) and devices.VISIBLE not in os.environ:
+    if all(name.startswith(devices.NAMED) for name in held.devices):  # what the locks are for, and nothing else
         os.environ[devices.VISIBLE] = ",".join(held.devices)
     command = training_command(run.path, config.training.ranks, args.module, *resume)
     os.execv(command[0], command)

@@ -25,6 +25,8 @@ from workbench.errors import RunError
 
 LOCKS = "WORKBENCH_LOCKS"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+NAMED = ("GPU-", "MIG-")
+"""How a device begins that CUDA knows by its name; the lock of another ("cpu", or "cuda" for GPUs unlisted) is one."""
 _POLL = 0.1
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 
@@ -63,7 +65,7 @@ def gpus() -> list[str]:
     for part in (part.strip() for part in named.split(",")):
         if part.isdigit():
             chosen += there[int(part) : int(part) + 1]
-        elif part.startswith(("GPU-", "MIG-")):
+        elif part.startswith(NAMED):
             chosen.append(next((uuid for uuid in there if uuid.startswith(part)), part))
         else:  # -1, or nothing: none from here on, as CUDA reads it
             break
@@ -71,10 +73,13 @@ def gpus() -> list[str]:
 
 
 def take(names: list[str], count: int, run: Path, on_wait: OnWait, *, since: int | None = None) -> Held:
-    """Wait for ``count`` of the devices ``names`` (all of them if they are fewer), and hold them.
+    """Wait for ``count`` of the devices ``names`` (the one lock there is where they have no names), and hold them.
 
-    ``since`` is when the run began to wait (unix nanoseconds): its place in the queue.
+    ``since`` is when the run began to wait (unix nanoseconds): its place in the queue. Raises RunError where there are
+    fewer GPUs than that.
     """
+    if names[0].startswith(NAMED) and len(names) < count:
+        raise RunError(f"training.ranks: {count} ranks need a GPU each and this process may use {len(names)}; lower it")
     folder = locks_folder()
     told: tuple[Path | None, str] | None = None
     with _ticket(folder / f"queue-{'cpu' if names == ['cpu'] else 'gpu'}", run, since or time.time_ns()) as earlier:

@@ -165,7 +165,7 @@ def load_task(name: str) -> Task:
 def _from_file(path: Path) -> Task:
     """The last tenth of the rows (at least one) is held out; a file of one row is its own held-out set."""
     rows = [_example(f"{path.name} {row.where}", row.values) for row in read_rows(path)]
-    answered = all("answer" in row.columns for row in rows)
+    answered = all(row.columns.get("answer") is not None for row in rows)
     kept = _kept_for_training(len(rows))
     return _plain(str(path), rows[:kept] or rows, rows[kept:], answered)
 
@@ -190,7 +190,7 @@ def _from_hub(name: str) -> Task:
         kept = _kept_for_training(count)
         held_out = examples(found.rows, kept, count, "training")
     train = examples(found.rows, 0, kept or count, "training")
-    answered = "answer" in found.columns
+    answered = all(rows[0].columns.get("answer") is not None for rows in (train, held_out))
     worked = answered and "####" in train[0].columns["answer"]
     return _worked_answers(name, train, held_out) if worked else _plain(name, train, held_out, answered)
 
@@ -227,6 +227,6 @@ def _example(where: str, row: Mapping[str, Any]) -> Example:
             f"{where}: {name!r} must be text or a list of messages with 'role' and 'content', "
             f"not {type(prompt).__name__}"
         )
-    if "answer" in columns:
+    if columns.get("answer") is not None:
         columns["answer"] = str(columns["answer"])
     return Example(prompt, columns)

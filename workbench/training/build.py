@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import torch
 from datasets import Dataset
 
@@ -17,6 +18,7 @@ from workbench.policies.load import load_policy, pick_device
 from workbench.policies.monte_carlo import monte_carlo_reward
 from workbench.rewards import ErrorBudget, RewardWorker, load_reward
 from workbench.rewards.models import LocalModels
+from workbench.rewards.protocol import RESERVED
 from workbench.tasks import Task, load_task
 from workbench.training.accuracy import HeldOutAccuracy
 from workbench.training.config import ProcessGRPOConfig
@@ -46,8 +48,13 @@ def build_trainer(
         trust_remote_code=config.trust_remote_code,
         trainable=True,
     )
+    if config.training.lora is not None and hasattr(policy.model, "peft_config"):
+        raise ConfigError(
+            f"training.lora: the policy {config.policy!r} is an adapter already, which is trained on; leave "
+            "training.lora out, or name the adapter's base as the policy"
+        )
     worker = RewardWorker(config.training.reward_deadline)
-    models = LocalModels(config.training.device)
+    models = LocalModels(config.training.device, kept=sum(one.model is not None for one in config.rewards))
     rewards = [
         load_reward(reward, worker, models=models, pattern=config.pattern)
         if reward.monte_carlo is None
@@ -122,6 +129,7 @@ def trainer_arguments(config: RunConfig, output_dir: Path, outcome_weights: list
         # The loss
         loss_type=training.loss_type,
         beta=training.beta,
+        use_bias_correction_kl=False,  # k3 itself, as GRPO has it (arXiv 2402.03300, eq. 4), not rho times k3
         epsilon=training.epsilon,
         epsilon_high=training.epsilon_high,
         mask_truncated_completions=training.mask_truncated_completions,
@@ -149,7 +157,12 @@ def trainer_arguments(config: RunConfig, output_dir: Path, outcome_weights: list
         disable_tqdm=True,
         dataloader_pin_memory=device.type == "cuda",
         remove_unused_columns=False,
+        trust_remote_code=config.trust_remote_code,  # for the reference, which TRL loads itself
     )
+
+
+_TAKEN = RESERVED | {"image", "images"}
+"""Columns that no reward function of a run receives: what it is given anyway, and what TRL takes for pictures."""
 
 
 def training_rows(task: Task, config: RunConfig) -> Dataset:
@@ -164,7 +177,17 @@ def training_rows(task: Task, config: RunConfig) -> Dataset:
         )
     wanted = config.training.steps * config.training.prompts_per_step
     rows = [task[i] for i in range(min(len(task), max(wanted, 1000)))]
-    return Dataset.from_list([{"prompt": row.prompt, **row.columns} for row in rows])
+    # TRL hands columns to reward functions by name, those of the first row, beside what it gives them itself.
+    names = dict.fromkeys(name for row in rows for name in row.columns if name not in _TAKEN)
+    try:
+        return Dataset.from_list(
+            [{"prompt": row.prompt, **{name: row.columns.get(name) for name in names}} for row in rows]
+        )
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ConfigError(
+            f"task {config.task!r}: a column holds values of several kinds ({str(error).splitlines()[0][:200]}); make "
+            "them all text, say"
+        ) from error
 
 
 def lora_config(config: RunConfig) -> Any:

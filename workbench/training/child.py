@@ -20,7 +20,7 @@ from transformers import PrinterCallback
 from transformers.utils import logging as transformers_logging
 
 from workbench.config import RunConfig
-from workbench.errors import RunError, WorkbenchError
+from workbench.errors import RunError
 from workbench.quiet import RENAMED
 from workbench.redact import RedactedStream
 from workbench.rundir import RunDir
@@ -67,10 +67,9 @@ def main(arguments: list[str]) -> int:
                 run.set_status("finished", f"{steps} steps")
     except Exception as error:
         traceback.print_exc()
-        # Any rank may be the one that knows why; the first to say so is believed.
-        if writes or isinstance(error, WorkbenchError):
-            step = trainer.state.global_step + 1 if trainer is not None else None
-            run.settle("failed", reason(error, config or RunConfig(), step), certain=False)
+        # Any rank may be the one that knows why; the first to say so is believed, and the others fail after it.
+        step = trainer.state.global_step + 1 if trainer is not None else None
+        run.settle("failed", reason(error, config or RunConfig(), step), certain=False)
         return 1
     finally:
         try:

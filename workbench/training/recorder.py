@@ -75,6 +75,7 @@ class Recorder(TrainerCallback):
         if "train_runtime" in logs:  # transformers' closing summary, not a step
             return
         step = state.global_step
+        state.log_history.clear()  # metrics.jsonl has it; every checkpoint would hold all of it once more
         if self._writes:
             generations = -(-step // self._iterations)
             self.run.append_metrics(

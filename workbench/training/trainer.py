@@ -56,12 +56,18 @@ class _Scored:
     rollouts: Sequence[Rollout]
     outcomes: torch.Tensor
 
-    def against(self, reference: torch.Tensor | None) -> _Scored:
-        """With the reference policy's log-probabilities, (B, T), where the loss has them."""
+    def against(self, reference: torch.Tensor | None, *, whole: bool) -> _Scored:
+        """With the reference policy's log-probabilities, (B, T), where the loss has them.
+
+        ``whole``: those of unfinished completions are masked, and 0 in the place of a log-probability is none.
+        """
         if reference is None:
             return self
-        rows = zip(self.rollouts, reference.tolist(), strict=True)
-        return replace(self, rollouts=[replace(one, ref_logprobs=tuple(row[: len(one)])) for one, row in rows])
+        rollouts = [
+            one if whole and not one.finished else replace(one, ref_logprobs=tuple(row[: len(one)]))
+            for one, row in zip(self.rollouts, reference.tolist(), strict=True)
+        ]
+        return replace(self, rollouts=rollouts)
 
 
 @dataclass(frozen=True)
@@ -248,7 +254,9 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         assert self._scored is not None
-        credits = self._credit(self._scored.against(output.get("ref_per_token_logps")))
+        credits = self._credit(
+            self._scored.against(output.get("ref_per_token_logps"), whole=self.mask_truncated_completions)
+        )
         output["advantages"] = self._local_advantages(credits, output["completion_ids"])
         mode = "train" if self.model.training else "eval"
         metrics = group_metrics(credits, self._is_right) | time_metrics(self._reward_seconds, self._sampling_seconds)
@@ -308,6 +316,10 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
                 policy=self._policy_name,
                 sampling={
                     "temperature": self.temperature,
+                    "top_p": self.top_p,
+                    "top_k": self.top_k,
+                    "min_p": self.min_p,
+                    "repetition_penalty": self.repetition_penalty,
                     "step": self.state.global_step + 1,
                     "max_completion_length": self.max_completion_length,
                     "mask_truncated_completions": self.mask_truncated_completions,

@@ -92,7 +92,7 @@ class WatchedPrompts(TrainerCallback):
                 rollouts=tuple(rollouts[i * generations : (i + 1) * generations]),
                 columns=row.columns,
                 policy=self._config.policy,
-                sampling={"temperature": self._config.sampling.temperature, "step": step},
+                sampling=self._config.sampling.model_dump() | {"step": step},
             )
             for i, row in enumerate(self._rows)
         ]

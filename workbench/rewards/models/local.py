@@ -22,10 +22,13 @@ KEPT = 2
 
 
 class LocalModels:
-    """Loads reward models when they are first asked for, onto ``device``. A folder that changed is read again."""
+    """Loads reward models when they are first asked for, onto ``device``, and keeps as many as ``kept``.
 
-    def __init__(self, device: str = "auto") -> None:
-        self.device = device
+    A folder that changed is read again.
+    """
+
+    def __init__(self, device: str = "auto", *, kept: int = KEPT) -> None:
+        self.device, self.kept = device, max(kept, 1)
         self._loaded: OrderedDict[tuple[str, float], ProcessModel | Classifier] = OrderedDict()
 
     def prepare(self, config: ModelConfig) -> None:
@@ -35,7 +38,7 @@ class LocalModels:
     def take(self, config: ModelConfig) -> ProcessModel | Classifier:
         key = (config.model_dump_json(), _changed(config.path))
         if key not in self._loaded:
-            while len(self._loaded) >= KEPT:  # its memory is free before the new one needs it
+            while len(self._loaded) >= self.kept:  # its memory is free before the new one needs it
                 self._loaded.popitem(last=False)
             self._loaded[key] = load_model(config, self.device)
         self._loaded.move_to_end(key)

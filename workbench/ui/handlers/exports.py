@@ -78,7 +78,9 @@ def _steps(credit: Credit, other: Credit | None) -> str:
     """A row a step: 1-based rollout and step, its place, its scores, r, r̃ and what is drawn of its last token."""
     names = list(dict.fromkeys(name for one in credit.scored.scored for name in one.scores))
     drawn = _Drawn(credit, other)
-    head = ["rollout", "step", "first_token", "last_token", *names, "reward", "normalised", *drawn.head]
+    own = ["rollout", "step", "first_token", "last_token", "reward", "normalised", *drawn.head, "text"]
+    called = [f"score of {name}" if name in own else name for name in names]
+    head = ["rollout", "step", "first_token", "last_token", *called, "reward", "normalised", *drawn.head]
     rows = []
     for i, one in enumerate(credit.scored.scored):
         text = credit.scored.group.rollouts[i].text

@@ -9,6 +9,7 @@ group on screen scores nothing there, and in the code a comment says so.
 from __future__ import annotations
 
 import ast
+import builtins
 import pprint
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -115,13 +116,17 @@ def _sampled(session: Session, group: Group) -> str:
     always = ("num_generations", "max_completion_length", "temperature")
     shown = {name: value for name, value in options.items() if name in always or value != defaults[name]}
     arguments = ", ".join(f"{name}={value!r}" for name, value in {**shown, "seed": group.sampling["seed"]}.items())
-    lines = [f"policy = wb.load_policy({group.policy!r})"]
+    adapter = group.sampling.get("adapter")
+    lines = [f"policy = wb.load_policy({group.policy!r}{'' if adapter is None else f', adapter={adapter!r}'})"]
     if _is_example(session, group):
         lines.insert(0, f"task = wb.load_task({session.task!r})")
         example = f"task[{session.index}]"
     else:
         example = f"wb.Example({group.prompt!r}, {dict(group.columns)!r})"
-    return "\n".join([*lines, f"group = wb.sample_group(policy, {example}, {arguments})"])
+    lines.append(f"group = wb.sample_group(policy, {example}, {arguments})")
+    if (reference := group.sampling.get("reference")) is not None:
+        lines.append(f"group = wb.with_reference(wb.load_policy({reference!r}), group)")
+    return "\n".join(lines)
 
 
 def _is_example(session: Session, group: Group) -> bool:
@@ -198,6 +203,19 @@ def _definable(config: RewardConfig, taken: set[str]) -> set[str]:
     return names if kind_in(config.code or "", config.name) == config.kind else set()
 
 
+_PLAIN = (
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.Import,
+    ast.ImportFrom,
+    ast.Assign,
+    ast.AnnAssign,
+    ast.AugAssign,
+    ast.Expr,
+)
+
+
 def _top_level(code: str) -> set[str] | None:
     """Names that the code defines at its top level; None where it cannot stand in the middle of other code."""
     try:
@@ -206,7 +224,9 @@ def _top_level(code: str) -> set[str] | None:
         return None
     names: set[str] = set()
     for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+        if isinstance(node, ast.ImportFrom) and (node.module == "__future__" or node.names[0].name == "*"):
+            return None
+        if not isinstance(node, _PLAIN):  # an if or a try may define anything
             return None
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
@@ -214,7 +234,8 @@ def _top_level(code: str) -> set[str] | None:
             names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
         else:
             names |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-    return names
+    asks = any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(tree))
+    return None if asks or names & set(dir(builtins)) else names
 
 
 def _scored(pattern: PatternConfig, specs: list[str]) -> str:
