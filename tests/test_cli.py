@@ -471,6 +471,10 @@ def test_score_a_stored_group(group_file: Path, tmp_path: Path, capsys: pytest.C
     assert len(right["advantages"]) == len(right["token_ids"])
     assert (right["outcome"], wrong["outcome"]) == (1.0, 0.0)
     assert "<html" in (tmp_path / "map.html").read_text().lower()
+    assert main(["score", "--group", str(group_file), "--html", str(tmp_path / "no" / "map.html"), "--json"]) == 2
+    told = capsys.readouterr()
+    assert json.loads(told.out) == result  # what was computed is not lost
+    assert "No such file or directory" in told.err
 
     assert main(argv) == 0
     text = capsys.readouterr().out

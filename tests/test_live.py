@@ -192,6 +192,13 @@ def test_a_band_reaches_from_the_lowest_seed_to_the_highest(tmp_path):
         RunComparison.of(runs).lines("loss")
 
 
+def test_a_comparison_without_accuracies_still_shows_its_table(tmp_path):
+    RunDir.create(tmp_path, wb.RunConfig(name="short")).append_metrics({"step": 1, "reward": 0.5})
+    drawn = html(RunComparison.of([wb.open_run("short", tmp_path)]))
+    assert "<table" in drawn
+    assert "no scheme has &#x27;accuracy&#x27;" in drawn
+
+
 def test_a_comparison_shows_its_table_and_a_line_and_a_band_a_scheme(compared):
     drawn = html(compared)
     assert drawn.count('class="line"') == drawn.count("<polygon") == 2

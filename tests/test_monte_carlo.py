@@ -137,6 +137,16 @@ def test_estimate_by_hand():
     assert estimate([]) == (None, None)
 
 
+def test_soft_labels_count_successes_whatever_a_success_is_worth(letter_policy):
+    def worth_two(prompts, completions, **columns):
+        return [2.0 if text.endswith("R") else 0.0 for text in completions]
+
+    values = step_values(letter_policy, letters("b;a;R."), PATTERN, worth_two, k=8)
+    shares = [wins / count for wins, count in zip(values.successes[0], values.counts[0], strict=True)]
+    assert values.labels() == [[share > 0.5 for share in shares]]
+    assert values.values == (tuple(2 * share for share in shares),)
+
+
 def test_unscored_outcomes_are_left_out(letter_policy):
     def unknown(prompts, completions, **columns):
         return [None if text.endswith("W") else 1.0 for text in completions]

@@ -21,6 +21,7 @@ from workbench.errors import CreditError, RunError
 from workbench.rundir import RunDir, RunStatus, environment
 from workbench.rundir.metrics import resumed
 from workbench.runs import Run, compare, devices, list_runs, open_run, processes, spawn
+from workbench.runs import begin as begin_module
 from workbench.runs.compare import summarise
 from workbench.runs.watch import verdict
 
@@ -412,6 +413,13 @@ def test_gpus_are_known_by_their_uuid_and_what_is_visible(tmp_path: Path, monkey
         assert devices.gpus() == there
     assert devices.pool("auto") == ["cpu"]
     assert devices.pool("cuda") == ["cuda"]
+
+
+def test_only_the_devices_that_are_held_are_seen_by_a_run() -> None:
+    held = devices.Held(("GPU-b", "GPU-c"), ())
+    assert begin_module.seen_by_the_run(held) == {devices.VISIBLE: "GPU-b,GPU-c"}
+    for lock in ("cpu", "cuda"):  # no device is called that: CUDA would see none
+        assert begin_module.seen_by_the_run(devices.Held((lock,), ())) == {}
 
 
 def test_as_many_devices_as_ranks_are_held_and_the_rest_left_to_others(

@@ -14,8 +14,9 @@ import pytest
 
 from workbench.config import RunConfig
 from workbench.credit import credit_group, loss_weights
-from workbench.rewards import RewardWorker, score_group
+from workbench.rewards import Reward, RewardWorker, score_group
 from workbench.schema import Credit, Group
+from workbench.steps import StepPattern
 from workbench.ui.handlers.credit import FIELDS, credit_form, default_values
 from workbench.ui.handlers.exports import EXPORTS, export, stem
 from workbench.ui.handlers.groups import RECENT, GroupStore
@@ -119,6 +120,41 @@ def test_the_code_shows_the_pages_numbers_bit_for_bit(name: str, worker: RewardW
         assert found["other"].advantages.tobytes() == view.other.advantages.tobytes()
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("def a(prompt, step, **c):\n    return float(any(w in step for w in ['zzz']))\n", "from numpy import *\n"),
+        (
+            "try:\n    import nothing\nexcept ImportError:\n    def h():\n        return 1.0\n",
+            "def h():\n    return 2.0\n",
+        ),
+        ("if __name__ == '__main__':\n    raise SystemExit(3)\n", ""),
+        ("", "sum = max\n"),
+    ],
+)
+def test_code_that_would_reach_into_other_code_stays_text(
+    first: str, second: str, worker: RewardWorker, store: GroupStore
+) -> None:
+    uses = "h()" if "h()" in first else "float(sum([1, 2]))"
+    one = first if "def a(" in first else f"{first}def a(prompt, step, **c):\n    return {uses}\n"
+    other = f"{second}def b(prompt, step, **c):\n    return 0.5 * ('=' in step)\n"
+    form = form_of(own_row("a", one), own_row("b", other))
+    session = session_of(form)
+    view = rescore(session, form, worker)
+    assert view.credit is not None
+    found: dict[str, Any] = {"__name__": "__main__"}
+    exec(inspect_code(session, form, store.keep(session.group)), found)
+    assert found["scored"].step_rewards == view.credit.scored.step_rewards
+
+
+def test_the_code_names_the_reference_and_the_adapter(store: GroupStore) -> None:
+    group = first_group()
+    group = replace(group, sampling={**group.sampling, "reference": "tiny", "adapter": "mine/adapter"})
+    code = inspect_code(session_of(form_of(), group), form_of(), store.keep(group))
+    assert "wb.load_policy('tiny', adapter='mine/adapter')" in code
+    assert "group = wb.with_reference(wb.load_policy('tiny'), group)" in code
+
+
 def test_a_group_that_was_edited_or_read_is_read_again(worker: RewardWorker, store: GroupStore) -> None:
     form = form_of()
     group = first_group()
@@ -184,6 +220,11 @@ def test_files_hold_the_numbers_on_screen() -> None:
     for loss in ("grpo", "bnpo", "dapo", "dr_grpo"):  # 1 is an even share of the group's tokens
         weights = loss_weights(credit, loss)[0][: len(first)] * len(tokens)
         assert [float(row[f"weight_{loss}"]) for row in tokens[: len(first)]] == pytest.approx(weights, abs=1e-5)
+
+    reward = Reward("reward", "step", lambda prompt, step, **columns: 1.0, 2.0)
+    twice = credit_group(score_group(first_group(), StepPattern(PATTERN), [reward]), scheme="process")
+    row = next(csv.DictReader(io.StringIO(export(twice, "steps").text, newline="")))
+    assert (row["score of reward"], row["reward"]) == ("1.0", "2.0")
 
     steps = list(csv.DictReader(io.StringIO(export(credit, "steps").text, newline="")))
     assert len(steps) == sum(len(one.steps) for one in credit.scored.scored)

@@ -48,10 +48,15 @@ def main(arguments: list[str]) -> None:
         run.set_status("failed", str(error))
         return
     run.set_status("starting", "loading the trainer")
-    if all(name.startswith(devices.NAMED) for name in held.devices):  # what the locks are for, and nothing else
-        os.environ[devices.VISIBLE] = ",".join(held.devices)
+    os.environ.update(seen_by_the_run(held))
     command = training_command(run.path, config.training.ranks, args.module, *resume)
     os.execv(command[0], command)
+
+
+def seen_by_the_run(held: devices.Held) -> dict[str, str]:
+    """What tells CUDA to show the run the devices that it holds, and no others; nothing where they have no names."""
+    named = all(name.startswith(devices.NAMED) for name in held.devices)
+    return {devices.VISIBLE: ",".join(held.devices)} if named else {}
 
 
 def _wait_for_device(run: RunDir, config: RunConfig, since: int) -> devices.Held:

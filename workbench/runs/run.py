@@ -203,13 +203,14 @@ class Run:
         """
         import pandas as pd
 
+        own = {"group", "rollout", "k", "text", "reward", "normalised", "advantage", "outcome", "finished"}
         rows = [
             {
                 "group": g,
                 "rollout": i,
                 "k": k,
                 "text": rollout.text[step_.start : step_.end],
-                **{name: values[k] for name, values in scored.scores.items()},
+                **{f"score of {name}" if name in own else name: values[k] for name, values in scored.scores.items()},
                 "reward": scored.rewards[k],
                 "normalised": credit.normalised[i][k],
                 "advantage": float(credit.advantages[i, scored.spans[k][1]]),
