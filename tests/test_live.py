@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
@@ -215,6 +216,25 @@ def test_a_comparison_shows_its_table_and_a_line_and_a_band_a_scheme(compared):
 )
 def test_ticks_are_round(low, high, expected):
     assert ticks(low, high, 4) == pytest.approx(expected)
+
+
+def test_ticks_are_told_apart_and_a_long_legend_fits():
+    near = Chart("near", (Line("a", [0, 1], [127.2, 128.0]), Line("a" * 60, [0, 1], [127.3, 127.5])))._repr_html_()
+    assert [label in near for label in (">127.2<", ">127.4<", ">128.0<")] == [True] * 3
+    assert "textLength" in near
+    same = Chart("same", (Line("a", [0, 1], [0.3, 0.1 + 0.2]),))._repr_html_()
+    assert len(set(re.findall(r'cy="([^"]*)"', same))) == 1  # one value, not a zigzag
+
+
+def test_a_long_line_is_drawn_by_what_can_be_seen_of_it():
+    x = list(range(10_000))
+    y = [0.0] * 10_000
+    y[4321], y[8765] = 5.0, -5.0  # a peak and a pit of one point
+    drawn = Chart("long", (Line("a", x, y),))._repr_html_()
+    points = re.search(r'class="line" points="([^"]*)"', drawn)[1].split()
+    assert len(points) < 1_700
+    heights = [float(point.split(",")[1]) for point in points]
+    assert min(heights) < heights[0] < max(heights)
 
 
 def test_an_axis_has_several_ticks():

@@ -88,7 +88,7 @@
 
   function label(value, step, share) {
     if (!value) return share ? "0%" : "0";
-    if (share) return `${(100 * value).toFixed(step < 0.01 ? 1 : 0)}%`;
+    if (share) return `${(100 * value).toFixed(Math.max(0, -Math.floor(Math.log10(100 * step) + 1e-9)))}%`;
     const size = Math.abs(value);
     if (size && (size < 1e-3 || size >= 1e6)) return value.toExponential(Math.max(0, Math.floor(Math.log10(size)) - Math.floor(Math.log10(step) + 1e-9))).replace("-", "\u2212").replace("e+", "e");
     const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -132,9 +132,10 @@ def _svg(chart: Chart) -> str:
 
     parts = [f"<title>{escape(chart.about)}</title>"] if chart.about else []
     parts.append(f'<text class="title" x="{_LEFT}" y="14">{escape(chart.title)}</text>')
-    for y in ticks(y0, y1):
+    steps = ticks(y0, y1)
+    for y in steps:
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{py(y)}" y2="{py(y)}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{py(y) + 4}" text-anchor="end">{_plain(y, chart.share)}</text>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{py(y) + 4}" text-anchor="end">{_tick(y, steps, chart.share)}</text>')
     for x in ticks(x0, x1, 6):
         parts.append(f'<text x="{px(x)}" y="{HEIGHT - _BOTTOM + 15}" text-anchor="middle">{_plain(x)}</text>')
     middle = (_LEFT + WIDTH - _RIGHT) / 2
@@ -144,10 +145,24 @@ def _svg(chart: Chart) -> str:
         turned = f'transform="rotate(-90 11 {at})" text-anchor="middle"'
         parts.append(f'<text x="11" y="{at}" {turned}>{escape(chart.y_label)}</text>')
     for n, line in enumerate(lines):
-        parts += _drawn(line, n, px, py, chart.share)
+        parts += _drawn(_thinned(line), n, px, py, chart.share)
     parts.append(_legend(lines))
     label = escape(str(chart), quote=True)
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+
+
+def _thinned(line: Line) -> Line:
+    """Of a line with more points than can be seen, the first, least, greatest and last of each column."""
+    count = len(line.x)
+    if count <= 4 * WIDTH:
+        return line
+    kept: set[int] = set()
+    for column in range(WIDTH):
+        part = range(column * count // WIDTH, (column + 1) * count // WIDTH)
+        kept |= {part[0], part[-1], min(part, key=line.y.__getitem__), max(part, key=line.y.__getitem__)}
+    places = sorted(kept)
+    low, high = ([row[i] for i in places] if row is not None else None for row in (line.low, line.high))
+    return replace(line, x=[line.x[i] for i in places], y=[line.y[i] for i in places], low=low, high=high)
 
 
 def _drawn(line: Line, n: int, px: Any, py: Any, share: bool) -> list[str]:
@@ -171,13 +186,19 @@ def _legend(lines: Sequence[Line]) -> str:
     """Below the title, from left to right; one line needs none."""
     if len(lines) < 2:
         return ""
-    parts, x = [], _LEFT
+    parts, x = [], float(_LEFT)
+    # Labels take about 7 a letter; where that is too much for the picture, all of them are set closer.
+    needed = sum(36 + 7 * len(line.label) for line in lines)
+    scale = min(1.0, (WIDTH - _LEFT) / needed)
     for n, line in enumerate(lines):
         stroke = f"stroke:var(--l{n % COLOURS});stroke-width:2"
         dash = _DASHES[n % len(_DASHES)]
-        parts.append(f'<line x1="{x}" x2="{x + 16}" y1="27" y2="27" stroke-dasharray="{dash}" style="{stroke}"/>')
-        parts.append(f'<text x="{x + 21}" y="31">{escape(line.label)}</text>')
-        x += 36 + 7 * len(line.label)
+        parts.append(
+            f'<line x1="{x:.0f}" x2="{x + 16:.0f}" y1="27" y2="27" stroke-dasharray="{dash}" style="{stroke}"/>'
+        )
+        fitted = f' textLength="{7 * len(line.label) * scale:.0f}" lengthAdjust="spacingAndGlyphs"' if scale < 1 else ""
+        parts.append(f'<text x="{x + 21:.0f}" y="31"{fitted}>{escape(line.label)}</text>')
+        x += (36 + 7 * len(line.label)) * scale
     return f'<g class="legend">{"".join(parts)}</g>'
 
 
@@ -191,8 +212,18 @@ def _bounds(values: Sequence[float], margin: float = 0.0) -> tuple[float, float]
     return low - room, high + room
 
 
+def _tick(value: float, ticks: Sequence[float], share: bool) -> str:
+    """A tick's label, with as many digits as tell it from its neighbours."""
+    shown = [_plain(one, share) for one in ticks]
+    if len(set(shown)) == len(shown) or len(ticks) < 2:
+        return _plain(value, share)
+    step = (ticks[1] - ticks[0]) * (100 if share else 1)
+    text = f"{value * (100 if share else 1):.{max(0, -math.floor(math.log10(step) + 1e-9))}f}"
+    return text.replace("-", "\u2212") + (" %" if share else "")
+
+
 def _plain(value: float, share: bool = False) -> str:
     if share:
         return f"{100 * value:.3g} %"
     text = f"{value:.3g}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.1e}".replace(".0e", "e")
-    return f"{value:.0f}" if 1e3 <= abs(value) < 1e5 else text.replace("-", "\u2212")
+    return f"{value:.0f}" if 999.5 <= abs(value) < 1e5 else text.replace("-", "\u2212")

@@ -33,7 +33,7 @@ class Record:
     """One completion as a file has it. ``series`` keeps apart what happens to have the same prompt.
 
     ``completion`` is None where the file has only ``token_ids``; where it has ``steps`` instead, they are joined later.
-    ``texts`` are the tokens' own, where the file has them.
+    ``texts`` are the tokens' own, where the file has them; ``policy`` and ``sampling`` are the group's.
     """
 
     where: str
@@ -43,9 +43,13 @@ class Record:
     token_ids: tuple[int, ...] | None = None
     texts: tuple[str, ...] | None = None
     logprobs: tuple[float, ...] | None = None
+    entropies: tuple[float, ...] | None = None
+    ref_logprobs: tuple[float, ...] | None = None
     finished: bool | None = None
     series: str = ""
     columns: dict[str, Any] = field(default_factory=dict)
+    policy: str = ""
+    sampling: dict[str, Any] = field(default_factory=dict)
 
 
 Read = Callable[[str, Mapping[str, Any]], list[Record]]
@@ -123,7 +127,9 @@ def _read_trl(where: str, values: Mapping[str, Any]) -> list[Record]:
     step, rest["logged_advantage"] = rest.pop("step"), rest.pop("advantage")
     [record] = _read_plain(where, rest)
     numbers = [v for name, v in record.columns.items() if name != "logged_advantage" and _is_number(v)]
-    record.columns.setdefault("reward", sum(numbers) if numbers else None)
+    if "reward" in record.columns:  # a function of that name is one of them
+        record.columns["logged_reward"] = record.columns["reward"]
+    record.columns["reward"] = sum(numbers) if numbers else None
     record.columns["training_step"] = step
     return [Record(where, record.prompt, record.completion, series=str(step), columns=record.columns)]
 
@@ -187,7 +193,7 @@ def _read_gsm8k(where: str, values: Mapping[str, Any]) -> list[Record]:
 def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A group as this workbench prints it; its tokens' texts are kept as they are."""
     prompt = _prompt(where, values.get("prompt"))
-    shared = values.get("columns") or {}
+    shared, sampling = values.get("columns") or {}, values.get("sampling") or {}
     records = []
     for number, one in enumerate(values["rollouts"], start=1):
         ids = _integers(where, one.get("token_ids")) if isinstance(one, dict) else None
@@ -200,13 +206,26 @@ def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
                 prompt,
                 token_ids=ids,
                 texts=texts,
-                logprobs=None if one.get("logprobs") is None else tuple(one["logprobs"]),
+                logprobs=_a_token(where, number, "logprobs", one, len(ids)),
+                entropies=_a_token(where, number, "entropies", one, len(ids)),
+                ref_logprobs=_a_token(where, number, "ref_logprobs", one, len(ids)),
                 finished=bool(one.get("finished")),
                 series=where,
                 columns=shared | (one.get("columns") or {}),
+                policy=str(values.get("policy") or ""),
+                sampling=sampling if isinstance(sampling, dict) else {},
             )
         )
     return records
+
+
+def _a_token(where: str, number: int, name: str, rollout: Mapping[str, Any], count: int) -> tuple[float, ...] | None:
+    """What a group says of each token of a rollout, or None where it says nothing."""
+    if (values := rollout.get(name)) is None:
+        return None
+    if not _are_numbers(values) or len(values) != count:
+        raise TaskError(f"{where}: {name!r} of rollout {number} must be one number a token, {count} of them")
+    return tuple(map(float, values))
 
 
 def _is_solution(value: Any) -> bool:

@@ -59,7 +59,8 @@ class Draft:
 
 def _record(data: Mapping[str, Any]) -> Record:
     tuples = {
-        name: None if data[name] is None else tuple(data[name]) for name in ("steps", "token_ids", "texts", "logprobs")
+        name: None if data[name] is None else tuple(data[name])
+        for name in ("steps", "token_ids", "texts", "logprobs", "entropies", "ref_logprobs")
     }
     return Record(**{**data, **tuples})
 
@@ -149,10 +150,11 @@ class Builder:
             replace(rollout, columns={name: value for name, value in rollout.columns.items() if name not in shared})
             for rollout in rollouts
         ]
-        sampling = {"file": self._file, "format": self._facts.format, "tokenizer": self._tokeniser.name}
+        read = {"file": self._file, "format": self._facts.format, "tokenizer": self._tokeniser.name}
+        sampling = draft.records[0].sampling | read
         if self._facts.preset is not None:
             sampling["preset"] = self._facts.preset
-        return Group(draft.prompt, tuple(own), shared, sampling=sampling)
+        return Group(draft.prompt, tuple(own), shared, policy=draft.records[0].policy, sampling=sampling)
 
     def facts(self) -> Facts:
         """What is known once all drafts are built."""
@@ -176,7 +178,13 @@ class Builder:
         if record.texts is not None and record.token_ids is not None:
             self._kept = True
             return Rollout(
-                record.token_ids, record.texts, bool(record.finished), record.logprobs, columns=record.columns
+                record.token_ids,
+                record.texts,
+                bool(record.finished),
+                record.logprobs,
+                record.entropies,
+                columns=record.columns,
+                ref_logprobs=record.ref_logprobs,
             )
         if record.token_ids:
             try:
