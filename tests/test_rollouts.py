@@ -88,6 +88,10 @@ def test_trls_log_is_grouped_by_step_and_prompt(tmp_path):
     first, unscored = found.groups[0].rollouts[0].columns, found.groups[2].rollouts[1].columns
     assert (first["accuracy"], first["reward"], first["logged_advantage"]) == (1.0, 1.5, 0.7)
     assert (unscored["accuracy"], unscored["reward"]) == (None, None)
+    table = table.assign(reward=[1.0, 0.0] * 3)  # a function of that name is one of the rewards
+    table.to_parquet(file)
+    own = read_groups(file).groups[0].rollouts[0].columns
+    assert (own["logged_reward"], own["reward"]) == (1.0, 2.5)
     scored = wb.score_group(found.groups[2], PRESETS["line"].pattern, ["given_reward"])
     assert scored.outcomes == [1.5, None]
 
@@ -165,12 +169,20 @@ def test_a_format_can_be_insisted_on(tmp_path):
 
 def test_a_groups_own_json_comes_back_as_it_was(tmp_path, tiny):
     group = wb.sample_group(tiny, wb.load_task("chain-arithmetic")[0], num_generations=2, max_completion_length=20)
+    group = wb.with_reference(tiny, group)
     [back] = (found := read_groups(jsonl(tmp_path, group.to_json()))).groups
     assert (back.prompt, back.columns) == (group.prompt, json.loads(json.dumps(dict(group.columns))))
-    assert [(r.token_ids, r.texts, r.finished, r.logprobs) for r in back.rollouts] == [
-        (r.token_ids, r.texts, r.finished, r.logprobs) for r in group.rollouts
-    ]
+    assert back.rollouts == group.rollouts
+    assert back.policy == group.policy
+    assert {name: back.sampling[name] for name in group.sampling} == dict(group.sampling)
     assert found.facts.tokenizer == "the file's own"
+
+
+@pytest.mark.parametrize("values", [[0.0], ["x", "y"]])
+def test_measures_that_are_not_one_number_a_token_are_refused_by_name(tmp_path, values):
+    rollout = {"token_ids": [1, 2], "texts": ["a", "b"], "entropies": values}
+    with pytest.raises(TaskError, match="line 1: 'entropies' of rollout 1 must be one number a token, 2 of them"):
+        wb.load_groups(jsonl(tmp_path, {"prompt": "p", "rollouts": [rollout]}))
 
 
 def test_a_runs_own_rollouts_come_back_as_they_were(tmp_path):
