@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from workbench.config import SamplingConfig
 from workbench.errors import PolicyError
 from workbench.policies import sample_group
 from workbench.policies.client import PolicyWorker
+from workbench.policies.worker import PolicyShelf
 from workbench.schema import Example
 
 EXAMPLE = Example("Start with 2, add 3, add 4.\n", {"answer": "9"})
@@ -66,3 +68,15 @@ def test_a_policy_that_is_not_there_is_said_and_the_worker_lives_on(worker):
     assert worker.warm("/nowhere/at/all").message.startswith("there is no folder")
     assert worker.sample("tiny", EXAMPLE, SAMPLING) is not None
     assert worker.status().state == "ready"
+
+
+def test_a_folder_whose_weights_changed_is_read_again(tiny, tmp_path):
+    """A run that goes on after it was stopped saves its final weights where they were."""
+    tiny.model.save_pretrained(tmp_path)
+    tiny.tokenizer.save_pretrained(tmp_path)
+    shelf = PolicyShelf()
+    first = shelf.take(str(tmp_path), None, lambda event: None)
+    assert shelf.take(str(tmp_path), None, lambda event: None) is first
+    weights = tmp_path / "model.safetensors"
+    os.utime(weights, (weights.stat().st_atime, weights.stat().st_mtime + 60))
+    assert shelf.take(str(tmp_path), None, lambda event: None) is not first

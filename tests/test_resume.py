@@ -93,6 +93,9 @@ def test_a_resume_in_a_later_epoch_meets_the_prompts_in_their_order(tmp_path: Pa
         train(resumed, watch=broken_after(5))
     train(resumed, resume="checkpoint-4")
     assert difference(Run(alone.path), Run(resumed.path)) == 0
+    # metrics.jsonl has the rows; a checkpoint that had them, too, would grow with every step.
+    state = json.loads((resumed.checkpoints / "checkpoint-8" / "trainer_state.json").read_text())
+    assert state["log_history"] == []
 
 
 def test_a_stopped_run_of_two_ranks_saves_where_it_stops_and_goes_on_from_what_is_whole(tmp_path: Path) -> None:

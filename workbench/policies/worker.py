@@ -11,7 +11,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from workbench.policies.load import Policy, load_policy
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.reference import with_reference
 from workbench.policies.sampler import sample_group
+from workbench.rewards.models.local import changed
 from workbench.schema import Example, Group
 
 EVENT_SECONDS = 0.1
@@ -37,19 +37,13 @@ class PolicyShelf:
         self._key: tuple[str, str | None, float] | None = None
 
     def take(self, name: str, adapter: str | None, emit: Emitter) -> Policy:
-        key = (name, adapter, max(_changed(one) for one in (name, adapter or name)))
+        key = (name, adapter, max(changed(one) for one in (name, adapter or name)))
         if self._policy is None or self._key != key:
             self._policy, self._key = None, None  # the old one's memory is free before the new one needs it
             with _heartbeat(emit, name):
                 self._policy = load_policy(name, adapter)
             self._key = key
         return self._policy
-
-
-def _changed(name: str) -> float:
-    """When a folder's files last changed, a run's final weights after it went on, say; 0 for what is no folder."""
-    folder = Path(name).expanduser()
-    return max((file.stat().st_mtime for file in folder.iterdir()), default=0.0) if folder.is_dir() else 0.0
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -36,7 +37,7 @@ class LocalModels:
         self.take(config)
 
     def take(self, config: ModelConfig) -> ProcessModel | Classifier:
-        key = (config.model_dump_json(), _changed(config.path))
+        key = (config.model_dump_json(), changed(config.path))
         if key not in self._loaded:
             while len(self._loaded) >= self.kept:  # its memory is free before the new one needs it
                 self._loaded.popitem(last=False)
@@ -91,7 +92,10 @@ def shared_models() -> LocalModels:
     return LocalModels()
 
 
-def _changed(path: str) -> float:
+def changed(path: str) -> float:
     """When a folder's files last changed; 0 for a Hub id."""
-    folder = Path(path).expanduser()
-    return max((file.stat().st_mtime for file in folder.iterdir()), default=0.0) if folder.is_dir() else 0.0
+    folder, newest = Path(path).expanduser(), 0.0
+    for file in folder.iterdir() if folder.is_dir() else ():
+        with contextlib.suppress(OSError):  # a run that saves replaces its files
+            newest = max(newest, file.stat().st_mtime)
+    return newest
