@@ -96,7 +96,8 @@ def probes() -> str:
 
 
 def formats() -> str:
-    return table(("format", "what every row needs"), [(f"`{one.name}`", one.needs) for one in FORMATS.values()])
+    rows = [(f"`{one.name}`", one.needs or ", ".join(f"`{name}`" for name in one.columns)) for one in FORMATS.values()]
+    return table(("format", "what every row needs"), rows)
 
 
 def config() -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from workbench.cli import commands, data, models
 from workbench.cli.checks import add_check_commands
-from workbench.cli.flags import add_flags, add_reward_flags, count
+from workbench.cli.flags import add_flags, add_reward_flags, at_least_one
 from workbench.cli.trust import add_trust
 from workbench.display.tables import visible
 from workbench.errors import WorkbenchError
@@ -103,14 +103,20 @@ def make_parser() -> argparse.ArgumentParser:
     )
     one.add_argument("--threshold", type=float, metavar="X", help="score from which a thing counts as right")
     one.add_argument("--aggregate", default="min", metavar="HOW", help="min, mean or last of a completion's steps")
-    one.add_argument("--worst", type=count, default=10, metavar="N", help="disagreements shown (default: %(default)s)")
+    one.add_argument(
+        "--worst", type=at_least_one, default=10, metavar="N", help="disagreements shown (default: %(default)s)"
+    )
     one.add_argument("--preset", metavar="NAME", help="preset pattern that finds the steps (default: the data's own)")
     add_reward_flags(one)
 
     one = command("step-values", models.step_values, "Estimate what each step is worth by sampling on from its end.")
     _add_group(one)
     one.add_argument(
-        "--continuations", type=count, default=8, metavar="K", help="sampled from each step (default: %(default)s)"
+        "--continuations",
+        type=at_least_one,
+        default=8,
+        metavar="K",
+        help="sampled from each step (default: %(default)s)",
     )
     one.add_argument(
         "--outcome", default="answer_correctness", metavar="NAME", help="outcome reward (default: %(default)s)"
@@ -150,7 +156,7 @@ def make_parser() -> argparse.ArgumentParser:
     on_runs = listing.add_subparsers(metavar="[show NAME | stop NAME]")
     one = command("show", commands.show_run, "Show a run's status, configuration, last metrics and log.", on_runs)
     one.add_argument("name")
-    one.add_argument("--lines", type=count, default=20, help="lines of the log (default: %(default)s)")
+    one.add_argument("--lines", type=at_least_one, default=20, help="lines of the log (default: %(default)s)")
     _add_workspace(one, default=argparse.SUPPRESS)
     one = command("stop", commands.stop_run, "Stop a run and everything it started.", on_runs)
     one.add_argument("name")
@@ -160,7 +166,9 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--schemes", default="outcome,process", metavar="A,B,…", help="credit schemes (default: %(default)s)"
     )
-    one.add_argument("--seeds", type=count, default=5, metavar="N", help="seeds --seed, +1, … (default: %(default)s)")
+    one.add_argument(
+        "--seeds", type=at_least_one, default=5, metavar="N", help="seeds --seed, +1, … (default: %(default)s)"
+    )
     _add_workspace(one)
     add_flags(one)
     add_trust(one)
@@ -169,16 +177,18 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--out", type=Path, metavar="FOLDER", help="where to save it (default: the embedded policy's place)"
     )
-    one.add_argument("--steps", type=count, metavar="N", help="teaching steps (default: the recipe's)")
+    one.add_argument("--steps", type=at_least_one, metavar="N", help="teaching steps (default: the recipe's)")
 
     one = command("build-prm", models.build_prm, "Train a small process reward model for chain arithmetic.")
     one.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where to save it")
-    one.add_argument("--steps", type=count, metavar="N", help="training steps (default: the recipe's)")
-    one.add_argument("--held-out", type=count, metavar="N", help="held-out answers it is measured on")
+    one.add_argument("--steps", type=at_least_one, metavar="N", help="training steps (default: the recipe's)")
+    one.add_argument("--held-out", type=at_least_one, metavar="N", help="held-out answers it is measured on")
 
     one = command("bench", commands.bench, "Measure something in one run; without a name, list what there is.")
     one.add_argument("name", nargs="?")
-    one.add_argument("--repeat", type=count, default=5, metavar="N", help="measurements of each (default: %(default)s)")
+    one.add_argument(
+        "--repeat", type=at_least_one, default=5, metavar="N", help="measurements of each (default: %(default)s)"
+    )
     one.add_argument("--full", action="store_true", help="the longest version, where a bench has one")
     return parser
 
@@ -187,7 +197,7 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", help="a JSONL or Parquet file, 'gsm8k', or for check-reward 'chain-arithmetic'")
     parser.add_argument("--format", metavar="NAME", help="the file's format (default: found out)")
     parser.add_argument("--tokenizer", metavar="NAME", help="'tiny', a folder or a Hub name (default: cut into words)")
-    parser.add_argument("--limit", type=count, metavar="N", help="read no more groups than this")
+    parser.add_argument("--limit", type=at_least_one, metavar="N", help="read no more groups than this")
 
 
 def _add_workspace(parser: argparse.ArgumentParser, default: str | None = None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workbench.cli.flags import add_flags, count, read_config
+from workbench.cli.flags import add_flags, at_least_one, read_config
 from workbench.cli.groups import read_group
 from workbench.cli.output import print_result
 from workbench.cli.trust import add_trust, require_trust
@@ -24,7 +24,9 @@ FIELDS = ("task", "policy", "adapter", "trust_remote_code", "seed", "sampling", 
 
 def add_check_commands(command: Adder) -> None:
     one = command("preflight", run_preflight, "Sample a few groups and say what to look at before training on them.")
-    one.add_argument("--prompts", type=count, default=8, metavar="N", help="prompts to sample (default: %(default)s)")
+    one.add_argument(
+        "--prompts", type=at_least_one, default=8, metavar="N", help="prompts to sample (default: %(default)s)"
+    )
     one.add_argument(
         "--group", type=Path, action="append", metavar="FILE", help="look at a sampled group instead; repeatable"
     )

@@ -251,8 +251,8 @@ def _reward_parts(text: str) -> tuple[str, str, str]:
     return name, kind, weight or "1.0"
 
 
-def count(text: str) -> int:
-    """At least 1."""
+def at_least_one(text: str) -> int:
+    """The type of a flag that counts something."""
     if (count := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"{count} is less than 1")
     return count

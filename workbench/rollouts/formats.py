@@ -59,14 +59,14 @@ Read = Callable[[str, Mapping[str, Any]], list[Record]]
 class Format:
     """A format: which rows have it, how to read one, and the separators its steps may be joined with.
 
-    ``columns`` are in every row; ``needs`` says to a person what else a row must hold.
+    ``columns`` are in every row; ``needs`` says to a person what a row must hold where that is not all.
     """
 
     name: str
     fits: Callable[[Mapping[str, Any]], bool]
     read: Read
     columns: tuple[str, ...]
-    needs: str
+    needs: str = ""
     separators: tuple[str, ...] = ("\n", "\n\n")
 
 
@@ -254,7 +254,6 @@ FORMATS: dict[str, Format] = {
             lambda row: {"problem", "steps", "label"} <= row.keys(),
             _read_processbench,
             ("problem", "steps", "label"),
-            "`problem`, `steps`, `label`",
             separators=("\n\n", "\n"),
         ),
         Format(
@@ -262,14 +261,12 @@ FORMATS: dict[str, Format] = {
             lambda row: {"prompt", "completions", "labels"} <= row.keys(),
             _read_stepwise,
             ("prompt", "completions", "labels"),
-            "`prompt`, `completions`, `labels`",
         ),
         Format(
             "trl",
             lambda row: {"step", "prompt", "completion", "advantage"} <= row.keys(),
             _read_trl,
             ("step", "prompt", "completion", "advantage"),
-            "`step`, `prompt`, `completion`, `advantage`",
         ),
         Format(
             "plain",

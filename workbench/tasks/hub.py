@@ -25,7 +25,6 @@ _HELD_OUT = ("test", "validation")
 class HubRows:
     """Rows by index. ``held_out`` are those of the split ``test`` or ``validation``, None where there is no such."""
 
-    columns: tuple[str, ...]
     rows: Sequence[Mapping[str, Any]]
     held_out: Sequence[Mapping[str, Any]] | None
 
@@ -57,4 +56,4 @@ def hub_rows(name: str) -> HubRows:
         ) from error
     train = "train" if "train" in splits else next(iter(splits))
     held_out = next((one for one in _HELD_OUT if one in splits and one != train), None)
-    return HubRows(tuple(splits[train].column_names), splits[train], None if held_out is None else splits[held_out])
+    return HubRows(splits[train], None if held_out is None else splits[held_out])
