@@ -20,7 +20,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,7 @@ from workbench.rewards.watch import slower_than
 from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, StepScores
 from workbench.steps import StepPattern
 from workbench.training.config import ProcessGRPOConfig
+from workbench.training.generation import Scored, Share
 from workbench.training.metrics import group_metrics, kl_estimators, time_metrics
 from workbench.training.outcomes import OutcomeGuard
 from workbench.training.saving import ResumableGRPOTrainer
@@ -46,37 +46,6 @@ _log = logging.getLogger(__name__)
 
 OnRollouts = Callable[[int, list[Credit]], None]
 """Called on every rank after each generation with the optimiser step it is for (1-based) and all groups' credit."""
-
-
-@dataclass(frozen=True)
-class _Scored:
-    """What TRL scored in one generation: this rank's rows, and the outcome rewards of every rank's, (B_all, F)."""
-
-    inputs: Sequence[Mapping[str, Any]]
-    rollouts: Sequence[Rollout]
-    outcomes: torch.Tensor
-
-    def against(self, reference: torch.Tensor | None, *, whole: bool) -> _Scored:
-        """With the reference policy's log-probabilities, (B, T), where the loss has them.
-
-        ``whole``: those of unfinished completions are masked, and 0 in the place of a log-probability is none.
-        """
-        if reference is None:
-            return self
-        rollouts = [
-            one if whole and not one.finished else replace(one, ref_logprobs=tuple(row[: len(one)]))
-            for one, row in zip(self.rollouts, reference.tolist(), strict=True)
-        ]
-        return replace(self, rollouts=rollouts)
-
-
-@dataclass(frozen=True)
-class _Share:
-    """What one rank puts to the groups: its rows, or why it has none."""
-
-    rows: list[tuple[Any, Mapping[str, Any], Rollout, StepScores]]
-    failure: Exception | None
-    reward_errors: int = 0
 
 
 def no_outcome(prompts: Sequence[Any], **columns: Any) -> list[None]:
@@ -135,7 +104,7 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
         self._reward_worker, self._error_budget = reward_worker, error_budget
         self._reward_errors = 0  # of all ranks
         self._sampled: list[Sampled] | None = None
-        self._scored: _Scored | None = None
+        self._scored: Scored | None = None
         self._outcomes = OutcomeGuard(self._reward_seconds)
         self._generations: dict[str, tuple[int, int]] = {}  # mode -> (global step, generations so far in it)
         self._policy_logps: torch.Tensor | None = None
@@ -248,7 +217,7 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
             outcomes = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         else:  # TRL would warn at every call that nothing was scored
             outcomes = gather(torch.full((len(prompts), 1), torch.nan, device=self.accelerator.device))
-        self._scored = _Scored(inputs, rollouts, outcomes)
+        self._scored = Scored(inputs, rollouts, outcomes)
         return outcomes
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
@@ -289,7 +258,7 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
                     self._sampling_seconds,
                 )
 
-    def _credit(self, scored: _Scored) -> list[Credit]:
+    def _credit(self, scored: Scored) -> list[Credit]:
         """Score this rank's rollouts, gather all ranks', and credit every whole group. The same list on every rank."""
         shares = gather_object([self._share(scored)])
         if failures := [share.failure for share in shares if share.failure is not None]:
@@ -329,7 +298,7 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
             groups.append(ScoredGroup(group, rows, summaries))
         return credit_groups(groups, self.args.credit_scheme, **self.args.credit_keywords())
 
-    def _share(self, scored: _Scored) -> _Share:
+    def _share(self, scored: Scored) -> Share:
         """This rank's rows, scored; a failure is put into words that can travel to the other ranks."""
         failure = self._outcomes.take()
         if failure is None:
@@ -341,14 +310,14 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
                     worker=self._reward_worker, budget=self._error_budget,
                 )  # fmt: skip
                 errors = self._error_budget.new() if self._error_budget is not None else 0
-                return _Share(list(zip(prompts, columns, scored.rollouts, steps, strict=True)), None, errors)
+                return Share(list(zip(prompts, columns, scored.rollouts, steps, strict=True)), None, errors)
             except Exception as raised:
                 failure = raised
         if isinstance(failure, WorkbenchError):
-            return _Share([], failure)
+            return Share([], failure)
         error = RewardError(f"a reward function raised {type(failure).__name__}: {failure}")
         error.__cause__ = failure
-        return _Share([], error)
+        return Share([], error)
 
     def _rollouts(self, completion_ids: Sequence[Sequence[int]]) -> list[Rollout]:
         if self._sampled is not None:
