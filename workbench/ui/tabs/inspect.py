@@ -149,7 +149,7 @@ def _example_widgets(first: Session) -> dict[str, Any]:
             list(TASKS),
             value=first.task,
             allow_custom_value=True,
-            label="Task, JSONL file or hub:OWNER/NAME",
+            label="Task, file or hub:…",
             elem_id="task",
             min_width=0,
         )
