@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Test files that run at the same time; each starts processes of its own.
 WORKERS ?= 2
+# Scripts whose types are checked, with all that they import.
+SCRIPTS := $(wildcard workbench/figures/*.js workbench/figures/*/*.js workbench/ui/assets/*.js workbench/ui/assets/*/*.js)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: app test lint fmt bench docs notebooks screenshots browser clean
@@ -17,14 +19,18 @@ lint: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/deno fmt --check
+	$(BIN)/deno lint
+	$(BIN)/deno check --quiet $(SCRIPTS)
 	$(BIN)/lint-imports
 
 fmt: .venv/test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/deno fmt
 
 bench: .venv/app
-	$(BIN)/python -m workbench bench $(ARGS)
+	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: .venv/test
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs

@@ -8,45 +8,24 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
 from workbench.checks import ALARMS, EDITS
 from workbench.checks.demo import split_step_demo
-from workbench.config import (
-    CreditConfig,
-    LoraConfig,
-    ModelConfig,
-    MonteCarloConfig,
-    PatternConfig,
-    RewardConfig,
-    RunConfig,
-    SamplingConfig,
-    TrainingConfig,
-)
+from workbench.config import METHODS, RunConfig, Section
 from workbench.credit import LOSS_TYPES, NORMALISATIONS, SCHEMES, credit_group, length_normalisers
 from workbench.figures import heatmap
-from workbench.figures.lines import Chart, Line
+from workbench.figures.lines import Chart, Charts, Line
 from workbench.figures.metrics import METRICS, SYMBOLS
 from workbench.rewards import BUILTINS, score_group
 from workbench.rollouts.formats import FORMATS
 from workbench.steps import PRESETS
 
-SECTIONS = (
-    RunConfig,
-    PatternConfig,
-    RewardConfig,
-    ModelConfig,
-    MonteCarloConfig,
-    CreditConfig,
-    SamplingConfig,
-    TrainingConfig,
-    LoraConfig,
-)
-
 
 def write(docs: Path) -> None:
-    pages = (schemes, rewards, presets, probes, formats, config, glossary)
+    pages = (schemes, rewards, presets, probes, formats, config, methods, glossary)
     folder, static = docs / "generated", docs / "_static" / "generated"
     for place in (folder, static):
         place.mkdir(parents=True, exist_ok=True)
@@ -64,7 +43,7 @@ def schemes() -> str:
             (f"`{o.name}`", f"`{o.default}`", ", ".join(f"`{c}`" for c in o.choices) or _range(o.low, o.high), o.help)
             for o in scheme.options
         ]
-        told = [f"**Formula** `{scheme.formula}`", text, f"*Source: {scheme.source}.*"]
+        told = [f"**Formula** `{scheme.formula}`", text, f"*Reference: {scheme.reference}.*"]
         parts += [f"### {scheme.name}", *told, table(("option", "default", "values", "what it does"), rows)]
     parts += ["## What a reward is compared with", "The option `normalise`:"]
     parts.append(table(("normalise", "pool"), [(f"`{name}`", about) for name, about in NORMALISATIONS.items()]))
@@ -102,13 +81,38 @@ def formats() -> str:
 
 def config() -> str:
     parts = []
-    for section in SECTIONS:
+    for section in sections(RunConfig, *(method.section for method in METHODS.values())):
         rows = [
             (f"`{name}`", _default(field), (field.description or "").replace("\n", " "))
             for name, field in section.model_fields.items()
         ]
         parts += [f"### {section.__name__}", table(("field", "default", "what it is"), rows)]
     return _joined(parts)
+
+
+def sections(*roots: type[Section]) -> list[type[Section]]:
+    """These and every section in them, each once."""
+    listed: dict[type[Section], None] = {}
+
+    def walk(kind: Any) -> None:
+        if isinstance(kind, type) and issubclass(kind, Section) and kind not in listed:
+            listed[kind] = None
+            for field in kind.model_fields.values():
+                walk(field.annotation)
+        for part in get_args(kind):
+            walk(part)
+
+    for root in roots:
+        walk(root)
+    return list(listed)
+
+
+def methods() -> str:
+    rows = [
+        (f"`{name}`", method.summary, ", ".join(f"`{metric}`" for metric in method.metrics))
+        for name, method in METHODS.items()
+    ]
+    return table(("method", "what it does", "what its page shows first"), rows)
 
 
 def glossary() -> str:
@@ -133,7 +137,7 @@ def pictures() -> dict[str, str]:
         for loss in ("grpo", "dapo", "dr_grpo")
     )
     chart = Chart("Weight of one token", lines, "tokens of the answer")
-    return {**{f"{name}.html": page for name, page in drawn.items()}, "length.html": _alone(chart)}
+    return {**{f"{name}.html": page for name, page in drawn.items()}, "length.html": Charts((chart,)).page()}
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -159,7 +163,3 @@ def _default(field: FieldInfo) -> str:
 
 def _joined(parts: Iterable[str]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _alone(chart: Chart) -> str:
-    return f'<!doctype html><meta charset="utf-8"><title>{chart.title}</title>{chart._repr_html_()}'

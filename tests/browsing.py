@@ -19,7 +19,7 @@ import psutil
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS = 60_000  # milliseconds to wait for anything; the machine may be busy
+SECONDS = 120_000  # milliseconds to wait for anything; the machine may be busy
 expect.set_options(timeout=SECONDS)  # in every test that looks at a page, whichever file is run alone
 
 
@@ -120,6 +120,22 @@ def stopped(app: App, module: str) -> Iterator[psutil.Process]:
             found[-1].resume()
 
 
+@contextmanager
+def heard(page: Page) -> Iterator[None]:
+    """A click inside has reached the app when the block ends: it is answered, and all that else is posted meanwhile are
+    the scripts' own questions."""
+    with page.expect_response(lambda answer: answer.request.method == "POST" and "component" not in answer.url):
+        yield
+
+
+def expect_no_sideways_scroll(page: Page) -> None:
+    """Neither the page nor Inspect's column of controls is wider than its place, once it is laid out."""
+    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+    page.wait_for_function(
+        "() => { const node = document.querySelector('#controls'); return node.scrollWidth - node.clientWidth <= 1; }"
+    )
+
+
 @dataclass
 class Seen:
     """What a page did that it should not: errors on its console, and requests that left the machine."""
@@ -152,7 +168,8 @@ def with_token(url: str) -> str:
 def visit(
     browser: Browser, url: str, *, width: int = 1280, height: int = 860, script: str = "", **options: Any
 ) -> Iterator[Page]:
-    """A page on ``url`` in a browser context of its own; at the end nothing may have gone wrong in it.
+    """A page on ``url`` in a browser context of its own, of an app once its opening is answered; at the end nothing may
+    have gone wrong in it.
 
     ``script`` runs in the page before anything else does.
     """
@@ -165,6 +182,8 @@ def visit(
     seen.watch(page)
     try:
         page.goto(with_token(url))
+        if url.split("?")[0] in _tokens:
+            expect(page.locator("html[data-opened]")).to_be_attached()
         yield page
         seen.check()
     finally:

@@ -23,7 +23,7 @@ settings.load_profile("here")
 @pytest.fixture(scope="session")
 def tiny():
     """The embedded policy."""
-    from workbench.policies import load_policy
+    from workbench.policies.load import load_policy
 
     return load_policy("tiny", device="cpu")
 

@@ -65,6 +65,8 @@ def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
             emit._send(packed(error("RewardError", {"colour": "red"}, emit)))
         case "no-error-of-ours":
             emit._send(packed(error("SystemExit", {}, emit)))
+        case "number":
+            return {"number": emit._request}
         case "answer-twice":
             emit._send(packed({"reply": {"forged": True}, "id": emit._request}))
         case "answer-ahead":

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 
+from workbench.config import RunConfig
 from workbench.rundir import RunDir, checkpoints
 from workbench.rundir.metrics import resumed
 
@@ -20,7 +21,7 @@ _BASE, _LATER = 0.3, {"process": (0.5, 0.7, 0.8), "outcome": (0.4, 0.5, 0.6), "s
 def finish(run: RunDir) -> None:
     """Three steps that measure accuracy; how good they get depends on the credit scheme."""
     run.append_metrics({"step": 0, "accuracy": _BASE, "seconds": 0.0, "rollouts": 0})
-    for step, accuracy in enumerate(_LATER[run.config().credit.scheme], start=1):
+    for step, accuracy in enumerate(_LATER[RunConfig.from_yaml(run.config_text()).grpo.credit.scheme], start=1):
         run.append_metrics(
             {"step": step, "reward": 0.5, "accuracy": accuracy, "seconds": step * 1.5, "rollouts": 64 * step}
         )
@@ -108,4 +109,4 @@ if __name__ == "__main__":
     directory = RunDir(sys.argv[1])
     directory.set_status("running", device="cpu")
     behaviour = {f.__name__: f for f in (finish, obey, mute, stubborn, orphan, exit_3, exit_0, fail, save)}
-    behaviour[directory.config().task](directory)
+    behaviour[RunConfig.from_yaml(directory.config_text()).task.name](directory)

@@ -13,6 +13,11 @@ from workbench.rundir import RunDir
 from workbench.runs import Run
 
 
+def config_of(run: RunDir) -> RunConfig:
+    """The stored configuration of a run."""
+    return RunConfig.from_yaml(run.config_text())
+
+
 def store(
     workspace: Path,
     name: str,
@@ -30,7 +35,7 @@ def store(
         step = row["step"]
     run.close()
     run.set_status(
-        state, step=step, total_steps=max(step, run.config().training.steps), device="cpu", created=made, started=made
+        state, step=step, total_steps=max(step, config_of(run).run.steps), device="cpu", created=made, started=made
     )  # type: ignore[arg-type]
     os.utime(run.path / "run.yaml", (made, made))
     return Run(run.path)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.bench import faults
+from benchmarks import faults
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import App, chromium, serve, stopped, visit
+from tests.browsing import App, chromium, heard, serve, stopped, visit
 from workbench.config import RunConfig
 from workbench.rundir import RunDir
 
@@ -193,8 +193,7 @@ def test_cancelling_brings_the_old_group_back(page: Page, app: App) -> None:
     with stopped(app, "policies.worker"):
         page.locator("#sample").click()
         expect(page.locator("#cancel")).to_be_enabled()
-        # The click is heard once it is answered; all that else is posted now are the scripts' own questions.
-        with page.expect_response(lambda answer: answer.request.method == "POST" and "component" not in answer.url):
+        with heard(page):
             page.locator("#cancel").click()
     expect(page.locator("#sample-note")).to_contain_text("Cancelled")
     expect(page.locator("#drawing .about")).to_have_text(prompt)
@@ -212,7 +211,7 @@ def test_a_policy_that_is_not_there_is_said_beside_the_button(page: Page) -> Non
 
 def test_two_tabs_do_not_touch_each_other(page: Page, browser: Browser, app: App) -> None:
     before = page.locator(CHIPS).count()
-    advantage = page.locator(f"{CHIPS} .a").first.inner_text()
+    advantage = page.locator(f"{CHIPS} .a").first.text_content()
     with visit(browser, app.url) as other:
         expect(other.locator(CARDS)).to_have_count(8)
         set_regex(other, "nowhere to be found")
@@ -284,7 +283,7 @@ def test_a_setting_out_of_range_starts_nothing(page: Page) -> None:
     page.get_by_role("tab", name="Train").click()
     page.locator("#learning-rate input").fill("-1")
     page.locator("#start").click()
-    expect(page.locator("#start-note")).to_contain_text("training.learning_rate")
+    expect(page.locator("#start-note")).to_contain_text("optimiser.learning_rate")
 
 
 def test_runs_that_ended_badly_or_are_unknown_say_so(browser: Browser, app: App) -> None:

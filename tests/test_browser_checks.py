@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import App, chromium, serve, stopped, visit
+from tests.browsing import App, chromium, heard, serve, stopped, visit
 from workbench.credit import SCHEMES
 
 pytestmark = pytest.mark.browser
@@ -88,7 +88,7 @@ def test_two_schemes_side_by_side(page: Page) -> None:
     expect(page.locator(".rollout").first.locator(".pane.b")).to_be_hidden()
     page.locator(".compared summary").click()
     expect(page.locator(".compared tbody tr")).to_have_count(page.locator("#heatmap .chip").count())
-    choose(page, "b-scheme", "nothing")
+    choose(page, "b-scheme", "none")
     expect(page.locator(".pane")).to_have_count(0)
 
 
@@ -155,6 +155,7 @@ def test_preflight_can_be_cancelled(page: Page, app: App) -> None:
         expect(page.locator("#drawing mark", has_text="no match")).to_have_count(8)
         expect(page.locator("#sample")).to_be_enabled()
         page.get_by_role("tab", name="Train").click()
-        page.locator("#preflight-cancel").click()
+        with heard(page):
+            page.locator("#preflight-cancel").click()
     expect(page.locator("#preflight-note")).to_contain_text("Cancelled")
     expect(page.locator("#preflight")).to_be_enabled()

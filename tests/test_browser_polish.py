@@ -86,7 +86,8 @@ def test_a_reload_keeps_the_controls_the_code_and_the_pin(page: Page) -> None:
     page.locator("#regex textarea").fill(r"(?m)^Step \d+:")
     page.locator("#generations input").fill("4")
     expect(page.locator("#preset input")).to_have_value("step-n")
-    page.wait_for_function("JSON.parse(sessionStorage['workbench-inspect']).sampling?.num_generations === 4")
+    sampling = "JSON.parse(sessionStorage['workbench-inspect']).sampling"
+    page.wait_for_function(f"{sampling}?.['method.sampling.num_generations'] === 4")
     page.wait_for_function("location.search.includes('scheme=step') && location.search.includes('preset=step-n')")
     page.locator(CHIPS).nth(2).click()
     before = advantages(page)

@@ -75,19 +75,19 @@ def choose(page: Page, *runs: str) -> None:
         page.get_by_label(f"Choose {run}", exact=True).check()
 
 
-TRACES = """key => document.querySelector(`#runs-curves [data-panel=${key}] .plot`).data
-    .map(trace => [trace.name ?? null, trace.fill ?? null])"""
+def lines(page: Page, panel: str, expected: list[tuple[str, ...]]) -> None:
+    """Waits until a panel of the overlay draws just these lines, each told by what it has of: faint, band, raw."""
+    names = """key => [...document.querySelectorAll(`#runs-curves [data-panel=${key}] .path`)].map(path => {
+        const part = name => path.parentNode.querySelector(`.${name}-${path.classList[1].split("-")[1]}`);
+        return [path.classList.contains("faint") && "faint", part("band").getAttribute("d") && "band",
+                part("raw").getAttribute("d") && "raw"].filter(Boolean).join(" "); }).join("; ")"""
+    wanted = "; ".join(" ".join(line) for line in expected)
+    page.wait_for_function(f"([key, wanted]) => ({names})(key) === wanted", arg=[panel, wanted])
 
 
-IN_SIGHT = """[...document.querySelectorAll("#runs-curves .plot")].filter(one => one.data)
-    .filter(one => { const box = one.getBoundingClientRect(); return box.top < innerHeight && box.bottom > 0; })"""
-RANGES = """[...document.querySelectorAll("#runs-curves .plot")]
-    .filter(one => one.layout && one.getBoundingClientRect().top < innerHeight).map(one => one.layout.xaxis.range)"""
-
-
-def traces(page: Page, panel: str) -> list[list[object]]:
-    """Name and filling of everything that a panel of the overlay draws."""
-    return page.evaluate(TRACES, panel)
+def last_x(page: Page, panel: str) -> Locator:
+    """The texts beside a panel's axes."""
+    return page.locator(f"#runs-curves [data-panel={panel}] .grid")
 
 
 def test_the_table_sorts_filters_and_says_when_nothing_matches(browser, app, three):
@@ -120,45 +120,47 @@ def test_chosen_runs_are_drawn_together_and_the_address_keeps_them(browser, app,
         expect(page.locator("#runs-curves [data-panel=reward] .main-svg").first).to_be_visible()
         page.wait_for_url(re.compile("runs=process-0,process-1,outcome-0"))
         expect(page.locator("#runs-diff")).to_contain_text("credit.scheme")
-        assert page.locator("#runs-diff tbody th").all_inner_texts() == ["seed", "credit.scheme"]
+        assert page.locator("#runs-diff tbody th").all_inner_texts() == ["seed", "method.credit.scheme"]
         page.reload()
         expect(page.locator(f"{ROWS}.chosen")).to_have_count(3)
         expect(page.locator("#runs-curves [data-panel=loss] .main-svg").first).to_be_visible()
-        # The mean of two seeds with its band, low and high; the other configuration is its one run.
-        drawn = [["scheme process, mean", None], ["scheme outcome", None]]
-        assert traces(page, "loss") == [[None, None], [None, "tonexty"], *drawn]
+        # The mean of two seeds with its band; the other configuration is its one run.
+        lines(page, "loss", [("band",), ()])
         page.locator("#runs-each").check()
-        page.wait_for_function("document.querySelector('#runs-curves [data-panel=loss] .plot').data.length === 6")
+        lines(page, "loss", [("faint",), ("faint",), ("band",), ()])
         # With a seed off there is no mean of all: the seed that is left is drawn as it is.
         page.get_by_role("button", name="seed 1").click()
         expect(page.get_by_role("button", name="seed 1")).to_have_attribute("aria-pressed", "false")
-        page.wait_for_function("document.querySelector('#runs-curves [data-panel=loss] .plot').data.length === 2")
-        assert traces(page, "loss") == [["process-0", None], ["scheme outcome", None]]
+        lines(page, "loss", [(), ()])
+        loss = page.locator("#runs-curves").get_by_role("slider", name="Loss", exact=True)
+        expect(loss).to_have_attribute("aria-valuetext", re.compile("^step 12: process-0 .*; scheme outcome "))
         page.get_by_role("button", name="scheme process").click()
-        page.wait_for_function("document.querySelector('#runs-curves [data-panel=loss] .plot').data.length === 1")
+        lines(page, "loss", [()])
         expect(page.get_by_role("button", name="scheme process")).to_have_attribute("aria-pressed", "false")
         # With smoothing, the values stay behind their moving average.
         page.get_by_label("Smoothing").fill("0.9")
-        page.wait_for_function("document.querySelector('#runs-curves [data-panel=loss] .plot').data.length === 2")
-        assert traces(page, "loss") == [[None, None], ["scheme outcome", None]]
+        lines(page, "loss", [("raw",)])
         page.get_by_label("Smoothing").fill("0")
-        # Dragging over one chart zooms all of them; the button shows all again.
-        reward = page.locator("#runs-curves [data-panel=reward] .plot")
+        # Dragging over one chart zooms all of them, and the address says so; the button shows all again.
+        reward = page.locator("#runs-curves [data-panel=reward] .main-svg")
         reward.scroll_into_view_if_needed()
-        page.wait_for_function(f"{IN_SIGHT}.every(one => one.data.every(trace => trace.opacity !== 0.3))")
+        expect(last_x(page, "accuracy")).to_contain_text("8")
         drag(page, reward, 80, 180)
+        expect(page.locator("#runs-curves .show-all")).to_have_text(re.compile("^steps 1–[3-5] · show all$"))
+        expect(last_x(page, "accuracy")).not_to_contain_text("8")
+        page.wait_for_url(re.compile("xmin=.*xmax="))
+        page.reload()
         expect(page.locator("#runs-curves .show-all")).to_be_visible()
-        page.wait_for_function(f"{RANGES}.length > 1 && {RANGES}.every(r => r[0] > 0.2 && r[1] < 11)")
         page.locator("#runs-curves .show-all").click()
-        page.wait_for_function(f"{RANGES}.every(r => r[0] <= 0 && r[1] >= 8)")
+        expect(last_x(page, "reward")).to_contain_text("10")
         # A run keeps its colour when another one goes; its row and the differences show it.
-        colour = page.locator("#runs-diff th", has_text="outcome-0").locator(".swatch").get_attribute("class")
-        assert colour == "swatch swatch-1"
+        colour = page.locator("#runs-diff th", has_text="outcome-0").locator(".swatch").get_attribute("style")
+        assert colour == "color: var(--wc-1);"
         for name in ("process-0", "process-1"):
             page.get_by_label(f"Choose {name}", exact=True).uncheck()
         expect(page.locator("#runs-legend li")).to_have_count(1)
-        expect(page.locator("#runs-legend .swatch")).to_have_class(colour)
-        expect(page.locator(f"{ROWS}.chosen .swatch")).to_have_class(colour)
+        expect(page.locator("#runs-legend .swatch")).to_have_attribute("style", colour)
+        expect(page.locator(f"{ROWS}.chosen .swatch")).to_have_attribute("style", colour)
 
 
 def test_deleting_offers_undo_and_refuses_a_run_that_goes_on(browser, app, three, workspace):
@@ -341,13 +343,7 @@ def test_smoothing_and_a_logarithmic_axis(browser, app, workspace, tmp_path):
         places(grad, ".path", 3)
         expect(grad.locator(".raw")).to_have_attribute("d", "")
         page.get_by_label("Smoothing").fill("0.5")
-        # s_t = s_(t-1) / 2 + y_t / 2, over 1 - 1 / 2^t: 0.5 / 0.5; 5.25 / 0.75; 52.625 / 0.875
-        shown = page.evaluate("WorkbenchChart.averaged([1, 10, 100], 0.5).values")
-        assert shown == [1.0, 7.0, pytest.approx(52.625 / 0.875)]
         assert places(grad, ".raw", 3) != places(grad, ".path", 3)
-        # In parts it is the same; no value looks ahead.
-        parts = "(w => WorkbenchChart.averaged([1, 10, 100], w, WorkbenchChart.averaged([1, 10], w)).values)(0.5)"
-        assert page.evaluate(parts) == shown
         page.get_by_label("Smoothing").fill("0")
         # Equal ratios are equal distances on a logarithmic axis; one with values below 0 cannot be had.
         grad.locator(".figure-menu summary").click()
@@ -408,12 +404,12 @@ def test_chosen_runs_are_read_and_zoomed_with_the_keyboard(browser, app, workspa
         store(workspace, f"s{seed}", [{"step": i, "entropy": i + 2 * seed} for i in range(1, 21)], seed=seed)
     with visit(browser, f"{app.url}?runs=s0,s1") as page:
         curve = page.locator("#runs-curves").get_by_role("slider", name="Entropy")
-        expect(curve).to_have_attribute("aria-valuetext", "step 20: process, mean 21")
+        expect(curve).to_have_attribute("aria-valuetext", "step 20: process, mean 21.00 (20.00 to 22.00)")
         curve.focus()
         page.keyboard.press("Home")
         page.keyboard.press("ArrowRight")
-        expect(curve).to_have_attribute("aria-valuetext", "step 2: process, mean 3")
-        expect(curve.locator(".hoverlayer .legend, .hoverlayer .hovertext").first).to_contain_text("3")
+        expect(curve).to_have_attribute("aria-valuetext", "step 2: process, mean 3.00 (2.00 to 4.00)")
+        expect(curve.locator(".readout")).to_have_text("step 2process, mean 3.00 (2.00 to 4.00)")
         page.keyboard.press("+")
         expect(page.locator("#runs-curves .show-all")).to_have_text("steps 0–7 · show all")
         page.keyboard.press("0")
@@ -426,28 +422,6 @@ def places(figure: Locator, path: str, count: int) -> list[list[float]]:
     line = figure.locator(path).first
     expect(line).to_have_attribute("d", re.compile(f"^M[^L]+(L[^L]+){{{count - 1}}}$"))
     return [[float(number) for number in place.split()] for place in line.get_attribute("d")[1:].split("L")]
-
-
-def test_charts_thin_and_label_by_hand(browser, app):
-    with visit(browser, app.url) as page:
-        expect(page.locator("#header h1")).to_be_visible()
-        page.wait_for_function("globalThis.WorkbenchChart")
-        # 12 points on two columns, 0-5 and 6-11: the first, the least, the greatest and the last of each.
-        thinned = "WorkbenchChart.thinned([...Array(12).keys()], [5,9,1,5,5,4, 0,2,8,3,3,3], 0, 12, 2)"
-        assert page.evaluate(thinned) == [0, 1, 2, 5, 6, 8, 11]
-        assert page.evaluate("WorkbenchChart.thinned([1, 2, 3], [1, 5, 2], 0, 3, 2)") == [0, 1, 2]
-        assert page.evaluate("WorkbenchChart.ticks(0, 1, 4).values") == [0, 0.5, 1]
-        assert page.evaluate("WorkbenchChart.ticks(-3, 22, 4).values") == [0, 10, 20]
-        # Values that differ by rounding alone have an axis of their own size, and its ticks come to an end.
-        assert len(page.evaluate("WorkbenchChart.ticks(1, 1 + Number.EPSILON, 4).values")) <= 5
-        extent = "WorkbenchChart.LineChart.prototype.extent.call({ share: false }, [curve], 0, 1, false)"
-        curve = {"x": [0, 1], "y": [0.1, 0.10000000000000002], "indices": [0, 1]}
-        nearly = page.evaluate(f"(curve) => {extent}", curve)
-        assert nearly == pytest.approx([0.044, 0.156])
-        assert page.evaluate("WorkbenchChart.ticks(0, 5, 20, true).values") == [0, 1, 2, 3, 4, 5]
-        labels = "[[0.25, 0.05, false], [0, 0.1, false], [-1.5, 0.5, false], [0.5, 0.1, true], [0.0004, 0.0002, false]]"
-        shown = page.evaluate(f"{labels}.map(one => WorkbenchChart.label(...one))")
-        assert shown == ["0.25", "0", "\u22121.5", "50%", "4e\u22124"]
 
 
 def test_a_run_that_starts_says_what_it_loads(browser, app, workspace):

@@ -11,8 +11,8 @@ import pytest
 from workbench.cli import main
 from workbench.config import ModelConfig
 from workbench.policies.build_prm import PrmRecipe, agreed_characters, auc, draw_lesson, lesson_batch, measure
-from workbench.rewards.models import LocalModels
 from workbench.rewards.models.formats import FORMATS, read_steps
+from workbench.rewards.models.local import LocalModels
 from workbench.tasks.chain_arithmetic import apply
 
 OPERATIONS = {"+": "add", "-": "subtract", "*": "multiply by"}

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
 import pytest
 
 from workbench.child import KEPT_OUTPUT, Child
+from workbench.child.frames import rebuilt
 from workbench.errors import ChildDied, ChildFailed, ChildTimeout, RewardValueError
 
 MODULE = "tests.echo_child"
@@ -136,6 +138,22 @@ def test_a_child_that_always_answers_what_was_not_asked_is_named(child: Child, w
     with pytest.raises(ChildDied, match=r"^worker sent a frame that nobody asked for \(.*\) and was ended$"):
         child.call({"do": what}, deadline=LONG)
     assert child.call({"n": 3}, deadline=LONG)["echo"] == {"n": 3}
+
+
+def test_the_number_of_the_next_call_cannot_be_guessed(child: Child) -> None:
+    numbers = [child.call({"do": "number"}, deadline=LONG)["number"] for _ in range(3)]
+    assert min(abs(later - earlier) for earlier, later in pairwise(numbers)) > 1_000  # of 53 random bits
+
+
+def test_the_texts_of_an_error_are_cut_to_what_can_be_shown() -> None:
+    long = "x" * 31_000_000
+    shown = f"{'x' * 10_000} … 30,980,000 characters left out … {'x' * 10_000}"
+    ours = {"type": "RewardValueError", "message": long, "attributes": {"reward": long, "step": 2}, "traceback": long}
+    error = rebuilt("worker", ours)
+    assert isinstance(error, RewardValueError)
+    assert (str(error), error.reward, error.step) == (shown, shown, 2)
+    failed = rebuilt("worker", {**ours, "type": "KeyError", "attributes": {}})
+    assert str(failed) == f"worker failed: KeyError: {shown}\n{shown}"
 
 
 def test_a_child_of_which_no_events_are_wanted_may_send_none_and_no_large_frame() -> None:

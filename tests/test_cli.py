@@ -17,7 +17,6 @@ import pytest
 import yaml
 
 from workbench import runs
-from workbench.bench import BENCHES, Measure
 from workbench.cli import main, make_parser, show
 from workbench.cli.flags import add_flags, flags, read_config
 from workbench.config import RewardConfig, RunConfig
@@ -28,7 +27,7 @@ from workbench.rundir import RunDir
 from workbench.runs import Run
 from workbench.schema import Group, Rollout
 
-COMMANDS = ("app", "sample", "score", "train", "runs", "compare", "build-tiny", "bench")
+COMMANDS = ("app", "sample", "score", "train", "runs", "compare", "build-prm")
 
 
 @pytest.fixture
@@ -68,8 +67,10 @@ def leaves(data: dict[str, Any], prefix: str = "") -> set[str]:
 
 def test_every_field_is_a_flag_with_its_help() -> None:
     config = RunConfig(training={"lora": {}})
-    assert {flag.name for flag in flags()} == leaves(config.model_dump()) - {"rewards"}
-    assert [flag.name for flag in flags() if not flag.help] == []
+    assert {flag.path for flag in flags() if flag.method in (None, "grpo")} == leaves(config.model_dump()) - {
+        "method.rewards"
+    }
+    assert [flag.name for flag in flags() if not flag.leaf.help] == []
 
 
 def test_flags_set_what_they_name_and_nothing_else() -> None:
@@ -77,7 +78,7 @@ def test_flags_set_what_they_name_and_nothing_else() -> None:
     config = config_of(
         *("--training.steps", "30", "--sampling.temperature", "0.7", "--credit.scale", "false"),
         *("--training.gradient_checkpointing", "--credit.clip", "2.5", "--training.lora.r", "8"),
-        *("--credit.options", "threshold=0.25, temperature=2"),
+        *("--credit.scheme", "first_error", "--credit.options", "threshold=0.25"),
         *("--training.report_to", "wandb, tensorboard", "--pattern.regex", r"\n+", "--pattern.kind", "ends"),
     )
     assert config == RunConfig(
@@ -88,7 +89,7 @@ def test_flags_set_what_they_name_and_nothing_else() -> None:
             "report_to": ["wandb", "tensorboard"],
         },
         sampling={"temperature": 0.7},
-        credit={"scale": False, "clip": 2.5, "options": {"threshold": 0.25, "temperature": 2.0}},
+        credit={"scheme": "first_error", "scale": False, "clip": 2.5, "options": {"threshold": 0.25}},
         pattern={"regex": r"\n+", "kind": "ends"},
     )
 
@@ -97,8 +98,8 @@ def test_a_file_is_changed_by_flags(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(RunConfig(seed=4, credit={"clip": 2.0}, training={"steps": 9, "lora": {"alpha": 3}}).to_yaml())
     config = config_of("--config", str(file), "--training.lora.r", "2", "--credit.clip", "none")
-    assert (config.seed, config.training.steps, config.credit.clip) == (4, 9, None)
-    assert (config.training.lora.r, config.training.lora.alpha) == (2, 3)
+    assert (config.seed, config.run.steps, config.grpo.credit.clip) == (4, 9, None)
+    assert (config.policy.lora.r, config.policy.lora.alpha) == (2, 3)
     file.write_text("")
     assert config_of("--config", str(file)) == RunConfig()
 
@@ -109,12 +110,12 @@ def test_rewards_by_name_and_by_file(tmp_path: Path) -> None:
     config = config_of(
         "--reward", "answer_correctness", "--reward", "step_correctness:step:0.5", "--reward-file", str(file)
     )
-    assert [(reward.name, reward.kind, reward.weight) for reward in config.rewards] == [
+    assert [(reward.name, reward.kind, reward.weight) for reward in config.grpo.rewards] == [
         ("answer_correctness", "outcome", 1.0),
         ("step_correctness", "step", 0.5),
         ("short", "step", 1.0),
     ]
-    assert config.rewards[2].code == file.read_text()
+    assert config.grpo.rewards[2].code == file.read_text()
 
 
 def test_a_function_of_trl_is_named_with_its_colon_and_a_file_says_its_kind_itself(tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_a_function_of_trl_is_named_with_its_colon_and_a_file_says_its_kind_itse
     config = config_of(
         "--reward", "trl:think_format_reward:outcome:0.5", "--reward", "step_correctness", "--reward-file", str(file)
     )
-    assert [(reward.name, reward.kind, reward.weight) for reward in config.rewards] == [
+    assert [(reward.name, reward.kind, reward.weight) for reward in config.grpo.rewards] == [
         ("trl:think_format_reward", "outcome", 0.5),
         ("step_correctness", "step", 1.0),
         ("brief", "outcome", 1.0),
@@ -132,8 +133,8 @@ def test_a_function_of_trl_is_named_with_its_colon_and_a_file_says_its_kind_itse
 
 def test_another_task_brings_its_own_defaults() -> None:
     config = config_of("--task", "chain-arithmetic-tags")
-    assert "<answer>" in config.pattern.regex
-    assert "tag_format" in [reward.name for reward in config.rewards]
+    assert "<answer>" in config.grpo.pattern.regex
+    assert "tag_format" in [reward.name for reward in config.grpo.rewards]
     mine = config_of(
         "--task",
         "chain-arithmetic-tags",
@@ -144,18 +145,18 @@ def test_another_task_brings_its_own_defaults() -> None:
         "--credit.scheme",
         "outcome",
     )
-    assert mine.pattern.regex == "x"
-    assert [reward.name for reward in mine.rewards] == ["tag_format"]
+    assert mine.grpo.pattern.regex == "x"
+    assert [reward.name for reward in mine.grpo.rewards] == ["tag_format"]
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("--training.steps", "many"), r"training\.steps: .*integer.* \(got 'many'\)"),
-        (("--training.learning_rate", "nan"), r"training\.learning_rate: "),
-        (("--training.learning_rate", "-1"), r"training\.learning_rate: .*above 0 and at most 1"),
+        (("--training.steps", "many"), r"run\.steps: .*integer.* \(got 'many'\)"),
+        (("--training.learning_rate", "nan"), r"optimiser\.learning_rate: "),
+        (("--training.learning_rate", "-1"), r"optimiser\.learning_rate: .*above 0 and at most 1"),
         (("--name", "../../x"), "name: use 1 to 80 letters"),
-        (("--training.ranks", "5"), r"training\.ranks: a batch of 48 completions .* does not divide over 5 ranks"),
+        (("--training.ranks", "5"), r"run\.ranks: a batch of 48 completions .* does not divide over 5 ranks"),
         (("--reward", "magic"), "no built-in reward is named 'magic'; choose one of"),
         (("--reward", "tag_format:both"), r"rewards\.0\.kind"),
         (("--reward-file", "/no/such.py"), r"--reward-file /no/such\.py"),
@@ -204,11 +205,11 @@ def test_errors_are_one_message_and_exit_code_2(workspace: Path, capsys: pytest.
 
 def test_it_runs_as_a_module_and_loads_nothing_heavy() -> None:
     code = (
-        "import sys; from workbench.cli import main; main(['bench', '--json'])\n"
+        "import sys; from workbench.cli import main; main(['runs', '--json'])\n"
         "assert not {'torch', 'gradio', 'pandas', 'transformers'} & sys.modules.keys(), sys.modules.keys()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert set(json.loads(done.stdout)["benches"]) == set(BENCHES)
+    assert "runs" in json.loads(done.stdout)
     helped = subprocess.run([sys.executable, "-m", "workbench", "--help"], capture_output=True, text=True, check=True)
     assert all(command in helped.stdout for command in COMMANDS)
 
@@ -223,7 +224,7 @@ def test_train_follows_the_run_to_its_end(workspace: Path, capsys: pytest.Captur
     out, err = capsys.readouterr()
     result = json.loads(out)
     assert (result["name"], result["state"], result["metrics"]["accuracy"]) == ("a", "finished", 0.8)
-    assert result["config"]["training"]["steps"] == 3
+    assert result["config"]["run"]["steps"] == 3
     assert "a  step 3/3  reward 0.500  accuracy 0.800" in err.splitlines()[-1]
     assert main(argv) == 0
     assert capsys.readouterr().out == "a-2: finished\n"
@@ -299,8 +300,8 @@ def test_a_run_is_run_again_as_it_was_and_what_has_changed_is_told(
     assert out.startswith("a-2: finished")
     assert f"note: since a, torch was 1.0 and is {version('torch')}" in err
     first, again = (runs.open_run(name, workspace).config() for name in ("a", "a-2"))
-    assert again.training.steps == 3
-    again.training.steps = first.training.steps
+    assert again.run.steps == 3
+    again.run.steps = first.run.steps
     assert again == first
     assert main(["train", *at, "--from", "b"]) == 2
 
@@ -509,40 +510,6 @@ def test_sample_and_score_the_embedded_policy(tmp_path: Path, capsys: pytest.Cap
 
 
 # -- the rest -------------------------------------------------------------------------------------------------------
-
-
-def test_a_bench_prints_its_rows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "credit", "--repeat", "1", "--json"]) == 0
-    result = answer(capsys)
-    assert result["bench"] == "credit"
-    (outcome,) = [row for row in result["rows"] if row["what"] == "outcome"]
-    assert (outcome["unit"], outcome["ratio"], outcome["against"]) == ("ms", 1.0, "outcome")
-    assert main(["bench", "magic"]) == 2
-    assert "no bench 'magic'; choose one of credit, sampler, rewards, import" in capsys.readouterr().err
-    monkeypatch.setattr("workbench.bench.credit.measure", lambda repeat: [Measure("a", 1.5, "s", None)])
-    assert main(["bench", "credit"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["a", "1.500", "s", "–"]
-
-
-def test_build_tiny_takes_a_folder_and_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    built: list[tuple[Path, int]] = []
-
-    def build(folder: Path, recipe: Any, report: Any) -> None:
-        report(50, 1.25, 3.0)
-        built.append((folder, recipe.steps))
-
-    def write(folder: Path, file: Path) -> None:
-        assert (folder, file) == (tmp_path / "tiny", tmp_path / "first-group.json")
-
-    monkeypatch.setattr("workbench.policies.build_tiny.build_tiny", build)
-    monkeypatch.setattr("workbench.policies.build_tiny.write_first_group", write)
-    assert main(["build-tiny", "--out", str(tmp_path / "tiny"), "--steps", "50", "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert json.loads(out)["folder"] == str(tmp_path / "tiny")
-    assert err == "step 50/50  loss 1.2500\n"
-    assert built == [(tmp_path / "tiny", 50)]
 
 
 def test_app_is_launched_as_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.config import RunConfig
+from workbench.config import METHODS, RunConfig
 from workbench.errors import ConfigError
+from workbench.sections.section import is_section
 
 
 def test_defaults_round_trip_through_yaml():
@@ -28,7 +29,7 @@ def test_a_full_configuration_round_trips():
     )
     again = RunConfig.from_yaml(config.to_yaml())
     assert again == config
-    assert again.rewards[0].code.endswith("return 1\n")
+    assert again.grpo.rewards[0].code.endswith("return 1\n")
 
 
 @pytest.mark.parametrize(
@@ -36,28 +37,31 @@ def test_a_full_configuration_round_trips():
     [
         (
             {"training": {"learning_rate": -1}},
-            r"training.learning_rate: out of range, which is above 0 and at most 1 \(got -1\)",
+            r"optimiser.learning_rate: out of range, which is above 0 and at most 1 \(got -1\)",
         ),
         (
             {"training": {"learning_rate": float("nan")}},
-            r"training.learning_rate: out of range, which is above 0 and at most 1 \(got nan\)",
+            r"optimiser.learning_rate: out of range, which is above 0 and at most 1 \(got nan\)",
         ),
-        ({"training": {"lora": {"r": 0}}}, "training.lora.r: out of range, which is at least 1 and at most 1024"),
-        ({"training": {"beta": float("inf")}}, r"training.beta: out of range, which is at least 0 \(got inf\)"),
-        ({"sampling": {"temperature": "hot"}}, r"sampling.temperature: Input should be a valid number.* \(got 'hot'\)"),
+        ({"training": {"lora": {"r": 0}}}, "policy.lora.r: out of range, which is at least 1 and at most 1024"),
+        ({"training": {"beta": float("inf")}}, r"method.beta: out of range, which is at least 0 \(got inf\)"),
+        (
+            {"sampling": {"temperature": "hot"}},
+            r"method.sampling.temperature: Input should be a valid number.* \(got 'hot'\)",
+        ),
         ({"training": {"lerning_rate": 1}}, "training.lerning_rate: Extra inputs are not permitted"),
         (
             {"sampling": {"num_generations": 1}},
-            "sampling.num_generations: out of range, which is at least 2 and at most 64",
+            "method.sampling.num_generations: out of range, which is at least 2 and at most 64",
         ),
-        ({"training": {"ranks": 5}}, r"training.ranks: a batch of 48 completions .* does not divide over 5 ranks"),
+        ({"training": {"ranks": 5}}, r"run.ranks: a batch of 48 completions .* does not divide over 5 ranks"),
         (
             {"training": {"prompts_per_step": 8, "micro_batch_size": 7}},
-            "training.micro_batch_size: 7 does not divide the 64 completions of a rank's batch; try 8",
+            "run.micro_batch_size: 7 does not divide the 64 completions of a rank's batch; try 8",
         ),
         (
             {"training": {"num_iterations": 4, "save_every": 6}},
-            "training.save_every: 6 falls inside a generation of 4 iterations; the nearest that does not is 8",
+            "run.save_every: 6 falls inside a generation of 4 iterations; the nearest that does not is 8",
         ),
         ({"training": {"sync_ref_model": True}}, "no reference policy to move while beta is 0; set beta"),
         ({"training": {"loss_type": "cispo"}}, "None would cap cispo's ratio below 1 and scale every gradient down"),
@@ -86,8 +90,8 @@ def test_a_full_configuration_round_trips():
         ({"name": "x" * 300}, "name: use 1 to 80 letters, .* a letter or digit first .* 302 characters"),
         ({"name": "a\n"}, "name: use 1 to 80 letters"),
         ({"name": ".hidden"}, "name: use 1 to 80 letters"),
-        ({"training": {"loss_type": "vespo"}}, "training.loss_type: Input should be 'grpo', 'bnpo'"),
-        ({"pattern": {"kind": "middle"}}, "pattern.kind: Input should be 'starts', 'ends' or 'is'"),
+        ({"training": {"loss_type": "vespo"}}, "method.loss_type: Input should be 'grpo', 'bnpo'"),
+        ({"pattern": {"kind": "middle"}}, "method.pattern.kind: Input should be 'starts', 'ends' or 'is'"),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(data, message):
@@ -103,12 +107,14 @@ def test_text_that_is_not_yaml_is_said_to_be():
 def test_every_field_explains_itself():
     def undocumented(model, path=""):
         for name, field in model.model_fields.items():
-            if not field.description and name not in ("pattern", "rewards", "credit", "sampling", "training"):
+            if not field.description and not is_section(field.annotation):
                 yield f"{path}{name}"
             if hasattr(field.annotation, "model_fields"):
                 yield from undocumented(field.annotation, f"{path}{name}.")
 
     assert list(undocumented(RunConfig)) == []
+    for method in METHODS.values():
+        assert list(undocumented(method.section)) == []
 
 
 def test_a_secret_in_a_configuration_is_kept_nowhere():
@@ -119,9 +125,9 @@ def test_a_secret_in_a_configuration_is_kept_nowhere():
             "rewards": [{"name": "mine", "code": f"def mine(prompt, step, **c):\n    return len('{secret}')\n"}],
         }
     )
-    assert config.policy == "https://[redacted]@hub.example/model"
-    assert config.rewards[0].code == "def mine(prompt, step, **c):\n    return len('[redacted]')\n"
-    config.adapter = secret  # set later, not only when read
+    assert config.policy.path == "https://[redacted]@hub.example/model"
+    assert config.grpo.rewards[0].code == "def mine(prompt, step, **c):\n    return len('[redacted]')\n"
+    config.policy.adapter = secret  # set later, not only when read
     assert secret not in config.to_yaml()
     with pytest.raises(ConfigError, match=r"hf_token: Extra inputs are not permitted \(got '\[redacted\]'\)"):
         RunConfig.parse({"hf_token": secret})

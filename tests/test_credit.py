@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from workbench.credit import (
     NORMALISATIONS,
     SCHEMES,
-    GroupRewards,
-    assign_batch,
     assign_credit,
     compare_credits,
     credit_group,
@@ -146,7 +144,7 @@ def test_gamma_discounts_the_steps_ahead():
 
 def test_an_option_without_effect_is_said():
     credit = credit_group(scored(REWARDS, ENDS, LENGTHS, [1, 0, 0]), "outcome", gamma=0.9)
-    assert "gamma 0.9 changes nothing under 'outcome'" in credit.warnings[0]
+    assert "gamma 0.9 has no effect with scheme 'outcome'" in credit.warnings[0]
 
 
 def test_outcome_is_trls_advantage():
@@ -466,22 +464,21 @@ def test_two_implementations_agree(group, scheme, how, scale, gamma):
 def test_groups_of_a_batch_do_not_see_each_other(one, other, scheme, how):
     """A batch gives every group the bytes it gets alone, unless it is asked to normalise over the batch."""
     groups = [
-        GroupRewards(rewards, starts, ends, lengths, outcomes)
-        for rewards, starts, ends, lengths, outcomes in (one, other)
+        scored(rewards, ends, lengths, outcomes, starts) for rewards, starts, ends, lengths, outcomes in (one, other)
     ]
-    together = assign_batch(groups, scheme, normalise=how)
-    for group, advantages in zip(groups, together, strict=True):
-        assert advantages.tobytes() == assign_batch([group], scheme, normalise=how)[0].tobytes()
+    together = credit_groups(groups, scheme, normalise=how)
+    for group, credit in zip(groups, together, strict=True):
+        assert credit.advantages.tobytes() == credit_group(group, scheme, normalise=how).advantages.tobytes()
 
 
 def test_batch_normalisation_takes_its_std_from_all_groups():
     # Group means 0.5 and 5. The batch is 1 0 0 10: mean 2.75, squared deviations 3.0625 + 7.5625 + 7.5625 + 52.5625 =
     # 70.75, over 3 is 23.5833, std 4.85627. 0.5 / 4.85637 = 0.10296; 5 / 4.85637 = 1.02958.
     groups = [
-        GroupRewards.checked([[1.0], [0.0]], [[0], [0]], [1, 1]),
-        GroupRewards.checked([[0.0], [10.0]], [[0], [0]], [1, 1]),
+        scored([[1.0], [0.0]], [[0], [0]], [1, 1]),
+        scored([[0.0], [10.0]], [[0], [0]], [1, 1]),
     ]
-    first, second = assign_batch(groups, "process", normalise="batch")
+    first, second = (credit.advantages for credit in credit_groups(groups, "process", normalise="batch"))
     assert first[:, 0].tolist() == pytest.approx([0.10296, -0.10296], abs=1e-4)
     assert second[:, 0].tolist() == pytest.approx([-1.02958, 1.02958], abs=1e-4)
 

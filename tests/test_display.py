@@ -14,9 +14,9 @@ import workbench as wb
 from tests.credits import make_credit, make_rollout, worked_credit
 from workbench import display
 from workbench.checks import preflight, probe, split_step_demo
+from workbench.checks.reward_check import check_reward
 from workbench.credit import compare_credits
 from workbench.policies.step_values import StepValues
-from workbench.rewards.check import check_reward
 
 EVIL = "<img src=x onerror=alert(1)>\u202e"
 
@@ -77,9 +77,9 @@ def test_a_card_writes_control_characters_out_and_holds_no_formula(name):
 
 
 def test_step_values_are_a_row_a_rollout_coloured_from_the_lowest_to_the_highest():
-    cut = (r"\n", "ends")
+    counts, cut = ((2, 2, 2), (2,)), (r"\n", "ends")
     values = StepValues(
-        ((0.0, 0.5, 1.0), (0.25,)), ((0.0, 0.2, 0.0), (None,)), ((2,),), ((2,),), 0.5, 2, 0, 0.5, "f", cut
+        ((0.0, 0.5, 1.0), (0.25,)), ((0.0, 0.2, 0.0), (None,)), counts, counts, 0.5, 2, 0, 0.5, "f", cut
     )
     rows = re.findall(r"<tr>(.*?)</tr>", display.html(values))[1:]
     # 0 is the strongest orange, 1 the strongest blue, the middle neither; 0.25 lies half way down.
@@ -112,19 +112,18 @@ def shell():
 def test_a_registered_shell_shows_it_richly_and_as_text(name, shell):
     data, _ = shell.display_formatter.format(NOUNS[name])
     assert data["text/plain"] == display.text(NOUNS[name])
-    drawn = re.sub(r"workbench-heatmap-[0-9a-f]{8}", "", data["text/html"])
-    assert drawn == re.sub(r"workbench-heatmap-[0-9a-f]{8}", "", display.html(NOUNS[name]))
+    drawn = re.sub(r"workbench-\w+-[0-9a-f]{8}", "", data["text/html"])
+    assert drawn == re.sub(r"workbench-\w+-[0-9a-f]{8}", "", display.html(NOUNS[name]))
 
 
-def test_every_view_is_of_a_class_that_there_is_and_has_both_forms():
+def test_every_view_is_of_a_class_that_there_is_and_has_a_description():
     from importlib import import_module
 
-    from workbench.display import cards, terminal
+    from workbench.display import describe
 
     for (module, name), view in display.VIEWS.items():
         assert getattr(import_module(module), name).__name__ == name
-        assert callable(getattr(cards, view))
-        assert callable(getattr(terminal, view))
+        assert callable(getattr(describe, view))
 
 
 def test_what_has_no_view_is_named():
@@ -197,3 +196,19 @@ def test_notebook_and_page_show_the_same_advantages():
     credit = worked_credit()
     for i, row in enumerate(credit_payload(credit)["rollouts"]):
         assert np.array_equal(np.array(row["advantages"], dtype=np.float32), credit.of(i))
+
+
+def test_a_credits_rows_and_json_are_the_same_numbers():
+    # The first row's steps 1 1 0 in a pool of mean 4/9 and std sqrt(5/18), as in test_credit.
+    credit = worked_credit()
+    first = credit.rows(0)
+    assert [row["reward"] for row in first] == [1.0, 1.0, 0.0]
+    assert [round(row["normalised"], 3) for row in first] == [1.054, 1.054, -0.843]
+    assert [row["advantage"] for row in first] == [float(credit.of(0)[row["last_token"]]) for row in first]
+    assert list(first[0]) == [
+        *("start", "end", "matched", "text", "first_token", "last_token", "scores", "reward", "normalised", "advantage")
+    ]
+    whole = credit.to_json()
+    assert whole["scheme"] == "process"
+    assert whole["rollouts"][0]["steps"] == first
+    assert whole["rollouts"][0]["advantages"] == credit.of(0).tolist()

@@ -13,6 +13,7 @@ from tests.browsing import chromium, visit
 from tests.credits import make_credit, make_rollout, worked_credit
 from tests.test_figures import NASTY
 from workbench.figures import heatmap
+from workbench.figures.lines import Chart, Charts, Line
 from workbench.schema import Credit
 
 pytestmark = pytest.mark.browser
@@ -67,8 +68,8 @@ def test_steps_outside_text_and_straddling_tokens_are_told_apart(show) -> None:
         object.__setattr__(one, "steps", tuple(moved))
     with show(credit) as page:
         first = page.locator(".rollout").first
-        assert first.locator(".outside").inner_text() == "so: "
-        assert first.locator(".straddles .astray").inner_text() == "2"
+        expect(first.locator(".outside")).to_have_text("so: ")
+        expect(first.locator(".straddles .astray")).to_have_text("2")
         assert first.locator(".straddles .astray").get_attribute("data-n") == "2"
         assert first.locator(".straddles").evaluate("node => node.closest('.step').dataset.k") == "0"
         assert first.locator(".step").count() == 2
@@ -167,10 +168,10 @@ def test_the_whole_of_it_works_by_keyboard(show) -> None:
         expect(page.locator(".details")).to_be_hidden()
 
 
-def chips(page: Page) -> list[str]:
-    """Number, score and coloured value of each step of the first rollout."""
-    found = page.locator(".rollout").first.locator(".chip").all_inner_texts()
-    return [re.sub(r"\s+", " ", chip) for chip in found]
+def expect_chips(page: Page, *texts: str) -> None:
+    """Number, score and coloured value of each step of the first rollout. What is drawn anew has no inner text before
+    the browser has laid it out."""
+    expect(page.locator(".rollout").first.locator(".chip")).to_have_text(texts, use_inner_text=True)
 
 
 def test_the_number_that_is_coloured_is_said(show) -> None:
@@ -181,26 +182,26 @@ def test_the_number_that_is_coloured_is_said(show) -> None:
     """
     with show(worked_credit(), other=worked_credit("step")) as page:
         key = page.locator(".key .measure").first
-        assert chips(page) == ["1 1 ▲1.26", "2 1 ▲0.21", "3 0 ▼0.84"]
+        expect_chips(page, "1 1 ▲1.26", "2 1 ▲0.21", "3 0 ▼0.84")
         assert key.text_content() == "adv."
         page.locator(".rollout").first.locator(".chip").nth(1).click()
         shown = page.locator(".details .shown")
         assert shown.all_inner_texts() == ["advantage A", "+0.2108", "advantage B", "+1.0539"]
         page.locator(".colour-by").select_option("weight-grpo")
-        assert chips(page) == ["1 1 ▲1.18", "2 1 ▲0.20", "3 0 ▼0.79"]
+        expect_chips(page, "1 1 ▲1.18", "2 1 ▲0.20", "3 0 ▼0.79")
         assert key.text_content() == "weight"
         name = "weight in the grpo loss"
         assert shown.all_inner_texts() == [f"{name} A", "+0.1967", f"{name} B", "+0.9836"]
         label = "step 2 of 3, score 1, advantage +0.21"
         expect(page.locator(".chip").nth(1)).to_have_attribute("aria-label", f"{label}, {name} +0.20")
         page.locator(".colour-by").select_option("difference")
-        assert chips(page) == ["1 1 ▼0.21", "2 1 ▲0.84", "3 0 0.00"]
+        expect_chips(page, "1 1 ▼0.21", "2 1 ▲0.84", "3 0 0.00")
         assert shown.all_inner_texts() == ["difference B − A", "+0.8431"]
         page.locator(".text i").first.hover()
         assert page.locator(".tip .shown").inner_text().split("\t") == ["difference B − A", "−0.2108"]
         page.locator(".colour-by").select_option("entropy")
         # What only tokens have is said of a step as its tokens' mean: (0 + 0.01 + 0.02 + 0.03) / 4 and so on.
-        assert chips(page) == ["1 1 0.015", "2 1 0.055", "3 0 0.085"]
+        expect_chips(page, "1 1 0.015", "2 1 0.055", "3 0 0.085")
         assert key.text_content() == "mean entr."
         assert shown.all_inner_texts() == ["entropy", "0.070"]
         first = page.locator(".rollout").first.locator(".chip")
@@ -277,7 +278,7 @@ def test_a_group_without_a_number_is_drawn_plain_and_the_next_one_as_before(show
         page.evaluate(DRAWN, {"prompt": "", "rollouts": [rollout | {"logprobs": [-0.5]}]})
         expect(page.locator(".colour-by")).to_have_value("logprob")
         page.evaluate(REDRAWN, 1)
-        assert chips(page) == ["1 1 ▲1.00", "2 1 ▲1.00", "3 0 0.00"]
+        expect_chips(page, "1 1 ▲1.00", "2 1 ▲1.00", "3 0 0.00")
 
 
 def test_sixteen_rollouts_of_a_thousand_tokens_are_drawn_whole(show) -> None:
@@ -288,3 +289,19 @@ def test_sixteen_rollouts_of_a_thousand_tokens_are_drawn_whole(show) -> None:
         expect(page.locator(".rollout")).to_have_count(16)
         assert page.locator(".text i").count() == 16 * 1024
         assert texts(page)[15] == rollout.text
+
+
+def test_printing_draws_charts_that_are_out_of_sight(browser, tmp_path):
+    charts = Charts(tuple(Chart(f"chart {n}", (Line("a", [0, 10], [0.0, 1.0]),), "step") for n in range(40)))
+    path = tmp_path / "charts.html"
+    path.write_text(charts.page(), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 400, "height": 300})
+    page.goto(path.as_uri())
+    page.wait_for_function("document.querySelectorAll('figure.curve:not([hidden])').length === 40")
+    drawn = (
+        "[...document.querySelectorAll('figure.curve')].map((figure) => Boolean(figure.querySelector('svg[width]')))"
+    )
+    assert not page.evaluate(drawn)[-1]
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert all(page.evaluate(drawn))
+    page.close()

@@ -13,24 +13,24 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browsing import chromium, visit
 from tests.credits import worked_credit
-from workbench.figures.heatmap import DRAWING, asset, credit_payload, to_json
+from workbench.figures.fragment import asset
+from workbench.figures.heatmap import credit_payload, to_json
+from workbench.figures.modules import bundle
 
 pytestmark = pytest.mark.browser
 
 ASSETS = Path(__file__).resolve().parents[1] / "workbench" / "ui" / "assets"
 MOUNT = """const element = document.querySelector("#view");
 const value = JSON.stringify({ show: JSON.parse(document.querySelector("#data").textContent) });
-WorkbenchInspect.mount({ element, props: { value }, watch() {}, server: {} });"""
+Workbench.inspect({ element, props: { value }, watch() {}, server: {} });"""
 
 
 def document() -> str:
-    scripts = [asset(name) for name in DRAWING]
-    scripts += [(ASSETS / name).read_text(encoding="utf-8") for name in ("page.js", "share.js", "inspect.js")]
     payload = to_json(credit_payload(worked_credit(), other=worked_credit("step")))
     return (
-        f'<!doctype html><meta charset="utf-8"><style>{asset("heatmap.css")}</style>'
+        f'<!doctype html><meta charset="utf-8"><style>{asset("drawing/heatmap.css")}</style>'
         f'<div id="view"><div class="drawn"></div></div><script type="application/json" id="data">{payload}</script>'
-        + "".join(f"<script>{script}</script>" for script in [*scripts, MOUNT])
+        f"<script>globalThis.Workbench = {bundle(ASSETS / 'workbench.js')};</script><script>{MOUNT}</script>"
     )
 
 

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from tests.credits import make_credit, make_rollout, worked_credit
+from workbench.config import METHODS
 from workbench.credit import credit_group
-from workbench.figures import PANELS, curves, heatmap
+from workbench.figures import PANELS, heatmap
 from workbench.figures.curves import panels_payload, points
 from workbench.figures.heatmap import credit_payload, group_payload, to_json, why_payload
+from workbench.figures.lines import Chart, Line, run_charts
 
 NASTY = [
     "<img src=x onerror=alert(1)>",
@@ -172,20 +174,49 @@ def test_points_leave_out_what_is_no_number():
     assert points(ROWS, "loss") == ([1], [-0.1])
 
 
-def test_curves_draw_the_panels_that_have_data():
-    figure = curves(ROWS)
-    assert [one.text for one in figure.layout.annotations] == ["Accuracy", "Reward", "Loss", "KL"]
-    assert [line.name for line in figure.data] == ["held out", "outcome", "loss", "k1"]
-
-
-def test_curves_take_a_table_and_refuse_nothing():
-    pandas = pytest.importorskip("pandas")
-    assert len(curves(pandas.DataFrame(ROWS)).data) == 4
+def test_a_plotly_figure_holds_the_numbers_of_the_panels_that_have_data():
+    figure = run_charts(ROWS).figure()
+    assert [title.text for title in figure.layout.annotations] == ["Accuracy", "Reward", "Loss", "KL"]
+    assert [(trace.name, list(trace.x), list(trace.y)) for trace in figure.data] == [
+        ("held out", [0, 2], [0.25, 0.5]),
+        ("outcome", [1], [0.5]),
+        ("loss", [1], [-0.1]),
+        ("k1", [1], [0.0]),
+    ]
+    assert len(run_charts(ROWS, ["loss"]).figure().data) == 1
     with pytest.raises(ValueError, match="nothing to draw"):
-        curves([{"step": 1}])
+        run_charts([{"step": 1}]).figure()
+
+
+def test_a_band_of_a_plotly_figure_is_filled_between_its_ends():
+    low, high, mean = Chart("a", (Line("one", [1, 2], [2.0, 3.0], [1.0, 2.0], [3.0, 5.0]),), "step").figure().data
+    assert [list(trace.y) for trace in (low, high, mean)] == [[1, 2], [3, 5], [2, 3]]
+    assert (low.fill, high.fill, mean.fill) == (None, "tonexty", None)
+    assert (mean.line.color, high.fillcolor) == ("#4a4fc4", "rgba(74, 79, 196, 0.16)")
+
+
+def test_one_style_stands_for_one_metric_in_charts_beside_each_other():
+    panels = panels_payload(METHODS["grpo"].metrics)
+    styles = {panel["key"]: [series["style"] for series in panel["series"]] for panel in panels}
+    assert styles["reward"] == [0, 1]
+    assert styles["rewards"] == [2]  # and on: no reward function looks like the steps' or the outcomes' mean
 
 
 def test_panels_name_each_metric_once():
     metrics = [series.metric for panel in PANELS for series in panel.series]
     assert len(metrics) == len(set(metrics))
-    assert json.loads(json.dumps(panels_payload()))[0]["series"][0] == {"metric": "accuracy", "label": "held out"}
+    assert json.loads(json.dumps(panels_payload(METHODS["grpo"].metrics)))[0]["series"][0] == {
+        "metric": "accuracy",
+        "label": "held out",
+        "style": 0,
+    }
+
+
+def test_a_method_says_which_panels_are_shown_first():
+    folded = [panel["key"] for panel in panels_payload(METHODS["grpo"].metrics) if panel["more"]]
+    assert folded == ["truncated", "clip", "advantage", "grad", "rate", "time", "errors"]
+    panels = {panel["key"]: panel for panel in panels_payload(["loss", "mean_token_accuracy"])}
+    assert [key for key, panel in panels.items() if not panel["more"]] == ["loss", "mean_token_accuracy"]
+    assert panels["mean_token_accuracy"]["series"] == [
+        {"metric": "mean_token_accuracy", "label": "mean_token_accuracy", "style": 0}
+    ]

@@ -99,7 +99,7 @@ WITH_THE_OWNERS_COOKIE = [
     ("OPTIONS", "/gradio_api/queue/join", {"Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST"}),
     ("GET", "/gradio_api/queue/data?session_hash=a", {"Origin": "https://evil.example"}),
     ("GET", "/gradio_api/queue/data?session_hash=a", {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}),
-    ("GET", "/workbench-assets/page.js", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "script"}),
+    ("GET", "/workbench-assets/workbench.js", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "script"}),
     ("GET", "/", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}),
     ("POST", "/", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}),
     ("GET", "/gradio_api/mcp/sse", {"Origin": "https://evil.example"}),
@@ -136,7 +136,7 @@ WITHOUT_A_TOKEN = [
     ("GET", "/", {"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": HOST, "X-Real-IP": "127.0.0.1"}),
     ("GET", "/", {"X-Original-URL": "/assets/a", "X-HTTP-Method-Override": "HEAD"}),
     ("GET", "/assets/index.js", {}),
-    ("GET", "/workbench-assets/page.js", {}),
+    ("GET", "/workbench-assets/workbench.js", {}),
     ("GET", "/assets/../gradio_api/info", {}),
     ("GET", "//gradio_api/info", {}),
     ("GET", "/%2e%2e/%2e%2e/etc/passwd", {}),
@@ -285,7 +285,7 @@ def test_no_other_file_is_served(script: TestClient, workspace: Path, path: str)
 
 @pytest.mark.parametrize("name", ["app.py", "..%2Fapp.py", "%2Fetc%2Fpasswd", ".token"])
 def test_only_the_pages_own_assets_are_served(script: TestClient, name: str) -> None:
-    assert script.get("/workbench-assets/heatmap.js").status_code == 200
+    assert script.get("/workbench-assets/workbench.js").status_code == 200
     assert script.get(f"/workbench-assets/{name}").status_code == 404
 
 

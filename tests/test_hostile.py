@@ -13,17 +13,15 @@ from typing import Any
 
 import pytest
 
-from workbench.bench.hostile import HOSTILE, Hostile
+from benchmarks.hostile import HOSTILE, Hostile
+from tests.drafts import draft_of, own_row
 from workbench.config import RewardConfig
 from workbench.errors import RewardCodeError, RewardError, RewardTimeout, RewardValueError
 from workbench.rewards import RewardWorker, load_reward, score_completions
 from workbench.rewards.protocol import Batch
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
-from workbench.ui.handlers import inspect
-from workbench.ui.handlers.credit import credit_form
-from workbench.ui.handlers.scoring import ScoringForm, ScoringView, SlotValues, rescore
-from workbench.ui.handlers.session import SLOTS, RewardSlot
+from workbench.ui.handlers.scoring import ScoringView, rescore
 
 # Two steps in the first rollout and one in the second; the last token ends the sequence and is no text.
 GROUP = Group("p", tuple(Rollout(tuple(range(len(texts))), texts, True) for texts in (("Sa", "Sb", "$"), ("Sc", "$"))))
@@ -51,19 +49,15 @@ def other() -> Iterator[RewardWorker]:
 
 def preview(worker: RewardWorker, code: str, kind: Any = "step") -> ScoringView:
     """What the page shows with this one function in its editor."""
-    slots = (SlotValues(RewardSlot("reward", kind), True, 1.0, code), *[SlotValues(None, True, 1.0, "")] * (SLOTS - 1))
     scheme = "process" if kind == "step" else "outcome"
-    return rescore(
-        replace(inspect.first_session(), group=GROUP), ScoringForm("S", "starts", slots, credit_form(scheme)), worker
-    )
+    draft = draft_of(own_row(code, "reward", kind), regex="S", scheme=scheme)
+    return rescore(replace(draft, group=GROUP), worker)
 
 
 def in_a_run(worker: RewardWorker, code: str, kind: Any = "step") -> Any:
-    """What a run's trainer calls: ``score_completions`` for step rewards, the function given to TRL for outcomes."""
+    """What a run's trainer calls."""
     reward = load_reward(RewardConfig(name="reward", kind=kind, code=code), worker)
-    if kind == "outcome":
-        return reward.outcome_function(prompts=["p", "p"], completions=["SaSb", "Sc"], completion_ids=[[1, 2], [1]])
-    return score_completions(["p", "p"], GROUP.rollouts, [{}, {}], StepPattern("S"), [reward], worker=worker)
+    return score_completions(["p", "p"], GROUP.rollouts, [{}, {}], StepPattern("S"), [reward], worker=worker)[0]
 
 
 def expected(one: Hostile, worker: RewardWorker) -> str | None:
@@ -138,7 +132,7 @@ def test_the_page_says_it_beside_the_function(one: Hostile, worker: RewardWorker
     if expected(one, worker) is None:
         assert view.credit is not None
         return
-    note = view.slots[0]
+    note = view.rows[0]
     assert note is not None
     assert "reward 'reward'" in note.text
     assert "stale" in view.drawing
@@ -172,7 +166,7 @@ def test_a_flood_of_prints_is_cut(worker: RewardWorker) -> None:
 def test_code_that_is_no_reward_says_what_is_wrong_with_it(worker: RewardWorker, code: str, message: str) -> None:
     with pytest.raises(RewardCodeError, match=message):
         in_a_run(worker, code)
-    note = preview(worker, code).slots[0]
+    note = preview(worker, code).rows[0]
     if "set as a step reward" in message:  # the page takes a row's kind from its code
         assert note is None
     else:
@@ -212,6 +206,6 @@ def test_a_shape_that_is_no_score_is_named_in_a_preview_and_in_a_run(
 ) -> None:
     with pytest.raises(RewardValueError, match=f"^reward 'reward' {message}") as caught:
         in_a_run(worker, code, kind)
-    note = preview(worker, code, kind).slots[0]
+    note = preview(worker, code, kind).rows[0]
     assert note is not None
     assert note.text == str(caught.value)

@@ -87,7 +87,7 @@ def test_a_run_full_of_payloads_shows_them_as_text(browser: Browser, app: App) -
         expect(page.locator("#run-reason")).to_contain_text("<img src=x onerror")
         drawn = page.locator("#run-heatmap .rollout .text").evaluate_all("nodes => nodes.map(node => node.textContent)")
         assert drawn[0] == run.read_rollouts(1)[0].scored.group.rollouts[0].text
-        assert "<script>" in page.locator("#run-log").inner_text()
+        expect(page.locator("#run-log")).to_contain_text("<script>")
         expect(page.locator("#live .rollouts .about")).to_contain_text("</textarea><script>")
         page.locator(".settings summary").first.click()
         expect(page.locator(".settings dl")).to_contain_text("<svg onload")

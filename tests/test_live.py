@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -17,24 +18,26 @@ from jupyter_client.manager import start_new_kernel
 import workbench as wb
 from tests.browsing import ROOT, chromium, serve, visit
 from tests.credits import worked_credit
+from tests.drafts import draft_of
 from workbench import handoff
 from workbench.config import RewardConfig
-from workbench.display import RunComparison, compare, html, open_in_page, text
+from workbench.display import html, text
+from workbench.display.comparing import RunComparison, compare
 from workbench.display.live import Watch
+from workbench.display.page import open_in_page
 from workbench.errors import ConfigError
-from workbench.figures.lines import Chart, Line, run_charts, ticks
+from workbench.figures.lines import Chart, Charts, Line, run_charts
 from workbench.policies.step_values import NAMES, StepValues
 from workbench.rewards import RewardWorker
 from workbench.rundir import RunDir
 from workbench.runs import start
 from workbench.steps import split_all
-from workbench.ui.handlers.credit import credit_form
+from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.groups import GroupStore
-from workbench.ui.handlers.inspect import first_group, first_session
 from workbench.ui.handlers.notebook import inspect_code
-from workbench.ui.handlers.rewards import builtin_slot
-from workbench.ui.handlers.scoring import ScoringForm, SlotValues, rescore
-from workbench.ui.handlers.session import Estimated, RewardSlot, Session
+from workbench.ui.handlers.reward_rows import Estimated, RewardRow, builtin_row, set_fields
+from workbench.ui.handlers.scoring import rescore
 
 FAKE = "tests.fake_run"
 
@@ -52,9 +55,22 @@ def test_watching_draws_until_the_run_is_over(run):
     Watch(run, every=0.01).follow(drawn.append)
     assert run.status().state == "finished"
     assert ">finished</span>" in drawn[-1]
-    # Three measures and the base's: 0.3 0.5 0.7 0.8, every point marked and labelled.
-    assert "held out: 80 % at 3" in drawn[-1]
-    assert drawn[-1].count("<title>held out:") == 4
+    # The base's and three measures.
+    (held_out,) = drawn_lines(drawn[-1], "accuracy")
+    assert held_out == ("held out", [0, 1, 2, 3], pytest.approx([0.3, 0.5, 0.7, 0.8]))
+    assert "Accuracy: held out 80 %" in drawn[-1]  # for whoever runs no scripts
+    assert len({re.search('"key":"(watched-[0-9a-f]+)"', html)[1] for html in drawn}) == 1  # one zoom for all
+
+
+def drawn_lines(html: str, panel: str) -> list[tuple[str, list[float], list[float]]]:
+    """Name, x and y of the lines that a fragment draws in a panel."""
+    data = html.split('type="application/json"', 1)[1].split(">", 1)[1].split("</script>", 1)[0]
+    (chart,) = [chart for chart in json.loads(data)["panels"] if chart["key"] == panel]
+    return [(line["label"], unpacked(line["x"]), unpacked(line["y"])) for line in chart["lines"]]
+
+
+def unpacked(text: str) -> list[float]:
+    return np.frombuffer(base64.b64decode(text), "<f4").tolist()
 
 
 def test_leaving_ends_the_watching_and_not_the_run(tmp_path):
@@ -186,9 +202,10 @@ def test_a_band_reaches_from_the_lowest_seed_to_the_highest(tmp_path):
         directory.close()
     runs = [wb.open_run(f"seed-{seed}", tmp_path) for seed in range(3)]
     (line,) = RunComparison.of(runs).lines()
-    assert line.x == [0, 1]  # step 2 is one seed's alone
-    assert line.y == pytest.approx([0.3, 0.6])
-    assert (line.low, line.high) == ([0.2, 0.4], [0.4, 0.8])
+    assert line.x == [0, 1, 2]
+    assert line.y == pytest.approx([0.3, 0.6, 0.9])  # step 2 is one seed's alone
+    assert (line.low, line.high) == ([0.2, 0.4, 0.9], [0.4, 0.8, 0.9])
+    assert [list(trace.y) for trace in RunComparison.of(runs).figure().data] == [line.low, line.high, line.y]
     with pytest.raises(ValueError, match="no scheme has 'loss'"):
         RunComparison.of(runs).lines("loss")
 
@@ -201,8 +218,11 @@ def test_a_comparison_without_accuracies_still_shows_its_table(tmp_path):
 
 
 def test_a_comparison_shows_its_table_and_a_line_and_a_band_a_scheme(compared):
-    drawn = html(compared)
-    assert drawn.count('class="line"') == drawn.count("<polygon") == 2
+    drawn = drawn_lines(html(compared), "1-accuracy")
+    assert [(name, x, y[-1]) for name, x, y in drawn] == [
+        ("outcome", [0, 1, 2, 3], pytest.approx(0.6)), ("process", [0, 1, 2, 3], pytest.approx(0.8)),
+    ]  # fmt: skip
+    assert all(line.low == line.high == line.y for line in compared.lines())  # the seeds of this run are alike
     assert text(compared).splitlines()[0].split() == ["scheme", "seed", "base_accuracy", "final_accuracy", "seconds",
                                                       "rollouts", "rollouts_to_65"]  # fmt: skip
 
@@ -210,43 +230,18 @@ def test_a_comparison_shows_its_table_and_a_line_and_a_band_a_scheme(compared):
 # -- charts ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [(0, 1, [0, 0.5, 1]), (0, 10, [0, 5, 10]), (-3, 3, [-2, 0, 2]), (2, 2, [2])],
-)
-def test_ticks_are_round(low, high, expected):
-    assert ticks(low, high, 4) == pytest.approx(expected)
+def test_a_chart_holds_its_words_as_data_only():
+    drawn = Chart("<b>", (Line("a<b", [0, 10], [0.0, 1.0], [0.0, 0.5], [0.5, 1.0]),), share=True)._repr_html_()
+    assert "<b>" not in drawn
+    assert drawn.count("</script>") == 2  # the data and the code
+    assert drawn_lines(drawn, "1-<b>") == [("a<b", [0, 10], [0, 1])]
 
 
-def test_ticks_are_told_apart_and_a_long_legend_fits():
-    near = Chart("near", (Line("a", [0, 1], [127.2, 128.0]), Line("a" * 60, [0, 1], [127.3, 127.5])))._repr_html_()
-    assert [label in near for label in (">127.2<", ">127.4<", ">128.0<")] == [True] * 3
-    assert "textLength" in near
-    same = Chart("same", (Line("a", [0, 1], [0.3, 0.1 + 0.2]),))._repr_html_()
-    assert len(set(re.findall(r'cy="([^"]*)"', same))) == 1  # one value, not a zigzag
-
-
-def test_a_long_line_is_drawn_by_what_can_be_seen_of_it():
-    x = list(range(10_000))
-    y = [0.0] * 10_000
-    y[4321], y[8765] = 5.0, -5.0  # a peak and a pit of one point
-    drawn = Chart("long", (Line("a", x, y),))._repr_html_()
-    points = re.search(r'class="line" points="([^"]*)"', drawn)[1].split()
-    assert len(points) < 1_700
-    heights = [float(point.split(",")[1]) for point in points]
-    assert min(heights) < heights[0] < max(heights)
-
-
-def test_an_axis_has_several_ticks():
-    assert ticks(0.2, 1.05) == pytest.approx([0.2, 0.4, 0.6, 0.8, 1])
-
-
-def test_a_chart_maps_numbers_to_places_and_escapes_its_words():
-    svg = Chart("<b>", (Line("a<b", [0, 10], [0.0, 1.0]), Line("b", [0, 10], [0.5, 0.5])), share=True).svg()
-    assert "<b>" not in svg
-    # x from 50 to 388; y from 202 (0) to 44 (1): the axis of shares ends at 0 and 1.
-    assert 'points="50.0,202.0 388.0,44.0"' in svg
-    assert 'points="50.0,123.0 388.0,123.0"' in svg
+def test_a_chart_shows_itself_offline_in_both_colour_schemes():
+    document = Charts((Chart("one", (Line("a", [0, 10], [0.0, 1.0]),), "tokens"),)).page()
+    assert "default-src 'none'" in document
+    assert "http" not in document.replace("http://www.w3.org", "").replace('http-equiv="', "")
+    assert "prefers-color-scheme: dark" in document
 
 
 def test_a_line_needs_as_many_values_as_places():
@@ -336,7 +331,7 @@ def test_the_page_shows_the_credit_that_was_opened_in_it(tmp_path):
 # -- from the page --------------------------------------------------------------------------------------------------
 
 
-def page_with_values(group: wb.Group, what: str, **changed: Any) -> tuple[Session, ScoringForm]:
+def page_with_values(group: wb.Group, what: str) -> Draft:
     """Inspect with a rule and a row of Monte-Carlo values of ``group``, weighing a half."""
     task = wb.load_task("chain-arithmetic")
     cut = (task.pattern.regex, task.pattern.kind)
@@ -345,10 +340,8 @@ def page_with_values(group: wb.Group, what: str, **changed: Any) -> tuple[Sessio
     values = StepValues(rows, rows, ((1,),), ((1,),), 0.3, 7, 0, 0.5, "answer_correctness", cut)
     given = RewardConfig(name=NAMES[what], kind="step", monte_carlo={"progress": what == "progress"})
     estimated = Estimated(group, values, RewardConfig(name="answer_correctness", kind="outcome"))
-    slot = RewardSlot(given.name, "step", given=given, estimated=estimated, in_run=False)
-    slots = (builtin_slot("step_correctness"), SlotValues(slot, True, 0.5, ""))
-    form = replace(ScoringForm(*cut, slots, credit_form("process")), **changed)
-    return replace(first_session(), slots=tuple(one.slot for one in slots)), form
+    row = RewardRow({**set_fields(given), "weight": 0.5}, in_run=False, estimated=estimated)
+    return draft_of(builtin_row("step_correctness"), row, regex=cut[0], kind=cut[1])
 
 
 @pytest.fixture(scope="module")
@@ -359,23 +352,23 @@ def worker():
 
 @pytest.mark.parametrize("what", NAMES)
 def test_code_holds_monte_carlo_values_with_the_group_they_are_of(what, worker, tmp_path):
-    session, form = page_with_values(first_group(), what)
-    code = inspect_code(session, form, GroupStore(tmp_path).keep(session.group))
+    draft = page_with_values(first_group(), what)
+    code = inspect_code(draft, GroupStore(tmp_path).keep(draft.group))
     assert "load_policy" not in code  # sampled again elsewhere, they might be of other rollouts
     found: dict[str, Any] = {}
     exec(code, found)
-    shown = rescore(session, form, worker).credit
+    shown = rescore(draft, worker).credit
     assert found["credit"].advantages.tobytes() == shown.advantages.tobytes()
     assert found["scored"].scored == shown.scored.scored
 
 
 def test_code_leaves_out_values_of_another_group_and_says_so(worker, tmp_path):
-    session, form = page_with_values(replace(first_group(), rollouts=first_group().rollouts[1:]), "value")
-    session = replace(session, group=replace(session.group, sampling={}))  # one that is read, not sampled again
-    code = inspect_code(session, form, GroupStore(tmp_path).keep(session.group))
+    draft = page_with_values(replace(first_group(), rollouts=first_group().rollouts[1:]), "value")
+    draft = replace(draft, group=replace(draft.group, sampling={}))  # one that is read, not sampled again
+    code = inspect_code(draft, GroupStore(tmp_path).keep(draft.group))
     assert "\n# monte_carlo is left out, as on the page: estimated for another group; estimate again\n" in code
     found: dict[str, Any] = {}
     exec(code, found)
-    assert found["credit"].advantages.tobytes() == rescore(session, form, worker).credit.advantages.tobytes()
+    assert found["credit"].advantages.tobytes() == rescore(draft, worker).credit.advantages.tobytes()
     with pytest.raises(ConfigError, match="no reward function is on, or none that can score this group"):
-        inspect_code(session, replace(form, slots=form.slots[1:]), tmp_path)
+        inspect_code(replace(draft, rows=draft.rows[1:]), tmp_path)

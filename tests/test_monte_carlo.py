@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,21 +12,22 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from workbench.cli import main
-from workbench.config import PatternConfig, RewardConfig, SamplingConfig
+from workbench.config import RewardConfig, SamplingConfig
 from workbench.credit import credit_group
 from workbench.errors import ConfigError, RewardCodeError
-from workbench.policies import monte_carlo, sample_group
+from workbench.policies import monte_carlo
 from workbench.policies.client import PolicyWorker
 from workbench.policies.load import Policy
-from workbench.policies.monte_carlo import monte_carlo_reward, sample_from_steps, step_values
-from workbench.policies.sampler import encode_prompt, sample_rows
+from workbench.policies.monte_carlo import START, Prefix, monte_carlo_reward, sample_from_steps, step_values
+from workbench.policies.sampler import encode_prompt, sample_group, sample_rows, to_rollout
 from workbench.policies.step_values import StepValues, estimate, label_rows
 from workbench.rewards import score_group
 from workbench.schema import Group, Rollout
+from workbench.steps import StepPattern
 from workbench.tasks import load_task
 
 LETTERS = "?abRWx;."  # ids 0 to 7; "." ends a completion
-PATTERN = PatternConfig(regex=";", kind="ends")
+PATTERN = StepPattern(regex=";", kind="ends")
 
 
 class LetterTokenizer:
@@ -190,20 +192,20 @@ def test_the_shared_batch_is_what_single_rows_sample(tiny, chain_group, monkeypa
         return {place: [row.token_ids for row in rows] for place, rows in found.items()}
 
     batched = continuations()
-    distinct = list(dict.fromkeys(ids[i][: ends[i][k] + 1] for i, k in batched))
     for (i, k), rows in batched.items():
-        prefix = ids[i][: ends[i][k] + 1]
+        prefix = (*encode_prompt(tiny.tokenizer, chain_group.prompt), *ids[i][: ends[i][k] + 1])
+        left = 112 - ends[i][k] - 1
         for j, row in enumerate(rows):
             alone = sample_rows(
                 tiny.model,
-                [[*encode_prompt(tiny.tokenizer, chain_group.prompt), *prefix]],
+                [prefix],
                 sampling,
                 eos_token_ids=tiny.eos_token_ids,
                 pad_token_id=tiny.tokenizer.pad_token_id,
-                seed=5,
-                first_row=2 * distinct.index(prefix) + j,
-                total_rows=2 * len(distinct),
-                limits=[112 - len(prefix)],
+                seed=Prefix(prefix, left).generator(5).initial_seed(),
+                first_row=j,
+                total_rows=2,
+                limits=[left],
             )
             assert alone[0].token_ids == row
     monkeypatch.setattr(monte_carlo, "ROWS", 3)
@@ -267,14 +269,33 @@ def test_as_a_step_reward_it_gives_the_same_rollouts_the_same_values(tiny, chain
     assert other != first
 
 
+def test_invariant_values_do_not_depend_on_ranks(tiny, chain_group):
+    """A group on one rank, and spread over two and three: the same step rewards, also of what a step adds."""
+    sampling = SamplingConfig(max_completion_length=112)
+    for progress in (False, True):
+        spec = RewardConfig(name="mc", monte_carlo={"continuations": 2, "progress": progress})
+        reward = monte_carlo_reward(spec, tiny, sampling)
+        whole = score_group(chain_group, CHAIN, [reward]).step_rewards
+        for shares in ((slice(0, 1), slice(1, 3)), (slice(0, 1), slice(1, 2), slice(2, 3))):
+            parts = [replace(chain_group, rollouts=chain_group.rollouts[share]) for share in shares]
+            assert [row for part in parts for row in score_group(part, CHAIN, [reward]).step_rewards] == whole
+
+
 def test_progress_is_what_a_step_adds_to_the_value_before_it(tiny, chain_group):
     spec = RewardConfig(name="mc", monte_carlo={"continuations": 2})
     sampling = SamplingConfig(max_completion_length=112)
     values = score_group(chain_group, CHAIN, [monte_carlo_reward(spec, tiny, sampling)]).step_rewards
     spec = RewardConfig(name="mc", monte_carlo={"continuations": 2, "progress": True})
     progress = score_group(chain_group, CHAIN, [monte_carlo_reward(spec, tiny, sampling)]).step_rewards
-    own = score_group(chain_group, CHAIN, ["answer_correctness"]).outcomes
-    start = sum(own) / len(own)
+    from_prompt = sample_from_steps(tiny, [chain_group.prompt], [()], [[]], sampling, k=2, seed=0, from_prompt=True)[
+        0, START
+    ]
+    right = score_group(
+        replace(chain_group, rollouts=tuple(to_rollout(tiny.tokenizer, row) for row in from_prompt)),
+        CHAIN,
+        ["answer_correctness"],
+    )
+    start = sum(right.outcomes) / 2
     assert progress == [[v - b for v, b in zip(row, [start, *row[:-1]], strict=True)] for row in values]
 
 

@@ -9,14 +9,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.drafts import draft_of
 from workbench.errors import PatternError, PatternSyntaxError, PatternTooSlow, TooManySteps
 from workbench.rewards import RewardWorker, load_reward, score_completions, score_group
 from workbench.schema import Group, Rollout, Step
 from workbench.steps import PRESETS, Split, StepPattern, split_preview
-from workbench.ui.handlers import inspect
-from workbench.ui.handlers.credit import credit_form
-from workbench.ui.handlers.scoring import ScoringForm, ScoringView, SlotValues, builtin_source, rescore
-from workbench.ui.handlers.session import SLOTS, RewardSlot
+from workbench.ui.handlers.reward_rows import builtin_row
+from workbench.ui.handlers.scoring import ScoringView, rescore
 
 LONG = 60.0
 
@@ -32,12 +31,8 @@ def group(*texts: str) -> Group:
 
 
 def preview(worker: RewardWorker, regex: str, *texts: str, kind: str = "starts") -> ScoringView:
-    name = "step_correctness"
-    listed = SlotValues(RewardSlot(name, "step", name), True, 1.0, builtin_source(name))
-    slots = (listed, *[SlotValues(None, True, 1.0, "")] * (SLOTS - 1))
-    form = ScoringForm(regex, kind, slots, credit_form("process"))  # type: ignore[arg-type]
-    shown = replace(group(*texts), columns=inspect.first_session().columns)
-    return rescore(replace(inspect.first_session(), group=shown), form, worker)
+    draft = draft_of(builtin_row("step_correctness"), regex=regex, kind=kind)
+    return rescore(replace(draft, group=replace(group(*texts), columns=draft.columns)), worker)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +118,7 @@ def test_in_a_run_a_text_that_cannot_be_split_is_unscored_and_the_others_are_not
     texts = ["aab", "a" * 50 + "b", "a"]
     rollouts = group(*texts).rollouts
     reward = load_reward(always_one)
-    scored = score_completions(["p"] * 3, rollouts, [{}] * 3, StepPattern("(a|aa)+$"), [reward], worker=worker)
+    scored, _ = score_completions(["p"] * 3, rollouts, [{}] * 3, StepPattern("(a|aa)+$"), [reward], worker=worker)
     assert [one.rewards for one in scored] == [(1.0,), (None,), (1.0,)]
     assert [one.matched for one in scored] == [False, False, True]
 

@@ -7,12 +7,12 @@ import warnings
 import pytest
 import torch
 
+from assets.tiny.build import Recipe, build_tiny
 from workbench.config import SamplingConfig
 from workbench.errors import PolicyError
-from workbench.policies import load_policy, sample_group
-from workbench.policies.build_tiny import Recipe, build_tiny
 from workbench.policies.embedded import EMBEDDED
-from workbench.policies.sampler import UnshareableCache, sample_rows
+from workbench.policies.load import load_policy
+from workbench.policies.sampler import sample_group, sample_rows
 from workbench.quiet import quiet_loading
 from workbench.schema import Example
 from workbench.tasks import load_task
@@ -75,14 +75,6 @@ def test_an_adapter_does_not_hide_where_tokens_are_placed():
             logprobs = model(torch.tensor([prompt + row.token_ids])).logits[0].log_softmax(-1)[len(prompt) - 1 : -1]
         picked = logprobs.gather(-1, torch.tensor(row.token_ids)[:, None])[:, 0]
         assert row.logprobs == pytest.approx(picked.tolist(), abs=1e-4)
-
-
-def test_a_state_that_cannot_be_shared_out_is_said_to_be():
-    from transformers import MambaConfig, MambaForCausalLM
-
-    model = MambaForCausalLM(MambaConfig(hidden_size=16, num_hidden_layers=1, vocab_size=50, state_size=4)).eval()
-    with pytest.raises(UnshareableCache, match="MambaForCausalLM keeps a state that cannot be shared out"):
-        sample_rows(model, [[5, 6]], SamplingConfig(), eos_token_ids=[0], pad_token_id=0, seed=0)
 
 
 def test_adapter_weights_in_pickles_are_refused(tiny, tmp_path):

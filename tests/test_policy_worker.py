@@ -8,11 +8,12 @@ import sys
 
 import pytest
 
+from workbench.child.serve import _described
 from workbench.config import SamplingConfig
 from workbench.errors import PolicyError
-from workbench.policies import sample_group
 from workbench.policies.client import PolicyWorker
-from workbench.policies.worker import PolicyShelf
+from workbench.policies.sampler import sample_group
+from workbench.policies.worker import PolicyCache, handle
 from workbench.schema import Example
 
 EXAMPLE = Example("Start with 2, add 3, add 4.\n", {"answer": "9"})
@@ -74,9 +75,27 @@ def test_a_folder_whose_weights_changed_is_read_again(tiny, tmp_path):
     """A run that goes on after it was stopped saves its final weights where they were."""
     tiny.model.save_pretrained(tmp_path)
     tiny.tokenizer.save_pretrained(tmp_path)
-    shelf = PolicyShelf()
-    first = shelf.take(str(tmp_path), None, lambda event: None)
-    assert shelf.take(str(tmp_path), None, lambda event: None) is first
+    cache = PolicyCache()
+    first = cache.get(str(tmp_path), None, lambda event: None)
+    assert cache.get(str(tmp_path), None, lambda event: None) is first
     weights = tmp_path / "model.safetensors"
     os.utime(weights, (weights.stat().st_atime, weights.stat().st_mtime + 60))
-    assert shelf.take(str(tmp_path), None, lambda event: None) is not first
+    assert cache.get(str(tmp_path), None, lambda event: None) is not first
+
+
+def test_what_a_models_code_raises_arrives_as_a_sentence(capsys):
+    """And a class that the parent has no name for as the nearest that it has."""
+
+    class Broken(PolicyCache):
+        def get(self, name, adapter, emit):
+            raise IndexError("index out of range in self\nand more")
+
+    with pytest.raises(PolicyError, match=r"^the policy failed with IndexError: index out of range in self$"):
+        handle({"load": "tiny"}, lambda event: None, Broken())
+    assert "Traceback" in capsys.readouterr().err  # the log has it all
+
+    class OnlyTheWorkerKnows(PolicyError):
+        pass
+
+    assert _described(OnlyTheWorkerKnows("x"))["type"] == "PolicyError"
+    assert _described(KeyError("x"))["type"] == "KeyError"

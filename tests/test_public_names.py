@@ -46,6 +46,7 @@ NAMES = [
     "step_values",
     "token_texts",
     "train",
+    "watch",
     "with_reference",
 ]
 

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 import workbench as wb
+from tests.stored_runs import config_of
 from workbench.figures.metrics import find_metric
+from workbench.process.child import NotANumberError, Recorder, main
 from workbench.rundir import RunDir
-from workbench.training.build import build_trainer
-from workbench.training.child import NotANumberError, Recorder, main
+from workbench.training.methods.grpo import build as build_trainer
 
 pytestmark = pytest.mark.training
 
@@ -79,8 +80,8 @@ def test_a_missing_policy_ends_the_run_with_where_it_was_looked_for(tmp_path):
 
 def test_a_loss_that_is_not_a_number_names_the_step_and_the_way_out(tmp_path):
     run = RunDir.create(tmp_path, config(training={"steps": 3, "eval_every": 0}))
-    recorder = Recorder(run, run.config(), writes=True)
-    trainer = build_trainer(run.config(), tmp_path / "out", callbacks=[recorder])
+    recorder = Recorder(run, config_of(run), writes=True)
+    trainer = build_trainer(config_of(run), tmp_path / "out", callbacks=[recorder])
     loss = trainer._compute_loss
     trainer._compute_loss = lambda model, inputs: loss(model, inputs) * (math.nan if trainer.state.global_step else 1)
     with pytest.raises(NotANumberError, match="loss is NaN at step 2; lower training"):

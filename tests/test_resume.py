@@ -14,14 +14,15 @@ import torch
 from safetensors.torch import load_file
 
 import workbench as wb
-from workbench.bench.resumes import CONFIGURATIONS, configuration, difference
+from benchmarks.resumes import CONFIGURATIONS, configuration, difference
+from tests.stored_runs import config_of
 from workbench.config import RunConfig
 from workbench.errors import RewardError, RunError
+from workbench.process.failures import reason
+from workbench.process.recorder import Recorder
 from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run
-from workbench.training.build import build_trainer
-from workbench.training.failures import reason
-from workbench.training.recorder import Recorder
+from workbench.training.methods.grpo import build as build_trainer
 from workbench.training.states import load_state, save_state
 from workbench.training.trainer import ProcessGRPOTrainer
 
@@ -34,7 +35,7 @@ RESUMED = ("process, all weights", "outcome scheme, LoRA, reference", "two itera
 
 def train(run: RunDir, *, resume: str | None = None, watch: Watch = lambda _: None) -> None:
     """What the run's process does, in this one."""
-    config = run.config()
+    config = config_of(run)
     recorder = Recorder(run, config, writes=True)
     trainer = build_trainer(config, run.checkpoints, on_rollouts=recorder.on_rollouts, callbacks=[recorder])
     watch(trainer)
@@ -65,14 +66,14 @@ def test_invariant_a_resumed_run_is_the_run_it_would_have_been(tmp_path: Path, n
     config = configuration(CONFIGURATIONS[name])
     alone, broken = RunDir.create(tmp_path, config), RunDir.create(tmp_path, config)
     train(alone)
-    every = config.training.save_every
+    every = config.run.save_every
     with pytest.raises(RuntimeError, match="the power went"):
-        train(broken, watch=broken_after(every + config.training.num_iterations))
+        train(broken, watch=broken_after(every + config.grpo.num_iterations))
     (newest, *_), skipped = checkpoints.saved(broken.checkpoints), checkpoints.newest_valid(broken.checkpoints)[1]
     assert (newest.step, skipped) == (every, [])
     train(broken, resume=newest.name)
     steps = [row["step"] for row in broken.read_metrics()[0]]
-    assert steps == list(range(config.training.steps + 1))
+    assert steps == list(range(config.run.steps + 1))
     assert difference(Run(alone.path), Run(broken.path)) == 0
 
 
@@ -147,14 +148,14 @@ def test_a_disk_that_fills_up_leaves_the_last_checkpoint(tmp_path: Path, monkeyp
     with pytest.raises(RunError, match="the disk is full at step 4: checkpoint-4 could not be written") as raised:
         train(run)
     assert "checkpoint-2 is whole" in str(raised.value)
-    assert reason(raised.value, run.config(), 5) == str(raised.value)
+    assert reason(raised.value, config_of(run), 5) == str(raised.value)
     assert [one.name for one in checkpoints.saved(run.checkpoints)] == ["checkpoint-2"]
     assert checkpoints.problem(run.checkpoints / "checkpoint-2") is None
 
 
 def test_reasons_name_the_step_the_cause_and_the_way_out() -> None:
     config = RunConfig()
-    smaller = "try smaller G (sampling.num_generations, now 8), shorter completions"
+    smaller = "try smaller G (method.sampling.num_generations, now 8), shorter completions"
     for error in (
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
         MemoryError(),
@@ -162,7 +163,7 @@ def test_reasons_name_the_step_the_cause_and_the_way_out() -> None:
     ):
         assert reason(error, config, 3).startswith(f"out of memory at step 3; {smaller}")
         assert reason(error, config, None).startswith("out of memory while loading; ")
-    assert "prompts per step (training.prompts_per_step, now 6)" in reason(MemoryError(), config, 3)
+    assert "prompts per step (method.prompts_per_step, now 6)" in reason(MemoryError(), config, 3)
     assert reason(RewardError("reward 'mine', line 3: ValueError: no"), config, 2) == (
         "at step 2: reward 'mine', line 3: ValueError: no"
     )

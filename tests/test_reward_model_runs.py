@@ -7,11 +7,12 @@ import pytest
 
 import workbench as wb
 from tests import reward_models
+from tests.stored_runs import config_of
 from workbench.config import ModelConfig, RunConfig
 from workbench.credit import assign_credit
-from workbench.rewards.models import LocalModels
+from workbench.rewards.models.local import LocalModels
 from workbench.rundir import RunDir
-from workbench.training.build import build_trainer
+from workbench.training.methods.grpo import build as build_trainer
 
 pytestmark = pytest.mark.training
 
@@ -65,7 +66,7 @@ def test_a_run_on_monte_carlo_values(tmp_path):
     stored = []
     for folder in ("one", "two"):
         run = RunDir.create(tmp_path / folder, config(rewards))
-        build_trainer(run.config(), tmp_path / folder / "out", on_rollouts=run.write_rollouts).train()
+        build_trainer(config_of(run), tmp_path / folder / "out", on_rollouts=run.write_rollouts).train()
         stored.append([credit for step in (1, 2) for credit in run.read_rollouts(step)])
     for one, two in zip(*stored, strict=True):  # the same run twice
         assert np.array_equal(one.advantages, two.advantages)

@@ -18,8 +18,9 @@ from workbench.cli import main
 from workbench.config import ModelConfig, RewardConfig, RunConfig
 from workbench.errors import ConfigError, RewardCodeError, RewardError
 from workbench.rewards import load_reward, score_group
-from workbench.rewards.models import LocalModels, ModelWorker, guess_format
-from workbench.rewards.models.formats import FORMATS, QWEN_SYSTEM, read_steps, turn_sign_ids
+from workbench.rewards.models.client import ModelWorker
+from workbench.rewards.models.formats import FORMATS, QWEN_SYSTEM, guess_format, read_steps, turn_sign_ids
+from workbench.rewards.models.local import LocalModels
 from workbench.rewards.models.reward import reduced
 from workbench.rewards.trust import TrustStore
 from workbench.schema import Group, Rollout
@@ -347,7 +348,8 @@ def test_a_page_that_scores_with_models_held_elsewhere_loads_no_torch():
 import sys
 from workbench.config import RewardConfig
 from workbench.rewards import score_group
-from workbench.rewards.models import ModelWorker, guess_format
+from workbench.rewards.models.client import ModelWorker
+from workbench.rewards.models.formats import guess_format
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 

@@ -12,9 +12,9 @@ from sklearn.metrics import accuracy_score
 
 import workbench as wb
 from workbench import display
+from workbench.checks.first_error import Chain, first_error
+from workbench.checks.reward_check import check_reward
 from workbench.errors import ConfigError, RewardError, TaskError
-from workbench.rewards.check import check_reward
-from workbench.rewards.first_error import Chain, first_error
 from workbench.schema import Group, Rollout
 from workbench.steps import PRESETS
 from workbench.tasks import labelled_groups, load_task, planted_errors

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from workbench.config import PatternConfig, RewardConfig
+from tests.drafts import draft_of, own_row
+from workbench.config import RewardConfig
 from workbench.rewards import RewardWorker, load_reward, score_completions, score_group
 from workbench.schema import Group, Rollout
-from workbench.ui.handlers.credit import credit_form
-from workbench.ui.handlers.rewards import EMPTY_SLOT
-from workbench.ui.handlers.scoring import ScoringForm, SlotValues, rescore
-from workbench.ui.handlers.session import SLOTS, RewardSlot, Session
+from workbench.steps import StepPattern
+from workbench.ui.handlers.scoring import rescore
 
 HEAD = """import re
 from typing import Optional
@@ -98,7 +98,7 @@ def test_in_a_script_they_give_what_was_worked_by_hand() -> None:
 
 
 def test_scoring_a_group_gives_the_same(worker: RewardWorker) -> None:
-    scored = score_group(GROUP, PatternConfig(regex=r"\n", kind="ends"), CONFIGS, worker=worker)
+    scored = score_group(GROUP, StepPattern(regex=r"\n", kind="ends"), CONFIGS, worker=worker)
     for name, expected in EXPECTED.items():
         assert [one.outcome_scores[name] for one in scored.scored] == expected
     # The weighted sum: 2 + 0.5 + 0.5.
@@ -108,8 +108,8 @@ def test_scoring_a_group_gives_the_same(worker: RewardWorker) -> None:
 
 def test_scoring_completions_as_a_run_does_gives_the_same(worker: RewardWorker) -> None:
     rewards = [load_reward(config, worker) for config in CONFIGS]
-    scored = score_completions(
-        [PROMPT] * 3, GROUP.rollouts, [GROUP.columns] * 3, PatternConfig(regex=r"\n", kind="ends"), rewards
+    scored, _ = score_completions(
+        [PROMPT] * 3, GROUP.rollouts, [GROUP.columns] * 3, StepPattern(regex=r"\n", kind="ends"), rewards
     )
     for name, expected in EXPECTED.items():
         assert [one.outcome_scores[name] for one in scored] == expected
@@ -117,12 +117,12 @@ def test_scoring_completions_as_a_run_does_gives_the_same(worker: RewardWorker) 
 
 def test_the_page_takes_them_in_any_row_and_names_them_itself(worker: RewardWorker) -> None:
     """Pasted over the template of a step function, as people do."""
-    slots = [SlotValues(RewardSlot(f"row_{i}", "step"), True, 1.0, code) for i, code in enumerate(RECIPE.values())]
-    form = ScoringForm(r"\n", "ends", (*slots, *(EMPTY_SLOT,) * (SLOTS - 3)), credit_form("outcome"))
-    view = rescore(Session(group=GROUP, prompt=PROMPT, columns=GROUP.columns), form, worker)
-    assert view.slots == (None,) * SLOTS
+    rows = [own_row(code, f"row_{i}") for i, code in enumerate(RECIPE.values())]
+    draft = draft_of(*rows, regex=r"\n", kind="ends", scheme="outcome")
+    view = rescore(replace(draft, group=GROUP, prompt=PROMPT, columns=GROUP.columns), worker)
+    assert not any(view.rows)
     assert view.note is None
-    assert [name for name in view.names if name] == list(RECIPE)
+    assert [row.name for row in rows] == list(RECIPE)
     assert view.credit is not None
     assert [one.outcome for one in view.credit.scored.scored] == [3.0, 0.75, 0.0]
     assert "show" in json.loads(view.drawing)

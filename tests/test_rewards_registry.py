@@ -148,7 +148,7 @@ def test_the_source_with_options_is_the_code_that_gives_the_same(worker: RewardW
 
 def test_an_option_that_is_not_there_is_refused(worker: RewardWorker) -> None:
     config = RewardConfig(name="length_target", kind="outcome", options={"target": 10})
-    with pytest.raises(RewardCodeError, match="no option 'target'; it has target_length"):
+    with pytest.raises(RewardCodeError, match=r"no option 'target'; did you mean 'target_length'\?; it has"):
         load_reward(config, worker)
     config = RewardConfig(name="tag_format", kind="outcome", options={"target": 10})
     with pytest.raises(RewardCodeError, match="it has none"):

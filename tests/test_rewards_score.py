@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from workbench.config import PatternConfig, RewardConfig
+from workbench.config import RewardConfig
 from workbench.errors import PatternTooSlow, RewardCodeError, RewardError
 from workbench.rewards import Reward, load_reward, score_completions, score_group
 from workbench.schema import Group, Rollout, Step
@@ -74,7 +74,7 @@ def test_what_one_function_does_to_its_columns_is_not_seen_by_the_next() -> None
 
     rollouts, columns = GROUP.rollouts, [{"answer": n} for n in range(3)]
     rewards = [Reward("reverses", "outcome", reverses), Reward("tells", "outcome", tells)]
-    scored = score_completions(["p"] * 3, rollouts, columns, PATTERN, rewards)
+    scored, _ = score_completions(["p"] * 3, rollouts, columns, PATTERN, rewards)
     assert [one.outcome_scores["tells"] for one in scored] == [0.0, 1.0, 2.0]
 
 
@@ -113,7 +113,7 @@ def test_a_batch_of_several_prompts_gives_each_row_its_own_columns() -> None:
         assert extra == [None, 3]
         return [[float(text == right) for text in texts] for texts, right in zip(steps, answer, strict=True)]
 
-    scored = score_completions(
+    scored, _ = score_completions(
         ["p", "q"],
         [rollout("S1", "S2"), rollout("S2", finished=False)],
         [{"answer": "S1"}, {"answer": "S2", "extra": 3}],
@@ -122,7 +122,7 @@ def test_a_batch_of_several_prompts_gives_each_row_its_own_columns() -> None:
     )
     assert [one.rewards for one in scored] == [(1.0,), (1.0,)]
     assert calls == [2]
-    assert score_completions([], [], [], PATTERN, [load_reward(shouting)]) == []
+    assert score_completions([], [], [], PATTERN, [load_reward(shouting)]) == ([], ())
 
 
 def test_a_chat_prompt_makes_completions_chat_as_in_trl() -> None:
@@ -161,7 +161,7 @@ def test_a_configurations_pattern_and_rewards_are_taken_as_they_are() -> None:
             (rollout("Step 1: 7 + 5 = 12\n", "Answer: 12"),),
             {"start": 7, "operations": [["+", 5]], "answer": "12"},
         ),
-        PatternConfig(),
+        StepPattern(),
         [RewardConfig(name="step_correctness"), RewardConfig(name="answer_correctness", kind="outcome", weight=3)],
     )
     # The rollout is finished, so its last token "Answer: 12" is taken for the end of sequence and is no text.
@@ -194,3 +194,13 @@ def test_errors_name_rollout_and_step() -> None:
 def test_two_rewards_of_one_name_are_refused() -> None:
     with pytest.raises(RewardCodeError, match="two rewards are named 'lengths'"):
         score_group(GROUP, PATTERN, [lengths, lengths])
+
+
+def test_what_weighs_nothing_is_no_reward_of_a_step_nor_of_a_completion() -> None:
+    for function in (lengths, shouting):
+        reward = load_reward(function)
+        group = Group("p", GROUP.rollouts, {"answer": "S"})
+        scored = score_group(group, PATTERN, [Reward(reward.name, reward.kind, reward.function, 0.0)])
+        assert {reward for row in scored.scored for reward in row.rewards} == {None}
+        assert [row.outcome for row in scored.scored] == [None] * 3
+    assert [row.outcome_scores["shouting"] for row in scored.scored] == [1.0, 0.0, 1.0]

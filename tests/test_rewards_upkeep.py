@@ -121,8 +121,8 @@ def test_a_function_that_sees_all_leaves_all_unscored() -> None:
     budget = ErrorBudget(2)
     assert budget.score_steps(load_reward(all_at_once), BATCH) == ([[None, None], [None], [None]], "")
     assert budget.score_outcome(load_reward(outcome), BATCH) == ([None] * 3, "")
-    with pytest.raises(RewardError, match=r"^3 errors of reward functions; training.max_reward_errors is 2. The last"):
-        budget.outcome_function(load_reward(outcome))(prompts=["p"] * 2, completions=["a"] * 2)
+    with pytest.raises(RewardError, match=r"^3 errors of reward functions; method.max_reward_errors is 2. The last"):
+        budget.score_outcome(load_reward(outcome), BATCH)
 
 
 def test_the_budget_is_all_ranks_together() -> None:
@@ -137,7 +137,7 @@ def test_scoring_within_a_budget_keeps_what_other_functions_gave() -> None:
     rollouts = [Rollout((1, 2), (text, ""), True) for text in ("a", "b")]
     rewards = [load_reward(picky), load_reward(RewardConfig(name="step_correctness", weight=2.0))]
     columns = [{"start": 1, "operations": [["+", 1]], "answer": "2"}] * 2
-    scored = score_completions(["p"] * 2, rollouts, columns, PATTERN, rewards, budget=ErrorBudget(1))
+    scored, _ = score_completions(["p"] * 2, rollouts, columns, PATTERN, rewards, budget=ErrorBudget(1))
     assert [one.scores["picky"] for one in scored] == [(1.0,), (None,)]
     assert scored[1].rewards[0] == 2 * scored[1].scores["step_correctness"][0]  # type: ignore[operator]
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from workbench.figures.rewards import rewards_figure, watch_payload
+from workbench.figures.rewards import watch_payload
 from workbench.rewards.watch import distribution, noted_calls, slower_than, watch_rewards
 from workbench.schema import Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
 
@@ -100,21 +100,6 @@ def test_nothing_scored_is_no_error() -> None:
     # Far-away scores: as many bins as values, up to 16.
     assert sum(distribution([float(i) for i in range(100)]).counts) == 100
     assert len(distribution([float(i) for i in range(100)]).counts) == 16
-    with pytest.raises(ValueError, match="nothing to draw"):
-        rewards_figure(watch_rewards([group(rollout(None, outcome=None))]))
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_the_figure_has_the_records_numbers(dark: bool) -> None:
-    watched = watch_rewards([GROUP])
-    figure = rewards_figure(watched, dark=dark)
-    bars = [trace for trace in figure.data if trace.type == "bar"]
-    assert list(bars[0].x) == [0.25, 0.75]
-    assert list(bars[0].y) == pytest.approx([0.4, 0.6])
-    line = next(trace for trace in figure.data if trace.type == "scatter")
-    assert list(line.y) == pytest.approx([2 / 3, 0.5])  # the third position has no score
-    grid = next(trace for trace in figure.data if trace.type == "heatmap").z
-    assert grid[0][1] == grid[1][0] == watched.correlations[0].r
 
 
 def test_the_payload_is_json() -> None:

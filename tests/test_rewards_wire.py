@@ -62,7 +62,7 @@ def test_what_is_packed_is_read_back() -> None:
 )
 def test_a_split_that_does_not_fit_its_text_is_nonsense(change: dict[str, Any]) -> None:
     assert read_split_reply({"splits": [GOOD]}, ["abc"])
-    with pytest.raises(NonsenseError, match="makes no sense"):
+    with pytest.raises(NonsenseError, match="malformed reply"):
         read_split_reply({"splits": [GOOD | change]}, ["abc"])
 
 
@@ -93,6 +93,6 @@ def test_an_errors_place_must_be_one_there_is() -> None:
     assert good.reward == "mine"
     for wrong in ({"rollout": 2}, {"rollout": -1}, {"line": "3"}, {"step": 1.0}, {"step": True}):
         checked = check_error(RewardError("odd", **wrong), "mine", 2)  # type: ignore[arg-type]
-        assert str(checked) == "reward 'mine': the reward worker's answer makes no sense: odd"
+        assert str(checked) == "reward 'mine': malformed reply from the reward worker: odd"
         assert (checked.reward, checked.line, checked.rollout, checked.step) == ("mine", None, None, None)
     assert str(check_error(TaskError("no such task"), "mine", 2)) == "reward 'mine': no such task"

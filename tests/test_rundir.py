@@ -23,6 +23,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.stored_runs import config_of
 from workbench.config import RewardConfig, RunConfig
 from workbench.errors import RunError
 from workbench.rundir import RunDir, RunStatus, checkpoints, metrics
@@ -43,6 +44,7 @@ def make_credit(texts: tuple[str, ...] = ("St", "ep", "\n"), prompt: object = "S
         logprobs=(-0.1, -1.5, 0.0),
         entropies=(0.3, 1.25, 0.7),
         ref_logprobs=(-0.2, -1.0, 0.0),
+        raw_logprobs=(-0.1, -1.25, 0.0),
     )
     second = Rollout((8, 9), ("x", "y"), finished=False)
     group = Group(prompt, (first, second), {"answer": "12", "operations": [["+", 5]]}, "tiny", {"temperature": 1.0})
@@ -94,7 +96,7 @@ def test_a_new_run_is_queued_and_holds_its_config(tmp_path: Path) -> None:
     config = RunConfig(name="first", seed=3, training={"steps": 7, "ranks": 2})
     run = RunDir.create(tmp_path, config)
     assert run.path == tmp_path / "runs" / "first"
-    assert run.config() == config
+    assert config_of(run) == config
     status = run.status()
     assert (status.state, status.step, status.total_steps, status.ranks) == ("queued", 0, 7, 2)
     assert not status.final
@@ -149,7 +151,7 @@ def test_reward_code_is_kept_as_it_ran_with_its_hash(tmp_path: Path) -> None:
     for entry in manifest:
         data = (run.path / "rewards" / entry["file"]).read_bytes()
         assert hashlib.sha256(data).hexdigest() == entry["sha256"]
-    assert (run.path / "rewards" / "mine.py").read_text() == config.rewards[0].code
+    assert (run.path / "rewards" / "mine.py").read_text() == config.grpo.rewards[0].code
     assert sorted(os.listdir(tmp_path)) == ["runs"]
 
 
@@ -165,7 +167,7 @@ def test_a_run_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: p
 
 def test_configs_with_odd_text_survive(tmp_path: Path) -> None:
     config = RunConfig(task="data\u2028\ud800\x00é.jsonl")
-    assert RunDir.create(tmp_path, config).config() == config
+    assert config_of(RunDir.create(tmp_path, config)) == config
 
 
 # -- status ---------------------------------------------------------------------------------------------------------
@@ -220,7 +222,7 @@ def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="there is no run at"):
         RunDir(tmp_path / "nothing").status()
     with pytest.raises(RunError, match=r"run\.yaml"):
-        RunDir(tmp_path / "nothing").config()
+        RunDir(tmp_path / "nothing").config_text()
     with pytest.raises(RunError, match="cannot be read"):
         RunDir(tmp_path / "nothing").read_metrics()
 

@@ -16,8 +16,9 @@ import psutil
 import pytest
 
 from workbench import runs
+from workbench.child import child_environment
 from workbench.config import RunConfig
-from workbench.errors import CreditError, RunError
+from workbench.errors import ConfigError, CreditError, RunError
 from workbench.rundir import RunDir, RunStatus, environment
 from workbench.rundir.metrics import resumed
 from workbench.runs import Run, compare, devices, list_runs, open_run, processes, spawn
@@ -102,12 +103,29 @@ def test_waiting_no_longer_than_asked(begin: Start) -> None:
     run.stop()
 
 
+def test_a_rank_of_a_launcher_starts_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(RunError, match="is rank 1 of 2 of torchrun or accelerate"):
+        runs.start(RunConfig(), tmp_path, module=FAKE)
+    assert list_runs(tmp_path) == []
+
+
+def test_a_run_inherits_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+    for name in (*names, "MY_RANK"):
+        monkeypatch.setenv(name, "1")
+    environment = child_environment()
+    assert not set(names) & set(environment)
+    assert environment["MY_RANK"] == "1"
+
+
 def test_ranks_are_started_by_torchrun() -> None:
     path = Path("/w/runs/a")
-    assert spawn.training_command(path, 1) == [sys.executable, "-m", "workbench.training.child", "/w/runs/a"]
+    assert spawn.training_command(path, 1) == [sys.executable, "-m", "workbench.process.child", "/w/runs/a"]
     assert spawn.training_command(path, 4)[1:] == [
         *("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "4"),
-        *("-m", "workbench.training.child", "/w/runs/a"),
+        *("-m", "workbench.process.child", "/w/runs/a"),
     ]
 
 
@@ -468,6 +486,15 @@ def test_a_killed_run_is_resumed_from_its_last_checkpoint_and_shows_each_step_on
         run.resume()
 
 
+def test_a_metrics_log_cut_short_resumes_with_a_warning(begin: Start) -> None:
+    run = begin("save")
+    run.wait()
+    log = run.path / "metrics.jsonl"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:3]))  # header, steps 1 and 2
+    run.resume(module=FAKE)
+    assert run.wait().warnings == ("metrics.jsonl ends at step 2; rows of steps 3 to 4 are lost",)
+
+
 def test_a_damaged_checkpoint_is_skipped_and_named(begin: Start) -> None:
     run = begin("save")
     run.wait()
@@ -502,7 +529,7 @@ def test_what_cannot_be_resumed_says_why(begin: Start) -> None:
         run.resume()
     run.stop()
     assert not run.resumable
-    with pytest.raises(RunError, match=r"no checkpoint to resume from .none was saved; set training.save_every"):
+    with pytest.raises(RunError, match=r"no checkpoint to resume from .none was saved; set run.save_every"):
         run.resume()
 
 
@@ -610,8 +637,8 @@ def test_a_link_is_not_followed_out_of_the_workspace(tmp_path: Path) -> None:
 
 
 def test_what_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CreditError, match="unknown credit scheme 'magic'"):
-        runs.start(RunConfig(credit={"scheme": "magic"}), tmp_path)
+    with pytest.raises(ConfigError, match="unknown credit scheme 'magic'"):
+        runs.start(RunConfig.parse({"credit": {"scheme": "magic"}}), tmp_path)
     assert list_runs(tmp_path) == []
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="choose another workspace"):
@@ -654,7 +681,7 @@ def test_schemes_are_compared_over_seeds(tmp_path: Path) -> None:
         "rollouts_to_65": None,
     }
     assert compared[2][1].rollouts_to_65 == 128  # 0.7 at step 2, of 64 rollouts each
-    assert [run.config().credit.scheme for run, _ in compared] == ["outcome", "outcome", "process", "process"]
+    assert [run.config().grpo.credit.scheme for run, _ in compared] == ["outcome", "outcome", "process", "process"]
 
 
 def test_a_failed_run_does_not_end_the_comparison(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from workbench.config import SamplingConfig
 from workbench.errors import PolicyError
+from workbench.figures.heatmap import group_payload
 from workbench.policies.reference import with_reference
 from workbench.policies.sampler import draw, encode_prompt, sample_group, sample_rows
 from workbench.schema import Example, Group
@@ -59,6 +60,24 @@ def test_a_reference_policy_gives_the_log_probability_of_every_token(random_poli
     with pytest.raises(PolicyError, match=r"rollout 1 has the token id 1000000 and 'tiny' knows \d+; take"):
         with_reference(tiny, foreign)
     assert with_reference(random_policy, group, cancelled=lambda: True) is group
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"repetition_penalty": 1.3}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.2}, {"temperature": 0.7, "top_k": 5}],
+)
+def test_invariant_kl_is_0_and_the_ratio_1_where_policy_and_reference_are_one(random_policy, how):
+    """Whatever the logits processors make of what is sampled from, also in the picture's numbers and after storing."""
+    group = sample_group(random_policy, Example(PROMPTS[0]), num_generations=3, max_completion_length=24, **how)
+    group = Group.from_json(with_reference(random_policy, group).to_json())
+    for i, drawn in enumerate(group_payload(group)["rollouts"]):
+        assert group.raw_logprobs(i) == pytest.approx(group.rollouts[i].ref_logprobs, abs=1e-4)
+        assert drawn["raw"] == pytest.approx(drawn["reference"], abs=1e-4)
+    processed = bool(set(how) - {"temperature"})
+    assert (group.rollouts[0].raw_logprobs != group.rollouts[0].logprobs) == processed
+    # A group of version 0.3.0 has no raw ones: those it was sampled with stand for them, or nothing does.
+    old = replace(group, rollouts=tuple(replace(rollout, raw_logprobs=None) for rollout in group.rollouts))
+    assert (old.raw_logprobs(0) is None) == processed
 
 
 @pytest.mark.parametrize("penalty", [1.0, 1.3])

@@ -116,6 +116,16 @@ def test_its_folder_goes_with_it() -> None:
         ("Landlock", "open('/proc/self/environ')", "file access is off"),
         ("Landlock", "open('/var/tmp/workbench-test', 'w')", "file access is off"),
         ("seccomp", "import os\nos.chmod('.', 0o755)", "file access is off"),
+        ("seccomp", "import os\nos.mknod('pipe', 0o10644)", "file access is off"),
+        ("seccomp", "import os\nos.setpriority(os.PRIO_PROCESS, os.getppid(), 19)", "processes are off"),
+        ("seccomp", "import os\nos.setpriority(os.PRIO_USER, 0, 19)", "processes are off"),
+        ("seccomp", "import os\nos.sched_setaffinity(os.getppid(), [0])", "processes are off"),
+        (
+            "seccomp",
+            "import os\nos.sched_setscheduler(os.getppid(), os.SCHED_OTHER, os.sched_param(0))",
+            "processes are off",
+        ),
+        ("seccomp", "import os\nos.memfd_create('x')", "Function not implemented"),
         ("seccomp", "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM)", "network is off"),
         ("seccomp", "import socket\nsocket.socket(socket.AF_UNIX)", "network is off"),
         ("seccomp", "import socket\nsocket.getaddrinfo('example.org', 80)", "network is off"),
@@ -145,11 +155,38 @@ def test_no_limit_can_be_raised_again(worker: RewardWorker) -> None:
         "import sympy\nreturn float(sympy.sympify('2 / 2'))",
         "import datetime, uuid\nreturn float(datetime.datetime.now().year > 2000 and bool(uuid.uuid4()))",
         "import os, signal\nos.kill(os.getpid(), 0)\nreturn 1",
+        "import os\nos.sched_setaffinity(0, os.sched_getaffinity(0))\nos.setpriority(os.PRIO_PROCESS, 0, 19)\nreturn 1",
     ],
-    ids=["thread", "asyncio", "pool", "sympy", "clock", "own signal"],
+    ids=["thread", "asyncio", "pool", "sympy", "clock", "own signal", "own processors"],
 )
 def test_what_rewards_need_stays(worker: RewardWorker, body: str) -> None:
     assert run(worker, body) == 1.0
+
+
+@pytest.mark.parametrize("call", ["shmget(0, 4096, 0o1600)", "semget(0, 1, 0o1600)", "msgget(0, 0o1600)"])
+def test_nothing_is_left_behind_in_shared_memory(worker: RewardWorker, call: str) -> None:
+    """Segments, semaphores and queues count for no limit and outlive the process that made them."""
+    body = f"import ctypes\nreturn float(ctypes.CDLL(None, use_errno=True).{call})"
+    if not any("no seccomp" in missing for missing in worker.reduced_isolation()):
+        assert run(worker, body) == -1.0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for i in range(8):\n    open(f'f{i}', 'wb').write(b'x' * (10 << 20))",
+        "import os\nfor i in range(1001):\n    os.mkdir(f'd{i}')",
+        "for i in range(8):\n    open(f'g{i}', 'wb').write(b'x' * (10 << 20))\nwhile True:\n    pass",
+    ],
+    ids=["bytes", "folders", "and never ends"],
+)
+def test_the_folder_has_a_quota(body: str) -> None:
+    with RewardWorker(deadline=60) as worker:
+        scratch = worker._started() and worker._scratch
+        with pytest.raises(RewardError, match="the worker's folder held over 64 MB or 1,000 files, and it was ended"):
+            run(worker, f"{body}\nreturn 1")
+        assert not scratch.exists()
+        assert run(worker, "import os\nreturn float(len(os.listdir('.')))") == 0.0
 
 
 # --- the filter, on both machines -----------------------------------------------------------------------------------
@@ -211,6 +248,26 @@ def verdict(machine: str, number: int, *arguments: int, architecture: int | None
         ("chmod of a file", 268, 53, (), EACCES),
         ("open_by_handle_at", 304, 265, (), EACCES),
         ("bpf", 321, 280, (), ENOSYS),
+        ("shmget", 29, 194, (), ENOSYS),
+        ("semget", 64, 190, (), ENOSYS),
+        ("msgget", 68, 186, (), ENOSYS),
+        ("mq_open", 240, 180, (), ENOSYS),
+        ("memfd_create", 319, 279, (), ENOSYS),
+        ("mknodat", 259, 33, (), EACCES),
+        ("inotify_init1", 294, 26, (), ENOSYS),
+        ("syslog", 103, 116, (3,), ENOSYS),
+        ("read processors of another", 204, 123, (43,), ALLOW),
+        ("set its processors", 203, 122, (0,), ALLOW),
+        ("set its processors by its number", 203, 122, (42,), ALLOW),
+        ("set processors of another", 203, 122, (43,), EPERM),
+        ("set scheduler of another", 144, 119, (43,), EPERM),
+        ("set its priority", 141, 140, (0, 0), ALLOW),
+        ("set its priority by its number", 141, 140, (0, 42), ALLOW),
+        ("set priority of another", 141, 140, (0, 43), EPERM),
+        ("set priority of its user", 141, 140, (2, 0), EPERM),
+        ("set its disk priority", 251, 30, (1, 0), ALLOW),
+        ("set disk priority of another", 251, 30, (1, 43), EPERM),
+        ("set disk priority of its user", 251, 30, (3, 0), EPERM),
     ],
 )
 def test_the_filter_says_the_same_on_both_machines(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import inspect
 import json
 import math
@@ -16,18 +14,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from trl import GRPOTrainer
 
 from tests import train_on_ranks
+from tests.stored_runs import config_of
 from workbench.config import RunConfig
 from workbench.credit import LOSS_TYPES, assign_credit, length_normalisers
 from workbench.errors import ConfigError, RewardError
-from workbench.policies.sampler import UnshareableCache
 from workbench.rundir import RunDir
 from workbench.schema import Credit
-from workbench.training.build import build_trainer
 from workbench.training.config import ProcessGRPOConfig
+from workbench.training.methods.grpo import build as build_trainer
 from workbench.training.metrics import kl_estimators
-from workbench.training.outcomes import OutcomeGuard
 from workbench.training.trainer import ProcessGRPOTrainer
 
 pytestmark = pytest.mark.training
@@ -78,7 +76,7 @@ def test_invariant_parity(tmp_path, credit):
     from workbench.figures import heatmap
 
     run = RunDir.create(tmp_path, config(training={"micro_batch_size": 4}, credit=credit))
-    trainer = build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts)
+    trainer = build_trainer(config_of(run), tmp_path / "out", on_rollouts=run.write_rollouts)
     watch = Watch(trainer)
     trainer.train()
     assert watch.losses == 4  # two optimiser steps of two micro-batches
@@ -143,49 +141,10 @@ def test_length_normalisers_are_the_gradient_of_trls_loss(tmp_path, loss_type):
         "old_per_token_logps": torch.full((4, 6), -1.0),
         "num_items_in_batch": mask.sum(),
     }
-    ProcessGRPOTrainer.__mro__[1]._compute_loss(trainer, trainer.model, inputs).backward()
+    GRPOTrainer._compute_loss(trainer, trainer.model, inputs).backward()
     ours = length_normalisers(lengths, loss_type, max_completion_length=trainer.max_completion_length)
     expected = -torch.from_numpy(ours)[:, None] * advantages
     assert logps.grad.flatten().tolist() == pytest.approx(expected.flatten().tolist(), abs=1e-6)
-
-
-class Judge:
-    """A reward that is an object, as TRL takes them."""
-
-    def __call__(self, prompts, completions, **columns):
-        raise ValueError("the judge is out")
-
-
-def fails(prompts, completions, how="", **columns):
-    raise ValueError(f"the judge is out{how}")
-
-
-async def waits_and_fails(prompts, completions, **columns):
-    raise ValueError("the judge is out")
-
-
-@pytest.mark.parametrize(
-    ("function", "name"),
-    [
-        (fails, "fails"),
-        (functools.partial(fails, how=" today"), "fails"),
-        (Judge(), "Judge"),
-        (waits_and_fails, "waits_and_fails"),
-    ],
-    ids=["function", "partial", "object", "coroutine"],
-)
-def test_a_failing_outcome_of_any_shape_is_kept_for_all_ranks(function, name):
-    seconds = {}
-    guard = OutcomeGuard(seconds)
-    guarded = guard.guarded(function)
-    assert guarded.__name__ == name
-    given = guarded(prompts=["p", "q"], completions=["a", "b"])
-    assert (asyncio.run(given) if inspect.isawaitable(given) else given) == [None, None]
-    assert "the judge is out" in str(guard.take())
-    assert guard.take() is None  # told once
-    assert list(seconds) == [name]
-    model = torch.nn.Linear(1, 1)
-    assert guard.guarded(model) is model
 
 
 def test_outcome_scheme_is_trls_own_advantage(tmp_path):
@@ -200,9 +159,7 @@ def test_outcome_scheme_is_trls_own_advantage(tmp_path):
         return dict(captured)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            ProcessGRPOTrainer.__mro__[1], "_generate_and_score_completions", lambda self, inputs: keep(inputs)
-        )
+        patch.setattr(GRPOTrainer, "_generate_and_score_completions", lambda self, inputs: keep(inputs))
         ours = trainer._generate_and_score_completions(inputs)["advantages"]
     mask = captured["completion_mask"].bool()
     expected = captured["advantages"][:, None].expand_as(ours)
@@ -212,7 +169,7 @@ def test_outcome_scheme_is_trls_own_advantage(tmp_path):
 
 def test_stored_rollouts_are_credited_by_assign_credit(tmp_path):
     run = RunDir.create(tmp_path, config(credit={"outcome_weight": 0.5, "clip": 1.5}))
-    build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts).train()
+    build_trainer(config_of(run), tmp_path / "out", on_rollouts=run.write_rollouts).train()
     for credit in run.read_rollouts(1):
         s = credit.scored
         again = assign_credit(
@@ -231,7 +188,7 @@ def test_stored_rollouts_are_credited_by_assign_credit(tmp_path):
 
 def test_invariant_end_of_sequence_belongs_to_the_last_step_and_truncation_is_marked(tmp_path):
     run = RunDir.create(tmp_path, config(sampling={"max_completion_length": 60}, training={"steps": 1}))
-    build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts).train()
+    build_trainer(config_of(run), tmp_path / "out", on_rollouts=run.write_rollouts).train()
     rollouts = [
         (rollout, scores)
         for credit in run.read_rollouts(1)
@@ -365,7 +322,7 @@ def test_the_seam_in_trl_is_as_this_project_expects():
 def test_a_completion_that_cannot_be_split_is_unscored_and_ends_nothing(tmp_path):
     """A pattern that is too slow on every rollout is no reason to end a run."""
     run = RunDir.create(tmp_path, config(pattern={"regex": r"(?s)(?:.|..)+(?<!.)"}, training={"steps": 1}))
-    build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts).train()
+    build_trainer(config_of(run), tmp_path / "out", on_rollouts=run.write_rollouts).train()
     scores = [one for credit in run.read_rollouts(1) for one in credit.scored.scored]
     assert not any(one.matched for one in scores)
     assert all(one.rewards == (None,) for one in scores)
@@ -386,7 +343,7 @@ def mine(prompts, completions, steps, **columns):
 def failing(tmp_path, **training) -> tuple[RunDir, ProcessGRPOTrainer]:
     rewards = [{"name": "mine", "code": FAILS_LATER}]
     run = RunDir.create(tmp_path, config(rewards=rewards, training=training))
-    return run, build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts)
+    return run, build_trainer(config_of(run), tmp_path / "out", on_rollouts=run.write_rollouts)
 
 
 def test_a_reward_that_raises_at_the_second_step_ends_the_run_with_its_line(tmp_path):
@@ -407,20 +364,22 @@ def test_reward_errors_are_counted_while_the_budget_lasts(tmp_path, capsys):
     assert "unscored: reward 'mine' raised ZeroDivisionError" in capsys.readouterr().out
 
     run, trainer = failing(tmp_path / "again", on_reward_error="unscored", max_reward_errors=0)
-    with pytest.raises(RewardError, match=r"1 errors of reward functions; training.max_reward_errors is 0.*division"):
+    with pytest.raises(RewardError, match=r"1 errors of reward functions; method.max_reward_errors is 0.*division"):
         trainer.train()
 
 
-def test_a_model_the_sampler_cannot_share_is_sampled_by_trl(tmp_path, monkeypatch, capsys):
-    def refuse(*args, **kwargs):
-        raise UnshareableCache("Recurrent keeps a state that cannot be shared out")
+def test_what_trl_samples_is_credited_as_it_was_sampled(tmp_path, monkeypatch):
+    """As it is with vLLM."""
 
-    monkeypatch.setattr("workbench.training.trainer.sample_rows", refuse)
-    run = RunDir.create(tmp_path, config(training={"steps": 1, "eval_every": 1}))
-    trainer = build_trainer(run.config(), tmp_path / "out", on_rollouts=run.write_rollouts)
+    def by_trl(self, *arguments):
+        self._sampled = None
+        return super(ProcessGRPOTrainer, self)._generate_single_turn(*arguments)
+
+    monkeypatch.setattr(ProcessGRPOTrainer, "_sample_turn", by_trl)
+    run = RunDir.create(tmp_path, config(training={"steps": 1, "eval_every": 0}))
+    trainer = build_trainer(config_of(run), tmp_path / "out", on_rollouts=run.write_rollouts)
     watch = Watch(trainer)
     trainer.train()
-    assert "accuracy on held-out rows is not measured in this run: Recurrent" in capsys.readouterr().out
     for credit in run.read_rollouts(1):
         for i, rollout in enumerate(credit.scored.group.rollouts):
             assert rollout.logprobs is None  # transformers' generate gives none
@@ -559,7 +518,7 @@ def test_evaluation_forms_groups_of_its_own_size(tmp_path):
     trainer.num_generations_eval = 2
     sizes = []
     credited = trainer._credit
-    trainer._credit = lambda scored: [sizes.append(len(c.scored.group)) or c for c in credited(scored)]
+    trainer._credit = lambda share: [sizes.append(len(c.scored.group)) or c for c in credited(share)]
     trainer.args.per_device_eval_batch_size = 4
     trainer.evaluate(trainer.train_dataset.select([0, 1]))
     assert sizes == [2, 2]

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.credits import worked_credit
+from tests.drafts import PATTERN, draft_of, own_row
 from workbench.config import RewardConfig, RunConfig, SamplingConfig
 from workbench.errors import ConfigError, PolicyError, TaskError
 from workbench.policies.client import PolicyStatus
@@ -19,20 +20,16 @@ from workbench.rundir import RunDir
 from workbench.rundir.metrics import resumed
 from workbench.schema import Group
 from workbench.steps import pattern
-from workbench.ui.handlers import imports, inspect, training
-from workbench.ui.handlers.credit import FIELDS, CreditForm, default_values
-from workbench.ui.handlers.rewards import (
-    EMPTY_SLOT,
-    OWN_OUTCOME,
-    OWN_STEP,
-    TEMPLATES,
-    add_reward,
-    builtin_slot,
-    task_slots,
-)
-from workbench.ui.handlers.sampling import SamplingForm, adopt, sample, sampling_config
-from workbench.ui.handlers.scoring import ScoringForm, SlotValues, explain_token, function_name, rescore, reward_configs
-from workbench.ui.handlers.session import SLOTS, RewardSlot, Services
+from workbench.ui.handlers import config_import as imports
+from workbench.ui.handlers import example as inspect
+from workbench.ui.handlers import run_follow, run_setup
+from workbench.ui.handlers.draft import AS_INSPECT, Draft
+from workbench.ui.handlers.example import first_group
+from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, builtin_row
+from workbench.ui.handlers.rewards import OWN_OUTCOME, OWN_STEP, TEMPLATES, add_reward, task_rows
+from workbench.ui.handlers.sampling import adopt, sample
+from workbench.ui.handlers.scoring import explain_token, rescore
+from workbench.ui.handlers.session import Services
 
 
 @pytest.fixture(scope="module")
@@ -41,66 +38,59 @@ def worker():
         yield worker
 
 
-@pytest.fixture(scope="module")
-def session():
-    return inspect.first_session()
+def form(*rows: RewardRow, regex: str = PATTERN, kind: str = "starts", **more) -> Draft:
+    return draft_of(*rows, regex=regex, kind=kind, **more)
 
 
-def own(code: str, *, name: str = "mine", kind: str = "step", weight: float = 1.0, on: bool = True) -> SlotValues:
-    return SlotValues(RewardSlot(name, kind), on, weight, code)  # type: ignore[arg-type]
+def own(code: str, *, name: str = "mine", kind: str = "step", weight: float = 1.0, on: bool = True) -> RewardRow:
+    return own_row(code, name, kind, weight, on=on)  # type: ignore[arg-type]
 
 
-def form(*slots: SlotValues, regex: str = r"(?m)^(?:Step \d+|Answer):", kind: str = "starts", **more) -> ScoringForm:
-    listed = slots or (builtin_slot("step_correctness"), builtin_slot("answer_correctness"))
-    padded = tuple(listed) + (EMPTY_SLOT,) * (SLOTS - len(listed))
-    return ScoringForm(regex, kind, padded, credit(**more))  # type: ignore[arg-type]
-
-
-def credit(scheme: str = "process", **options) -> CreditForm:
-    values = zip(FIELDS, default_values(scheme), strict=True)
-    return CreditForm(scheme, tuple(options.get(field.name, value) for field, value in values))
-
-
-def sampling_form(**changes) -> SamplingForm:
+def sampling_form(draft: Draft | None = None, **changes) -> Draft:
+    """A draft whose sampling fields hold small values, or others."""
     values = {
-        "prompt": "Start with 2, add 3.\n",
-        "policy": "tiny",
-        "num_generations": 2,
-        "temperature": 1.0,
-        "max_completion_length": 8,
-        "seed": 5,
+        "page.text": "Start with 2, add 3.\n",
+        "policy.path": "tiny",
+        "method.sampling.num_generations": 2,
+        "method.sampling.temperature": 1.0,
+        "method.sampling.max_completion_length": 8,
+        "page.seed": 5,
     }
-    return SamplingForm(**{**values, **changes})
+    named = {path.rpartition(".")[2]: path for path in values} | {"prompt": "page.text"}
+    return (draft or draft_of()).with_values(values | {named[name]: value for name, value in changes.items()})
 
 
-def training_form(**changes) -> training.TrainingForm:
+def training_form(draft: Draft | None = None, **changes) -> Draft:
+    """A draft as ``sampling_form`` makes it whose Train fields hold a short run."""
     values = {
-        "steps": 3.0,
-        "prompts_per_step": 2.0,
-        "learning_rate": 1e-4,
-        "beta": 0.0,
-        "loss_type": "dapo",
-        "scheme": training.AS_INSPECT,
+        "run.steps": 3.0,
+        "method.prompts_per_step": 2.0,
+        "optimiser.learning_rate": 1e-4,
+        "method.beta": 0.0,
+        "method.loss_type": "dapo",
+        "page.run_scheme": AS_INSPECT,
         "seed": 0.0,
+        "name": "",
     }
-    return training.TrainingForm(**{**values, **changes})
+    named = {path.rpartition(".")[2]: path for path in values} | {"scheme": "page.run_scheme"}
+    values |= {named[name]: value for name, value in changes.items()}
+    return sampling_form(draft).with_values(values)
 
 
 # ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_first_group_is_scored_and_drawn(session, worker):
-    view = rescore(session, form(), worker)
+def test_the_first_group_is_scored_and_drawn(worker):
+    view = rescore(form(), worker)
     drawn = json.loads(view.drawing)["show"]
-    assert len(drawn["rollouts"]) == len(session.group)
+    assert len(drawn["rollouts"]) == len(first_group())
     assert drawn["rewards"][0]["name"] == "step_correctness"
     assert all(rollout["matches"] for rollout in drawn["rollouts"])
     assert (view.pattern, view.note) == (None, None)
-    assert view.names[:2] == ("step_correctness", "answer_correctness")
 
 
-def test_a_bad_pattern_is_noted_with_its_place_and_the_drawing_goes_stale(session, worker):
-    view = rescore(session, form(regex="(?m)^(Step"), worker)
+def test_a_bad_pattern_is_noted_with_its_place_and_the_drawing_goes_stale(worker):
+    view = rescore(form(regex="(?m)^(Step"), worker)
     assert "character 10" in view.pattern.text
     assert view.pattern.detail == "(?m)^(Step\n" + " " * 10 + "^"
     message = json.loads(view.drawing)
@@ -110,79 +100,79 @@ def test_a_bad_pattern_is_noted_with_its_place_and_the_drawing_goes_stale(sessio
 
 
 @pytest.mark.parametrize("regex", ["", "x*"])
-def test_a_pattern_of_empty_text_is_refused(session, worker, regex):
-    assert "empty" in rescore(session, form(regex=regex), worker).pattern.text
+def test_a_pattern_of_empty_text_is_refused(worker, regex):
+    assert "empty" in rescore(form(regex=regex), worker).pattern.text
 
 
-def test_a_slow_pattern_is_refused_and_named(session, worker):
-    slow = replace(session.group.rollouts[0], texts=("a" * 40 + "b",), token_ids=(1,), finished=False, logprobs=None)
-    view = rescore(replace(session, group=Group("p", (slow, slow))), form(regex="(a|aa)+$"), worker)
+def test_a_slow_pattern_is_refused_and_named(worker):
+    slow = replace(first_group().rollouts[0], texts=("a" * 40 + "b",), token_ids=(1,), finished=False, logprobs=None)
+    view = rescore(replace(form(regex="(a|aa)+$"), group=Group("p", (slow, slow))), worker)
     assert "too slow (0.25 s) on sample 1" in view.pattern.text
 
 
-def test_a_reward_that_raises_is_noted_at_its_row_line_and_step(session, worker):
+def test_a_reward_that_raises_is_noted_at_its_row_line_and_step(worker):
     code = "def mine(prompt, step, **columns):\n    if 'Answer' in step:\n        return 1 / 0\n    return 1.0\n"
-    view = rescore(session, form(builtin_slot("answer_correctness"), own(code)), worker)
-    assert view.slots[0] is None
-    assert view.slots[1].line == 3
-    assert "ZeroDivisionError" in view.slots[1].text
-    assert view.slots[1].detail.startswith("rollout 1, step 6:\nAnswer: ")
+    view = rescore(form(builtin_row("answer_correctness"), own(code)), worker)
+    assert view.rows[0] is None
+    assert view.rows[1].line == 3
+    assert "ZeroDivisionError" in view.rows[1].text
+    assert view.rows[1].detail.startswith("rollout 1, step 6:\nAnswer: ")
 
 
-def test_of_two_rows_of_one_name_the_one_that_is_on_is_noted(session, worker):
+def test_of_two_rows_of_one_name_the_one_that_is_on_is_noted(worker):
     fine, bad = "def mine(prompt, step, **c):\n    return 1.0\n", "def mine(prompt, step, **c):\n    return 1 / 0\n"
-    view = rescore(session, form(own(fine, on=False), own(bad)), worker)
-    assert view.slots[0] is None
-    assert view.slots[1].line == 2
+    view = rescore(form(own(fine, on=False), own(bad)), worker)
+    assert view.rows[0] is None
+    assert view.rows[1].line == 2
 
 
-def test_a_syntax_error_keeps_the_name_and_has_its_line(session, worker):
-    view = rescore(session, form(own("def mine(prompt, step, **columns):\n    return (\n")), worker)
-    assert view.names[0] == "mine"
-    assert view.slots[0].line is not None
+def test_a_syntax_error_keeps_the_name_and_has_its_line(worker):
+    view = rescore(form(own("def mine(prompt, step, **columns):\n    return (\n")), worker)
+    assert own("def mine(prompt, step, **columns):\n    return (\n").name == "mine"
+    assert view.rows[0].line is not None
 
 
-def test_a_reward_that_never_ends_is_stopped_and_noted(session):
+def test_a_reward_that_never_ends_is_stopped_and_noted():
     with RewardWorker(deadline=0.5) as worker:
-        view = rescore(session, form(own("def mine(prompt, step, **c):\n    while True:\n        pass\n")), worker)
-        assert "deadline" in view.slots[0].text
-        assert json.loads(rescore(session, form(), worker).drawing)["show"]
+        view = rescore(form(own("def mine(prompt, step, **c):\n    while True:\n        pass\n")), worker)
+        assert "deadline" in view.rows[0].text
+        assert json.loads(rescore(form(), worker).drawing)["show"]
 
 
-def test_equal_rewards_have_no_spread(session, worker):
-    view = rescore(session, form(own("def mine(prompt, step, **columns):\n    return 1.0\n")), worker)
+def test_equal_rewards_have_no_spread(worker):
+    view = rescore(form(own("def mine(prompt, step, **columns):\n    return 1.0\n")), worker)
     assert json.loads(view.drawing)["show"]["spread"] is False
     assert not view.credit.advantages.any()
 
 
-def test_switching_every_function_off_says_so(session, worker):
-    view = rescore(session, form(own("def mine(prompt, step, **c):\n    return 1.0\n", on=False)), worker)
+def test_switching_every_function_off_says_so(worker):
+    view = rescore(form(own("def mine(prompt, step, **c):\n    return 1.0\n", on=False)), worker)
     assert "no reward function is on" in view.note.text
 
 
-def test_an_outcome_scheme_without_an_outcome_reward_says_what_is_missing(session, worker):
-    view = rescore(session, form(builtin_slot("step_correctness"), scheme="outcome"), worker)
+def test_an_outcome_scheme_without_an_outcome_reward_says_what_is_missing(worker):
+    view = rescore(form(builtin_row("step_correctness"), scheme="outcome"), worker)
     assert "needs an outcome reward" in view.note.text
 
 
-def test_two_functions_of_one_name_are_refused(session, worker):
+def test_two_functions_of_one_name_are_refused(worker):
     code = "def mine(prompt, step, **columns):\n    return 1.0\n"
-    view = rescore(session, form(own(code), own(code)), worker)
-    assert "there twice" in view.slots[0].text
+    view = rescore(form(own(code), own(code)), worker)
+    assert "there twice" in view.rows[0].text
 
 
-def test_without_a_group_the_next_action_is_named(session, worker):
-    message = json.loads(rescore(replace(session, group=None), form(), worker).drawing)
+def test_without_a_group_the_next_action_is_named(worker):
+    message = json.loads(rescore(replace(form(), group=None), worker).drawing)
     assert "Sample & score" in message["empty"]
 
 
-def test_a_group_of_another_prompt_says_so(session, worker):
-    message = json.loads(rescore(replace(session, prompt="something else"), form(), worker).drawing)
+def test_a_group_of_another_prompt_says_so(worker):
+    message = json.loads(rescore(replace(form(), prompt="something else"), worker).drawing)
     assert "another prompt" in message["other"]
 
 
-def test_a_token_is_explained_on_request_only_where_it_exists(session, worker):
-    credit = rescore(session, form(), worker).credit
+def test_a_token_is_explained_on_request_only_where_it_exists(worker):
+    credit = rescore(form(), worker).credit
     assert explain_token(credit, 0, 0)["list"]
     for rollout, token in ((0, 10**6), (99, 0), (-1, 0), ("0", 0), (None, None)):
         assert explain_token(credit, rollout, token) is None
@@ -190,26 +180,27 @@ def test_a_token_is_explained_on_request_only_where_it_exists(session, worker):
 
 
 def test_a_functions_name_follows_its_code():
-    assert function_name(own("def other(prompt, step, **c): return 1")) == "other"
-    assert function_name(own("def helper(x): return x\ndef mine(prompt, step, **c): return 1")) == "mine"
-    assert function_name(own("not python (")) == "mine"
+    assert own("def other(prompt, step, **c): return 1").name == "other"
+    assert own("def helper(x): return x\ndef mine(prompt, step, **c): return 1").name == "mine"
+    assert own("not python (").name == "mine"
 
 
 def test_an_edited_builtin_becomes_code():
-    plain = builtin_slot("answer_correctness")
-    edited = replace(plain, code=plain.code + "\n# mine now")
-    assert reward_configs(form(plain))[0].code is None
-    assert reward_configs(form(edited))[0].code.endswith("# mine now")
+    plain = builtin_row("answer_correctness")
+    edited = plain.with_values(True, 1.0, plain.code + "\n# mine now")
+    assert plain.config().code is None
+    assert edited.config().code.endswith("# mine now")
+    assert replace(edited).with_values(True, 1.0, plain.code) == plain  # and back
 
 
 # ── examples, presets, reward functions ──────────────────────────────────────────────────────────────────────────
 
 
-def test_examples_go_round(session):
-    last = inspect.choose_example(session, 0, by=-1)
+def test_examples_go_round():
+    last = inspect.choose_example(form(), 0, by=-1)
     assert last.index == len(inspect.find_task("chain-arithmetic")) - 1
-    assert inspect.choose_example(last.session, last.index, by=1).index == 0
-    assert inspect.choose_example(session, None).index == 0
+    assert inspect.choose_example(last, last.index, by=1).index == 0
+    assert inspect.choose_example(form(), None).index == 0
 
 
 def test_an_unknown_task_is_refused_with_the_choices():
@@ -225,28 +216,26 @@ def test_prompts_survive_the_editor():
         assert inspect.parse_prompt(inspect.prompt_text(prompt)) == prompt
 
 
-def test_an_edited_prompt_says_whose_columns_it_has(session):
-    text = inspect.prompt_text(session.prompt)
-    assert inspect.edited_example(session, text)[1] == ""
-    example, note = inspect.edited_example(session, text + "!")
-    assert example.columns == session.columns
+def test_an_edited_prompt_says_whose_columns_it_has():
+    draft = form()
+    assert inspect.edited_example(draft)[1] == ""
+    example, note = inspect.edited_example(replace(draft, text=draft.text + "!"))
+    assert example.columns == draft.columns
     assert "answer" in note
 
 
 def test_presets_are_recognised():
     assert inspect.preset_of(r"(?m)^(?:Step \d+|Answer):", "starts") == "step-n-answer"
     assert inspect.preset_of(r"(?m)^(?:Step \d+|Answer):", "ends") == "custom"
-    assert inspect.preset_pattern("line").kind == "ends"
-    assert inspect.preset_pattern("custom") is None
 
 
 def test_functions_are_added_until_the_list_is_full():
-    slots = [EMPTY_SLOT] * SLOTS
+    rows = [None] * SLOTS
     names = []
     for choice in (OWN_STEP, OWN_OUTCOME, OWN_STEP, "tag_format", OWN_STEP, OWN_STEP):
-        place, values = add_reward(slots, choice)
-        slots[place] = values
-        names.append(values.slot.name)
+        place, row = add_reward(rows, choice)
+        rows[place] = row
+        names.append(row.name)
     assert names == [
         "my_step_reward",
         "my_outcome_reward",
@@ -256,25 +245,25 @@ def test_functions_are_added_until_the_list_is_full():
         "my_step_reward_4",
     ]
     for i in range(6, SLOTS):
-        slots[i] = slots[0]
-    assert add_reward(slots, OWN_STEP) is None
-    assert add_reward([*slots[:5], EMPTY_SLOT], "tag_format") is None  # there already
+        rows[i] = rows[0]
+    assert add_reward(rows, OWN_STEP) is None
+    assert add_reward([*rows[:5], None], "tag_format") is None  # there already
 
 
 @pytest.mark.parametrize("choice", TEMPLATES)
-def test_the_templates_work_as_they_are(session, worker, choice):
-    _, values = add_reward([EMPTY_SLOT] * SLOTS, choice)
-    view = rescore(session, form(builtin_slot("step_correctness"), values), worker)
-    assert view.slots == (None,) * SLOTS
+def test_the_templates_work_as_they_are(worker, choice):
+    _, row = add_reward([None] * SLOTS, choice)
+    view = rescore(form(builtin_row("step_correctness"), row), worker)
+    assert view.rows == (None,) * SLOTS
     assert "show" in json.loads(view.drawing)
 
 
 def test_another_task_keeps_what_somebody_wrote():
     mine = own("def mine(prompt, step, **c):\n    return 1.0\n")
-    slots = task_slots([builtin_slot("length_and_mistake"), mine], inspect.find_task("chain-arithmetic-tags"))
-    names = [values.slot.name for values in slots if values.slot is not None]
+    rows = task_rows([builtin_row("length_and_mistake"), mine], inspect.find_task("chain-arithmetic-tags"))
+    names = [row.name for row in rows if row is not None]
     assert names == ["step_correctness", "answer_correctness", "tag_format", "mine"]
-    assert len(slots) == SLOTS
+    assert len(rows) == SLOTS
 
 
 # ── sampling ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -311,54 +300,55 @@ def services(tmp_path):
     services.close()
 
 
-def test_a_sampled_group_takes_the_place_of_the_old_one(session, services):
-    group = replace(session.group, policy="fake")
+def test_a_sampled_group_takes_the_place_of_the_old_one(services):
+    group = replace(first_group(), policy="fake")
     growing = {"texts": ["a", "b"], "finished": [True, False], "tokens": 2, "seconds": 1.0}
     services.policy = FakePolicy([{"loading": "tiny"}, growing], group)
-    views = list(sample(session, sampling_form(), services, "tab"))
+    views = list(sample(sampling_form(), services, "tab"))
     assert views[0].running
     assert "asking" in json.loads(views[0].drawing)["busy"]
     timed = replace(group, sampling={**group.sampling, "seconds": 1.0})
-    assert adopt(session, views[-1].sampled).group == timed
+    assert adopt(form(), views[-1].sampled).group == timed
     assert views[-1].seed == 6  # the next press samples anew
     assert not views[-1].running
     assert not services.sampling.going("tab")
     assert services.policy.asked[0] == "tiny"
 
 
-def test_a_seed_that_none_has_is_refused_before_the_policy_is_asked(session, services):
-    services.policy = FakePolicy([], session.group)
-    [view] = sample(session, sampling_form(seed=-1), services, "tab")
+def test_a_seed_that_none_has_is_refused_before_the_policy_is_asked(services):
+    services.policy = FakePolicy([], first_group())
+    [view] = sample(sampling_form(seed=-1), services, "tab")
     assert view.note.text == "seed -1 is out of range; give 0 to 2,147,483,647"
     assert not hasattr(services.policy, "asked")
 
 
-def test_pressing_twice_samples_once_and_leaves_the_buttons(session, services):
-    services.policy = FakePolicy([], session.group)
-    first = sample(session, sampling_form(), services, "tab")
+def test_pressing_twice_samples_once_and_leaves_the_buttons(services):
+    services.policy = FakePolicy([], first_group())
+    first = sample(sampling_form(), services, "tab")
     assert next(first).running
-    [second] = sample(session, sampling_form(), services, "tab")
+    [second] = sample(sampling_form(), services, "tab")
     assert (second.running, second.sampled) == (None, None)
     assert "sampling already" in second.note.text
     assert not list(first)[-1].running
 
 
-def test_a_prompt_of_ones_own_is_the_one_that_was_answered(session, services):
-    session = replace(session, columns={})
-    services.policy = FakePolicy([], replace(session.group, prompt="mine"))
-    last = list(sample(session, sampling_form(prompt="mine"), services, "tab"))[-1]
-    assert adopt(session, last.sampled).edited == "mine"
+def test_a_prompt_of_ones_own_is_the_one_that_was_answered(services):
+    draft = replace(sampling_form(prompt="mine"), columns={})
+    services.policy = FakePolicy([], replace(first_group(), prompt="mine"))
+    last = list(sample(draft, services, "tab"))[-1]
+    assert adopt(draft, last.sampled).edited == "mine"
 
 
-def test_a_policy_that_fails_keeps_the_group(session, services):
+def test_a_policy_that_fails_keeps_the_group(services):
     services.policy = FakePolicy([], PolicyError("no such folder"))
-    last = list(sample(session, sampling_form(), services, "tab"))[-1]
+    last = list(sample(sampling_form(), services, "tab"))[-1]
     assert last.note.text == "no such folder"
     assert json.loads(last.drawing) == {"back": True}
-    assert adopt(session, last.sampled) is session
+    draft = form()
+    assert adopt(draft, last.sampled) is draft
 
 
-def test_cancelling_keeps_the_group(session, services):
+def test_cancelling_keeps_the_group(services):
     going, cancelled = threading.Event(), threading.Event()
 
     class Slow(FakePolicy):
@@ -369,8 +359,8 @@ def test_cancelling_keeps_the_group(session, services):
             return None if cancelled() else self.result
 
     self_cancel = cancelled
-    services.policy = Slow([], session.group)
-    views = sample(session, sampling_form(), services, "tab")
+    services.policy = Slow([], first_group())
+    views = sample(sampling_form(), services, "tab")
     next(views)
     assert json.loads(next(views).drawing)["busy"].startswith("waiting")
     assert going.wait(10)
@@ -386,67 +376,67 @@ def test_cancelling_keeps_the_group(session, services):
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"num_generations": 1}, "num generations"),
-        ({"temperature": 0}, "temperature"),
+        ({"num_generations": 1}, "method.sampling.num_generations: out of range, which is at least 2 and at most 64"),
+        ({"temperature": 0}, "method.sampling.temperature"),
         ({"max_completion_length": None}, "max completion length is empty"),
     ],
 )
-def test_sampling_options_out_of_range_are_named(session, services, changes, named):
+def test_sampling_options_out_of_range_are_named(services, changes, named):
     with pytest.raises(ConfigError, match=named):
-        sampling_config(sampling_form(**changes))
-    only = list(sample(session, sampling_form(**changes), services, "tab"))
+        sampling_form(**changes).sampling()
+    only = list(sample(sampling_form(**changes), services, "tab"))
     assert named in only[0].note.text
 
 
 # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_run_is_what_inspect_shows(session):
-    config = training.run_config(session, form(scale=False), sampling_form(), training_form(scheme="step"))
-    assert (config.task, config.policy) == ("chain-arithmetic", "tiny")
-    assert config.credit.scheme == "step"
-    assert config.credit.scale is False
-    assert [reward.name for reward in config.rewards] == ["step_correctness", "answer_correctness"]
-    assert config.sampling.num_generations == 2
-    assert (config.training.steps, config.training.prompts_per_step) == (3, 2)
+def test_a_run_is_what_inspect_shows():
+    config = training_form(form(scale=False), scheme="step").config()
+    assert (config.task.name, config.policy.path) == ("chain-arithmetic", "tiny")
+    assert config.grpo.credit.scheme == "step"
+    assert config.grpo.credit.scale is False
+    assert [reward.name for reward in config.grpo.rewards] == ["step_correctness", "answer_correctness"]
+    assert config.grpo.sampling.num_generations == 2
+    assert (config.run.steps, config.grpo.prompts_per_step) == (3, 2)
 
 
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"learning_rate": -1.0}, "training.learning_rate"),
-        ({"steps": 2.5}, "training.steps"),
-        ({"steps": None}, "training.steps"),
+        ({"learning_rate": -1.0}, "optimiser.learning_rate"),
+        ({"steps": 2.5}, "run.steps"),
+        ({"steps": None}, "run.steps"),
         ({"name": "../../x"}, "name"),
     ],
 )
-def test_a_setting_that_does_not_fit_is_named(session, changes, named):
+def test_a_setting_that_does_not_fit_is_named(changes, named):
     with pytest.raises(ConfigError, match=named):
-        training.run_config(session, form(), sampling_form(), training_form(**changes))
+        training_form(**changes).config()
 
 
-def test_a_pattern_that_does_not_compile_starts_no_run(session, services):
-    name, note = training.start_run(session, form(regex="["), sampling_form(), training_form(), services, "tab")
+def test_a_pattern_that_does_not_compile_starts_no_run(services):
+    name, note = run_setup.start_run(training_form(form(regex="[")), services, "tab")
     assert name is None
     assert "does not compile" in note.text
     assert not (services.workspace / "runs").exists()
 
 
-def test_no_pattern_runs_in_the_pages_own_process(session, services, worker, run, monkeypatch):
+def test_no_pattern_runs_in_the_pages_own_process(services, worker, run, monkeypatch):
     def compiled(source: str) -> None:
         raise AssertionError(f"{source} was compiled in the page's process")
 
     monkeypatch.setattr(pattern, "_compiled", compiled)
-    assert json.loads(rescore(session, form(), worker).drawing)["show"]
-    assert json.loads(training.rollouts(services, "seen", 1, 0)["drawing"])["rollouts"]
+    assert json.loads(rescore(form(), worker).drawing)["show"]
+    assert json.loads(run_follow.rollouts(services, "seen", 1, 0)["drawing"])["rollouts"]
     bad = training_form(seed=-1)
-    assert "seed" in training.start_run(session, form(), sampling_form(), bad, services, "tab")[1].text
+    assert "seed" in run_setup.start_run(bad, services, "tab")[1].text
 
 
-def test_a_runs_own_code_is_trusted_and_no_other(session, services, monkeypatch):
-    monkeypatch.setattr(training, "start", lambda config, workspace: SimpleNamespace(name="started"))
+def test_a_runs_own_code_is_trusted_and_no_other(services, monkeypatch):
+    monkeypatch.setattr(run_setup, "start", lambda config, workspace: SimpleNamespace(name="started"))
     code = "def mine(prompt, step, **columns):\n    return 1.0\n"
-    name, _ = training.start_run(session, form(own(code)), sampling_form(), training_form(), services, "tab")
+    name, _ = run_setup.start_run(training_form(form(own(code))), services, "tab")
     assert name == "started"
     assert services.trust.is_trusted(code)
     assert not services.trust.is_trusted(code + "#")
@@ -460,13 +450,14 @@ def test_code_of_an_opened_configuration_waits_to_be_trusted(services):
     shared = RunConfig(rewards=[RewardConfig(name="mine", code=code), RewardConfig(name="step_correctness")])
     opened = imports.open_config("shared.yaml", shared.to_yaml().encode(), services.trust)
     note = imports.opened_note(opened)
-    assert [one.name for one in opened.foreign] == ["mine"]
+    assert [name for name, _ in opened.foreign] == ["mine"]
     assert "was not run here before (mine)" in note.text
     assert note.detail == "# mine\n" + code.rstrip()
     trusted = imports.trust_opened(opened, services.trust)
     assert trusted.foreign == ()
-    assert "are those of shared.yaml" in imports.opened_note(trusted).text
-    assert [one.slot.name for one in trusted.slots[:2]] == ["mine", "step_correctness"]
+    draft, note = imports.take_over(form(), trusted)
+    assert note.text == "the settings are those of shared.yaml"
+    assert [row.name for row in draft.rows[:2]] == ["mine", "step_correctness"]
     assert imports.open_config("again.yaml", shared.to_yaml().encode(), services.trust).foreign == ()
 
 
@@ -484,11 +475,11 @@ def test_what_is_no_configuration_is_refused(services, content, message):
         imports.open_config("c.yaml", content, services.trust)
 
 
-def test_what_train_inherits_is_said(session):
-    facts = dict(training.inherited(session, form(outcome_weight=0.5), sampling_form()))
+def test_what_train_inherits_is_said():
+    facts = dict(run_setup.inherited(sampling_form(form(outcome_weight=0.5))))
     assert facts["credit"] == "process, Outcome weight 0.5"
     assert facts["sampling"] == "G 2, 8 tokens, T 1"
-    assert dict(training.inherited(session, form(), sampling_form(temperature=None)))["sampling"] == "incomplete"
+    assert dict(run_setup.inherited(sampling_form(temperature=None)))["sampling"] == "incomplete"
 
 
 @pytest.fixture
@@ -501,27 +492,36 @@ def run(tmp_path, services):
 
 
 def test_a_run_is_polled_from_where_the_page_is(run, tmp_path):
-    news = training.poll(tmp_path, "seen", 0, -1)
+    news = run_follow.poll(tmp_path, "seen", 0, -1)
     assert (news["state"], news["final"], news["steps"]) == ("finished", True, [1])
     assert news["rows"] == [{"step": 1, "reward": 0.5}]
     run.append_metrics({"step": 2})
-    later = training.poll(tmp_path, "seen", news["cursor"], 1)
+    later = run_follow.poll(tmp_path, "seen", news["cursor"], 1)
     assert [row["step"] for row in later["rows"]] == [2]
     assert later["steps"] == []
 
 
+def test_a_run_of_a_method_without_rollouts_is_drawn_by_what_the_method_logs(run, tmp_path, monkeypatch):
+    method = dataclasses.replace(run_follow.METHODS["grpo"], metrics=("loss",), has_rollouts=False)
+    monkeypatch.setitem(run_follow.METHODS, "grpo", method)
+    news = run_follow.poll(tmp_path, "seen", 0, -1)
+    assert (news["method"], news["has_rollouts"]) == ("grpo", False)
+    assert [panel["key"] for panel in news["panels"] if not panel["more"]] == ["loss"]
+    assert run_follow.poll(tmp_path, "seen", news["cursor"], -1)["panels"] is None  # given once
+
+
 def test_a_cursor_of_another_file_reads_anew(run, tmp_path):
-    news = training.poll(tmp_path, "seen", 10**6, -1)
+    news = run_follow.poll(tmp_path, "seen", 10**6, -1)
     assert news["restarted"]
     assert len(news["rows"]) == 1
 
 
 def test_a_resume_is_read_anew_with_all_its_rollouts(run, tmp_path):
     run.append_metrics({"step": 2})
-    cursor = training.poll(tmp_path, "seen", 0, -1)["cursor"]
+    cursor = run_follow.poll(tmp_path, "seen", 0, -1)["cursor"]
     run.append_metrics(resumed(1))
     run.append_metrics({"step": 2, "again": True})
-    news = training.poll(tmp_path, "seen", cursor, 1)
+    news = run_follow.poll(tmp_path, "seen", cursor, 1)
     assert news["restarted"]
     assert news["rows"][1:] == [{"step": 2, "again": True}]
     assert news["steps"] == [1]
@@ -532,60 +532,60 @@ def test_what_a_reader_should_know_of_a_run_is_told(run, tmp_path):
         log.write(b"x\n")
     (run.checkpoints / "checkpoint-1").mkdir()
     run.set_status("crashed", "killed", warnings=["skipped checkpoint-2"])
-    news = training.poll(tmp_path, "seen", 0, -1)
+    news = run_follow.poll(tmp_path, "seen", 0, -1)
     assert news["warnings"][0] == "skipped checkpoint-2"
     assert news["warnings"][1].startswith("skipped metrics.jsonl, line 3:")
     assert news["resumable"]
-    assert training.runs_table(tmp_path)[0]["resumable"]
+    assert run_follow.runs_table(tmp_path)[0]["resumable"]
     (run.checkpoints / "checkpoint-1").rmdir()
-    assert not training.poll(tmp_path, "seen", 0, -1)["resumable"]
-    assert "no checkpoint to resume from" in training.resume(tmp_path, "seen")["message"]
+    assert not run_follow.poll(tmp_path, "seen", 0, -1)["resumable"]
+    assert "no checkpoint to resume from" in run_follow.resume(tmp_path, "seen")["message"]
 
 
 def test_a_queued_run_tells_what_it_waits_for(tmp_path):
     waiting = RunDir.create(tmp_path, RunConfig(name="waiting"))
     waiting.set_status("queued", "waits for the CPU behind run 'seen'", behind="seen")
-    news = training.poll(tmp_path, "waiting", 0, -1)
+    news = run_follow.poll(tmp_path, "waiting", 0, -1)
     assert (news["state"], news["behind"], news["started"]) == ("queued", "seen", None)
-    assert training.runs_table(tmp_path)[0]["behind"] == "seen"
+    assert run_follow.runs_table(tmp_path)[0]["behind"] == "seen"
 
 
 def test_rollouts_written_again_are_read_again(run, services):
-    before = json.loads(training.rollouts(services, "seen", 1, 0)["drawing"])
+    before = json.loads(run_follow.rollouts(services, "seen", 1, 0)["drawing"])
     credit = worked_credit()
     run.write_rollouts(1, [dataclasses.replace(credit, advantages=credit.advantages * 2)])
-    after = json.loads(training.rollouts(services, "seen", 1, 0)["drawing"])
+    after = json.loads(run_follow.rollouts(services, "seen", 1, 0)["drawing"])
     assert after["rollouts"][0]["advantages"] == pytest.approx([2 * a for a in before["rollouts"][0]["advantages"]])
 
 
 def test_an_unknown_run_is_said(tmp_path):
-    assert "no run 'gone'" in training.poll(tmp_path, "gone", 0, -1)["error"]
-    assert "cannot be a run's name" in training.poll(tmp_path, "../etc", 0, -1)["error"]
-    assert training.describe(tmp_path, "gone")["error"]
-    assert training.why(tmp_path, "gone", 1, 0, 0, 0) is None
+    assert "no run 'gone'" in run_follow.poll(tmp_path, "gone", 0, -1)["error"]
+    assert "cannot be a run's name" in run_follow.poll(tmp_path, "../etc", 0, -1)["error"]
+    assert run_follow.describe(tmp_path, "gone")["error"]
+    assert run_follow.why(tmp_path, "gone", 1, 0, 0, 0) is None
 
 
 def test_stored_rollouts_are_drawn_as_stored(run, services, tmp_path):
-    answer = training.rollouts(services, "seen", 1, 7)
+    answer = run_follow.rollouts(services, "seen", 1, 7)
     assert (answer["group"], answer["groups"]) == (0, 1)
     drawn = json.loads(answer["drawing"])
     assert drawn["rollouts"][0]["advantages"] == pytest.approx(worked_credit().of(0).tolist())
-    assert "no rollouts of step 9" in training.rollouts(services, "seen", 9, 0)["error"]
-    assert training.why(tmp_path, "seen", 1, 0, 0, 0)["list"]
+    assert "no rollouts of step 9" in run_follow.rollouts(services, "seen", 9, 0)["error"]
+    assert run_follow.why(tmp_path, "seen", 1, 0, 0, 0)["list"]
 
 
 def test_runs_are_listed_and_described(run, tmp_path):
     RunDir.create(tmp_path, RunConfig(name="newer")).set_status("failed", "no memory left")
     (tmp_path / "runs" / "seen" / "run.yaml").write_text("seed: [")
-    rows = training.runs_table(tmp_path)
+    rows = run_follow.runs_table(tmp_path)
     assert {row["name"]: row["state"] for row in rows} == {"newer": "failed", "seen": "unreadable"}
-    described = training.describe(tmp_path, "newer")
-    assert ["batch", f"{RunConfig().training.prompts_per_step} prompts × 8"] in described["settings"]
+    described = run_follow.describe(tmp_path, "newer")
+    assert ("batch", f"{RunConfig().grpo.prompts_per_step} prompts × 8") in described["settings"]
 
 
 def test_stopping_what_is_over_says_so(run, tmp_path):
-    assert "already finished" in training.stop(tmp_path, "seen")["message"]
-    assert training.stop(tmp_path, "gone")["level"] == "info"
+    assert "already finished" in run_follow.stop(tmp_path, "seen")["message"]
+    assert run_follow.stop(tmp_path, "gone")["level"] == "info"
 
 
 # ── services ─────────────────────────────────────────────────────────────────────────────────────────────────────

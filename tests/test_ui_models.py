@@ -6,10 +6,11 @@ import threading
 
 import pytest
 
-from workbench.config import PatternConfig, RewardConfig
+from workbench.config import RewardConfig
 from workbench.errors import ConfigError, PolicyError, RewardError
 from workbench.policies.step_values import StepValues
 from workbench.schema import Group
+from workbench.steps import StepPattern
 from workbench.ui.handlers.models import FORMAT_CHOICES, estimate_values, model_reward
 
 GROUP = Group("p", ())
@@ -45,24 +46,30 @@ def test_every_format_can_be_chosen():
 
 
 class Worker:
-    """Says what it is told to say, then gives or raises ``result``."""
+    """Reports ``events``, each once the one before was shown, then gives or raises ``result``."""
 
     def __init__(self, events, result):
         self.events, self.result, self.asked = events, result, None
+        self.shown = threading.Semaphore(0)
 
     def step_values(self, policy, group, pattern, outcome, *, k, seed, on_event, cancelled):
         self.asked = (policy, k, seed, outcome.name)
         for event in self.events:
             on_event(event)
+            assert self.shown.acquire(timeout=30)
         if isinstance(self.result, Exception):
             raise self.result
         return None if cancelled() else self.result
 
 
 def views(worker, cancel=None):
-    return list(
-        estimate_values(worker, "tiny", GROUP, PatternConfig(), OUTCOME, cancel or threading.Event(), k=2, seed=5)
-    )
+    shown = []
+    cancel = cancel or threading.Event()
+    for view in estimate_values(worker, "tiny", GROUP, StepPattern(), OUTCOME, cancel, k=2, seed=5):
+        if shown:  # the first view is none of the worker's events
+            worker.shown.release()
+        shown.append(view)
+    return shown
 
 
 def test_values_are_told_as_they_come():
@@ -94,7 +101,7 @@ def test_whoever_stops_listening_cancels():
         def step_values(self, *args, cancelled, **kwargs):
             assert cancel.wait(10)
 
-    listening = estimate_values(Slow([], None), "tiny", GROUP, PatternConfig(), OUTCOME, cancel)
+    listening = estimate_values(Slow([], None), "tiny", GROUP, StepPattern(), OUTCOME, cancel)
     next(listening)
     listening.close()
     assert cancel.is_set()

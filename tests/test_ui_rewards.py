@@ -9,25 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.drafts import draft_of, own_row
 from workbench.config import RewardConfig
 from workbench.rewards import BUILTINS, RewardWorker
 from workbench.rewards.watch import CallTimes
 from workbench.schema import RewardSummary
 from workbench.ui.handlers import rewards as handlers
-from workbench.ui.handlers.credit import credit_form
-from workbench.ui.handlers.inspect import first_session
-from workbench.ui.handlers.rewards import EMPTY_SLOT, builtin_slot
-from workbench.ui.handlers.scoring import (
-    Note,
-    ScoringForm,
-    SlotValues,
-    function_name,
-    is_builtin,
-    rescore,
-    reward_configs,
-    slot_kind,
-)
-from workbench.ui.handlers.session import SLOTS, RewardSlot, Session
+from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.example import first_group
+from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, builtin_row, code_row, row_of
+from workbench.ui.handlers.scoring import Note, rescore
 
 STEP = "def mine(prompt, step, **columns):\n    return 1.0\n"
 OUTCOME = "def whole(prompts, completions, **columns):\n    return [0.0] * len(prompts)\n"
@@ -39,56 +30,56 @@ def worker() -> Iterator[RewardWorker]:
         yield worker
 
 
-@pytest.fixture
-def session() -> Session:
-    return first_session()
+def own(code: str, name: str = "mine") -> RewardRow:
+    return own_row(code, name)
 
 
-def own(code: str, name: str = "mine", kind: str = "step") -> SlotValues:
-    return SlotValues(RewardSlot(name, "step" if kind == "step" else "outcome"), True, 1.0, code)
-
-
-def form(*slots: SlotValues) -> ScoringForm:
-    return ScoringForm(
-        r"(?m)^(?:Step \d+|Answer):", "starts", (*slots, *(EMPTY_SLOT,) * (SLOTS - len(slots))), credit_form("process")
-    )
+def form(*rows: RewardRow) -> Draft:
+    return draft_of(*rows)
 
 
 def test_a_rows_kind_is_what_its_code_says() -> None:
-    assert slot_kind(own(OUTCOME)) == "outcome"
-    assert slot_kind(own("def mine(")) == "step"  # half typed: as before
-    assert handlers.slot_label(own(OUTCOME)) == "whole  ·  outcome"
-    assert [config.kind for config in reward_configs(form(own(OUTCOME)))] == ["outcome"]
+    assert own(OUTCOME).kind == "outcome"
+    assert own("def mine(").kind == "step"  # half typed: as before
+    assert handlers.row_label(own(OUTCOME)) == "whole  ·  outcome"
+    assert own(OUTCOME).config().kind == "outcome"
 
 
 def test_a_function_of_trl_keeps_its_name_until_it_is_changed() -> None:
-    values = builtin_slot("trl:accuracy_reward")
-    assert is_builtin(values)
-    assert function_name(values) == "trl:accuracy_reward"
-    (config,) = reward_configs(form(values))
+    row = builtin_row("trl:accuracy_reward")
+    assert row.is_builtin
+    config = row.config()
     assert (config.name, config.kind, config.code) == ("trl:accuracy_reward", "outcome", None)
-    edited = replace(values, code=values.code + "\n# mine\n")
-    assert function_name(edited) == "accuracy_reward"
+    assert row.with_values(True, 1.0, row.code + "\n# mine\n").name == "accuracy_reward"
+
+
+def test_a_function_of_trl_is_itself_again_when_its_source_comes_back() -> None:
+    row = builtin_row("trl:think_format_reward")
+    emptied = row.with_values(True, 1.0, "")  # the editor before it holds the source
+    assert emptied.with_values(True, 1.0, row.code.rstrip()).config().name == "trl:think_format_reward"
 
 
 def test_a_configuration_with_options_is_shown_as_its_code() -> None:
-    values = handlers.config_slot(RewardConfig(name="length_target", kind="outcome", options={"target_length": 80}))
-    assert "target_length: int = 80," in values.code
-    assert not is_builtin(values)
-    assert is_builtin(handlers.config_slot(RewardConfig(name="length_target", kind="outcome")))
+    config = RewardConfig(name="length_target", kind="outcome", options={"target_length": 80})
+    row = row_of(config)
+    assert "target_length: int = 80," in row.code
+    assert row.with_values(True, 1.0, row.code).config() == config  # and stays what it is until it is edited
+    edited = row.with_values(True, 1.0, row.code.replace("80", "90"))
+    assert "target_length: int = 90," in (edited.config().code or "")
+    assert edited.config().options == {}
 
 
 @pytest.mark.parametrize("name", BUILTINS)
-def test_every_builtin_previews_on_the_group_on_screen(name: str, session: Session, worker: RewardWorker) -> None:
-    assert session.group is not None
+def test_every_builtin_previews_on_the_group_on_screen(name: str, worker: RewardWorker) -> None:
     of_a_file = {"reward": 1.0, "labelled_steps": ["Step 1"], "labels": [1.0]}  # what imported rollouts have
-    session = replace(session, group=replace(session.group, columns={**session.group.columns, **of_a_file}))
-    view = rescore(session, form(builtin_slot("step_correctness"), builtin_slot(name)), worker)
+    group = first_group()
+    draft = form(builtin_row("step_correctness"), builtin_row(name))
+    view = rescore(replace(draft, group=replace(group, columns={**group.columns, **of_a_file})), worker)
     if name == "step_correctness":
-        assert view.slots[0] is not None
-        assert "there twice" in view.slots[0].text
+        assert view.rows[0] is not None
+        assert "there twice" in view.rows[0].text
     else:
-        assert view.slots == (None,) * SLOTS
+        assert view.rows == (None,) * SLOTS
         assert view.credit is not None
 
 
@@ -96,21 +87,21 @@ def test_saving_loading_deleting_and_undoing(tmp_path: Path) -> None:
     def said(note: Note) -> str:
         return f"{note.level}: {note.text}"
 
-    assert said(handlers.save_slot(tmp_path, own(STEP))) == "info: mine v1 saved"
-    assert said(handlers.save_slot(tmp_path, own(STEP))) == "info: mine v1 holds this already"
-    assert said(handlers.save_slot(tmp_path, own(STEP.replace("1.0", "2.0")))) == "info: mine v2 saved"
-    assert said(handlers.save_slot(tmp_path, builtin_slot("trl:accuracy_reward"))) == "info: accuracy_reward v1 saved"
+    assert said(handlers.save_row(tmp_path, own(STEP))) == "info: mine v1 saved"
+    assert said(handlers.save_row(tmp_path, own(STEP))) == "info: mine v1 holds this already"
+    assert said(handlers.save_row(tmp_path, own(STEP.replace("1.0", "2.0")))) == "info: mine v2 saved"
+    assert said(handlers.save_row(tmp_path, builtin_row("trl:accuracy_reward"))) == "info: accuracy_reward v1 saved"
     choices = [value for _, value in handlers.saved_choices(tmp_path)]
     assert choices == ["accuracy_reward:1", "mine:2", "mine:1"]
     assert handlers.saved_choices(tmp_path)[1][0].startswith("mine  v2  ·  step  ·  20")
 
-    slots = form(builtin_slot("step_correctness")).slots
-    place, values = handlers.load_choice(tmp_path, slots, "mine:1")  # type: ignore[misc]
-    assert (place, values.code, values.slot.name) == (1, STEP, "mine")
-    listed = form(builtin_slot("step_correctness"), replace(own(STEP), weight=0.5, on=False)).slots
-    place, values = handlers.load_choice(tmp_path, listed, "mine:2")  # type: ignore[misc]
-    assert (place, values.weight, values.on) == (1, 0.5, False)  # in its namesake's place
-    full = tuple(SlotValues(RewardSlot(f"f{i}", "step"), True, 1.0, "") for i in range(SLOTS))
+    rows = form(builtin_row("step_correctness")).rows
+    place, row = handlers.load_choice(tmp_path, rows, "mine:1")  # type: ignore[misc]
+    assert (place, row.code, row.name) == (1, STEP, "mine")
+    listed = form(builtin_row("step_correctness"), own(STEP).with_values(False, 0.5, STEP)).rows
+    place, row = handlers.load_choice(tmp_path, listed, "mine:2")  # type: ignore[misc]
+    assert (place, row.weight, row.on) == (1, 0.5, False)  # in its namesake's place
+    full = tuple(code_row(f"f{i}", "step", "") for i in range(SLOTS))
     assert "remove one first" in handlers.load_choice(tmp_path, full, "mine:1").text  # type: ignore[union-attr]
 
     token, note = handlers.delete_choice(tmp_path, "mine:2")
@@ -122,17 +113,17 @@ def test_saving_loading_deleting_and_undoing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("choice", [None, "", "mine", "mine:x", "../../x:1", "gone:1"])
 def test_a_choice_that_is_none_is_answered(tmp_path: Path, choice: str | None) -> None:
-    assert isinstance(handlers.load_choice(tmp_path, (EMPTY_SLOT,), choice), Note)
+    assert isinstance(handlers.load_choice(tmp_path, (None,), choice), Note)
     assert handlers.delete_choice(tmp_path, choice)[0] == ""
 
 
-def test_under_each_row_stands_what_its_function_gave(session: Session, worker: RewardWorker) -> None:
-    off = replace(builtin_slot("tag_format"), on=False)
-    shown = form(builtin_slot("step_correctness"), own(STEP), off)
-    view = rescore(session, shown, worker)
+def test_under_each_row_stands_what_its_function_gave(worker: RewardWorker) -> None:
+    off = replace(builtin_row("tag_format"), on=False)
+    shown = form(builtin_row("step_correctness"), own(STEP), off)
+    view = rescore(shown, worker)
     assert view.credit is not None
     watched = handlers.watch_group(shown, view.credit.scored, CallTimes())
-    right, mine, tags, empty = handlers.row_notes(shown, watched)[:4]
+    right, mine, tags, empty = handlers.row_notes(shown.rows, watched)[:4]
     assert right is not None
     assert mine is not None
     assert tags is not None
@@ -145,7 +136,7 @@ def test_under_each_row_stands_what_its_function_gave(session: Session, worker: 
     assert tags.text == "off"
     assert empty is None
     assert {right.level, mine.level, tags.level} == {"plain"}
-    same = handlers.row_notes(form(replace(own(STEP), on=False), own(STEP)), watched)
+    same = handlers.row_notes(form(replace(own(STEP), on=False), own(STEP)).rows, watched)
     assert same[0] is not None
     assert (same[0].text, same[1]) == ("off", mine)  # of two rows of one name, the one that ran
     payload = json.loads(handlers.watch_message(watched))
@@ -153,9 +144,9 @@ def test_under_each_row_stands_what_its_function_gave(session: Session, worker: 
     assert payload["functions"][1]["rows"] == [1.0] * 8
 
 
-def test_a_function_slower_than_the_groups_sampling_is_named(session: Session, worker: RewardWorker) -> None:
-    shown = form(builtin_slot("step_correctness"))
-    view = rescore(session, shown, worker)
+def test_a_function_slower_than_the_groups_sampling_is_named(worker: RewardWorker) -> None:
+    shown = form(builtin_row("step_correctness"))
+    view = rescore(shown, worker)
     assert view.credit is not None
     scored = view.credit.scored
     timed = replace(scored, group=replace(scored.group, sampling={"seconds": 1e-9}))

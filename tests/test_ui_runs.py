@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import re
 import struct
 import zipfile
 from pathlib import Path
@@ -30,10 +31,10 @@ from workbench.runs import discard, list_runs, open_run, restore, trashed
 from workbench.ui.access import Access
 from workbench.ui.downloads import add_downloads
 from workbench.ui.guard import Guard
-from workbench.ui.handlers import runs, training
-from workbench.ui.handlers.downloads import metrics_csv, run_json, write_zip
-from workbench.ui.handlers.estimate import Pace, estimate, measured_pace
-from workbench.ui.handlers.kept import kept, read_config
+from workbench.ui.handlers import run_follow, runs
+from workbench.ui.handlers.metrics_cache import kept
+from workbench.ui.handlers.run_download import metrics_csv, run_json, write_zip
+from workbench.ui.handlers.run_estimate import Pace, estimate, measured_pace
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -70,6 +71,35 @@ def test_an_unreadable_run_is_a_row_with_its_reason(tmp_path):
     assert "is not YAML" in row["reason"]
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "reason"),
+    [
+        ("status.json", '{"state": "finished", "pid": "x"}', r"pid: Input should be a valid integer.* \(got 'x'\)"),
+        ("status.json", '{"state": "finished", "warnings": 5}', r"warnings: .*\(got 5\)"),
+        ("status.json", '{"state": "finished", "pid": -1}', r"pid: .*greater than 0"),
+        ("status.json", '{"state": "finished", "created": 1e300}', r"created: .*less than"),
+        ("run.yaml", "", r"empty run\.yaml"),
+    ],
+)
+def test_a_damaged_run_is_shown_as_such_and_hides_no_other(tmp_path, file, content, reason):
+    good, bad = store(tmp_path, "good", []), store(tmp_path, "bad", [])
+    (bad.path / file).write_text(content)
+    for rows in (runs.table(tmp_path)["runs"], run_follow.runs_table(tmp_path)):
+        shown = {row["name"]: row for row in rows}
+        assert shown[good.name]["state"] == "finished"
+        assert shown[bad.name]["state"] == "unreadable"
+        assert re.search(reason, shown[bad.name]["reason"])
+
+
+def test_a_damaged_row_of_the_metrics_is_skipped_and_counted(tmp_path):
+    run = store(tmp_path, "a", [{"step": 1, "reward": 0.5}])
+    with (run.path / "metrics.jsonl").open("a") as log:
+        log.write('{"event": "resumed"}\n{"step": "x"}\n{"step": 2, "not_finite": [1]}\n')
+    (row,) = runs.table(tmp_path)["runs"]
+    assert (row["reward"], row["corrupt"]) == (0.5, 3)
+    assert "step None is no whole number" in " ".join(run_follow.poll(tmp_path, "a", 0, -1)["warnings"])
+
+
 def test_rows_are_parsed_once_and_a_resume_starts_over(tmp_path):
     run = store(tmp_path, "a", [{"step": 1, "reward": 0.1}, {"step": 2, "reward": 0.9}], state="stopped")
     with kept(run) as known:
@@ -88,9 +118,9 @@ def test_rows_are_parsed_once_and_a_resume_starts_over(tmp_path):
 
 def test_a_configuration_is_read_again_when_its_file_changes(tmp_path):
     run = store(tmp_path, "a", [], seed=1)
-    assert read_config(run).seed == 1
+    assert run.config().seed == 1
     (run.path / "run.yaml").write_text(RunConfig(name="a", seed=2).to_yaml())
-    assert read_config(run).seed == 2
+    assert run.config().seed == 2
 
 
 # ── mean and band over seeds ─────────────────────────────────────────────────────────────────────────────────────
@@ -122,19 +152,29 @@ def test_a_payload_of_ten_thousand_steps_is_small():
     columns = {"reward": (range(10_000), [0.123456789] * 10_000)}
     (panel,) = overlay_payload([Seeds("one", [("a", columns), ("b", columns)])])
     (line,) = panel["lines"]
-    assert len(line["x"]) == len(line["mean"]) == len(line["runs"][0]["y"]) == 400
-    assert line["mean"][0] == 0.1234568
+    assert len(decoded(line["x"])) == len(decoded(line["mean"])) == len(decoded(line["runs"][0]["y"])) == 2_000
+    assert decoded(line["mean"])[0] == np.float32(0.123456789)
+    assert line["runs"][0]["x"] is None  # the line's own
+
+
+def test_a_run_that_lacks_steps_has_its_own_ones():
+    one, other = {"reward": ([1, 2], [0.5, 1.0])}, {"reward": ([2], [0.0])}
+    (panel,) = overlay_payload([Seeds("one", [("a", one), ("b", other)])])
+    (line,) = panel["lines"]
+    assert (decoded(line["mean"]), decoded(line["low"]), decoded(line["high"])) == ([0.5, 0.5], [0.5, 0], [0.5, 1])
+    assert [run["x"] and decoded(run["x"]) for run in line["runs"]] == [None, [2]]
 
 
 def test_every_reward_function_that_occurs_is_a_line_of_one_panel():
     one = {"rewards/a/mean": ([1], [0.25]), "rewards/a/std": ([1], [0.5])}
     other = {"rewards/a/mean": ([1], [0.75]), "rewards/b/mean": ([1], [1.0])}
     (panel,) = overlay_payload([Seeds("one", [("x", one)]), Seeds("other", [("y", other)])])
-    assert (panel["key"], panel["series"]) == ("rewards", ["a", "b"])
-    lines = [(line["series"], line["configuration"], line["mean"]) for line in panel["lines"]]
+    assert (panel["key"], [series["label"] for series in panel["series"]]) == ("rewards", ["a", "b"])
+    lines = [(line["series"], line["configuration"], decoded(line["mean"])) for line in panel["lines"]]
     assert lines == [(0, 0, [0.25]), (0, 1, [0.75]), (1, 1, [1.0])]
     drawn = run_charts([{"step": 1, "rewards/a/mean": 0.5}, {"step": 2, "rewards/b/mean": 0.25}])
     assert str(drawn) == "Reward functions: a 0.5, b 0.25"
+    assert [line.style for line in drawn.charts[0].lines] == [series["style"] for series in panel["series"]] == [2, 3]
     assert is_drawn("rewards/a/mean")
     assert not is_drawn("rewards/a/std")
 
@@ -151,9 +191,9 @@ def test_runs_are_grouped_by_everything_but_the_seed(tmp_path):
     assert keys[alone] == ["o"], "a configuration is known by the same key among others"
     (panel,) = seen["panels"]
     first, second = panel["lines"]
-    assert (first["mean"], first["low"], first["high"], first["count"]) == ([0.25], [0.0], [0.5], [2])
-    assert second["mean"] == [1.0]
-    assert "low" not in second
+    assert [decoded(first[name]) for name in ("mean", "low", "high")] == [[0.25], [0.0], [0.5]]
+    assert decoded(second["mean"]) == [1.0]
+    assert second["low"] is None
     assert [one["run"] for one in seen["missing"]] == ["gone", "../../etc"]
     assert "cannot be a run's name" in seen["missing"][1]["error"]
 
@@ -165,8 +205,8 @@ def test_a_reward_function_that_not_all_have_is_one_difference():
         RunConfig.parse({"rewards": [{"name": "step_correctness"}], "training": {"steps": 8}}),
     ]
     assert runs.configuration_labels(configs) == [
-        "step_correctness weight 2.0 · with tag_format · steps 4",
-        "step_correctness weight 1.0 · without tag_format · steps 8",
+        "steps 4 · step_correctness weight 2.0 · with tag_format",
+        "steps 8 · step_correctness weight 1.0 · without tag_format",
     ]
     assert runs.configuration_labels(configs[:1]) == ["process"]
     # What differs comes in the order of the configuration: four fields, and more while two would be called the same.
@@ -174,9 +214,9 @@ def test_a_reward_function_that_not_all_have_is_one_difference():
     third = RunConfig.parse({**far, "training": {"beta": 0.1}})
     several = [RunConfig(), RunConfig.parse({"training": {"beta": 0.1}}), third]
     assert runs.configuration_labels(several) == [
-        "task chain-arithmetic · policy tiny · num_generations 8 · temperature 1.0 · beta 0.0",
-        "task chain-arithmetic · policy tiny · num_generations 8 · temperature 1.0 · beta 0.1",
-        "task gsm8k · policy mine · num_generations 4 · temperature 0.5 · beta 0.1",
+        "policy tiny · task chain-arithmetic · num_generations 8 · temperature 1.0 · beta 0.0",
+        "policy tiny · task chain-arithmetic · num_generations 8 · temperature 1.0 · beta 0.1",
+        "policy mine · task gsm8k · num_generations 4 · temperature 0.5 · beta 0.1",
     ]
     assert runs.configuration_labels([configs[0], configs[0]]) == ["process", "process"]
 
@@ -191,11 +231,11 @@ def test_differences_name_only_what_differs(tmp_path):
     }
     rows = {row["field"]: row["values"] for row in runs.differences(configs)}
     assert rows["seed"] == ["0", "3", "0"]
-    assert rows["rewards.mine.weight"] == ["1.0", "2.0", "1.0"]
-    assert rows["rewards.length.weight"] == ["–", "–", "1.0"]
-    assert rows["rewards.length.code"][2].startswith("3 lines, sha256 ")
+    assert rows["method.rewards.mine.weight"] == ["1.0", "2.0", "1.0"]
+    assert rows["method.rewards.length.weight"] == ["–", "–", "1.0"]
+    assert rows["method.rewards.length.code"][2].startswith("3 lines, sha256 ")
     assert "name" not in rows
-    assert "rewards.mine.code" not in rows
+    assert "method.rewards.mine.code" not in rows
 
 
 # ── deleting, and taking it back ─────────────────────────────────────────────────────────────────────────────────
@@ -235,7 +275,7 @@ def test_a_run_that_goes_on_is_not_deleted(tmp_path):
     run.dir.note(pid=os.getpid(), pid_created=psutil.Process().create_time())
     with pytest.raises(RunError, match="run 'a' is running; stop it before it is deleted"):
         discard("a", tmp_path)
-    with pytest.raises(RunError, match="is running, not over"), run.dir.over():
+    with pytest.raises(RunError, match="is running, not over"), run.dir.lock_finished():
         pass
     assert open_run("a", tmp_path).status().state == "running"
 
@@ -303,9 +343,16 @@ def test_csv_and_json_hold_every_row(run):
     assert rows == [{"step": "1", "loss": "nan", "kl/k3": ""}, {"step": "2", "loss": "0.5", "kl/k3": "0.25"}]
     data = json.loads(run_json(run))
     assert data["name"] == "a"
-    assert data["config"]["training"]["steps"] == RunConfig().training.steps
+    assert data["config"]["run"]["steps"] == RunConfig().run.steps
     assert data["metrics"][1] == {"step": 2, "loss": 0.5, "kl/k3": 0.25}
     assert data["metrics"][0]["loss"] is None
+
+
+def test_no_metric_is_a_formula_in_a_spreadsheet(run):
+    run.dir.append_metrics({"step": 3, "=1+1": "@x", "-y": -2.0})
+    run.dir.close()
+    *_, row = csv.DictReader(io.StringIO(metrics_csv(run)))
+    assert (row["'=1+1"], row["'-y"]) == ("'@x", "-2.0")
 
 
 def test_downloads_are_behind_the_token_and_know_no_paths(run, tmp_path):
@@ -339,7 +386,7 @@ def test_a_long_log_is_one_block_and_then_rows(tmp_path):
     for row in rows[99::100]:
         row["rewards/mine/mean"] = 0.5
     run = store(tmp_path, "long", rows, state="stopped")
-    news = training.poll(tmp_path, "long", 0, -1)
+    news = run_follow.poll(tmp_path, "long", 0, -1)
     assert news["rows"] == []
     own, values = news["block"]["values"]["reward"]
     assert [decoded(steps) for steps in news["block"]["steps"]] == [list(range(1, 601)), list(range(100, 601, 100))]
@@ -347,10 +394,10 @@ def test_a_long_log_is_one_block_and_then_rows(tmp_path):
     assert news["block"]["values"]["rewards/mine/mean"][0] == 1
     assert set(news["block"]["values"]) == {"reward", "rewards/mine/mean"}, "only what is drawn"
     run.dir.append_metrics({"step": 601, "reward": 1.0})
-    later = training.poll(tmp_path, "long", news["cursor"], -1)
+    later = run_follow.poll(tmp_path, "long", news["cursor"], -1)
     assert (later["rows"], later["block"]) == ([{"step": 601, "reward": 1.0}], None)
     run.dir.append_metrics(resumed(2))
-    again = training.poll(tmp_path, "long", later["cursor"], -1)
+    again = run_follow.poll(tmp_path, "long", later["cursor"], -1)
     assert again["restarted"]
     assert again["rows"] == [{"step": i, "reward": i / 4, "other": 1} for i in (1, 2)]
 
@@ -360,8 +407,8 @@ def test_alarms_and_corrupt_rows_are_told_at_every_poll(tmp_path):
     run = store(tmp_path, "a", rows, state="stopped")
     with open(run.path / "metrics.jsonl", "a") as file:
         file.write("{torn\n")
-    news = training.poll(tmp_path, "a", 0, -1)
-    later = training.poll(tmp_path, "a", news["cursor"], -1)
+    news = run_follow.poll(tmp_path, "a", 0, -1)
+    later = run_follow.poll(tmp_path, "a", news["cursor"], -1)
     for one in (news, later):
         (alarm,) = one["alarms"]
         assert alarm["text"].startswith("check: entropy fell from 1.00 to 0.01")
@@ -375,11 +422,11 @@ def test_watched_steps_are_told_beside_the_others(tmp_path):
     run.dir.write_rollouts(1, [worked_credit()])
     for step in (0, 10):
         run.dir.write_rollouts(step, [worked_credit()], watched=True)
-    news = training.poll(tmp_path, "a", 0, -1)
+    news = run_follow.poll(tmp_path, "a", 0, -1)
     assert (news["steps"], news["watched"]) == ([1], [0, 10])
-    assert training.poll(tmp_path, "a", 0, 1, 0)["watched"] == [10]
-    assert training.why(tmp_path, "a", 10, 0, 0, 1, watched=True) is not None
-    assert training.why(tmp_path, "a", 10, 0, 0, 1) is None
+    assert run_follow.poll(tmp_path, "a", 0, 1, 0)["watched"] == [10]
+    assert run_follow.why(tmp_path, "a", 10, 0, 0, 1, watched=True) is not None
+    assert run_follow.why(tmp_path, "a", 10, 0, 0, 1) is None
 
 
 def test_an_estimate_says_what_it_is_made_of():

@@ -12,21 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.drafts import PATTERN, draft_of, own_row
 from workbench.config import RunConfig
 from workbench.credit import credit_group, loss_weights
+from workbench.errors import ConfigError
 from workbench.rewards import Reward, RewardWorker, score_group
 from workbench.schema import Credit, Group
 from workbench.steps import StepPattern
-from workbench.ui.handlers.credit import FIELDS, credit_form, default_values
-from workbench.ui.handlers.exports import EXPORTS, export, stem
+from workbench.ui.handlers.credit import credit_section
+from workbench.ui.handlers.draft import RUN, SAMPLING, Draft
+from workbench.ui.handlers.example import find_task, first_group
+from workbench.ui.handlers.group_export import EXPORTS, export, stem
 from workbench.ui.handlers.groups import RECENT, GroupStore
-from workbench.ui.handlers.inspect import find_task, first_group, first_session
-from workbench.ui.handlers.keeping import link_of, restore, sampling_kept, scoring_kept
 from workbench.ui.handlers.notebook import can_sample_again, inspect_code, text_literal, train_code
-from workbench.ui.handlers.rewards import EMPTY_SLOT, builtin_slot
-from workbench.ui.handlers.sampling import SamplingForm
-from workbench.ui.handlers.scoring import ScoringForm, SlotValues, rescore
-from workbench.ui.handlers.session import SLOTS, RewardSlot, Session
+from workbench.ui.handlers.page_state import dump, link_of, restore
+from workbench.ui.handlers.reward_rows import SLOTS, builtin_row
+from workbench.ui.handlers.scoring import rescore
 
 MINE = '''LIMIT = 9
 
@@ -35,8 +36,6 @@ def mine(prompt, step, **columns):
     """Short steps."""
     return float(len(step) % LIMIT) / 4 if "=" in step else None
 '''
-PATTERN = r"(?m)^(?:Step \d+|Answer):"
-SAMPLING = SamplingForm("", "tiny", 8, 1.0, 112, 1)
 
 
 @pytest.fixture(scope="module")
@@ -49,28 +48,6 @@ def worker() -> Any:
 @pytest.fixture
 def store(tmp_path: Path) -> GroupStore:
     return GroupStore(tmp_path)
-
-
-def form_of(*rows: SlotValues, **options: Any) -> ScoringForm:
-    listed = rows or (builtin_slot("step_correctness"), builtin_slot("answer_correctness"))
-    return replace(
-        ScoringForm(PATTERN, "starts", listed + (EMPTY_SLOT,) * (SLOTS - len(listed)), credit_form("process")),
-        **options,
-    )
-
-
-def session_of(form: ScoringForm, group: Group | None = None) -> Session:
-    session = first_session()
-    return replace(session, group=group or session.group, slots=tuple(one.slot for one in form.slots))
-
-
-def own_row(name: str, code: str, weight: float = 1.0) -> SlotValues:
-    return SlotValues(RewardSlot(name, "step"), True, weight, code)
-
-
-def with_option(form: ScoringForm, scheme: str, **options: Any) -> ScoringForm:
-    values = [options.get(field.name, value) for field, value in zip(FIELDS, default_values(scheme), strict=True)]
-    return replace(form, credit=credit_form(scheme, values))
 
 
 def ids(group: Group) -> list[tuple[int, ...]]:
@@ -88,35 +65,35 @@ def credited() -> Credit:
 
 
 CASES = {
-    "as it opens": form_of(),
-    "own code, weights": form_of(
-        builtin_slot("step_correctness", 0.5),
-        own_row("mine", MINE),
-        own_row("other", MINE.replace("mine", "other"), 2.0),
+    "as it opens": draft_of(),
+    "own code, weights": draft_of(
+        builtin_row("step_correctness", 0.5),
+        own_row(MINE),
+        own_row(MINE.replace("mine", "other"), "other", weight=2.0),
     ),
-    "code that cannot stand in other code": form_of(
-        own_row("future", "from __future__ import annotations\n" + MINE.replace("mine", "future"))
+    "code that cannot stand in other code": draft_of(
+        own_row("from __future__ import annotations\n" + MINE.replace("mine", "future"), "future")
     ),
-    "options": with_option(form_of(), "process", gamma=0.5, scale=False, outcome_weight=0.25, clip=0.75),
-    "min": with_option(form_of(), "min", temperature=0.3),
-    "first_error": with_option(form_of(), "first_error", threshold=0.25, normalise="per_completion"),
-    "two schemes": form_of(other=credit_form("outcome")),
-    "another pattern": form_of(regex="\\n+'\"", kind="ends"),
+    "options": draft_of(gamma=0.5, scale=False, outcome_weight=0.25, clip=0.75),
+    "min": draft_of(scheme="min", temperature=0.3),
+    "first_error": draft_of(scheme="first_error", threshold=0.25, normalise="per_completion"),
+    "two schemes": replace(draft_of(), compare=credit_section("outcome")),
+    "another pattern": draft_of(regex="\\n+'\"", kind="ends"),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_code_shows_the_pages_numbers_bit_for_bit(name: str, worker: RewardWorker, store: GroupStore) -> None:
-    form = CASES[name]
-    session = session_of(form)
-    view = rescore(session, form, worker)
+    draft = CASES[name]
+    view = rescore(draft, worker)
     assert view.credit is not None
     found: dict[str, Any] = {}
-    exec(inspect_code(session, form, store.keep(session.group)), found)
+    exec(inspect_code(draft, store.keep(first_group())), found)
     assert found["credit"].advantages.tobytes() == view.credit.advantages.tobytes()
     assert found["credit"].options == view.credit.options
-    assert ids(found["group"]) == ids(session.group)
-    if form.other is not None:
+    assert ids(found["group"]) == ids(first_group())
+    if draft.compare is not None:
+        assert view.other is not None
         assert found["other"].advantages.tobytes() == view.other.advantages.tobytes()
 
 
@@ -138,39 +115,37 @@ def test_code_that_would_reach_into_other_code_stays_text(
     uses = "h()" if "h()" in first else "float(sum([1, 2]))"
     one = first if "def a(" in first else f"{first}def a(prompt, step, **c):\n    return {uses}\n"
     other = f"{second}def b(prompt, step, **c):\n    return 0.5 * ('=' in step)\n"
-    form = form_of(own_row("a", one), own_row("b", other))
-    session = session_of(form)
-    view = rescore(session, form, worker)
+    draft = draft_of(own_row(one, "a"), own_row(other, "b"))
+    view = rescore(draft, worker)
     assert view.credit is not None
     found: dict[str, Any] = {"__name__": "__main__"}
-    exec(inspect_code(session, form, store.keep(session.group)), found)
+    exec(inspect_code(draft, store.keep(first_group())), found)
     assert found["scored"].step_rewards == view.credit.scored.step_rewards
 
 
 def test_the_code_names_the_reference_and_the_adapter(store: GroupStore) -> None:
     group = first_group()
     group = replace(group, sampling={**group.sampling, "reference": "tiny", "adapter": "mine/adapter"})
-    code = inspect_code(session_of(form_of(), group), form_of(), store.keep(group))
+    code = inspect_code(replace(draft_of(), group=group), store.keep(group))
     assert "wb.load_policy('tiny', adapter='mine/adapter')" in code
     assert "group = wb.with_reference(wb.load_policy('tiny'), group)" in code
 
 
 def test_a_group_that_was_edited_or_read_is_read_again(worker: RewardWorker, store: GroupStore) -> None:
-    form = form_of()
     group = first_group()
     edited = replace(group, sampling={}, rollouts=group.rollouts[1:], columns={**group.columns, "note": "'''\\"})
-    session = session_of(form, edited)
+    draft = replace(draft_of(), group=edited)
     assert not can_sample_again(edited)
-    code = inspect_code(session, form, store.keep(edited))
+    code = inspect_code(draft, store.keep(edited))
     assert "load_policy" not in code
     found: dict[str, Any] = {}
     exec(code, found)
-    assert found["credit"].advantages.tobytes() == rescore(session, form, worker).credit.advantages.tobytes()
+    assert found["credit"].advantages.tobytes() == rescore(draft, worker).credit.advantages.tobytes()
 
 
 def test_a_prompt_of_ones_own_is_sampled_again(store: GroupStore) -> None:
     group = replace(first_group(), prompt="Start with 7, add 5.\n", columns={})
-    code = inspect_code(session_of(form_of(), group), form_of(), store.keep(group))
+    code = inspect_code(replace(draft_of(), group=group), store.keep(group))
     assert "wb.Example('Start with 7, add 5.\\n', {})" in code
 
 
@@ -259,6 +234,13 @@ def test_a_models_text_is_no_formula_in_a_spreadsheet() -> None:
     assert rows[0]["text"] == "'=HYPERLINK(1)"
 
 
+def test_a_rewards_name_is_no_formula_in_a_spreadsheet() -> None:
+    reward = Reward("=HYPERLINK(1)", "step", lambda prompt, step, **columns: -1.0)
+    credit = credit_group(score_group(first_group(), StepPattern(PATTERN), [reward]), scheme="process")
+    row = next(csv.DictReader(io.StringIO(export(credit, "steps").text, newline="")))
+    assert row["'=HYPERLINK(1)"] == "-1.0"  # a number is none, whatever its sign
+
+
 def test_a_references_log_probabilities_are_a_column_where_there_are_any() -> None:
     credit = credited()
     assert "reference_logprob" not in export(credit, "tokens").text
@@ -282,96 +264,304 @@ def test_two_schemes_are_exported_side_by_side() -> None:
     assert json.loads(export(credit, "json", other=other).text)["other"]["scheme"] == "outcome"
 
 
+# ── invariant 12: a form is the configuration ────────────────────────────────────────────────────────────────────
+
+WHOLE = {
+    "name": "mine",
+    "seed": 7,
+    "policy": {"path": "someone/model", "lora": {"r": 4}},
+    "task": {"name": "chain-arithmetic-tags"},
+    "optimiser": {"learning_rate": 1e-3, "lr_scheduler": "cosine", "weight_decay": 0.1},
+    "run": {"steps": 3, "eval_every": 2, "ranks": 2, "device": "cpu", "report_to": ["tensorboard"], "save_every": 4},
+    "method": {
+        "name": "grpo",
+        "pattern": {"regex": r"\n+", "kind": "ends"},
+        "rewards": [
+            {"name": "mine", "code": MINE, "weight": 0.5},
+            {"name": "length_target", "kind": "outcome", "options": {"target_length": 80}},
+            {"name": "prm", "weight": 2.0, "model": {"path": "me/prm", "format": "ki", "batch_size": 3}},
+            {"name": "monte_carlo", "monte_carlo": {"continuations": 4}},
+        ],
+        "credit": {"scheme": "first_error", "normalise": "pooled", "options": {"threshold": 0.25}, "clip": 2.0},
+        "sampling": {"num_generations": 4, "temperature": 0.7, "top_p": 0.9},
+        "prompts_per_step": 2,
+        "loss_type": "cispo",
+        "epsilon_high": 5.0,
+        "num_iterations": 2,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "data", [{}, WHOLE, {"method": {"credit": {"scheme": "process", "scale": True, "gamma": 1.0}}}]
+)
+def test_invariant_12_a_form_is_the_configuration(data: dict[str, Any], store: GroupStore) -> None:
+    config = RunConfig.parse(data)
+    draft = Draft.of(config)
+    assert draft.config() == config
+    assert Draft.of(RunConfig.from_yaml(draft.config().to_yaml())) == draft
+    # What the page's fields show, given back unchanged, changes nothing.
+    assert draft.with_values(draft.values()) == draft
+    # A browser that keeps it gives it back, to the last field.
+    shown = draft_of().with_config(config)
+    restored = restore(json.dumps({"scoring": dump(shown, "")}), {}, store)
+    assert restored is not None
+    assert (restored.problems, restored.draft.config()) == ((), config)
+    # Notebook code is the same configuration.
+    code: dict[str, Any] = {}
+    exec(train_code(config).partition("run = ")[0], code)
+    assert code["config"] == config
+
+
+def test_every_field_of_an_opened_file_survives_to_start_and_fields_on_the_page_change_theirs() -> None:
+    opened = draft_of().with_config(RunConfig.parse(WHOLE))
+    changed = opened.with_values(
+        {
+            "run.steps": 9.0,
+            "method.sampling.temperature": 0.25,
+            "method.credit.threshold": 0.4,
+            "method.rewards.0.weight": 0.75,
+            "method.rewards.1.on": False,
+        }
+    )
+    expected = RunConfig.parse(WHOLE).model_dump()
+    expected["run"]["steps"] = 9
+    expected["method"]["sampling"]["temperature"] = 0.25
+    expected["method"]["credit"]["options"]["threshold"] = 0.4
+    expected["method"]["rewards"][0]["weight"] = 0.75
+    del expected["method"]["rewards"][1]
+    assert changed.config().model_dump() == expected
+
+
+def test_a_field_that_does_not_fit_is_named_by_its_path() -> None:
+    draft = draft_of().with_values({"run.steps": None, "method.sampling.num_generations": 1})
+    with pytest.raises(ConfigError) as refused:
+        draft.config()
+    assert [line.partition(":")[0] for line in str(refused.value).splitlines()] == [
+        "run.steps",
+        "method.sampling.num_generations",
+    ]
+
+
+def test_another_scheme_for_the_run_takes_over_what_somebody_set() -> None:
+    draft = draft_of(outcome_weight=0.5, gamma=0.9).with_values({"page.run_scheme": "step"})
+    credit = draft.config().grpo.credit
+    assert (credit.scheme, credit.outcome_weight, credit.gamma) == ("step", 0.5, None)  # step has no discount
+    assert draft.credit["scheme"] == "process"
+
+
 # ── kept controls and links ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def kept(session: Session, form: ScoringForm, sampling: SamplingForm = SAMPLING, saved: str = "") -> str:
-    return json.dumps({"scoring": scoring_kept(session, form, saved), "sampling": sampling_kept(sampling)})
+def kept(draft: Draft, saved: str = "", **fields: Any) -> str:
+    """What a browser tab keeps of a page."""
+    values = draft.values() | fields
+    parts = {"sampling": SAMPLING, "run": RUN}
+    forms = {part: {path: values[path] for path in paths} for part, paths in parts.items()}
+    return json.dumps({"scoring": dump(draft, saved), **forms})
 
 
 def test_a_reload_brings_everything_back(store: GroupStore) -> None:
-    form = with_option(form_of(own_row("mine", MINE, 0.5), builtin_slot("step_correctness")), "min", temperature=0.3)
-    form = replace(form, regex=r"\n+", kind="ends", other=credit_form("step"))
     group = replace(first_group(), rollouts=first_group().rollouts[:3])
-    session = replace(session_of(form, group), edited=group.prompt)
-    sampling = SamplingForm("a prompt", "tiny", 4, 0.5, 60, 7)
-    found = restore(kept(session, form, sampling, store.keep_recent(group)), {}, form_of(), SAMPLING, store)
+    draft = draft_of(
+        own_row(MINE, weight=0.5),
+        builtin_row("step_correctness"),
+        regex=r"\n+",
+        kind="ends",
+        scheme="min",
+        temperature=0.3,
+    )
+    draft = replace(draft, compare=credit_section("step"), group=group, edited=group.prompt)
+    draft = draft.with_values(
+        {
+            "page.text": "a prompt",
+            "method.sampling.num_generations": 4,
+            "method.sampling.temperature": 0.5,
+            "method.sampling.max_completion_length": 60,
+            "page.seed": 7,
+            "run.steps": 5,
+            "method.beta": 0.01,
+            "name": "mine",
+        }
+    )
+    found = restore(kept(draft, store.keep_recent(group)), {}, store)
     assert found is not None
-    assert (found.scoring, found.sampling, found.problems) == (form, sampling, ())
-    assert found.session.group.to_json() == group.to_json()
-    assert (found.session.slots, found.session.edited) == (session.slots, group.prompt)
+    assert found.problems == ()
+    assert found.draft.group.to_json() == group.to_json()
+    assert replace(found.draft, group=group) == draft
     saved = store.keep_recent(group)
-    again = restore(kept(session, form, sampling, saved), link_of(session, form, saved), form_of(), SAMPLING, store)
+    again = restore(kept(draft, saved), link_of(draft, saved), store)
     assert again == found  # the tab's own address changes nothing
+
+
+def test_a_number_that_is_being_typed_comes_back_as_it_was(store: GroupStore) -> None:
+    found = restore(kept(draft_of(), **{"method.sampling.num_generations": 1}), {}, store)
+    assert found is not None
+    assert found.draft.values()["method.sampling.num_generations"] == 1
 
 
 def test_a_link_to_another_group_of_the_example_forgets_the_edited_prompt(store: GroupStore) -> None:
     group, other = first_group(), replace(first_group(), rollouts=first_group().rollouts[:3])
-    session = replace(session_of(form_of(), group), edited=group.prompt)
-    memory = kept(session, form_of(), replace(SAMPLING, prompt="a prompt"), store.keep_recent(group))
-    link = link_of(session_of(form_of(), other), form_of(), store.keep(other).stem)
-    found = restore(memory, link, form_of(), SAMPLING, store)
+    draft = replace(draft_of(), edited=group.prompt)
+    memory = kept(replace(draft, text="a prompt"), store.keep_recent(group))
+    link = link_of(replace(draft_of(), group=other), store.keep(other).stem)
+    found = restore(memory, link, store)
     assert found is not None
-    assert (found.session.edited, found.sampling.prompt) == (None, find_task(session.task)[session.index].prompt)
+    assert (found.draft.edited, found.draft.text) == (None, find_task(draft.task)[draft.index].prompt)
 
 
 def test_an_imported_groups_prompt_stays_its_own(store: GroupStore) -> None:
     group = replace(first_group(), prompt="What is 2 + 2?", columns={"answer": "4"})
-    session = replace(session_of(form_of(), group), prompt=group.prompt, columns=group.columns)
-    found = restore(kept(session, form_of(), saved=store.keep_recent(group)), {}, form_of(), SAMPLING, store)
-    assert found is not None
-    assert (found.session.prompt, dict(found.session.columns)) == ("What is 2 + 2?", {"answer": "4"})
+    draft = replace(draft_of(), group=group, prompt=group.prompt, text=group.prompt, columns=group.columns)
     saved = store.keep_recent(group)
-    again = restore(
-        kept(session, form_of(), saved=saved), link_of(session, form_of(), saved), form_of(), SAMPLING, store
-    )
-    assert again == found
+    found = restore(kept(draft, saved), {}, store)
+    assert found is not None
+    assert (found.draft.prompt, dict(found.draft.columns)) == ("What is 2 + 2?", {"answer": "4"})
+    assert restore(kept(draft, saved), link_of(draft, saved), store) == found
 
 
 def test_a_link_shows_the_same_and_carries_no_code(store: GroupStore) -> None:
-    form = with_option(form_of(own_row("mine", MINE)), "process", gamma=0.5)
-    form = replace(form, regex="(?m)^#", other=credit_form("return"))
     group = replace(first_group(), rollouts=first_group().rollouts[:3])
-    session = session_of(form, group)
-    link = link_of(session, form, store.keep(group).stem)
+    draft = draft_of(own_row(MINE), regex="(?m)^#", gamma=0.5)
+    draft = replace(draft, compare=credit_section("return"), group=group)
+    link = link_of(draft, store.keep(group).stem)
     assert "mine" not in json.dumps(link)
-    found = restore("", link, form_of(), SAMPLING, store)
+    found = restore("", link, store)
     assert found is not None
-    assert (found.scoring.regex, found.scoring.kind) == ("(?m)^#", "starts")
-    assert (found.scoring.credit, found.scoring.other) == (form.credit, form.other)
-    assert found.scoring.slots == form_of().slots
-    assert found.session.group.to_json() == group.to_json()
+    assert (found.draft.regex, found.draft.kind) == ("(?m)^#", "starts")
+    assert (found.draft.credit, found.draft.compare) == (draft.credit, draft.compare)
+    assert found.draft.rows == draft_of().rows
+    assert found.draft.group.to_json() == group.to_json()
+
+
+def test_a_link_carries_settings_and_built_in_rewards_but_no_policy(store: GroupStore) -> None:
+    assert "settings" not in link_of(draft_of(), "")
+    rows = (builtin_row("step_correctness", 0.5), replace(builtin_row("answer_correctness"), on=False), own_row(MINE))
+    changes = {
+        "method.sampling.temperature": 0.5,
+        "run.steps": 3,
+        "policy.path": "someone/model",
+        "page.reference": "someone/model",
+        "name": "mine",
+    }
+    draft = draft_of(*rows).with_values(changes)
+    link = link_of(draft, "")
+    assert "someone" not in json.dumps(link)
+    found = restore("", link, store)
+    assert found is not None
+    assert found.problems == ()
+    assert found.draft.rows[:3] == (*rows[:2], None)
+    assert found.draft.policy == "tiny"
+    assert (found.draft.tree["run"]["steps"], found.draft.tree["method"]["sampling"]["temperature"]) == (3, 0.5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"policy.trust_remote_code": True, "policy.path": "x", "task.name": "/etc/passwd", "run.report_to": ["wandb"]},
+        {"method.name": "sft", "method.pattern.regex": "x", "method.pattern": {"regex": "x"}, "name": "x"},
+        {"run.steps": "x", "method.credit.clip": 1, "method.nonsense": 1, "run": {"steps": 4}, "method.": 3},
+        {"rewards": [{"fields": {"name": "mine", "code": MINE}}]},
+    ],
+)
+def test_a_link_sets_nothing_that_a_link_may_not(settings: dict[str, Any], store: GroupStore) -> None:
+    found = restore("", {"settings": json.dumps(settings)}, store)
+    assert found is not None
+    assert found.draft.tree == draft_of().tree
+    assert not any(row.code == MINE for row in found.draft.rows if row)
 
 
 def test_a_link_to_another_task_brings_its_pattern_and_rewards(store: GroupStore) -> None:
-    found = restore("", {"task": "chain-arithmetic-tags", "example": "3"}, form_of(), SAMPLING, store)
+    found = restore("", {"task": "chain-arithmetic-tags", "example": "3"}, store)
     task = find_task("chain-arithmetic-tags")
     assert found is not None
-    assert (found.session.task, found.session.index, found.sampling.prompt) == (task.name, 3, task[3].prompt)
-    assert found.scoring.regex == task.pattern.regex
-    assert [one.name for one in found.session.slots if one] == [reward.name for reward in task.rewards]
+    assert (found.draft.task, found.draft.index, found.draft.text) == (task.name, 3, task[3].prompt)
+    assert found.draft.regex == task.pattern.regex
+    assert [row.name for row in found.draft.rows if row] == [reward.name for reward in task.rewards]
+    assert "settings" not in link_of(found.draft, "")
 
 
 def test_a_link_opens_no_file_and_no_hub(store: GroupStore, tmp_path: Path) -> None:
     for task in (str(tmp_path / "data.jsonl"), "hub:openai/gsm8k"):
-        found = restore("", {"task": task}, form_of(), SAMPLING, store)
+        found = restore("", {"task": task}, store)
         assert found is not None
-        assert found.session.task == "chain-arithmetic"
+        assert found.draft.task == "chain-arithmetic"
         assert "not built in" in found.problems[0]
 
 
 @pytest.mark.parametrize("bad", ["", "{", "[1]", '{"scoring": 3, "sampling": []}', '{"scoring": {"slots": [1, {}]}}'])
 def test_what_a_browser_kept_is_not_trusted(bad: str, store: GroupStore) -> None:
-    found = restore(bad, {}, form_of(), SAMPLING, store)
-    assert found is None or found.scoring.regex == PATTERN
+    found = restore(bad, {}, store)
+    assert found is None or found.draft.regex == PATTERN
     strange = {
+        "config": {"run": {"steps": "x", "ranks": 0}, "policy": {"trust_remote_code": True}, "method": 3},
         "credit": {"scheme": "min", "options": {"temperature": "x", "normalise": 4}},
         "saved": "../../etc/passwd",
+        "rewards": [{"fields": {"name": "gone"}}, {"fields": {"name": "x", "model": {"path": ""}}}],
     }
-    found = restore(json.dumps({"scoring": strange}), {}, form_of(), SAMPLING, store)
+    found = restore(json.dumps({"scoring": strange, "run": {"seed": [], "else": 1}}), {}, store)
     assert found is not None
-    assert found.scoring.credit == credit_form("min")
-    assert "not kept in this workspace" in found.problems[0]
+    assert found.draft.credit == credit_section("min")
+    assert found.draft.tree == draft_of().tree
+    assert found.draft.rows == (None,) * SLOTS
+    said = " · ".join(found.problems)
+    for named in ("not kept in this workspace", "run.steps", "run.ranks", "consent", "'gone'", "seed"):
+        assert named in said
+
+
+def test_what_a_tab_kept_with_0_3_0_still_opens(store: GroupStore) -> None:
+    model = {"path": "me/prm", "format": "ki", "reduce": "last", "trust_remote_code": True}
+    scoring = {
+        "task": "chain-arithmetic-tags",
+        "index": 3,
+        "saved": "",
+        "imported": False,
+        "edited": False,
+        "regex": "(?m)^#",
+        "kind": "ends",
+        "credit": {"scheme": "min", "options": {"temperature": 0.3}},
+        "other": {"scheme": "step", "options": {}},
+        "slots": [
+            {"name": "step_correctness", "kind": "step", "builtin": "step_correctness", "on": False, "weight": 0.5},
+            None,
+            {"name": "mine", "kind": "step", "builtin": None, "on": True, "weight": 1.0, "code": MINE},
+            {
+                "name": "prm", "kind": "step", "builtin": None, "on": True, "weight": 2.0, "in_run": True,
+                "given": {"name": "prm", "kind": "step", "weight": 1.0, "code": None, "model": model},
+            },
+        ],
+    }  # fmt: skip
+    numbers = {"num_generations": 4, "temperature": 0.5, "max_completion_length": 60, "seed": 7}
+    sampling = {"prompt": "a prompt", "policy": "tiny", "reference": "tiny", **numbers}
+    found = restore(json.dumps({"scoring": scoring, "sampling": sampling}), {}, store)
+    assert found is not None
+    draft = found.draft
+    assert found.problems == ()
+    assert (draft.task, draft.index, draft.regex, draft.kind) == ("chain-arithmetic-tags", 3, "(?m)^#", "ends")
+    assert (draft.credit, draft.compare) == (credit_section("min", temperature=0.3), credit_section("step"))
+    assert draft.rows[:2] == (replace(builtin_row("step_correctness", 0.5), on=False), None)
+    assert draft.rows[2] == own_row(MINE)
+    assert draft.rows[3].model.trust_remote_code is False
+    assert draft.rows[3].weight == 2
+    assert (draft.text, draft.reference, draft.seed) == ("a prompt", "tiny", 7)
+    assert draft.tree["method"]["sampling"]["num_generations"] == 4
+
+
+def test_a_link_of_0_3_0_still_opens(store: GroupStore) -> None:
+    query = {
+        "task": "chain-arithmetic",
+        "example": "5",
+        "preset": "line",
+        "scheme": "process",
+        "options": '{"gamma":0.5}',
+        "compare": "first_error",
+        "compare-options": '{"threshold":0.25}',
+    }
+    found = restore("", query, store)
+    assert found is not None
+    assert (found.draft.index, found.draft.kind) == (5, "ends")
+    assert found.draft.credit == credit_section("process", gamma=0.5)
+    assert found.draft.compare == credit_section("first_error", threshold=0.25)
 
 
 def test_groups_pointed_at_stay_and_others_go(store: GroupStore) -> None:

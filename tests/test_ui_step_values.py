@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.drafts import draft_of, own_row
 from workbench.config import ModelConfig, RewardConfig, RunConfig
 from workbench.errors import RewardError
 from workbench.policies.step_values import StepValues
@@ -21,27 +22,19 @@ from workbench.rewards.watch import CallTimes
 from workbench.rundir.rewards import write_rewards
 from workbench.schema import Group, Rollout
 from workbench.steps import pattern as pattern_module
-from workbench.ui.handlers import keeping, models, training
+from workbench.ui.handlers import models, run_setup
 from workbench.ui.handlers import step_values as handlers
+from workbench.ui.handlers.background_jobs import Works
 from workbench.ui.handlers.checks import probe_setup
-from workbench.ui.handlers.credit import credit_form
-from workbench.ui.handlers.inspect import find_task, first_session
+from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.example import find_task
+from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.models import ModelForm, form_of, load_model
-from workbench.ui.handlers.rewards import (
-    EMPTY_SLOT,
-    builtin_slot,
-    config_slot,
-    row_notes,
-    save_slot,
-    slot_facts,
-    slot_label,
-    task_slots,
-    watch_group,
-)
-from workbench.ui.handlers.sampling import SamplingForm
-from workbench.ui.handlers.scoring import ScoringForm, ScoringView, SlotValues, rescore, reward_configs
-from workbench.ui.handlers.session import SLOTS, Estimated, RewardSlot, Services, Session
-from workbench.ui.handlers.works import Works
+from workbench.ui.handlers.page_state import dump, restore
+from workbench.ui.handlers.reward_rows import SLOTS, Estimated, RewardRow, builtin_row, code_row, row_of
+from workbench.ui.handlers.rewards import row_facts, row_label, row_notes, save_row, task_rows, watch_group
+from workbench.ui.handlers.scoring import ScoringView, rescore
+from workbench.ui.handlers.session import Services
 
 LINES = (";", "ends")
 GROUP = Group("p", (Rollout((1, 2), ("a;", "b;"), False), Rollout((3, 4), ("c;", "d;"), False)))
@@ -90,23 +83,19 @@ class Models:
         return [0.5 for _ in completions]
 
 
-def form(*slots: SlotValues, regex: str = ";", kind: str = "ends") -> ScoringForm:
-    return ScoringForm(regex, kind, (*slots, *(EMPTY_SLOT,) * (SLOTS - len(slots))), credit_form("process"))  # type: ignore[arg-type]
+def form(*rows: RewardRow, regex: str = ";", kind: str = "ends", group: Group = GROUP) -> Draft:
+    return replace(draft_of(*rows, regex=regex, kind=kind), group=group)
 
 
-def session(group: Group = GROUP) -> Session:
-    return replace(first_session(), group=group)
-
-
-def placed(progress: bool = False, in_run: bool = False, outcome: RewardConfig = OUTCOME) -> SlotValues:
+def placed(progress: bool = False, in_run: bool = False, outcome: RewardConfig = OUTCOME) -> RewardRow:
     row = handlers.EstimatedRow(MONTE_CARLO, Estimated(GROUP, VALUES, outcome))
-    found = handlers.place_row([EMPTY_SLOT] * SLOTS, row, progress, in_run)
+    found = handlers.place_row([None] * SLOTS, row, progress, in_run)
     assert isinstance(found, tuple)
     return found[1]
 
 
 def scores(view: ScoringView, name: str) -> list[list[float | None]]:
-    assert view.credit is not None, (view.note, view.slots)
+    assert view.credit is not None, (view.note, view.rows)
     return [list(one.scores[name]) for one in view.credit.scored.scored]
 
 
@@ -122,7 +111,7 @@ def test_a_model_scores_steps_or_completions_and_no_pattern_is_compiled_here(
     monkeypatch.setattr(pattern_module, "_compiled", never)
     held = Models()
     group = replace(GROUP, rollouts=(Rollout((1, 2), ("a;", "bcd;"), False), GROUP.rollouts[1]))
-    view = rescore(session(group), form(config_slot(PRM), config_slot(LEAST)), worker, held)
+    view = rescore(form(row_of(PRM), row_of(LEAST), group=group), worker, held)
     assert scores(view, "prm") == [[0.25, 0.5], [0.25, 0.25]]
     assert view.credit is not None
     assert [one.outcome_scores["least"] for one in view.credit.scored.scored] == [0.25, 0.25]
@@ -131,45 +120,45 @@ def test_a_model_scores_steps_or_completions_and_no_pattern_is_compiled_here(
 
 
 def test_what_is_wrong_with_a_model_is_said_in_its_row(worker: RewardWorker) -> None:
-    view = rescore(session(), form(builtin_slot("tag_format"), config_slot(PRM)), worker, Models("no such weights"))
+    view = rescore(form(builtin_row("tag_format"), row_of(PRM)), worker, Models("no such weights"))
     assert view.credit is None
-    assert view.slots[1] is not None
-    assert view.slots[1].text == "reward 'prm': no such weights"
+    assert view.rows[1] is not None
+    assert view.rows[1].text == "reward 'prm': no such weights"
 
 
 def test_a_row_of_a_model_is_shown_kept_and_taken_over_by_a_run(tmp_path: Path) -> None:
-    values = replace(config_slot(PRM), weight=0.5)
-    assert slot_label(values) == "prm  ·  step  ·  model"
-    assert slot_facts(config_slot(LEAST)) == [
+    values = row_of(PRM).with_values(True, 0.5, "")
+    assert row_label(values) == "prm  ·  step  ·  model"
+    assert row_facts(row_of(LEAST)) == [
         ("model", "me/prm"),
         ("format", "ки: P(+) of {+, −} (Math-Shepherd)"),
         ("used as", "outcome: the least"),
     ]
-    assert [one.slot.name for one in task_slots([values], find_task("chain-arithmetic")) if one.slot][-1] == "prm"
-    assert "no code to save" in save_slot(tmp_path, values).text
-    shown = training.inherited(session(), form(values), sampling())
+    assert [one.name for one in task_rows([values], find_task("chain-arithmetic")) if one][-1] == "prm"
+    assert "no code to save" in save_row(tmp_path, values).text
+    shown = run_setup.inherited(form(values))
     assert dict(shown)["rewards"] == "prm (model) × 0.5"
     config = run(form(values))
-    assert config.rewards == [PRM.model_copy(update={"weight": 0.5})]
+    assert config.grpo.rewards == [PRM.model_copy(update={"weight": 0.5})]
     assert RunConfig.from_yaml(config.to_yaml()) == config
     assert form_of(values, 3) == ModelForm("me/prm", "ki", "", 0.5, False, 3)
-    assert form_of(config_slot(LEAST), 0) == ModelForm("me/prm", "ki", "min", 1.0, False, 0)
-    assert form_of(builtin_slot("tag_format"), 0) is None
+    assert form_of(row_of(LEAST), 0) == ModelForm("me/prm", "ki", "min", 1.0, False, 0)
+    assert form_of(builtin_row("tag_format"), 0) is None
 
 
 def test_a_task_told_twice_lists_no_function_twice() -> None:
     task = find_task("chain-arithmetic-tags")
-    on_its_way = [replace(one, code="") for one in task_slots([], task)]
-    assert [one.slot.name for one in task_slots(on_its_way, task) if one.slot] == [one.name for one in task.rewards]
+    on_its_way = [row and row.with_values(True, 1.0, "") for row in task_rows([], task)]
+    assert [one.name for one in task_rows(on_its_way, task) if one] == [one.name for one in task.rewards]
 
 
-def test_a_browser_tab_keeps_a_model_but_no_consent_and_no_values() -> None:
+def test_a_browser_tab_keeps_a_model_but_no_consent_and_no_values(tmp_path: Path) -> None:
     trusting = PRM.model_copy(update={"model": PRM.model.model_copy(update={"trust_remote_code": True})})  # type: ignore[union-attr]
-    back = keeping._slot_values(json.loads(json.dumps(keeping._slot_kept(config_slot(trusting)))))
-    assert back == config_slot(PRM)
-    values = keeping._slot_values(json.loads(json.dumps(keeping._slot_kept(placed(in_run=False)))))
-    assert values.slot == RewardSlot("monte_carlo", "step", given=MONTE_CARLO, in_run=False)
-    assert keeping._slot_values({"name": "x", "kind": "step", "given": {"name": 3}}) == EMPTY_SLOT
+    kept = {"scoring": dump(form(row_of(trusting), placed(in_run=False)), "")}
+    kept["scoring"]["rewards"].append({"fields": {"name": 3}})
+    back = restore(json.dumps(kept), {}, GroupStore(tmp_path))
+    assert back is not None
+    assert back.draft.rows[:3] == (row_of(PRM), replace(placed(in_run=False), estimated=None), None)
 
 
 def test_settings_without_a_field_survive_a_change() -> None:
@@ -194,12 +183,12 @@ def services(worker: RewardWorker, load: Any = None, policy: Any = None) -> Any:
 
 def test_loading_tells_how_far_it_is_and_what_is_wrong(worker: RewardWorker) -> None:
     wanted = ModelForm("me/prm", "ki", "", 1.0, False)
-    empty = [EMPTY_SLOT] * SLOTS
+    empty = [None] * SLOTS
 
     def loads(config: ModelConfig, on_event: Any) -> None:
         on_event({"busy": config.path, "seconds": 3.2})
 
-    views = list(load_model(wanted, [config_slot(PRM), *empty[1:]], services(worker, loads), "tab"))
+    views = list(load_model(wanted, [row_of(PRM), *empty[1:]], services(worker, loads), "tab"))
     assert [view.note.text for view in views if view.note] == [
         "loading reward model me/prm",
         "loading reward model me/prm, 3 s",
@@ -212,7 +201,7 @@ def test_loading_tells_how_far_it_is_and_what_is_wrong(worker: RewardWorker) -> 
         raise RewardError("there is no folder")
 
     assert list(load_model(wanted, empty, services(worker, fails), "tab"))[-1].note.text == "there is no folder"  # type: ignore[union-attr]
-    full = [SlotValues(RewardSlot(f"f{i}", "step"), True, 1.0, "") for i in range(SLOTS)]
+    full = [code_row(f"f{i}", "step", "") for i in range(SLOTS)]
     assert "12 functions are the most" in list(load_model(wanted, full, services(worker), "tab"))[-1].note.text  # type: ignore[union-attr]
     unsaid = list(load_model(replace(wanted, form=""), empty, services(worker), "tab"))
     assert "must be said" in unsaid[-1].note.text  # type: ignore[union-attr]
@@ -228,11 +217,11 @@ def test_a_cancelled_load_adds_nothing_and_two_at_once_are_refused(worker: Rewar
         raise RewardError("reward-model worker was ended")
 
     there.models = SimpleNamespace(load=load, close=ended.set, busy=("me/prm", 4.2))
-    views = load_model(ModelForm("me/prm", "ki", "", 1.0, False), [EMPTY_SLOT] * SLOTS, there, "tab")
+    views = load_model(ModelForm("me/prm", "ki", "", 1.0, False), [None] * SLOTS, there, "tab")
     next(views)
     next(views)
     assert models.model_status(there) == "reward model me/prm at work, 4 s"
-    second = list(load_model(ModelForm("me/prm", "ki", "", 1.0, False), [EMPTY_SLOT] * SLOTS, there, "tab"))
+    second = list(load_model(ModelForm("me/prm", "ki", "", 1.0, False), [None] * SLOTS, there, "tab"))
     assert "already" in second[-1].note.text  # type: ignore[union-attr]
     models.cancel_load(there, "tab")
     last = list(views)[-1]
@@ -243,63 +232,60 @@ def test_a_cancelled_load_adds_nothing_and_two_at_once_are_refused(worker: Rewar
 
 
 def test_values_score_their_own_group_as_values_or_progress(worker: RewardWorker) -> None:
-    assert slot_label(placed()) == "Monte-Carlo (k=4)  ·  step"
-    assert slot_label(placed(progress=True)) == "Monte-Carlo progress (k=4)  ·  step"
-    assert scores(rescore(session(), form(placed()), worker), "monte_carlo") == [[0.25, 1.0], [0.5, 0.0]]
-    view = rescore(session(), form(placed(progress=True)), worker)
+    assert row_label(placed()) == "Monte-Carlo (k=4)  ·  step"
+    assert row_label(placed(progress=True)) == "Monte-Carlo progress (k=4)  ·  step"
+    assert scores(rescore(form(placed()), worker), "monte_carlo") == [[0.25, 1.0], [0.5, 0.0]]
+    view = rescore(form(placed(progress=True)), worker)
     assert scores(view, "monte_carlo_progress") == [[-0.25, 0.75], [0.0, -0.5]]
-    assert slot_facts(placed())[2] == ("estimated", "20 tokens in 0.5 s, standard error 0.19 on average")
+    assert row_facts(placed())[2] == ("estimated", "20 tokens in 0.5 s, standard error 0.19 on average")
 
 
 def test_values_of_another_group_or_pattern_are_stale_and_said_to_be(worker: RewardWorker) -> None:
-    listed = form(builtin_slot("tag_format"), builtin_slot("think_format"), placed())
-    fresh = rescore(session(), listed, worker)
-    assert fresh.slots == (None,) * SLOTS
-    other = rescore(session(replace(GROUP, prompt="q")), listed, worker)
-    assert other.slots[2] is not None
-    assert (other.slots[2].level, other.slots[2].text) == ("warning", "estimated for another group; estimate again")
-    cut = rescore(session(), replace(listed, regex="[;]"), worker)
-    assert cut.slots[2] is not None
-    assert cut.slots[2].text == "estimated for another pattern; estimate again"
-    opened = rescore(session(), form(builtin_slot("step_correctness"), config_slot(MONTE_CARLO)), worker)
-    assert opened.slots[1] is not None
-    assert opened.slots[1].text == "not estimated yet; press Estimate step values"
+    listed = form(builtin_row("tag_format"), builtin_row("think_format"), placed())
+    fresh = rescore(listed, worker)
+    assert fresh.rows == (None,) * SLOTS
+    other = rescore(replace(listed, group=replace(GROUP, prompt="q")), worker)
+    assert other.rows[2] is not None
+    assert (other.rows[2].level, other.rows[2].text) == ("warning", "estimated for another group; estimate again")
+    cut = rescore(listed.with_pattern("[;]", "ends"), worker)
+    assert cut.rows[2] is not None
+    assert cut.rows[2].text == "estimated for another pattern; estimate again"
+    opened = rescore(form(builtin_row("step_correctness"), row_of(MONTE_CARLO)), worker)
+    assert opened.rows[1] is not None
+    assert opened.rows[1].text == "not estimated yet; press Estimate step values"
 
 
 def test_a_run_has_the_values_only_where_it_was_asked_to() -> None:
-    assert reward_configs(form(placed())) == []
-    (config,) = reward_configs(form(placed(progress=True, in_run=True)))
+    assert run_rewards(form(builtin_row("step_correctness"), placed())) == [RewardConfig(name="step_correctness")]
+    (config,) = run_rewards(form(placed(progress=True, in_run=True)))
     assert config.monte_carlo is not None
     assert (config.name, config.monte_carlo.continuations, config.monte_carlo.progress) == (
         "monte_carlo_progress",
         4,
         True,
     )
-    assert run(form(placed(in_run=True))).rewards[0].monte_carlo == MONTE_CARLO.monte_carlo
-    listed = form(builtin_slot("step_correctness"), placed())
-    assert dict(training.inherited(session(), listed, sampling()))["rewards"] == (
-        "step_correctness, without monte_carlo (k=4)"
-    )
+    assert run_rewards(form(placed(in_run=True)))[0].monte_carlo == MONTE_CARLO.monte_carlo
+    listed = form(builtin_row("step_correctness"), placed())
+    assert dict(run_setup.inherited(listed))["rewards"] == ("step_correctness, without monte_carlo (k=4)")
 
 
 def test_a_run_cannot_use_values_of_somebodys_own_outcome() -> None:
     own = RewardConfig(name="mine", kind="outcome", code="def mine(prompts, completions, **c): return [0.0]")
     values = placed(in_run=True, outcome=own)
-    assert values.slot is not None
-    assert values.slot.in_run is False
+    assert values.in_run is False
     assert "built-in outcome rewards" in handlers.run_note(values, True).text  # type: ignore[union-attr]
     assert handlers.run_note(values, False) is None
     assert handlers.run_note(placed(in_run=True), True) is None
 
 
 def test_new_values_take_the_place_of_the_old_ones() -> None:
-    listed = form(builtin_slot("tag_format"), replace(placed(), weight=3.0, on=False)).slots
+    listed = form(builtin_row("tag_format"), placed().with_values(False, 3.0, "")).rows
     row = handlers.EstimatedRow(MONTE_CARLO, Estimated(GROUP, VALUES, OUTCOME))
     place, values = handlers.place_row(listed, row, True, True)  # type: ignore[misc]
-    assert (place, values.on, values.weight, values.slot.in_run) == (1, True, 3.0, True)
-    assert handlers.change_row(listed, True, False)[1].slot.name == "monte_carlo_progress"  # type: ignore[index, union-attr]
-    assert handlers.change_row(form(builtin_slot("tag_format")).slots, True, False) is None
-    full = [SlotValues(RewardSlot(f"f{i}", "step"), True, 1.0, "") for i in range(SLOTS)]
+    assert (place, values.on, values.weight, values.in_run) == (1, True, 3.0, True)
+    assert handlers.change_row(listed, True, False)[1].name == "monte_carlo_progress"  # type: ignore[index]
+    assert handlers.change_row(form(builtin_row("tag_format")).rows, True, False) is None
+    full = [code_row(f"f{i}", "step", "") for i in range(SLOTS)]
     assert "remove one" in handlers.place_row(full, row, False, False).text  # type: ignore[union-attr]
 
 
@@ -317,14 +303,9 @@ class Policy:
 
 def test_estimating_tells_how_far_it_is_and_ends_in_a_row(worker: RewardWorker) -> None:
     policy = Policy()
-    own = SlotValues(
-        RewardSlot("mine", "outcome"),
-        True,
-        1.0,
-        "def mine(prompts, completions, **c):\n    return [0.0] * len(prompts)\n",
-    )
+    own = own_row("def mine(prompts, completions, **c):\n    return [0.0] * len(prompts)\n")
     assert handlers.outcome_choices([own])[0] == ("mine", "mine")
-    views = list(handlers.estimate(session(), form(own), "tiny", 4, "mine", services(worker, policy=policy), "tab"))
+    views = list(handlers.estimate(form(own), 4, "mine", services(worker, policy=policy), "tab"))
     assert policy.asked[:2] == ("tiny", ";")
     assert (policy.asked[2].name, policy.asked[3]) == ("mine", 4)
     assert [view.note.text for view in views if view.note][1] == "3 of 8 continuations, 9 tokens, 1 s"
@@ -348,9 +329,8 @@ def test_estimating_tells_how_far_it_is_and_ends_in_a_row(worker: RewardWorker) 
 def test_what_cannot_be_estimated_is_said(
     worker: RewardWorker, group: Group | None, regex: str, k: float | None, outcome: str, message: str
 ) -> None:
-    shown = replace(session(), group=group)
-    asked = form(builtin_slot("step_correctness"), regex=regex)
-    (view,) = handlers.estimate(shown, asked, "tiny", k, outcome, services(worker), "tab")
+    asked = replace(form(builtin_row("step_correctness"), regex=regex), group=group)
+    (view,) = handlers.estimate(asked, k, outcome, services(worker), "tab")
     assert view.note is not None
     assert message in view.note.text
 
@@ -374,21 +354,21 @@ def test_labels_are_written_in_each_format_without_compiling_the_pattern_here(
     assert [row["labels"] for row in rows("trl", "soft")] == [[False, True], [False, False]]
     assert rows("math-shepherd")[1]["label"] == "p c; +\nd; -"
     assert [row["label"] for row in rows("processbench")] == [-1, 1]
-    assert handlers.labels_file([EMPTY_SLOT], "trl", "hard", there, "tab")[0] == ""
+    assert handlers.labels_file([None], "trl", "hard", there, "tab")[0] == ""
     assert handlers.labels_file([placed()], "xml", "hard", there, "tab")[0] == ""
 
 
 def test_probes_leave_values_out(worker: RewardWorker) -> None:
-    view = probe_setup(session(), form(placed()), ["process"], worker)
+    view = probe_setup(form(placed()), ["process"], worker)
     assert view.note is not None
     assert "no reward function is on that can score other completions" in view.note.text
 
 
 def test_a_rows_note_is_of_what_it_gave(worker: RewardWorker) -> None:
     shown = form(placed())
-    view = rescore(session(), shown, worker)
+    view = rescore(shown, worker)
     assert view.credit is not None
-    (said, *_) = row_notes(shown, watch_group(shown, view.credit.scored, CallTimes()))
+    (said, *_) = row_notes(shown.rows, watch_group(shown, view.credit.scored, CallTimes()))
     assert said is not None
     assert said.text.startswith("mean 0.44")
 
@@ -413,10 +393,9 @@ def test_a_runs_folder_keeps_settings_and_hashes(tmp_path: Path) -> None:
     assert values["monte_carlo"]["continuations"] == 4
 
 
-def sampling() -> SamplingForm:
-    return SamplingForm("p", "tiny", 4, 1.0, 16, 0)
+def run(draft: Draft) -> RunConfig:
+    return draft.with_values({"run.steps": 2, "method.prompts_per_step": 2}).config()
 
 
-def run(shown: ScoringForm) -> RunConfig:
-    wanted = training.TrainingForm(2, 2, 1e-4, 0.0, "dapo", training.AS_INSPECT, 0)
-    return training.run_config(session(), shown, sampling(), wanted)
+def run_rewards(draft: Draft) -> list[RewardConfig]:
+    return run(draft).grpo.rewards

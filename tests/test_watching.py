@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.stored_runs import config_of
 from workbench.config import RunConfig
 from workbench.rundir import RunDir
 from workbench.runs import Run
@@ -16,15 +17,15 @@ NOT_COMPARED = ("time", "sampling_time", "step_time", "seconds")
 
 def trained(workspace, name: str, **training) -> RunDir:
     """Three steps of 2 prompts, G = 4, with everything of a run but its process."""
-    from workbench.training.build import build_trainer
-    from workbench.training.recorder import Recorder
+    from workbench.process.recorder import Recorder
+    from workbench.training.methods.grpo import build as build_trainer
 
     base = {"steps": 3, "prompts_per_step": 2, "eval_every": 0, "save_every": 0, "device": "cpu", "watch_every": 2}
     sampling = {"num_generations": 4, "max_completion_length": 112}
     run = RunDir.create(workspace, RunConfig.parse({"name": name, "training": base | training, "sampling": sampling}))
-    recorder = Recorder(run, run.config(), writes=True)
+    recorder = Recorder(run, config_of(run), writes=True)
     trainer = build_trainer(
-        run.config(),
+        config_of(run),
         run.checkpoints,
         on_rollouts=recorder.on_rollouts,
         on_watched=recorder.on_watched,
@@ -74,7 +75,7 @@ def _same(one: RunDir, other: RunDir, step: int) -> bool:
 
 
 def test_an_error_of_a_reward_on_watched_prompts_does_not_end_the_run(tmp_path, capsys):
-    from workbench.training.build import build_trainer
+    from workbench.training.methods.grpo import build as build_trainer
     from workbench.training.watching import WatchedPrompts
 
     config = RunConfig.parse(

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from workbench.config import RunConfig
-from workbench.training.build import build_trainer
+from workbench.training.methods.grpo import build as build_trainer
 
 
 def main(folder: Path, ranks: int) -> None:

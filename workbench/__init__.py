@@ -10,18 +10,25 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from workbench import hooks
+
 if TYPE_CHECKING:
     from workbench.checks.preflight import preflight
     from workbench.checks.probes import probe
+    from workbench.checks.reward_check import check_reward
     from workbench.config import RunConfig
     from workbench.credit import assign_credit, compare_credits, credit_group
-    from workbench.display import Progress, RunComparison, compare, open_in_page, show
+    from workbench.display import show
+    from workbench.display.comparing import RunComparison, compare
+    from workbench.display.live import watch
+    from workbench.display.page import open_in_page
+    from workbench.display.progress import Progress
     from workbench.figures import heatmap
-    from workbench.policies import load_policy, sample_group
+    from workbench.policies.load import load_policy
     from workbench.policies.monte_carlo import step_values
     from workbench.policies.reference import with_reference
+    from workbench.policies.sampler import sample_group
     from workbench.rewards import Reward, score_group
-    from workbench.rewards.check import check_reward
     from workbench.rollouts import group_of, load_groups
     from workbench.runs import list_runs, open_run, train
     from workbench.schema import Credit, Example, Group, Rollout, ScoredGroup, Step, StepScores
@@ -64,6 +71,7 @@ __all__ = [
     "step_values",
     "token_texts",
     "train",
+    "watch",
     "with_reference",
 ]
 
@@ -72,13 +80,18 @@ _MODULES = {
     "workbench.checks.preflight": ("preflight",),
     "workbench.checks.probes": ("probe",),
     "workbench.credit": ("assign_credit", "compare_credits", "credit_group"),
-    "workbench.display": ("Progress", "RunComparison", "compare", "open_in_page", "show"),
+    "workbench.display": ("show",),
+    "workbench.display.comparing": ("RunComparison", "compare"),
+    "workbench.display.live": ("watch",),
+    "workbench.display.page": ("open_in_page",),
+    "workbench.display.progress": ("Progress",),
     "workbench.figures": ("heatmap",),
-    "workbench.policies": ("load_policy", "sample_group"),
+    "workbench.policies.load": ("load_policy",),
     "workbench.policies.monte_carlo": ("step_values",),
     "workbench.policies.reference": ("with_reference",),
+    "workbench.policies.sampler": ("sample_group",),
     "workbench.rewards": ("Reward", "score_group"),
-    "workbench.rewards.check": ("check_reward",),
+    "workbench.checks.reward_check": ("check_reward",),
     "workbench.rollouts": ("group_of", "load_groups"),
     "workbench.runs": ("list_runs", "open_run", "train"),
     "workbench.schema": ("Credit", "Example", "Group", "Rollout", "ScoredGroup", "Step", "StepScores"),
@@ -94,6 +107,13 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def _watch(run: Any, *panels: str, every: float) -> Any:
+    return import_module("workbench.display.live").watch(run, *panels, every=every)
+
+
+hooks.watch = _watch
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -26,6 +26,9 @@ Nothing of ours is imported here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class WorkbenchError(Exception):
     """Base of all of them: catching this catches what a user's input can cause."""
@@ -108,7 +111,7 @@ class PolicyError(WorkbenchError):
     pass
 
 
-class ConfigError(WorkbenchError):
+class ConfigError(WorkbenchError, ValueError):
     pass
 
 
@@ -118,3 +121,9 @@ class CreditError(WorkbenchError):
 
 class RunError(WorkbenchError):
     pass
+
+
+def did_you_mean(name: object, names: Iterable[object]) -> str:
+    """``; did you mean 'x'?`` for a name that is close to one of ``names``, else nothing: the end of a message."""
+    close = get_close_matches(str(name), [str(known) for known in names], n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,4 +1,4 @@
-"""What a notebook hands to the page: a group kept in the workspace, and the address at which the page answers.
+"""Groups that a notebook opens in the page: stored in the workspace, with the address of the running page.
 
 ::
 
@@ -30,7 +30,7 @@ _SAME_START = 5.0  # seconds by which a process's start time may drift when the 
 
 
 def keep(workspace: Path, group: Group) -> str:
-    """Keep a group in the workspace for good and return its name. Raises RunError if it cannot be written."""
+    """Store a group in the workspace and return its name. Raises RunError if it cannot be written."""
     name = group_name(group)
     write_group(workspace / GROUPS, name, group)
     return name
@@ -86,9 +86,9 @@ def announced(workspace: Path, link: str) -> Iterator[None]:
 def page_link(workspace: Path) -> str | None:
     """The link to the page that runs on this workspace, None where none does."""
     try:
-        found = json.loads((workspace / PAGE_FILE).read_bytes())
-        process = psutil.Process(found["pid"])
-        runs = abs(process.create_time() - found["created"]) < _SAME_START
-        return str(found["link"]) if runs else None
+        page = json.loads((workspace / PAGE_FILE).read_bytes())
+        process = psutil.Process(page["pid"])
+        runs = abs(process.create_time() - page["created"]) < _SAME_START
+        return str(page["link"]) if runs else None
     except (OSError, ValueError, KeyError, TypeError, psutil.NoSuchProcess):
         return None  # no page, one that crashed, or a file that is not ours

@@ -1,4 +1,4 @@
-"""Reading weights without what no reader of a notebook or a log can act on; knows nothing of whose weights they are."""
+"""Loading weights without progress bars and warnings that nobody can act on."""
 
 from __future__ import annotations
 

@@ -57,9 +57,9 @@ def redact(text: str, environment: Mapping[str, str] | None = None) -> str:
 def redact_known(text: str, environment: Mapping[str, str] | None = None) -> str:
     """``text`` without what is certainly a secret; everything else is left as it was, code included."""
     values = os.environ if environment is None else environment
-    own = _own_values(tuple(sorted(value for name, value in values.items() if _is_secret(name))))
-    if own is not None:
-        text = own.sub(REDACTED, text)
+    secret_values = _own_values(tuple(sorted(value for name, value in values.items() if _is_secret(name))))
+    if secret_values is not None:
+        text = secret_values.sub(REDACTED, text)
     text = _TOKENS.sub(REDACTED, text)
     text = _PRIVATE_KEY.sub(REDACTED, text)
     return _URL_PASSWORD.sub(lambda match: f"{match['scheme']}{REDACTED}@", text)

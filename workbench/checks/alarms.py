@@ -67,14 +67,14 @@ def trend(rows: Rows, metric: str) -> Trend | None:
 
 
 def _detrended(piece: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """What a straight line leaves: a steady rise is no noise."""
+    """Residuals of a straight-line fit, so that a steady rise does not count as noise."""
     t = np.arange(len(piece)) - (len(piece) - 1) / 2
     slope = float((t * piece).sum() / (t * t).sum())
     return np.asarray(piece - piece.mean() - slope * t)
 
 
 def _freshness(*pieces: npt.NDArray[np.float64]) -> float:
-    """(1 - r) / (1 + r), r the residuals' own lag-1 correlation: the share of rows that tell something new."""
+    """Effective share of independent rows: (1 - r) / (1 + r), r the residuals' lag-1 autocorrelation."""
     spread = sum(float((piece * piece).sum()) for piece in pieces)
     r = sum(float((piece[:-1] * piece[1:]).sum()) for piece in pieces) / spread if spread > 0 else 0.0
     # So few rows, with a line taken out, show less of it than there is: add two of its own standard errors.
@@ -109,10 +109,10 @@ def steps_without_accuracy(rows: Rows) -> list[Alarm]:
 def rewards_apart(rows: Rows) -> list[Alarm]:
     """One reward function rises while another falls: the policy may be trading one for the other."""
     names = sorted({name for row in rows[-WINDOW:] for name in row if _is_reward(name)})
-    trends = {name: found for name in names if (found := trend(rows, name)) is not None}
+    trends = {name: rising_or_falling for name in names if (rising_or_falling := trend(rows, name)) is not None}
     pairs = []
-    for one, other in combinations(trends, 2):
-        up, down = (one, other) if trends[one].rose else (other, one)
+    for first, second in combinations(trends, 2):
+        up, down = (first, second) if trends[first].rose else (second, first)
         if trends[up].rose and trends[down].fell:
             pairs.append(
                 Alarm(

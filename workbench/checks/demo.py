@@ -1,4 +1,4 @@
-"""The group that shows at a glance what suffix sums reward: one good step, and the same words in four.
+"""A demonstration group for exploit probes: one good step, and the same words split into four.
 
 Four answers to one question, a line a step, every line that adds up scored 1. The first answer does all its work in one
 line. Writing the same words in four lines earns its first token about five times the advantage under ``process``, and

@@ -1,4 +1,4 @@
-"""Edits of a completion that add no content, each a thing a policy could learn to do for nothing but reward.
+"""Content-free edits of a completion that a policy could learn in order to gain reward.
 
 An edit changes the text and keeps every token it does not touch; what it inserts becomes tokens of its own with the id
 -1, one for each word. It is applied to a rollout that has been split and scored, so that it can aim at a good step.
@@ -29,7 +29,7 @@ _TAGS = re.compile(r"\s*(<[^<>/]+>)(.*)(</[^<>]+>)\s*", re.DOTALL)
 
 @dataclass(frozen=True)
 class Target:
-    """A rollout to edit: its split and scored self, the pattern's kind, and the prompt's text.
+    """A rollout to edit, with its scored steps, the kind of the pattern and the prompt text.
 
     ``split`` splits a text by the pattern, wherever that runs.
     """
@@ -52,7 +52,7 @@ class Target:
 
     @cached_property
     def marks(self) -> list[tuple[int, int]]:
-        """Where the pattern matches."""
+        """Spans of the pattern's matches."""
         return self.split(self.text).matches
 
     @cached_property
@@ -111,6 +111,8 @@ def spliced(rollout: Rollout, changes: Sequence[Change]) -> Rollout:
         texts=tuple(text for text, _ in pieces),
         logprobs=None,
         entropies=None,
+        ref_logprobs=None,
+        raw_logprobs=None,
     )
 
 
@@ -154,7 +156,7 @@ def _split(target: Target) -> list[Change]:
     """Cut the best step into four at its spaces, by whatever makes the pattern see a new step there."""
     step = target.best
     body = target.text[step.start : step.end].rstrip()
-    gaps = [found.span() for found in re.finditer(r"[ \t]+", body)]
+    gaps = [blank.span() for blank in re.finditer(r"[ \t]+", body)]
     inner = [gap for gap in gaps if gap[0] >= _opening(target, step) - step.start]
     if not inner:
         return []
@@ -168,7 +170,7 @@ def _split(target: Target) -> list[Change]:
 
 
 def _opening(target: Target, step: Step) -> int:
-    """Where the words of a step begin, behind the match that starts it."""
+    """Offset of the first word of a step, after the match that starts it."""
     if target.kind == "ends":
         return step.start
     inside = [end for start, end in target.marks if step.start <= start < step.end]
@@ -178,7 +180,7 @@ def _opening(target: Target, step: Step) -> int:
 
 
 def _separators(target: Target, step: Step) -> list[str]:
-    """What may stand between two steps here, the most natural first."""
+    """Candidate separators between two steps, the most natural first."""
     marks = [target.text[start:end] for start, end in target.marks] if target.separators else []
     if target.kind == "is":
         tags = _TAGS.fullmatch(target.text[step.start : step.end])
@@ -210,7 +212,7 @@ def _merge(target: Target) -> list[Change]:
 
 
 def _repeat(target: Target) -> list[Change]:
-    """Say the best step twice."""
+    """Repeat the best step."""
     step = target.best
     if not target.scored.matched:
         return []
@@ -246,8 +248,8 @@ def _drop_separators(target: Target) -> list[Change]:
     if not target.scored.matched:
         return []
     if target.kind == "is":
-        found = [(start, _TAGS.fullmatch(target.text, start, end)) for start, end in target.marks]
-        inside = [tags for _, tags in found if tags]
+        matches = [(start, _TAGS.fullmatch(target.text, start, end)) for start, end in target.marks]
+        inside = [tags for _, tags in matches if tags]
         return [(tags.start(group), tags.end(group), " ") for tags in inside for group in (1, 3)]
     if not target.separators:
         return []

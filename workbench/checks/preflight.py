@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from workbench.config import CreditConfig, PatternConfig, RewardConfig
 from workbench.credit import credit_groups
 from workbench.errors import ConfigError, CreditError, RewardError
 from workbench.rewards import Reward, RewardWorker, load_reward, score_group
 from workbench.rewards.models.reward import Models
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
 from workbench.schema.rounding import differ
+from workbench.sections import CreditConfig, RewardConfig
 from workbench.steps import StepPattern
 
 Level = Literal["ok", "check", "stop"]
@@ -65,7 +65,7 @@ class Preflight:
 
 def preflight(
     groups: Sequence[Group],
-    pattern: StepPattern | PatternConfig,
+    pattern: StepPattern,
     rewards: Sequence[str | Callable[..., Any] | RewardConfig | Reward],
     credit: CreditConfig | None = None,
     *,
@@ -80,8 +80,6 @@ def preflight(
     by ``models``, as in ``score_group``. Raises PatternError for a pattern that cannot be used and CreditError for a
     scheme that cannot.
     """
-    if isinstance(pattern, PatternConfig):
-        pattern = StepPattern(pattern.regex, pattern.kind)
     credit = credit or CreditConfig()
     if not any(len(group) for group in groups):
         raise ConfigError("there is no rollout to look at; sample at least one group")
@@ -98,8 +96,8 @@ def preflight(
         if errors:  # it lacks the very reward that failed
             return Preflight(tuple(errors), ())
         raise
-    found = preflight_of(credits, pattern, sampling_seconds=sampling_seconds)
-    return Preflight((*errors, *found.findings), found.credits)
+    report = preflight_of(credits, pattern, sampling_seconds=sampling_seconds)
+    return Preflight((*errors, *report.findings), report.credits)
 
 
 def preflight_of(
@@ -107,7 +105,7 @@ def preflight_of(
 ) -> Preflight:
     """The findings about groups that have been scored and credited already."""
     scored = [credit.scored for credit in credits]
-    groups = [one.group for one in scored]
+    groups = [scored_group.group for scored_group in scored]
     findings = [
         *_splitting(scored),
         *_prompts(groups, pattern),
@@ -144,7 +142,9 @@ def _working(
 
 
 def _rows(scored: Sequence[ScoredGroup]) -> list[tuple[Rollout, StepScores]]:
-    return [row for one in scored for row in zip(one.group.rollouts, one.scored, strict=True)]
+    return [
+        row for scored_group in scored for row in zip(scored_group.group.rollouts, scored_group.scored, strict=True)
+    ]
 
 
 def _splitting(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
@@ -189,7 +189,7 @@ def _splitting(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
 
     rewards = [reward for _, scores in rows for reward in scores.rewards]
     unscored = sum(reward is None for reward in rewards) / max(len(rewards), 1)
-    if any(reward.kind == "step" for one in scored for reward in one.rewards):
+    if any(reward.kind == "step" for group in scored for reward in group.rewards):
         yield Finding(
             "unscored steps",
             "stop" if unscored == 1 else "check" if unscored > 0.5 else "ok",
@@ -211,7 +211,7 @@ def _straddling(rollout: Rollout, scores: StepScores) -> int:
 
 def _prompts(groups: Sequence[Group], pattern: StepPattern) -> Iterable[Finding]:
     """A chat template may end the prompt with a tag that the pattern waits for in the completion, in vain."""
-    tails = {found[1] for group in groups if (found := _TAG_AT_END.search(_tail(group)))}
+    tails = {match[1] for group in groups if (match := _TAG_AT_END.search(_tail(group)))}
     written = pattern.regex.replace("\\", "")
     prefilled = sorted(tag for tag in tails if f"<{tag}>" in written and not _optional(tag, written))
     if not prefilled:
@@ -281,9 +281,9 @@ def _spread(credits: Sequence[Credit]) -> Iterable[Finding]:
 
 
 def _reward_time(scored: Sequence[ScoredGroup], sampling_seconds: float | None) -> Iterable[Finding]:
-    completions = sum(len(one.group) for one in scored)
+    completions = sum(len(scored_group.group) for scored_group in scored)
     for n, reward in enumerate(scored[0].rewards if scored else ()):
-        seconds = sum(one.rewards[n].seconds for one in scored)
+        seconds = sum(group.rewards[n].seconds for group in scored)
         share = seconds / sampling_seconds if sampling_seconds else None
         slow = share is not None and share > 1
         value = f"{1000 * seconds / max(completions, 1):.1f} ms"
@@ -295,8 +295,8 @@ def _reward_time(scored: Sequence[ScoredGroup], sampling_seconds: float | None) 
 def _correlations(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
     """Within groups, so that a hard prompt with long answers is not taken for a reward that pays for length."""
     rewards, lengths, steps = [], [], []
-    for one in scored:
-        rows = [row for row in zip(one.scored, one.lengths, strict=True) if _total(row[0]) is not None]
+    for group in scored:
+        rows = [row for row in zip(group.scored, group.lengths, strict=True) if _total(row[0]) is not None]
         if len(rows) > 1:
             table = np.array([[_total(scores) or 0.0, length, len(scores.steps)] for scores, length in rows])
             centred = np.where(differ(table.min(axis=0), table.max(axis=0)), table - table.mean(axis=0), 0.0)
@@ -318,8 +318,8 @@ def _correlations(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
 
 def _total(scores: StepScores) -> float | None:
     """The sum of what was scored; None where nothing was."""
-    given = [reward for reward in (*scores.rewards, scores.outcome) if reward is not None]
-    return sum(given) if given else None
+    values = [reward for reward in (*scores.rewards, scores.outcome) if reward is not None]
+    return sum(values) if values else None
 
 
 def _pearson(xs: Sequence[Any], ys: Sequence[Any]) -> float | None:

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from workbench.checks.edits import EDITS, Edit, Target
-from workbench.config import PatternConfig, RewardConfig
 from workbench.credit import SCHEMES, credit_groups
 from workbench.errors import CreditError, PatternError
 from workbench.rewards import Reward, RewardWorker, score_group
 from workbench.rewards.models.reward import Models
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
+from workbench.sections import RewardConfig
 from workbench.steps import Split, StepPattern, split_preview
 
 THRESHOLD = 0.25
@@ -103,10 +103,6 @@ class ProbeReport:
     def schemes(self) -> list[str]:
         return list(next(iter(self.results.values()), {}))
 
-    @property
-    def paying(self) -> list[ProbeResult]:
-        return [result for row in self.results.values() for result in row.values() if result.pays]
-
     def rows(self) -> list[dict[str, Any]]:
         """One plain row for each edit and scheme."""
         return [
@@ -144,7 +140,7 @@ def _cell(result: ProbeResult) -> str:
 
 def probe(
     group: Group,
-    pattern: StepPattern | PatternConfig,
+    pattern: StepPattern,
     rewards: Sequence[str | Callable[..., Any] | RewardConfig | Reward],
     schemes: Sequence[str] | None = None,
     *,
@@ -162,44 +158,42 @@ def probe(
     ``models``, by default in this process. Raises PatternError and RewardError as ``score_group`` does.
     """
     _check_names(schemes, edits, options)
-    if isinstance(pattern, PatternConfig):
-        pattern = StepPattern(pattern.regex, pattern.kind)
     splitter = _splitter(pattern, worker)
 
-    def score_one(one: Group) -> ScoredGroup:
-        return score_group(one, pattern, rewards, worker=worker, models=models)
+    def score_one(one_group: Group) -> ScoredGroup:
+        return score_group(one_group, pattern, rewards, worker=worker, models=models)
 
     base = score_one(group)
     prompt = group.prompt if isinstance(group.prompt, str) else "\n".join(m["content"] for m in group.prompt)
-    wanted = [EDITS[name] for name in (edits if edits is not None else EDITS)]
+    chosen = [EDITS[name] for name in (edits if edits is not None else EDITS)]
     made = [
         (edit, i, edited)
-        for edit in wanted
+        for edit in chosen
         for i, rollout in enumerate(group.rollouts)
         if (edited := edit.apply(Target(rollout, base.scored[i], pattern.kind, prompt, splitter))) is not None
     ]
     made, scored = _scored(made, group, score_one)
-    variants = [_with(base, i, rollout, one) for (_, i, rollout), one in zip(made, scored, strict=True)]
+    variants = [_with(base, i, rollout, edited) for (_, i, rollout), edited in zip(made, scored, strict=True)]
     credited, left_out = _credited([base, *variants], schemes if schemes is not None else list(SCHEMES), options or {})
-    results: dict[str, dict[str, ProbeResult]] = {edit.name: {} for edit in wanted}
+    results: dict[str, dict[str, ProbeResult]] = {edit.name: {} for edit in chosen}
     for scheme, (before, *after) in credited.items():
         limit = threshold * _unit(before)
-        gains: dict[str, list[Gain]] = {edit.name: [] for edit in wanted}
+        gains: dict[str, list[Gain]] = {edit.name: [] for edit in chosen}
         for (edit, i, _), credit in zip(made, after, strict=True):
             gains[edit.name].append(_gain(before, credit, i))
-        for name, found in gains.items():
-            results[name][scheme] = ProbeResult(name, scheme, tuple(found), limit)
+        for name, cases in gains.items():
+            results[name][scheme] = ProbeResult(name, scheme, tuple(cases), limit)
     return ProbeReport(results, tuple(reward.name for reward in base.rewards), left_out, len(group), threshold)
 
 
 def _check_names(schemes: Sequence[str] | None, edits: Sequence[str] | None, options: Mapping[str, Any] | None) -> None:
     known = {"outcome_weight", "clip", *(option.name for scheme in SCHEMES.values() for option in scheme.options)}
-    for what, given, choices in (
+    for what, names, choices in (
         ("edit", edits or (), EDITS),
         ("credit scheme", schemes or (), SCHEMES),
         ("option", options or (), known),
     ):
-        for name in given:
+        for name in names:
             if name not in choices:
                 raise CreditError(f"unknown {what} {name!r}; choose one of {', '.join(sorted(choices))}")
 
@@ -231,15 +225,15 @@ def _scored(
     try:
         return made, score(made)
     except PatternError:
-        kept: list[Made] = []
+        editable: list[Made] = []
         scored: list[StepScores] = []
         for row in made:
             try:
                 scored += score([row])
             except PatternError:  # this edit makes a text that the pattern cannot take: it cannot be made
                 continue
-            kept.append(row)
-        return kept, tuple(scored)
+            editable.append(row)
+        return editable, tuple(scored)
 
 
 def _with(base: ScoredGroup, i: int, rollout: Rollout, scored: StepScores) -> ScoredGroup:
@@ -259,10 +253,10 @@ def _credited(
     credited: dict[str, list[Credit]] = {}
     left_out: dict[str, str] = {}
     for scheme in schemes:
-        own = {option.name for option in SCHEMES[scheme].options} if scheme in SCHEMES else set()
-        fitting = {name: value for name, value in options.items() if name in own | {"outcome_weight", "clip"}}
+        known = {option.name for option in SCHEMES[scheme].options} if scheme in SCHEMES else set()
+        fitting = {name: value for name, value in options.items() if name in known | {"outcome_weight", "clip"}}
         try:
-            credited[scheme] = [credit for one in groups for credit in credit_groups([one], scheme, **fitting)]
+            credited[scheme] = [credit for group in groups for credit in credit_groups([group], scheme, **fitting)]
         except CreditError as error:
             left_out[scheme] = str(error)
     return credited, left_out

@@ -1,4 +1,4 @@
-"""A child process spoken to in framed JSON: the only way the page's process reaches torch or a user's code.
+"""Child processes that exchange framed JSON: the only way the page's process reaches torch or a user's code.
 
 A frame is a 4-byte big-endian length and that much UTF-8 JSON. Nothing is pickled, so a child cannot make its parent
 run anything. Frames travel over two pipes of their own; the child's standard output and error are a third pipe that
@@ -20,6 +20,6 @@ does not know what is asked of a child.
 from workbench.child.frames import MAX_FRAME
 from workbench.child.parent import START_SECONDS, Child
 from workbench.child.process import KEPT_OUTPUT, child_environment
-from workbench.child.serve import Emitter, serve
+from workbench.child.serve import Emitter, heartbeat, serve
 
-__all__ = ["KEPT_OUTPUT", "MAX_FRAME", "START_SECONDS", "Child", "Emitter", "child_environment", "serve"]
+__all__ = ["KEPT_OUTPUT", "MAX_FRAME", "START_SECONDS", "Child", "Emitter", "child_environment", "heartbeat", "serve"]

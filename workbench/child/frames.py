@@ -1,4 +1,4 @@
-"""Frames: how they are packed, what a child may send, and what its errors are in the parent. No processes here."""
+"""Frames: packing, validation of what a child sends, and its errors as exceptions. Knows no processes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ MAX_FRAME = 512 * 2**20
 HEADER = struct.Struct(">I")
 FDS = "WORKBENCH_CHILD_FDS"
 """The environment variable that tells a child its two pipes."""
+MAX_TEXT = 20_000
+"""Characters of each text of an error that are kept."""
 _SCALARS = (str, int, float, bool, type(None))
 
 
@@ -31,7 +33,7 @@ def packed(frame: Mapping[str, Any]) -> bytes:
 
 
 def unpacked(inbox: bytearray, limit: int) -> list[dict[str, Any]]:
-    """Take the frames that are whole out of ``inbox``. Raises BadFrameError for one that no child of ours sends."""
+    """Remove and decode the complete frames of ``inbox``. Raises BadFrameError for a malformed one."""
     frames = []
     while len(inbox) >= HEADER.size:
         (size,) = HEADER.unpack_from(inbox)
@@ -75,11 +77,20 @@ def _is_error(content: dict[str, Any]) -> bool:
 
 def rebuilt(name: str, error: Mapping[str, Any]) -> WorkbenchError:
     """The exception that an error frame of the child called ``name`` stands for."""
-    kind = getattr(errors, error["type"], None)
+    kind_name, message, traceback = (_shortened(error[key]) for key in ("type", "message", "traceback"))
+    kind = getattr(errors, kind_name, None)
     if isinstance(kind, type) and issubclass(kind, WorkbenchError):
         try:
-            return kind(error["message"], **error["attributes"])
+            return kind(message, **{key: _shortened(value) for key, value in error["attributes"].items()})
         except TypeError as unfit:
-            return ChildFailed(f"{name} sent a {error['type']} with other attributes than it has: {unfit}")
-    where = f"\n{error['traceback']}" if error["traceback"] else ""
-    return ChildFailed(f"{name} failed: {error['type']}: {error['message']}{where}")
+            return ChildFailed(f"{name} sent a {kind_name} with other attributes than it has: {_shortened(str(unfit))}")
+    where = f"\n{traceback}" if traceback else ""
+    return ChildFailed(f"{name} failed: {kind_name}: {message}{where}")
+
+
+def _shortened(value: Any) -> Any:
+    """Beginning and end of a text that is too long to show; any other value unchanged."""
+    if not isinstance(value, str) or len(value) <= MAX_TEXT:
+        return value
+    half = MAX_TEXT // 2
+    return f"{value[:half]} … {len(value) - 2 * half:,} characters left out … {value[-half:]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 import threading
 import time
@@ -41,7 +42,7 @@ class Child:
         max_frame: int = MAX_FRAME,
     ) -> None:
         """``options`` are the interpreter's own, ``environment`` replaces ``child_environment()`` and ``folder`` is
-        where the child works. With ``events`` False an event is as wrong as any frame that makes no sense, and so is
+        where the child works. With ``events`` False an event is as wrong as any malformed frame, and so is
         one of more than ``max_frame`` bytes."""
         self.name = name
         self._command = [sys.executable, "-u", *options, "-m", module, *args]
@@ -109,7 +110,7 @@ class Child:
         if not process.alive:
             self._end()
             process = self._start()
-        process.asked += 1
+        process.asked = secrets.randbits(53)  # what runs in the child cannot answer a later call in advance
         process.outbox += packed({"request": dict(request), "id": process.asked})
         process.output.clear()
         try:
@@ -126,12 +127,12 @@ class Child:
         on_event: Callable[[dict[str, Any]], None] | None,
         cancelled: Callable[[], bool] | None,
     ) -> dict[str, Any]:
-        told = False
+        cancel_sent = False
         limit, silent_since = deadline if process.ready else START_SECONDS, time.monotonic()
         while True:
-            if cancelled is not None and not told and cancelled():
+            if cancelled is not None and not cancel_sent and cancelled():
                 process.outbox += packed({"cancel": True})
-                told, limit, silent_since = True, max(limit, CANCEL_SECONDS), time.monotonic()
+                cancel_sent, limit, silent_since = True, max(limit, CANCEL_SECONDS), time.monotonic()
             left = limit - (time.monotonic() - silent_since)
             if left <= 0:
                 what = "gave no answer" if process.ready else "was not ready"
@@ -143,7 +144,7 @@ class Child:
             for frame in frames:
                 if "ready" in frame and not process.ready:
                     silent_since = time.monotonic()
-                    process.ready, limit = True, max(deadline, CANCEL_SECONDS) if told else deadline
+                    process.ready, limit = True, max(deadline, CANCEL_SECONDS) if cancel_sent else deadline
                 elif frame.get("id") != process.asked or ("event" in frame and not self._events):
                     raise _StrayFrameError(f"a frame that nobody asked for ({', '.join(frame)})")
                 elif "event" in frame:

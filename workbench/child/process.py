@@ -1,9 +1,10 @@
-"""One operating-system process with its three pipes, as its parent holds it. It knows frames, and no requests."""
+"""One operating-system process with its three pipes, seen from its parent. Knows frames, not requests."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import subprocess
@@ -14,6 +15,8 @@ from typing import Any
 from workbench.child.frames import FDS, BadFrameError, unpacked
 
 KEPT_OUTPUT = 64 * 1024
+LAUNCHED = re.compile(r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_\w+")
+"""Environment variables by which torchrun and accelerate tell a process which rank it is."""
 _CHUNK = 1 << 20
 
 
@@ -22,14 +25,17 @@ def child_environment() -> dict[str, str]:
 
     torch's threads (GNU's OpenMP on Linux, LLVM's elsewhere) may spin only briefly while they wait for each other:
     spinning for as long as they do by default makes a run ten times slower once anything else uses the machine.
+
+    A launcher's variables are left out: a child of one of its ranks is none of them.
     """
     root = str(Path(__file__).resolve().parents[2])
+    inherited = {name: value for name, value in os.environ.items() if not LAUNCHED.fullmatch(name)}
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
-    return {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1", **os.environ, "PYTHONPATH": path}
+    return {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1", **inherited, "PYTHONPATH": path}
 
 
 class EndedError(Exception):
-    """The process is gone or what it sent makes no sense; says how, to follow the child's name."""
+    """The process is gone or sent malformed data; says how, to follow the child's name."""
 
 
 class Process:

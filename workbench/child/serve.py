@@ -9,16 +9,18 @@ import os
 import queue
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from workbench import errors
 from workbench.child.frames import FDS, HEADER, packed
 from workbench.errors import WorkbenchError
 
 
 class Emitter:
-    """What a handler answers with before its reply: ``emit({...})``; and how it learns that it should stop."""
+    """Sends events before the reply, ``emit({...})``, and tells whether the request was cancelled."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -38,6 +40,26 @@ class Emitter:
             view = memoryview(frame)
             while view:
                 view = view[os.write(self._fd, view) :]
+
+
+@contextlib.contextmanager
+def heartbeat(emit: Callable[[dict[str, Any]], None], event: Callable[[float], dict[str, Any]]) -> Iterator[None]:
+    """Send ``event(seconds)`` at once and then every second, so that slow work is not taken for a hang."""
+    over = threading.Event()
+    began = time.monotonic()
+
+    def beat() -> None:
+        while not over.is_set():
+            emit(event(time.monotonic() - began))
+            over.wait(1.0)
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def serve(handle: Callable[[dict[str, Any], Emitter], dict[str, Any]]) -> None:
@@ -86,8 +108,16 @@ def _listen(fd: int, requests: queue.SimpleQueue[tuple[int, dict[str, Any]]], em
 def _described(error: Exception) -> dict[str, Any]:
     attributes = vars(error) if isinstance(error, WorkbenchError) else {}
     return {
-        "type": type(error).__name__,
+        "type": _known_type(error),
         "message": str(error),
         "attributes": {name: value for name, value in attributes.items() if not name.startswith("_")},
         "traceback": "".join(traceback.format_exception(error)),
     }
+
+
+def _known_type(error: Exception) -> str:
+    """The name of the closest class that ``errors`` has, so that the parent can raise it; of others their own."""
+    classes = type(error).__mro__
+    return next(
+        (kind.__name__ for kind in classes if getattr(errors, kind.__name__, None) is kind), classes[0].__name__
+    )

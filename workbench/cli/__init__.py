@@ -22,9 +22,11 @@ from workbench.redact import redact
 
 __all__ = ["main"]
 
-SAMPLED = ("task", "policy", "adapter", "trust_remote_code", "seed", "sampling")
+SAMPLED = ("task", "policy", "seed", "grpo.sampling")
 """Fields that say what is sampled."""
 Command = Callable[[argparse.Namespace], int]
+AddCommand = Callable[..., argparse.ArgumentParser]
+"""Adds a command by its name, function and help text."""
 if TYPE_CHECKING:
     Adder = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -57,145 +59,151 @@ def make_parser() -> argparse.ArgumentParser:
     adder: Adder = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: Command, help: str, to: Adder = adder) -> argparse.ArgumentParser:
-        one = to.add_parser(name, help=help, description=help, allow_abbrev=False)
+        added = to.add_parser(name, help=help, description=help, allow_abbrev=False)
         # A command of a command leaves what it is not given as it was given before it.
         unset = argparse.SUPPRESS if to is not adder else False
-        one.add_argument("--json", action="store_true", default=unset, help="print the result as one JSON document")
-        one.set_defaults(command=run)
-        return one
+        added.add_argument("--json", action="store_true", default=unset, help="print the result as one JSON document")
+        added.set_defaults(command=run)
+        return added
 
-    one = command("app", commands.app, "Open the workbench's page.")
-    one.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    one.add_argument("--port", type=int, default=7860, help="port to listen on (default: %(default)s)")
-    one.add_argument("--no-browser", action="store_true", help="do not open a browser")
-    one.add_argument(
+    _add_app(command)
+    _add_group_commands(command)
+    _add_data_commands(command)
+    add_check_commands(command)
+    _add_run_commands(command)
+    _add_builders(command)
+    return parser
+
+
+def _add_app(command: AddCommand) -> None:
+    added = command("app", commands.app, "Open the workbench's page.")
+    added.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    added.add_argument("--port", type=int, default=7860, help="port to listen on (default: %(default)s)")
+    added.add_argument("--no-browser", action="store_true", help="do not open a browser")
+    added.add_argument(
         "--auth", metavar="NAME:PASSWORD", help="ask for these too; needed on any other address (or set WORKBENCH_AUTH)"
     )
-    one.add_argument(
+    added.add_argument(
         "--no-token", action="store_true", help="let every account of this machine in; only on this machine's loopback"
     )
-    one.add_argument(
-        "--allow-host", action="append", default=[], metavar="HOST", help="answer to this name too, a proxy's for one"
+    added.add_argument(
+        "--allow-host", action="append", default=[], metavar="HOST", help="answer to this name too, a proxy's for added"
     )
-    one.add_argument(
+    added.add_argument(
         "--mcp", action="store_true", help="serve the tools that only read, for MCP clients (needs the package mcp)"
     )
-    _add_workspace(one)
+    _add_workspace(added)
 
-    one = command("sample", commands.sample, "Sample a group of answers to one prompt.")
-    _add_example(one)
-    add_flags(one, SAMPLED)
 
-    one = command("score", commands.score, "Split a group into steps, score them and assign credit.")
-    _add_group(one)
-    one.add_argument("--html", type=Path, metavar="FILE", help="write the heatmap there as a page of its own")
-    add_flags(one, (*SAMPLED, "pattern", "rewards", "credit"))
-    add_trust(one)
+def _add_group_commands(command: AddCommand) -> None:
+    added = command("sample", commands.sample, "Sample a group of answers to added prompt.")
+    _add_example(added)
+    add_flags(added, SAMPLED)
 
-    one = command("rollouts", data.rollouts, "List the groups of a data file, or print one for 'score --group -'.")
-    _add_data(one)
-    one.add_argument("--show", type=int, metavar="I", help="print this group (from 0) as one JSON document")
+    added = command("score", commands.score, "Split a group into steps, score them and assign credit.")
+    _add_group(added)
+    added.add_argument("--html", type=Path, metavar="FILE", help="write the heatmap there as a page of its own")
+    add_flags(added, (*SAMPLED, "grpo.pattern", "grpo.rewards", "grpo.credit"))
+    add_trust(added)
 
-    one = command("check-reward", data.check_reward, "Hold a reward against labelled data: agreement, AUC, F1, errors.")
-    _add_data(one)
-    one.add_argument(
-        "--labels", metavar="COLUMN", help="the column to believe (default: the steps', else the answers')"
-    )
-    one.add_argument("--threshold", type=float, metavar="X", help="score from which a thing counts as right")
-    one.add_argument("--aggregate", default="min", metavar="HOW", help="min, mean or last of a completion's steps")
-    one.add_argument(
-        "--worst", type=at_least_one, default=10, metavar="N", help="disagreements shown (default: %(default)s)"
-    )
-    one.add_argument("--preset", metavar="NAME", help="preset pattern that finds the steps (default: the data's own)")
-    add_reward_flags(one)
-
-    one = command("step-values", models.step_values, "Estimate what each step is worth by sampling on from its end.")
-    _add_group(one)
-    one.add_argument(
+    added = command("step-values", models.step_values, "Estimate what each step is worth by sampling on from its end.")
+    _add_group(added)
+    added.add_argument(
         "--continuations",
         type=at_least_one,
         default=8,
         metavar="K",
         help="sampled from each step (default: %(default)s)",
     )
-    one.add_argument(
+    added.add_argument(
         "--outcome", default="answer_correctness", metavar="NAME", help="outcome reward (default: %(default)s)"
     )
-    one.add_argument("--labels", type=Path, metavar="FILE", help="write the steps' labels there, as JSON lines")
-    one.add_argument(
+    added.add_argument("--labels", type=Path, metavar="FILE", help="write the steps' labels there, as JSON lines")
+    added.add_argument(
         "--labels-as",
         choices=models.LABEL_FORMATS,
         default="trl",
         help="trl is TRL's stepwise supervision (default: %(default)s)",
     )
-    one.add_argument(
+    added.add_argument(
         "--estimation",
         choices=("hard", "soft"),
         default="hard",
         help="hard: good if any continuation succeeds; soft: if over half do (default: %(default)s)",
     )
-    one.add_argument("--html", type=Path, metavar="FILE", help="write the values' heatmap there as a page of its own")
-    add_flags(one, (*SAMPLED, "pattern", "credit"))
+    added.add_argument("--html", type=Path, metavar="FILE", help="write the values' heatmap there as a page of its own")
+    add_flags(added, (*SAMPLED, "grpo.pattern", "grpo.credit"))
 
-    add_check_commands(command)
 
-    one = command("train", commands.train, "Start a training run and follow it; Ctrl+C stops it.")
-    one.add_argument("--detach", action="store_true", help="start the run and return at once")
-    one.add_argument("--from", dest="from_run", metavar="RUN", help="train as this run was; flags change it")
-    _add_workspace(one)
-    add_flags(one)
-    add_trust(one)
+def _add_data_commands(command: AddCommand) -> None:
+    added = command("rollouts", data.rollouts, "List the groups of a data file, or print added for 'score --group -'.")
+    _add_data(added)
+    added.add_argument("--show", type=int, metavar="I", help="print this group (from 0) as added JSON document")
 
-    one = command("resume", commands.resume, "Go on with a stopped or broken run from its newest valid checkpoint.")
-    one.add_argument("run", metavar="RUN")
-    one.add_argument("--detach", action="store_true", help="start it and return at once")
-    _add_workspace(one)
+    added = command(
+        "check-reward", data.check_reward, "Hold a reward against labelled data: agreement, AUC, F1, errors."
+    )
+    _add_data(added)
+    added.add_argument(
+        "--labels", metavar="COLUMN", help="the column to believe (default: the steps', else the answers')"
+    )
+    added.add_argument("--threshold", type=float, metavar="X", help="score from which a thing counts as right")
+    added.add_argument("--aggregate", default="min", metavar="HOW", help="min, mean or last of a completion's steps")
+    added.add_argument(
+        "--worst", type=at_least_one, default=10, metavar="N", help="disagreements shown (default: %(default)s)"
+    )
+    added.add_argument("--preset", metavar="NAME", help="preset pattern that finds the steps (default: the data's own)")
+    add_reward_flags(added)
 
-    listing = command("runs", commands.list_runs, "List the runs of a workspace, show one or stop one.")
+
+def _add_run_commands(command: AddCommand) -> None:
+    added = command("train", commands.train, "Start a training run and follow it; Ctrl+C stops it.")
+    added.add_argument("--detach", action="store_true", help="start the run and return at once")
+    added.add_argument("--from", dest="from_run", metavar="RUN", help="train as this run was; flags change it")
+    _add_workspace(added)
+    add_flags(added)
+    add_trust(added)
+
+    added = command("resume", commands.resume, "Go on with a stopped or broken run from its newest valid checkpoint.")
+    added.add_argument("run", metavar="RUN")
+    added.add_argument("--detach", action="store_true", help="start it and return at once")
+    _add_workspace(added)
+
+    listing = command("runs", commands.list_runs, "List the runs of a workspace, show added or stop added.")
     _add_workspace(listing)
     on_runs = listing.add_subparsers(metavar="[show NAME | stop NAME]")
-    one = command("show", commands.show_run, "Show a run's status, configuration, last metrics and log.", on_runs)
-    one.add_argument("name")
-    one.add_argument("--lines", type=at_least_one, default=20, help="lines of the log (default: %(default)s)")
-    _add_workspace(one, default=argparse.SUPPRESS)
-    one = command("stop", commands.stop_run, "Stop a run and everything it started.", on_runs)
-    one.add_argument("name")
-    _add_workspace(one, default=argparse.SUPPRESS)
+    added = command("show", commands.show_run, "Show a run's status, configuration, last metrics and log.", on_runs)
+    added.add_argument("name")
+    added.add_argument("--lines", type=at_least_one, default=20, help="lines of the log (default: %(default)s)")
+    _add_workspace(added, default=argparse.SUPPRESS)
+    added = command("stop", commands.stop_run, "Stop a run and everything it started.", on_runs)
+    added.add_argument("name")
+    _add_workspace(added, default=argparse.SUPPRESS)
 
-    one = command("compare", commands.compare, "Train under several credit schemes and seeds, one run after the other.")
-    one.add_argument(
+    added = command(
+        "compare", commands.compare, "Train under several credit schemes and seeds, added run after the other."
+    )
+    added.add_argument(
         "--schemes", default="outcome,process", metavar="A,B,…", help="credit schemes (default: %(default)s)"
     )
-    one.add_argument(
+    added.add_argument(
         "--seeds", type=at_least_one, default=5, metavar="N", help="seeds --seed, +1, … (default: %(default)s)"
     )
-    _add_workspace(one)
-    add_flags(one)
-    add_trust(one)
+    _add_workspace(added)
+    add_flags(added)
+    add_trust(added)
 
-    one = command("build-tiny", commands.build_tiny, "Teach the embedded policy again from nothing.")
-    one.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="where to save it (default: the embedded policy's place)"
-    )
-    one.add_argument("--steps", type=at_least_one, metavar="N", help="teaching steps (default: the recipe's)")
 
-    one = command("build-prm", models.build_prm, "Train a small process reward model for chain arithmetic.")
-    one.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where to save it")
-    one.add_argument("--steps", type=at_least_one, metavar="N", help="training steps (default: the recipe's)")
-    one.add_argument("--held-out", type=at_least_one, metavar="N", help="held-out answers it is measured on")
-
-    one = command("bench", commands.bench, "Measure something in one run; without a name, list what there is.")
-    one.add_argument("name", nargs="?")
-    one.add_argument(
-        "--repeat", type=at_least_one, default=5, metavar="N", help="measurements of each (default: %(default)s)"
-    )
-    one.add_argument("--full", action="store_true", help="the longest version, where a bench has one")
-    return parser
+def _add_builders(command: AddCommand) -> None:
+    added = command("build-prm", models.build_prm, "Train a small process reward model for chain arithmetic.")
+    added.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where to save it")
+    added.add_argument("--steps", type=at_least_one, metavar="N", help="training steps (default: the recipe's)")
+    added.add_argument("--held-out", type=at_least_one, metavar="N", help="held-out answers it is measured on")
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", help="a JSONL or Parquet file, 'gsm8k', or for check-reward 'chain-arithmetic'")
-    parser.add_argument("--format", metavar="NAME", help="the file's format (default: found out)")
+    parser.add_argument("--format", metavar="NAME", help="the file's format (default: auto-detect)")
     parser.add_argument("--tokenizer", metavar="NAME", help="'tiny', a folder or a Hub name (default: cut into words)")
     parser.add_argument("--limit", type=at_least_one, metavar="N", help="read no more groups than this")
 

@@ -19,46 +19,47 @@ from workbench.errors import TaskError
 from workbench.schema import Group
 
 Adder = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
-FIELDS = ("task", "policy", "adapter", "trust_remote_code", "seed", "sampling", "pattern", "rewards", "credit")
+FIELDS = ("task", "policy", "seed", "grpo.sampling", "grpo.pattern", "grpo.rewards", "grpo.credit")
 
 
 def add_check_commands(command: Adder) -> None:
-    one = command("preflight", run_preflight, "Sample a few groups and say what to look at before training on them.")
-    one.add_argument(
+    parser = command("preflight", run_preflight, "Sample a few groups and say what to look at before training on them.")
+    parser.add_argument(
         "--prompts", type=at_least_one, default=8, metavar="N", help="prompts to sample (default: %(default)s)"
     )
-    one.add_argument(
+    parser.add_argument(
         "--group", type=Path, action="append", metavar="FILE", help="look at a sampled group instead; repeatable"
     )
-    add_flags(one, FIELDS)
-    add_trust(one)
+    add_flags(parser, FIELDS)
+    add_trust(parser)
 
-    one = command("probe", run_probe, "What edits without content would earn under each credit scheme.")
-    one.add_argument(
+    parser = command("probe", run_probe, "What edits without content would earn under each credit scheme.")
+    parser.add_argument(
         "--group", type=Path, metavar="FILE", help="a group that 'sample --json' printed, - for standard input"
     )
-    one.add_argument("--demo", action="store_true", help="the shipped group, in which splitting one step pays")
-    one.add_argument("--schemes", default="", metavar="A,B,…", help="credit schemes (default: all)")
-    one.add_argument(
+    parser.add_argument("--demo", action="store_true", help="the shipped group, in which splitting one step pays")
+    parser.add_argument("--schemes", default="", metavar="A,B,…", help="credit schemes (default: all)")
+    parser.add_argument(
         "--index", type=int, default=0, metavar="I", help="which example of the task to sample (default: 0)"
     )
-    add_flags(one, FIELDS)
-    add_trust(one)
+    add_flags(parser, FIELDS)
+    add_trust(parser)
 
 
 def run_preflight(args: argparse.Namespace) -> int:
     from workbench.checks import preflight
 
     config = require_trust(args, read_config(args))
+    settings = config.grpo
     seconds = None
     if args.group:
         groups = [read_group(path) for path in args.group]
     else:
         groups, seconds = _sampled(config, args.prompts)
-    found = preflight(groups, config.pattern, config.rewards, config.credit, sampling_seconds=seconds)
-    data = {"level": found.level, "findings": [dataclasses.asdict(one) for one in found.findings]}
-    print_result(args, data, lambda: str(found))
-    return 1 if found.level == "stop" else 0
+    report = preflight(groups, settings.pattern, settings.rewards, settings.credit, sampling_seconds=seconds)
+    data = {"level": report.level, "findings": [dataclasses.asdict(finding) for finding in report.findings]}
+    print_result(args, data, lambda: str(report))
+    return 1 if report.level == "stop" else 0
 
 
 def run_probe(args: argparse.Namespace) -> int:
@@ -72,25 +73,26 @@ def run_probe(args: argparse.Namespace) -> int:
         group, pattern, rewards = split_step_demo()
     else:
         group = read_group(args.group) if args.group is not None else _sampled(config, 1, first=args.index)[0][0]
-        pattern, rewards = config.pattern, list(config.rewards)
+        pattern, rewards = config.grpo.pattern, list(config.grpo.rewards)
     schemes = [scheme.strip() for scheme in args.schemes.split(",") if scheme.strip()]
-    report = probe(group, pattern, rewards, schemes or None, options=config.credit.keywords(but=("scheme",)))
+    report = probe(group, pattern, rewards, schemes or None, options=config.grpo.credit.keywords(but=("scheme",)))
     data = {"rows": report.rows(), "rewards": list(report.rewards), "left_out": dict(report.left_out)}
     return print_result(args, data, lambda: str(report))
 
 
 def _sampled(config: RunConfig, count: int, first: int | None = None) -> tuple[list[Group], float]:
     """Groups of ``count`` examples, drawn by the seed or from ``first`` on, and the seconds that sampling took."""
-    from workbench.policies import load_policy, sample_group
+    from workbench.policies.load import load_policy
+    from workbench.policies.sampler import sample_group
     from workbench.tasks import load_task
 
-    task = load_task(config.task)
+    task = load_task(config.task.name)
     if first is not None and not 0 <= first < len(task):
-        raise TaskError(f"--index {first}: {config.task} has examples 0 to {len(task) - 1}")
+        raise TaskError(f"--index {first}: {config.task.name} has examples 0 to {len(task) - 1}")
     drawn = random.Random(config.seed).sample(range(len(task)), min(count, len(task)))
     indices = sorted(drawn) if first is None else range(first, min(first + count, len(task)))
-    policy = load_policy(config.policy, config.adapter, trust_remote_code=config.trust_remote_code)
-    options = config.sampling.model_dump()
+    policy = load_policy(config.policy.path, config.policy.adapter, trust_remote_code=config.policy.trust_remote_code)
+    options = config.grpo.sampling.model_dump()
     began = time.monotonic()
     groups = [sample_group(policy, task[i], **options, seed=config.seed + n) for n, i in enumerate(indices)]
     return groups, time.monotonic() - began

@@ -8,18 +8,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
-import time
 from typing import Any
 
-from workbench import runs
+from workbench import display, runs
 from workbench.cli import show
 from workbench.cli.flags import read_config
 from workbench.cli.groups import given_group, sampled_group
 from workbench.cli.output import print_result, say
 from workbench.cli.trust import require_trust
-from workbench.display import terminal
-from workbench.display.tables import table
-from workbench.errors import TaskError
 from workbench.rundir.files import encode
 
 
@@ -44,20 +40,19 @@ def app(args: argparse.Namespace) -> int:
 
 def sample(args: argparse.Namespace) -> int:
     group = sampled_group(args, read_config(args))
-    return print_result(args, group.to_json(), lambda: terminal.group(group))
+    return print_result(args, group.to_json(), lambda: display.text(group))
 
 
 def score(args: argparse.Namespace) -> int:
     from workbench.cli.models import with_policy
     from workbench.credit import credit_group
     from workbench.rewards import score_group
-    from workbench.steps import StepPattern
 
     config = require_trust(args, read_config(args))
     group = given_group(args, config)
-    pattern = StepPattern(config.pattern.regex, kind=config.pattern.kind)
-    credit = credit_group(score_group(group, pattern, rewards=with_policy(config)), **config.credit.keywords())
-    code = print_result(args, show.credit_data(credit), lambda: terminal.credit(credit))
+    scored = score_group(group, config.grpo.pattern, rewards=with_policy(config))
+    credit = credit_group(scored, **config.grpo.credit.keywords())
+    code = print_result(args, credit.to_json(), lambda: display.text(credit))
     if args.html is not None:  # what cannot be written loses nothing that was computed
         from workbench.figures import heatmap
 
@@ -94,8 +89,8 @@ def _follow(args: argparse.Namespace, run: runs.Run) -> int:
 
 
 def list_runs(args: argparse.Namespace) -> int:
-    found = [show.listing_data(run) for run in runs.list_runs(args.workspace)]
-    return print_result(args, {"runs": found}, lambda: show.listing_text(found))
+    rows = [show.listing_data(run) for run in runs.list_runs(args.workspace)]
+    return print_result(args, {"runs": rows}, lambda: show.listing_text(rows))
 
 
 def show_run(args: argparse.Namespace) -> int:
@@ -127,30 +122,3 @@ def compare(args: argparse.Namespace) -> int:
         rows.append(dataclasses.asdict(row))
     print_result(args, {"rows": rows}, lambda: show.comparison_text(rows))
     return 1 if unfinished else 0
-
-
-def build_tiny(args: argparse.Namespace) -> int:
-    from workbench.policies.build_tiny import Recipe, build_tiny, write_first_group
-    from workbench.policies.embedded import EMBEDDED, FIRST_GROUP
-
-    folder = EMBEDDED["tiny"] if args.out is None else args.out
-    recipe = Recipe() if args.steps is None else Recipe(steps=args.steps)
-    began = time.monotonic()
-    build_tiny(folder, recipe, lambda step, loss, _: say(f"step {step}/{recipe.steps}  loss {loss:.4f}"))
-    write_first_group(folder, folder.parent / FIRST_GROUP.name)
-    result = {"folder": str(folder), "steps": recipe.steps, "seconds": round(time.monotonic() - began, 1)}
-    return print_result(args, result, lambda: f"built {folder} in {result['seconds']} s")
-
-
-def bench(args: argparse.Namespace) -> int:
-    from workbench.bench import BENCHES
-
-    if args.name is None:
-        summaries = {name: bench.summary for name, bench in BENCHES.items()}
-        return print_result(args, {"benches": summaries}, lambda: table(("bench", "measures"), list(summaries.items())))
-    if args.name not in BENCHES:
-        raise TaskError(f"there is no bench {args.name!r}; choose one of {', '.join(BENCHES)}")
-    rows = [dataclasses.asdict(row) for row in BENCHES[args.name].measure(args.repeat, full=args.full)]
-    return print_result(
-        args, {"bench": args.name, "rows": rows}, lambda: table(list(rows[0]), [list(row.values()) for row in rows])
-    )

@@ -1,4 +1,4 @@
-"""The commands about people's own data: list a file's groups, hold a reward against its labels."""
+"""Commands on data files: list a file's groups, evaluate a reward function on its labels."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SHOWN = 100
 def rollouts(args: argparse.Namespace) -> int:
     from workbench.rollouts import read_groups
 
-    found = read_groups(args.data, tokenizer=args.tokenizer, format=args.format, limit=args.limit)
+    imported = read_groups(args.data, tokenizer=args.tokenizer, format=args.format, limit=args.limit)
     if args.show is not None:
-        if not 0 <= args.show < len(found):
-            raise TaskError(f"--show {args.show}: {args.data} has groups 0 to {len(found) - 1}")
-        print(encode(found.groups[args.show].to_json()).decode())
+        if not 0 <= args.show < len(imported):
+            raise TaskError(f"--show {args.show}: {args.data} has groups 0 to {len(imported) - 1}")
+        print(encode(imported.groups[args.show].to_json()).decode())
         return 0
     rows = [
         {
@@ -31,22 +31,22 @@ def rollouts(args: argparse.Namespace) -> int:
             "tokens": sum(map(len, group.rollouts)),
             "prompt": group.prompt,
         }
-        for number, group in enumerate(found.groups)
+        for number, group in enumerate(imported.groups)
     ]
     if args.json:
-        print(encode({"facts": found.facts.to_json(), "groups": rows}).decode())
+        print(encode({"facts": imported.facts.to_json(), "groups": rows}).decode())
         return 0
     listed = [[*list(row.values())[:3], _short(row["prompt"])] for row in rows]
     print(table(("group", "rollouts", "tokens", "prompt"), listed))
-    facts = found.facts
-    print(f"{len(found)} groups from {facts.rows} rows, format {facts.format}, tokenizer {facts.tokenizer}")
+    facts = imported.facts
+    print(f"{len(imported)} groups from {facts.rows} rows, format {facts.format}, tokenizer {facts.tokenizer}")
     for note in facts.notes:
         print(f"note: {visible(note)}")
     return 0
 
 
 def check_reward(args: argparse.Namespace) -> int:
-    from workbench.rewards.check import check_reward
+    from workbench.checks.reward_check import check_reward
     from workbench.steps import PRESETS
     from workbench.tasks import TASKS, labelled_groups, load_task
 
@@ -83,14 +83,14 @@ def _check_text(check: Any) -> str:
     if check.worst:
         worst = [
             (
-                one.group,
-                one.rollout + 1,
-                None if one.step is None else one.step + 1,
-                one.score,
-                "right" if one.label else "wrong",
-                visible(one.text, one_line=True)[:_SHOWN],
+                mistake.group,
+                mistake.rollout + 1,
+                None if mistake.step is None else mistake.step + 1,
+                mistake.score,
+                "right" if mistake.label else "wrong",
+                visible(mistake.text, one_line=True)[:_SHOWN],
             )
-            for one in check.worst
+            for mistake in check.worst
         ]
         parts.append(table(("group", "rollout", "step", "score", "label", "text"), worst))
     return "\n".join(parts)

@@ -1,38 +1,60 @@
-"""A RunConfig's fields as command-line flags: ``--training.steps 30``, with each field's own help, type and range.
+"""A RunConfig's fields as command-line flags: ``--run.steps 30``, with each field's own help, type and range.
 
-The flags are read off the model, so a field added there is a flag here. Values go through as text and the model parses
-and refuses them, so that the shell, a file and the page's form speak of a wrong value in the same words.
+The flags are read off the sections, so a field added there is a flag here; a method's own are called after it
+(``--grpo.beta``). The flags of 0.3.0 (``--training.steps``) still work. Values go through as text and the sections
+parse and refuse them, so that the shell, a file and the page's form speak of a wrong value in the same words.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
-from workbench.config import ModelFormat, Reduction, RewardConfig, RunConfig
+from workbench.config import (
+    METHODS,
+    MOVED,
+    SHORTHAND,
+    Leaf,
+    ModelFormat,
+    Reduction,
+    RewardConfig,
+    RunConfig,
+    SharedConfig,
+    TaskSection,
+    leaves,
+    migrate,
+    put,
+)
 from workbench.errors import ConfigError
-
-EVERYTHING: tuple[str, ...] = tuple(RunConfig.model_fields)
 
 
 @dataclass(frozen=True)
 class Flag:
-    """One field of the tree, by its dotted name."""
+    """One field of the tree: ``path`` is its dotted name there, ``aliases`` are the flag's other names.
+
+    ``method`` is the training method whose section the field is in, None for fields that every run has.
+    """
 
     name: str
-    kind: Any
-    optional: bool
-    help: str
-    default: Any
+    path: str
+    leaf: Leaf
+    method: str | None = None
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        full_path = (self.path,) if self.method is None and self.path != self.name else ()
+        return full_path + tuple(
+            old + self.path.removeprefix(new)
+            for old, new in MOVED.items()
+            if self.path == new or self.path.startswith(f"{new}.")
+        )
 
     @property
     def section(self) -> str:
@@ -40,56 +62,83 @@ class Flag:
 
     @property
     def metavar(self) -> str:
-        if get_origin(self.kind) is Literal:
-            return "{" + ",".join(str(choice) for choice in get_args(self.kind)) + "}"
-        if get_origin(self.kind) is list:
-            return "A,B,…"
-        if get_origin(self.kind) is dict:
-            return "NAME=X,…"
-        return {int: "N", float: "X", bool: "true|false"}.get(self.kind, "TEXT")
+        kind = get_origin(self.leaf.kind)
+        if kind is Literal:
+            return "{" + ",".join(str(choice) for choice in get_args(self.leaf.kind)) + "}"
+        if kind in (list, dict):
+            return "A,B,…" if kind is list else "NAME=X,…"
+        return {int: "N", float: "X", bool: "true|false"}.get(self.leaf.kind, "TEXT")
+
+    @property
+    def default(self) -> str:
+        default = self.leaf.default
+        return "none" if default is None else str(default).lower() if self.leaf.kind is bool else str(default)
+
+    def is_in(self, args: argparse.Namespace) -> bool:
+        """Whether it was given, by any of its names."""
+        return any(name in vars(args) for name in (self.name, *self.aliases))
 
     def parse(self, text: str) -> Any:
-        """Only what text cannot say of itself: None, and where one item of a list ends."""
-        if self.optional and text.lower() in ("none", "null"):
+        """Parse a flag's text where plain text is ambiguous: None, and lists."""
+        if self.leaf.optional and text.lower() in ("none", "null"):
             return None
-        if get_origin(self.kind) is list:
+        if get_origin(self.leaf.kind) is list:
             return [part.strip() for part in text.split(",") if part.strip()]
-        if get_origin(self.kind) is dict:
+        if get_origin(self.leaf.kind) is dict:
             pairs = (part.partition("=") for part in text.split(",") if part.strip())
             return {name.strip(): value.strip() for name, _, value in pairs}
         return text
 
 
-def flags(model: type[BaseModel] = RunConfig, prefix: str = "") -> Iterator[Flag]:
+def flags() -> Iterator[Flag]:
     """All fields that one value can set; ``rewards`` has flags of its own (``--reward``, ``--reward-file``)."""
-    for name, field in model.model_fields.items():
-        kind, optional = _kind(field)
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            yield from flags(kind, f"{prefix}{name}.")
-        elif f"{prefix}{name}" != "rewards":
-            default = None if field.default is PydanticUndefined else field.default
-            yield Flag(f"{prefix}{name}", kind, optional, field.description or "", default)
+    for leaf in leaves(SharedConfig):
+        section, _, name = leaf.name.partition(".")
+        if section == "method":
+            yield Flag(
+                "method", leaf.name, Leaf(leaf.name, Literal[tuple(METHODS)], False, leaf.help, next(iter(METHODS)))
+            )
+        else:
+            yield Flag(section if SHORTHAND.get(section) == name else leaf.name, leaf.name, leaf)
+    for method in METHODS.values():
+        for leaf in leaves(method.section):
+            if leaf.name != "name":
+                yield Flag(f"{method.name}.{leaf.name}", f"method.{leaf.name}", leaf, method.name)
 
 
-def add_flags(parser: argparse.ArgumentParser, fields: Sequence[str] = EVERYTHING) -> None:
-    """Give ``parser`` the flags of these top-level fields, and ``--config`` for a file to start from."""
+@cache
+def _by_option() -> dict[str, Flag]:
+    """Every name of every flag; a name that several methods share stands for the first one's."""
+    named: dict[str, Flag] = {}
+    for flag in flags():
+        for option in (flag.name, *flag.aliases):
+            named.setdefault(option, flag)
+    return named
+
+
+def add_flags(parser: argparse.ArgumentParser, fields: Sequence[str] | None = None) -> None:
+    """Give ``parser`` the flags of these sections (of all), and ``--config`` for a file to start from."""
     parser.usage = f"{parser.prog} [--FLAG VALUE ...]"  # the full list is what the help is for
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file to start from; flags change it")
     groups: dict[str, Any] = {"": parser.add_argument_group("run")}
+    added: set[str] = set()
     for flag in flags():
-        if flag.name.partition(".")[0] not in fields:
+        if fields is not None and not any(flag.name == field or flag.name.startswith(f"{field}.") for field in fields):
             continue
         if flag.section not in groups:
             groups[flag.section] = parser.add_argument_group(flag.section)
-        default = "none" if flag.default is None else str(flag.default).lower() if flag.kind is bool else flag.default
-        groups[flag.section].add_argument(
-            f"--{flag.name}",
-            metavar=flag.metavar,
-            default=argparse.SUPPRESS,
-            help=f"{flag.help} (default: {default})".replace("%", "%%"),
-            **({"nargs": "?", "const": "true"} if flag.kind is bool else {}),
-        )
-    if "rewards" in fields:
+        help = f"{flag.leaf.help} (default: {flag.default})".replace("%", "%%")
+        for option in (flag.name, *flag.aliases):
+            if option not in added:
+                added.add(option)
+                groups[flag.section].add_argument(
+                    f"--{option}",
+                    metavar=flag.metavar,
+                    default=argparse.SUPPRESS,
+                    help=help if option == flag.name else argparse.SUPPRESS,
+                    **({"nargs": "?", "const": "true"} if flag.leaf.kind is bool else {}),
+                )
+    if fields is None or "grpo.rewards" in fields:
         add_model_flags(add_reward_flags(parser))
 
 
@@ -98,6 +147,13 @@ def add_reward_flags(parser: argparse.ArgumentParser) -> Any:
     rewards = parser.add_argument_group("rewards")
     how = "NAME[:KIND[:WEIGHT]]"
     rewards.add_argument("--reward", action="append", default=[], metavar=how, help="a built-in reward; repeatable")
+    rewards.add_argument(
+        "--reward-option",
+        action="append",
+        default=[],
+        metavar="NAME.OPTION=VALUE",
+        help="an option of a built-in reward that is given or configured; repeatable",
+    )
     rewards.add_argument(
         "--reward-file",
         action="append",
@@ -131,12 +187,12 @@ def add_model_flags(to: Any) -> None:
 
 def read_rewards(args: argparse.Namespace) -> list[RewardConfig]:
     """The rewards of ``--reward`` and ``--reward-file``. Raises ConfigError."""
-    given = [*map(_built_in, args.reward), *map(_from_file, args.reward_file)]
     try:
-        return [RewardConfig.model_validate(one) for one in given]
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"--reward: {first['loc'][0]}: {first['msg']} (got {first['input']!r})") from error
+        return [
+            RewardConfig.parse(reward) for reward in (*map(_built_in, args.reward), *map(_from_file, args.reward_file))
+        ]
+    except ConfigError as error:
+        raise ConfigError(f"--reward: {error}") from error
 
 
 def read_config(args: argparse.Namespace) -> RunConfig:
@@ -144,29 +200,78 @@ def read_config(args: argparse.Namespace) -> RunConfig:
 
     Raises ConfigError for a value that does not fit, TaskError for a task that is not there.
     """
-    given = vars(args)
-    data = dict(given.get("base", {}))  # of the run that this one is to be like
+    options = vars(args)
+    data = _migrated(options.get("base", {}))  # of the run that this one is to be like
     if args.config is not None:
-        data.update(_read_file(args.config))
-    for flag in flags():
-        if flag.name in given:
-            _put(data, flag.name.split("."), flag.parse(given[flag.name]))
-    rewards = [_built_in(text) for text in given.get("reward", [])]
-    rewards += [_from_file(text) for text in given.get("reward_file", [])]
-    rewards += [_from_model(text, given.get("format"), given.get("reduce")) for text in given.get("reward_model", [])]
+        data = _over(data, _migrated(_read_file(args.config)))
+    _put_flags(data, options)
+    rewards = [_built_in(text) for text in options.get("reward", [])]
+    rewards += [_from_file(text) for text in options.get("reward_file", [])]
+    rewards += [
+        _from_model(text, options.get("format"), options.get("reduce")) for text in options.get("reward_model", [])
+    ]
     if rewards:
-        data["rewards"] = rewards
+        put(data, ("method", "rewards"), rewards)
     _fill_from_task(data)
+    if assignments := options.get("reward_option"):
+        _put_reward_options(data, assignments)
     return RunConfig.parse(data)
 
 
-def _kind(field: FieldInfo) -> tuple[Any, bool]:
-    """The field's type without ``| None``, and whether it had that."""
-    kind = field.annotation
-    if get_origin(kind) not in (Union, UnionType):
-        return kind, False
-    rest = [part for part in get_args(kind) if part is not NoneType]
-    return (rest[0] if len(rest) == 1 else str), True
+def _put_reward_options(data: dict[str, Any], assignments: Sequence[str]) -> None:
+    """Set options of the rewards in ``data``. Raises ConfigError for a reward or an option that is not there."""
+    from workbench.errors import RewardCodeError
+    from workbench.rewards import find_builtin
+
+    rewards = [reward.model_dump() for reward in RunConfig.parse(data).method.reward_functions]
+    named = {reward["name"]: reward for reward in rewards}
+    for text in assignments:
+        place, _, value = text.partition("=")
+        name, _, option = place.rpartition(".")
+        if name not in named:
+            there = ", ".join(named) or "none"
+            raise ConfigError(f"--reward-option {text}: no reward {name!r} in this run; its rewards are {there}")
+        try:
+            named[name]["options"] |= {option: find_builtin(name).option_of_text(option, value)}
+        except RewardCodeError as error:
+            raise ConfigError(f"--reward-option {text}: {error}") from error
+    put(data, ("method", "rewards"), rewards)
+
+
+def _migrated(data: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return migrate(data)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _over(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Sections of ``changes`` replace those of ``base``; of the same method, only the fields that are there do."""
+    before, after = base.get("method"), changes.get("method")
+    same = isinstance(before, dict) and isinstance(after, dict) and before.get("name") == after.get("name")
+    return base | changes | ({"method": {**before, **after}} if same and before and after else {})
+
+
+def _put_flags(data: dict[str, Any], options: Mapping[str, Any]) -> None:
+    """Write the flags that were given into ``data``. Raises ConfigError where two names of a field disagree."""
+    if "method" in options and options["method"] != _method(data):
+        data["method"] = {"name": options["method"]}  # what another method was set to says nothing of this one
+    method, written = _method(data), dict[str, tuple[str, Any]]()
+    for option, flag in _by_option().items():
+        if option not in options or option == "method":
+            continue
+        if flag.method not in (None, method) and option == flag.name:
+            raise ConfigError(f"--{option}: the method is {method!r}; add --method {flag.method}")
+        value = flag.parse(options[option])
+        before, earlier = written.setdefault(flag.path, (option, value))
+        if earlier != value:
+            raise ConfigError(f"--{before} {earlier} and --{option} {value} set the same field; give one of them")
+        put(data, flag.path.split("."), value)
+
+
+def _method(data: Mapping[str, Any]) -> str:
+    method = data.get("method")
+    return str(method.get("name", "grpo")) if isinstance(method, Mapping) else "grpo"
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -181,33 +286,31 @@ def _read_file(path: Path) -> dict[str, Any]:
     return data or {}
 
 
-def _put(data: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    for part in path[:-1]:
-        inner = data.get(part)
-        data[part] = inner = dict(inner) if isinstance(inner, Mapping) else {}
-        data = inner
-    data[path[-1]] = value
-
-
 def _fill_from_task(data: dict[str, Any]) -> None:
     """A task other than the default one brings its own pattern, rewards and length where none are given."""
-    name = data.get("task")
-    if not isinstance(name, str) or name == RunConfig.model_fields["task"].default:
+    section = data.get("task")
+    name = section.get("name") if isinstance(section, Mapping) else None
+    method = METHODS.get(_method(data))
+    if not isinstance(name, str) or name == TaskSection().name or method is None:
         return
     from workbench.tasks import load_task
 
     task = load_task(name)
-    pattern = data.setdefault("pattern", {})
-    if isinstance(pattern, dict) and "regex" not in pattern:  # a regex of one's own comes with its own kind
-        data["pattern"] = task.pattern.model_dump() | pattern
-    if task.rewards and "rewards" not in data:
-        data["rewards"] = [reward.model_dump() for reward in task.rewards]
-        credit = data.setdefault("credit", {})
+    fields = method.section.model_fields
+    settings = data.setdefault("method", {"name": method.name})
+    if "pattern" in fields:
+        pattern = settings.setdefault("pattern", {})
+        if isinstance(pattern, dict) and "regex" not in pattern:  # a regex of one's own comes with its own kind
+            settings["pattern"] = dataclasses.asdict(task.pattern) | pattern
+    if "rewards" in fields and task.rewards and "rewards" not in settings:
+        settings["rewards"] = [reward.model_dump() for reward in task.rewards]
+        credit = settings.setdefault("credit", {})
         if isinstance(credit, dict):
             credit.setdefault("scheme", task.scheme)
-    sampling = data.setdefault("sampling", {})
-    if isinstance(sampling, dict):
-        sampling.setdefault("max_completion_length", task.max_completion_length)
+    if "sampling" in fields:
+        sampling = settings.setdefault("sampling", {})
+        if isinstance(sampling, dict):
+            sampling.setdefault("max_completion_length", task.max_completion_length)
 
 
 def _built_in(text: str) -> dict[str, Any]:
@@ -236,7 +339,7 @@ def _from_file(text: str) -> dict[str, Any]:
 
 
 def _from_model(text: str, form: ModelFormat | None, reduce: Reduction | None) -> dict[str, Any]:
-    from workbench.rewards.models import guess_format
+    from workbench.rewards.models.formats import guess_format
 
     path, _, weight = text.partition(",")
     form = form or guess_format(path)

@@ -28,11 +28,12 @@ def read_group(path: Path) -> Group:
 
 
 def sampled_group(args: argparse.Namespace, config: RunConfig) -> Group:
-    from workbench.policies import load_policy, sample_group
+    from workbench.policies.load import load_policy
+    from workbench.policies.sampler import sample_group
 
-    example = Example(args.prompt) if args.prompt is not None else _example(config.task, args.index, args.held_out)
-    policy = load_policy(config.policy, config.adapter, trust_remote_code=config.trust_remote_code)
-    return sample_group(policy, example, **config.sampling.model_dump(), seed=config.seed)
+    example = Example(args.prompt) if args.prompt is not None else _example(config.task.name, args.index, args.held_out)
+    policy = load_policy(config.policy.path, config.policy.adapter, trust_remote_code=config.policy.trust_remote_code)
+    return sample_group(policy, example, **config.grpo.sampling.model_dump(), seed=config.seed)
 
 
 def _example(task_name: str, index: int, held_out: bool) -> Example:

@@ -22,30 +22,34 @@ LABEL_FORMATS: tuple[str, ...] = get_args(LabelFormat)
 
 
 def step_values(args: argparse.Namespace) -> int:
-    from workbench.policies import load_policy
+    from workbench.policies.load import load_policy
     from workbench.policies.monte_carlo import step_values as estimated
     from workbench.policies.step_values import label_rows, write_labels
 
     config = read_config(args)
-    policy = load_policy(config.policy, config.adapter, trust_remote_code=config.trust_remote_code)
+    policy = load_policy(config.policy.path, config.policy.adapter, trust_remote_code=config.policy.trust_remote_code)
     group = given_group(args, config)
-    told = time.monotonic()
+    shown_at = time.monotonic()
 
     def tell(event: dict[str, Any]) -> None:
-        nonlocal told
-        if time.monotonic() - told > 2 or event["done"] == event["total"]:
-            told = time.monotonic()
+        nonlocal shown_at
+        if time.monotonic() - shown_at > 2 or event["done"] == event["total"]:
+            shown_at = time.monotonic()
             say(f"{event['done']}/{event['total']} continuations, {event['tokens']} tokens, {event['seconds']:.0f} s")
 
-    asked = {flag.name.partition(".")[2] for flag in flags() if flag.name.startswith("sampling.") and flag.name in args}
+    set_by_flags = {
+        flag.name.rpartition(".")[2] for flag in flags() if flag.name.startswith("grpo.sampling.") and flag.is_in(args)
+    }
     sampling = None  # the group's own
-    if asked:
-        own = {name: group.sampling[name] for name in SamplingConfig.model_fields if name in group.sampling}
-        sampling = config.sampling.model_copy(update={name: one for name, one in own.items() if name not in asked})
+    if set_by_flags:
+        sampled_with = {name: group.sampling[name] for name in SamplingConfig.model_fields if name in group.sampling}
+        sampling = config.grpo.sampling.model_copy(
+            update={name: value for name, value in sampled_with.items() if name not in set_by_flags}
+        )
     values = estimated(
         policy,
         group,
-        config.pattern,
+        config.grpo.pattern,
         args.outcome,
         args.continuations,
         config.seed,
@@ -65,7 +69,7 @@ def step_values(args: argparse.Namespace) -> int:
         from workbench.credit import credit_group
         from workbench.figures import heatmap
 
-        credit = credit_group(values.as_scores(group), **config.credit.keywords())
+        credit = credit_group(values.as_scores(group), **config.grpo.credit.keywords())
         args.html.write_text(heatmap(credit).html(), encoding="utf-8")
     return code
 
@@ -107,15 +111,16 @@ def agreement_with(values: StepValues, right: list[list[float | None]]) -> dict[
 
 def with_policy(config: RunConfig) -> list[RewardConfig | Reward]:
     """The configuration's rewards, those that sample from the policy with that policy."""
-    if all(reward.monte_carlo is None for reward in config.rewards):
-        return list(config.rewards)
-    from workbench.policies import load_policy
+    rewards, sampling = config.grpo.rewards, config.grpo.sampling
+    if all(reward.monte_carlo is None for reward in rewards):
+        return list(rewards)
+    from workbench.policies.load import load_policy
     from workbench.policies.monte_carlo import monte_carlo_reward
 
-    policy = load_policy(config.policy, config.adapter, trust_remote_code=config.trust_remote_code)
+    policy = load_policy(config.policy.path, config.policy.adapter, trust_remote_code=config.policy.trust_remote_code)
     return [
-        reward if reward.monte_carlo is None else monte_carlo_reward(reward, policy, config.sampling, config.seed)
-        for reward in config.rewards
+        reward if reward.monte_carlo is None else monte_carlo_reward(reward, policy, sampling, config.seed)
+        for reward in rewards
     ]
 
 
@@ -123,8 +128,8 @@ def build_prm(args: argparse.Namespace) -> int:
     from workbench.policies.build_prm import PrmRecipe
     from workbench.policies.build_prm import build_prm as build
 
-    given = {"steps": args.steps, "held_out": args.held_out}
-    recipe = PrmRecipe(**{name: value for name, value in given.items() if value is not None})
+    set_by_flags = {"steps": args.steps, "held_out": args.held_out}
+    recipe = PrmRecipe(**{name: value for name, value in set_by_flags.items() if value is not None})
     began = time.monotonic()
     report = build(args.out, recipe, lambda step, loss: say(f"step {step}/{recipe.steps}  loss {loss:.4f}"))
     seconds = round(time.monotonic() - began, 1)

@@ -1,4 +1,4 @@
-"""Where a command's words go: its result to standard output, what it says meanwhile to standard error."""
+"""Output of commands: results to standard output, progress messages to standard error."""
 
 from __future__ import annotations
 

@@ -8,47 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.display.tables import number, table, visible
-from workbench.display.terminal import step_rows
 from workbench.errors import WorkbenchError
 from workbench.rundir import RunStatus
-from workbench.runs import Run
-from workbench.schema import Credit
+from workbench.runs import Run, RunSummary
 
 _WATCHED = {"reward": "reward", "accuracy": "accuracy", "accuracy/train": "in training", "loss": "loss"}
 _COMPARED = ("scheme", "seed", "base_accuracy", "final_accuracy", "seconds", "rollouts", "rollouts_to_65")
 _TIMES = ("created", "started", "updated", "stop_requested")
 _LISTED = ("name", "state", "step", "total_steps", "task", "scheme", "accuracy", "seconds", "reason")
-
-
-# -- groups -----------------------------------------------------------------------------------------------------------
-
-
-def credit_data(credit: Credit) -> dict[str, Any]:
-    group = credit.scored.group
-    return {
-        "prompt": group.prompt,
-        "columns": dict(group.columns),
-        "scheme": credit.scheme,
-        "options": dict(credit.options),
-        "mean": credit.mean,
-        "std": credit.std,
-        "spread": credit.spread,
-        "warnings": list(credit.warnings),
-        "rollouts": [
-            {
-                **rollout.to_json(),
-                "text": rollout.text,
-                "steps": step_rows(credit, i),
-                "outcome_scores": dict(credit.scored.scored[i].outcome_scores),
-                "outcome": credit.scored.scored[i].outcome,
-                "advantages": credit.of(i).tolist(),
-            }
-            for i, rollout in enumerate(group.rollouts)
-        ],
-    }
-
-
-# -- runs -------------------------------------------------------------------------------------------------------------
 
 
 def progress(run: Run, row: Mapping[str, Any]) -> str:
@@ -92,30 +59,25 @@ def _fact(name: str, value: Any) -> str:
 
 
 def listing_data(run: Run) -> dict[str, Any]:
-    """What a list tells of a run; one that cannot be read is listed with the reason, and hides no other."""
+    """A run as a row of a list; an unreadable run is listed with the reason."""
+    summary = run.summary()
     try:
-        status, config = run.status(), run.config()
-        rows, _ = run.metrics_rows()
+        rows = run.metrics_rows()[0] if summary.readable else []
     except WorkbenchError as error:
-        return {**dict.fromkeys(_LISTED), "name": run.name, "state": "unreadable", "reason": str(error)}
+        summary, rows = RunSummary(run.name, "unreadable", str(error)), []
     accuracies = [row["accuracy"] for row in rows if row.get("accuracy") is not None]
-    return {
-        "name": run.name,
-        "state": status.state,
-        "step": status.step,
-        "total_steps": status.total_steps,
-        "task": config.task,
-        "scheme": config.credit.scheme,
+    started, updated = summary.started, summary.updated
+    return summary.row(*_LISTED[:6]) | {
         "accuracy": accuracies[-1] if accuracies else None,
-        "seconds": None if status.started is None else round(status.updated - status.started, 1),
-        "reason": status.reason,
+        "seconds": None if started is None or updated is None else round(updated - started, 1),
+        "reason": summary.reason,
     }
 
 
-def listing_text(found: Sequence[Mapping[str, Any]]) -> str:
-    if not found:
+def listing_text(listed: Sequence[Mapping[str, Any]]) -> str:
+    if not listed:
         return "no runs yet; start one with: python -m workbench train"
-    rows = [[visible(v, one_line=True) if isinstance(v := row[name], str) else v for name in _LISTED] for row in found]
+    rows = [[visible(v, one_line=True) if isinstance(v := row[name], str) else v for name in _LISTED] for row in listed]
     return table([name.replace("_", " ") for name in _LISTED], rows)
 
 

@@ -1,4 +1,4 @@
-"""Whether the reward code of a configuration may run: asked of every command that would run it."""
+"""Check that the reward code of a configuration is trusted, before any command that runs it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def require_trust(args: argparse.Namespace, config: RunConfig) -> RunConfig:
     store = TrustStore(Path(runs.default_workspace() if workspace is None else workspace))
     base = getattr(args, "from_run", None)
     source = f"--config {args.config}" if args.config is not None else f"--from {base}" if base else None
-    given = bool(args.reward or args.reward_file or args.reward_model)  # they replace what a file brings
-    if source is not None and not given and not args.trust:
-        store.require(config.rewards, source)
+    replaced = bool(args.reward or args.reward_file or args.reward_model)  # they replace what a file brings
+    if source is not None and not replaced and not args.trust:
+        store.require(config.method.reward_functions, source)
     if args.trust or hasattr(args, "workspace"):
-        for reward in config.rewards:
+        for reward in config.method.reward_functions:
             if reward.foreign is not None:
                 store.trust(reward.foreign)
     return config

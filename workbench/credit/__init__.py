@@ -1,12 +1,12 @@
-"""Credit assignment: step and outcome rewards of a group in, token advantages and their explanations out."""
+"""Credit assignment: from step and outcome rewards of a group to token advantages and their explanations."""
 
-from workbench.credit.assign import assign_batch, assign_credit, credit_group, credit_groups
+from workbench.credit.assign import assign_credit, credit_group, credit_groups
 from workbench.credit.batch import GroupRewards
 from workbench.credit.compare import Comparison, StepDifference, compare_credits
 from workbench.credit.normalise import NORMALISATIONS, Normalise
 from workbench.credit.options import Option
-from workbench.credit.schemes import SCHEMES, Scheme
-from workbench.credit.weights import LOSS_TYPES, group_normalisers, length_normalisers, loss_weights
+from workbench.credit.schemes import SCHEMES, Scheme, check_options
+from workbench.credit.weights import LOSS_TYPES, LossType, group_normalisers, length_normalisers, loss_weights
 from workbench.schema import Credit, Explanation, Term
 
 __all__ = [
@@ -16,13 +16,14 @@ __all__ = [
     "Comparison",
     "Explanation",
     "GroupRewards",
+    "LossType",
     "Normalise",
     "Option",
     "Scheme",
     "StepDifference",
     "Term",
-    "assign_batch",
     "assign_credit",
+    "check_options",
     "compare_credits",
     "credit_group",
     "credit_groups",

@@ -59,14 +59,6 @@ def assign_credit(
     return _assigned([group], scheme, {**options, "outcome_weight": outcome_weight, "clip": clip})[0].advantages
 
 
-def assign_batch(groups: Sequence[GroupRewards], scheme: str, **options: Any) -> list[npt.NDArray[np.float32]]:
-    """Token advantages of several groups at once, each (G, max T_i of the group) float32.
-
-    The same as ``assign_credit`` on each, but for ``normalise="batch"``, which compares across groups. Raises as it.
-    """
-    return [assigned.advantages for assigned in _assigned(groups, scheme, options)]
-
-
 def credit_group(scored: ScoredGroup, scheme: str = "process", **options: Any) -> Credit:
     """``assign_credit`` on a scored group, keeping what is needed to show and explain it. Same numbers, same errors."""
     return credit_groups([scored], scheme, **options)[0]
@@ -74,8 +66,8 @@ def credit_group(scored: ScoredGroup, scheme: str = "process", **options: Any) -
 
 def credit_groups(scored: Sequence[ScoredGroup], scheme: str = "process", **options: Any) -> list[Credit]:
     """``credit_group`` for the groups of a batch, which ``normalise="batch"`` compares with each other."""
-    assigned = _assigned([GroupRewards.of(one) for one in scored], scheme, options)
-    return [_credit(one, scheme, of_group) for one, of_group in zip(scored, assigned, strict=True)]
+    assigned = _assigned([GroupRewards.of(group) for group in scored], scheme, options)
+    return [_credit(group, scheme, of_group) for group, of_group in zip(scored, assigned, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -92,19 +84,19 @@ class _Assigned:
 def _assigned(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str, Any]) -> list[_Assigned]:
     if not groups:
         return []
-    found = find_scheme(scheme)
+    chosen = find_scheme(scheme)
     weight, clip = _number(options, "outcome_weight", 0.0), _clip(options)
-    own = {name: value for name, value in options.items() if name not in ("outcome_weight", "clip")}
-    values, idle = resolve(scheme, found.options, own)
+    scheme_options = {name: value for name, value in options.items() if name not in ("outcome_weight", "clip")}
+    values, idle = resolve(scheme, chosen.options, scheme_options)
     batch = Batch.of(groups)
-    parts = [found.compute(batch, **values)]
+    parts = [chosen.compute(batch, **values)]
     if weight:
         if batch.outcomes is None:
             raise CreditError(
                 f"outcome_weight is {weight} but no outcome reward is set; add one, or set the weight to 0"
             )
         added = outcome(batch, normalise=cast(Any, values["normalise"]), scale=bool(values["scale"]))
-        parts.append(Part(added.source, added.carry, added.values, np.full(batch.completions, weight)))
+        parts.append(Part(added.kind, added.carry, added.values, np.full(batch.completions, weight)))
     settled = {**values, "outcome_weight": weight, "clip": clip}
     assigned, first = [], 0
     for group in groups:
@@ -163,8 +155,8 @@ def _credit(scored: ScoredGroup, scheme: str, assigned: _Assigned) -> Credit:
     normalised = tuple(
         tuple(None if np.isnan(value) else float(value) for value in _carried(main, i))
         if per_step
-        else (None,) * len(one.rewards)
-        for i, one in enumerate(scored.scored)
+        else (None,) * len(step_scores.rewards)
+        for i, step_scores in enumerate(scored.scored)
     )
     return Credit(
         scored=scored,
@@ -181,12 +173,12 @@ def _credit(scored: ScoredGroup, scheme: str, assigned: _Assigned) -> Credit:
 
 
 def _carried(part: CreditPart, i: int) -> npt.NDArray[np.float64]:
-    own = slice(part.offsets[i], part.offsets[i + 1])
-    return np.asarray(part.normalised[own] * part.factor[own])
+    entries = slice(part.offsets[i], part.offsets[i + 1])
+    return np.asarray(part.normalised[entries] * part.factor[entries])
 
 
 def _only(values: npt.NDArray[np.float64]) -> float | None:
-    """The one value there is, where there is just one."""
+    """The value of a sequence of length one, else None."""
     known = np.unique(values[~np.isnan(values)])
     return float(known[0]) if len(known) == 1 else None
 

@@ -53,8 +53,8 @@ class GroupRewards:
         steps, ends = [list(row) for row in steps], [list(row) for row in ends]
         if starts is None:
             starts = [[0, *(end + 1 for end in row[:-1])] if row else [] for row in ends]
-        given = None if outcomes is None else list(outcomes)
-        return cls(steps, [list(row) for row in starts], ends, list(lengths), given)
+        outcome_list = None if outcomes is None else list(outcomes)
+        return cls(steps, [list(row) for row in starts], ends, list(lengths), outcome_list)
 
     @classmethod
     def of(cls, scored: ScoredGroup) -> GroupRewards:
@@ -150,11 +150,13 @@ class Batch:
         completion = np.repeat(np.arange(len(counts)), counts)
         first = _flat(start for group in groups for row in group.starts for start in row)
         last = _flat(end for group in groups for row in group.ends for end in row)
-        given = [group.outcomes for group in groups]
+        outcome_lists = [group.outcomes for group in groups]
         outcomes = None
-        if any(row is not None for row in given):
+        if any(row is not None for row in outcome_lists):
             outcomes = _numbers(
-                chain.from_iterable(row or [None] * len(g.lengths) for g, row in zip(groups, given, strict=True))
+                chain.from_iterable(
+                    row or [None] * len(g.lengths) for g, row in zip(groups, outcome_lists, strict=True)
+                )
             )
         return cls(
             rewards=_numbers(reward for group in groups for row in group.steps for reward in row),

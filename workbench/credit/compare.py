@@ -1,4 +1,4 @@
-"""Two credits of the same rollouts held against each other: where they differ, and where they disagree about the sign.
+"""Comparison of two credits of the same rollouts: differences and sign flips.
 
 The question behind it is what a change of scheme does before any training is spent on it. Knows nothing of pages.
 """

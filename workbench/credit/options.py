@@ -9,11 +9,12 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from workbench.errors import CreditError
+from workbench.errors import CreditError, did_you_mean
 
 Value = bool | float | str | None
 
@@ -55,6 +56,15 @@ class Option:
             raise CreditError(f"{self.name} is {value!r}; use a number from {self.low:g} to {self.high:g}")
         return float(value)
 
+    def from_text(self, text: str) -> Value:
+        """What text from a shell or a file means as this option's kind; text that means nothing comes back as it is."""
+        if self.kind == "switch":
+            return {"true": True, "false": False}.get(text.lower(), text)
+        if self.kind == "number":
+            with suppress(ValueError):
+                return float(text)
+        return text
+
 
 SHARED_HELP = {
     "normalise": "What a reward is compared with before it becomes an advantage",
@@ -77,31 +87,35 @@ def options_of(compute: Callable[..., Any]) -> tuple[Option, ...]:
 
 
 def _option(name: str, hint: Any, default: Value) -> Option:
-    if hint is bool:
-        return Option(name, "switch", default, SHARED_HELP[name])
-    if get_origin(hint) is Literal:
-        return Option(name, "choice", default, SHARED_HELP[name], choices=get_args(hint))
-    assert get_origin(hint) is Annotated, f"option {name!r} needs a Range"
-    bounds: Range = get_args(hint)[1]
-    return Option(name, "number", default, bounds.help, low=bounds.low, high=bounds.high)
+    """``Annotated[float, Range(…)]``, or ``Annotated`` with a help text of a bool or a Literal."""
+    kind, about = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, SHARED_HELP.get(name))
+    assert about is not None, f"option {name!r} needs a help text, or a Range for a number"
+    if isinstance(about, Range):
+        return Option(name, "number", default, about.help, low=about.low, high=about.high)
+    if kind is bool:
+        return Option(name, "switch", default, about)
+    return Option(name, "choice", default, about, choices=get_args(kind))
 
 
-def resolve(scheme: str, own: tuple[Option, ...], given: Mapping[str, Any]) -> tuple[dict[str, Value], list[str]]:
+def resolve(scheme: str, options: tuple[Option, ...], values: Mapping[str, Any]) -> tuple[dict[str, Value], list[str]]:
     """Every option of a scheme with its value, given or default (a given None is the default); and what has no effect.
 
     Raises CreditError for an option that is unknown or out of range.
     """
-    known = {option.name: option for option in own}
-    given = {name: value for name, value in given.items() if value is not None}
+    known = {option.name: option for option in options}
+    values = {name: value for name, value in values.items() if value is not None}
     idle = []
-    for name, value in given.items():
+    for name, value in values.items():
         if name in known:
             continue
         if name != "gamma":
-            raise CreditError(f"scheme {scheme!r} has no option {name!r}; it has {', '.join((*known, *SHARED))}")
+            raise CreditError(
+                f"scheme {scheme!r} has no option {name!r}{did_you_mean(name, known)}; it has "
+                f"{', '.join((*known, *SHARED))}"
+            )
         if GAMMA.check(value) != 1.0:
-            idle.append(f"gamma {value:g} changes nothing under {scheme!r}, which sums no steps that follow")
-    settled = {name: option.check(given.get(name, option.default)) for name, option in known.items()}
-    if given.get("scale") is True and settled.get("normalise") == "none":
-        idle.append("scale changes nothing while normalise is 'none'")
+            idle.append(f"gamma {value:g} has no effect with scheme {scheme!r}, which sums no later steps")
+    settled = {name: option.check(values.get(name, option.default)) for name, option in known.items()}
+    if values.get("scale") is True and settled.get("normalise") == "none":
+        idle.append("scale has no effect while normalise is 'none'")
     return settled, idle

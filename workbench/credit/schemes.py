@@ -10,17 +10,17 @@ are the normalisation of ``normalise`` over the group's scored values (or whatev
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
 from workbench.credit.batch import Batch, Floats, Integers
 from workbench.credit.normalise import Normalise, Normalised, z_within
-from workbench.credit.options import Option, Range, options_of
+from workbench.credit.options import Option, Range, Value, options_of, resolve
 from workbench.errors import CreditError
-from workbench.schema import Carry, CreditPart, Source
+from workbench.schema import Carry, CreditPart, PartKind
 
 Gamma = Annotated[float, Range("Discount of a step for each step before it", 0.0, 1.0)]
 Temperature = Annotated[float, Range("Of the softmax that picks a completion's worst steps", 1e-3, 100.0)]
@@ -34,7 +34,7 @@ class Part:
     ``values`` has an entry a step, or a completion for the carry ``all``; ``factor`` (None for 1) multiplies it.
     """
 
-    source: Source
+    kind: PartKind
     carry: Carry
     values: Normalised
     factor: Floats | None = None
@@ -46,18 +46,18 @@ class Part:
         """The part of the completions ``first`` to ``after`` (exclusive) of the batch."""
         ends = np.arange(batch.completions + 1) if self.carry == "all" else batch.offsets
         offsets = ends[first : after + 1]
-        own = slice(offsets[0], offsets[-1])
+        entries = slice(offsets[0], offsets[-1])
         factor = np.ones(len(self.values.raw)) if self.factor is None else self.factor
         values = self.values
         return CreditPart(
-            self.source,
+            self.kind,
             self.carry,
             offsets - offsets[0],
-            values.raw[own],
-            values.mean[own],
-            values.std[own],
-            values.value[own],
-            factor[own],
+            values.raw[entries],
+            values.mean[entries],
+            values.std[entries],
+            values.value[entries],
+            factor[entries],
             self.gamma,
         )
 
@@ -66,8 +66,10 @@ class Part:
 class Scheme:
     name: str
     formula: str
-    source: str
+    reference: str
     compute: Callable[..., Part]
+    outcome_only: bool = False
+    """It reads outcome rewards alone, so that step rewards teach nothing under it."""
 
     @property
     def summary(self) -> str:
@@ -140,15 +142,17 @@ def rescaled(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = Tru
     weighted = np.bincount(batch.completion[scored], (batch.rewards * batch.width)[scored], minlength=batch.completions)
     tokens = np.bincount(batch.completion[scored], batch.width[scored], minlength=batch.completions)
     mean = weighted / np.maximum(tokens, 1)  # (B,)
-    own = batch.completion
-    values = Normalised(z.raw[own], z.mean[own], z.std[own], np.where(scored, z.value[own], np.nan), z.spread[own])
+    owner = batch.completion
+    values = Normalised(
+        z.raw[owner], z.mean[owner], z.std[owner], np.where(scored, z.value[owner], np.nan), z.spread[owner]
+    )
     warnings = {
         int(i): f"the mean step reward of its tokens is {mean[i]:.2g}, too near 0 to divide by; "
         "it gets 0 under 'rescaled'"
         for i in np.flatnonzero(z.spread & (np.abs(mean) < 1e-3))
     }
     factor = np.where(
-        np.abs(mean[own]) < 1e-3, 0.0, batch.rewards / np.where(np.abs(mean) < 1e-3, 1.0, mean + 1e-5)[own]
+        np.abs(mean[owner]) < 1e-3, 0.0, batch.rewards / np.where(np.abs(mean) < 1e-3, 1.0, mean + 1e-5)[owner]
     )
     return Part("sum", "own", values, factor, warnings=warnings)
 
@@ -246,15 +250,15 @@ def first_error(
     wrong = batch.rewards < threshold  # NaN is not below it
     errors = np.cumsum(wrong)
     before = errors - wrong - np.concatenate([[0], errors])[batch.offsets[batch.completion]]
-    kept = np.where(before == 0, batch.rewards, np.nan)
-    return process(batch.with_rewards(kept), normalise=normalise, scale=scale, gamma=gamma)
+    until_wrong = np.where(before == 0, batch.rewards, np.nan)
+    return process(batch.with_rewards(until_wrong), normalise=normalise, scale=scale, gamma=gamma)
 
 
 SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme
     for scheme in (
         Scheme("process", "A = Σ over steps ending at or after t of z(r)", "DeepSeekMath 4.1.3", process),
-        Scheme("outcome", "A = z(R), the same for every token", "DeepSeekMath 4.1.2; TRL", outcome),
+        Scheme("outcome", "A = z(R), the same for every token", "DeepSeekMath 4.1.2; TRL", outcome, outcome_only=True),
         Scheme("step", "A = z(r) of the token's own step", "own step", step),
         Scheme("sum", "A = z(Σ r), the same for every token", "summed step rewards as an outcome", sum_of_steps),
         Scheme(
@@ -278,3 +282,14 @@ def find_scheme(name: str) -> Scheme:
         return SCHEMES[name]
     except KeyError:
         raise CreditError(f"unknown credit scheme {name!r}; choose one of {', '.join(SCHEMES)}") from None
+
+
+def check_options(scheme: str, values: Mapping[str, Any]) -> dict[str, Value]:
+    """``values`` with text parsed to the options' types. Raises CreditError for what does not fit the scheme."""
+    options = {option.name: option for option in find_scheme(scheme).options}
+    parsed = {
+        name: options[name].from_text(value) if isinstance(value, str) and name in options else value
+        for name, value in values.items()
+    }
+    settled, _ = resolve(scheme, tuple(options.values()), parsed)
+    return {name: settled[name] for name in values if name in settled}

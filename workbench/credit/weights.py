@@ -1,4 +1,4 @@
-"""What a token finally weighs in the objective: its advantage times the loss's length normaliser.
+"""Weight of each token in the loss: its advantage times the length normaliser.
 
 Two completions with the same advantage do not pull equally hard: ``grpo`` divides by the completion's own length, the
 others do not. The coefficients are those of the policy term of TRL 1.16's loss where the ratio is 1 (the first pass
@@ -40,8 +40,8 @@ def length_normalisers(
     """
     if loss_type not in LOSS_TYPES:
         raise CreditError(f"unknown loss_type {loss_type!r}; choose one of {', '.join(LOSS_TYPES)}")
-    kept = np.ones(len(lengths), dtype=bool) if masked is None else ~np.asarray(masked, dtype=bool)
-    tokens = np.where(kept, np.asarray(lengths, dtype=np.float64), 0.0)  # (G,)
+    counted = np.ones(len(lengths), dtype=bool) if masked is None else ~np.asarray(masked, dtype=bool)
+    tokens = np.where(counted, np.asarray(lengths, dtype=np.float64), 0.0)  # (G,)
     count = max(len(lengths), 1)
     if loss_type in ("grpo", "sapo"):
         each = 1.0 / (count * np.maximum(tokens, 1.0))
@@ -51,7 +51,7 @@ def length_normalisers(
         each = np.full(len(lengths), 1.0 / (count * max_completion_length))
     else:
         each = np.full(len(lengths), 1.0 / count)
-    return np.asarray(np.where(kept, each, 0.0))
+    return np.asarray(np.where(counted, each, 0.0))
 
 
 def group_normalisers(

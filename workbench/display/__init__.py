@@ -2,33 +2,15 @@
 
 ``register`` tells IPython; ``import workbench`` does that where IPython is running. Classes are named and looked up
 when one of their objects is shown, so that nothing is loaded before it is needed and no noun has to know how it looks.
-``cards`` makes the HTML, ``terminal`` the text; ``live`` follows a run, ``comparing`` sets runs side by side, ``page``
-opens a group in the running app.
+``describe`` says what to show, ``cards`` draws that as HTML and ``terminal`` as text; ``live`` follows a run,
+``comparing`` sets runs side by side, ``page`` opens a group in the running app.
 """
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from workbench.display.comparing import RunComparison, compare
-    from workbench.display.page import PageLink, open_in_page
-    from workbench.display.progress import Progress
-
-__all__ = [
-    "VIEWS",
-    "PageLink",
-    "Progress",
-    "RunComparison",
-    "compare",
-    "html",
-    "open_in_page",
-    "register",
-    "show",
-    "text",
-]
+from workbench.display.shell import running_shell
 
 VIEWS: dict[tuple[str, str], str] = {
     ("workbench.steps.split", "Steps"): "steps",
@@ -41,39 +23,28 @@ VIEWS: dict[tuple[str, str], str] = {
     ("workbench.credit.compare", "Comparison"): "comparison",
     ("workbench.checks.probes", "ProbeReport"): "probes",
     ("workbench.checks.preflight", "Preflight"): "preflight",
-    ("workbench.rewards.check", "RewardCheck"): "reward_check",
+    ("workbench.checks.reward_check", "RewardCheck"): "reward_check",
     ("workbench.policies.step_values", "StepValues"): "step_values",
     ("workbench.policies.load", "Policy"): "policy",
     ("workbench.tasks.task", "Task"): "task",
     ("workbench.runs.run", "Run"): "run",
     ("workbench.display.comparing", "RunComparison"): "run_comparison",
 }
-"""The function of ``cards`` and of ``terminal`` that shows an object, by the module and name of its class."""
-_HOMES = {
-    "RunComparison": "comparing",
-    "compare": "comparing",
-    "PageLink": "page",
-    "open_in_page": "page",
-    "Progress": "progress",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"workbench.display.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+"""The function of ``describe`` for an object, by the module and name of its class."""
 
 
 def html(value: Any) -> str:
     """The HTML that a notebook shows for ``value``. Raises TypeError for what has no view here."""
-    return str(getattr(import_module("workbench.display.cards"), _view(value))(value))
+    from workbench.display import cards
+
+    return cards.draw(_description(value))
 
 
 def text(value: Any) -> str:
     """The text that a terminal shows for ``value``. Raises TypeError for what has no view here."""
-    return str(getattr(import_module("workbench.display.terminal"), _view(value))(value))
+    from workbench.display import terminal
+
+    return terminal.draw(_description(value))
 
 
 def show(value: Any) -> None:
@@ -95,12 +66,6 @@ def register(shell: Any) -> None:
         formatters["text/plain"].for_type_by_name(module, name, _pretty)
 
 
-def running_shell() -> Any:
-    """The IPython shell this runs in, None where there is none; IPython is not imported for the question."""
-    ipython = sys.modules.get("IPython")
-    return None if ipython is None else ipython.get_ipython()
-
-
 def _pretty(value: Any, printer: Any, cycle: bool) -> None:
     for n, line in enumerate(text(value).split("\n")):
         if n:
@@ -112,9 +77,10 @@ def _key(value: Any) -> tuple[str, str]:
     return type(value).__module__, type(value).__qualname__
 
 
-def _view(value: Any) -> str:
-    try:
-        return VIEWS[_key(value)]
-    except KeyError:
+def _description(value: Any) -> Any:
+    from workbench.display import describe
+
+    if _key(value) not in VIEWS:
         known = ", ".join(name for _, name in VIEWS)
-        raise TypeError(f"{type(value).__name__} has no view of its own; those that have one are {known}") from None
+        raise TypeError(f"{type(value).__name__} has no view of its own; those that have one are {known}")
+    return getattr(describe, VIEWS[_key(value)])(value)

@@ -1,7 +1,6 @@
 """Credit schemes against each other over seeds, as a table and a figure with bands.
 
-The runs are ``runs.compare``'s, one after the other. A band is the range from the lowest to the highest seed: with a
-handful of seeds that says more honestly what was seen than an interval that assumes a distribution.
+The runs are ``runs.compare``'s, one after the other. Mean and band over seeds are those of ``figures.overlay``.
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from workbench import runs as all_runs
 from workbench.config import RunConfig
 from workbench.display.progress import Progress
 from workbench.figures.curves import points
 from workbench.figures.lines import Chart, Charts, Line
+from workbench.figures.overlay import band
 from workbench.runs import Run
 from workbench.runs.compare import ComparedRun, summarise
 from workbench.runs.spawn import TRAINING
 
 if TYPE_CHECKING:
     import pandas as pd
+    from plotly.graph_objects import Figure
 
 
 @dataclass(frozen=True)
@@ -52,40 +51,35 @@ class RunComparison:
         return self.frame().groupby("scheme", sort=False)[column].agg(["count", "mean", "min", "max"])
 
     def lines(self, metric: str = "accuracy") -> list[Line]:
-        """For each scheme the mean over seeds and the band from lowest to highest, at the steps all of them have.
+        """For each scheme the mean over its seeds and their band (``figures.overlay.band``).
 
         Raises ValueError where no run has the metric.
         """
-        lines, found = [], self._series()
-        for scheme in dict.fromkeys(row.scheme for row in self.rows):
-            series = [found[i].get(metric, {}) for i, row in enumerate(self.rows) if row.scheme == scheme]
-            shared = sorted(set.intersection(*map(set, series)))
-            if not shared:
-                continue
-            values = np.array([[one[step] for step in shared] for one in series])  # (seeds, steps)
-            low, high = values.min(axis=0).tolist(), values.max(axis=0).tolist()
-            lines.append(Line(scheme, shared, values.mean(axis=0).tolist(), low, high))
+        runs: dict[str, list[tuple[list[float], list[float]]]] = {}
+        for run, row in zip(self.runs, self.rows, strict=True):
+            runs.setdefault(row.scheme, []).append(points(run.metrics_rows()[0], metric))
+        bands = {scheme: band([series for series in each if series[0]]) for scheme, each in runs.items()}
+        lines = [
+            Line(scheme, drawn.steps.tolist(), drawn.mean.tolist(), drawn.low.tolist(), drawn.high.tolist(), style)
+            for style, (scheme, drawn) in enumerate(bands.items())
+            if len(drawn.steps)
+        ]
         if not lines:
-            raise ValueError(f"no scheme has {metric!r} at a step that all its seeds measured; see run.metrics()")
+            raise ValueError(f"no scheme has {metric!r} at any step; see run.metrics() for what was logged")
         return lines
 
-    def figure(self, *metrics: str) -> Charts:
+    def charts(self, *metrics: str) -> Charts:
         """A chart for each metric (held-out accuracy by default) with a line and a band for each scheme."""
-        charts = []
-        for metric in metrics or ("accuracy",):
-            share = metric.startswith("accuracy") or metric.endswith("_share")
-            about = "Mean over seeds; the band is from the lowest seed to the highest."
-            charts.append(Chart(metric, tuple(self.lines(metric)), "step", about=about, share=share))
-        return Charts(tuple(charts))
+        return Charts(tuple(self._chart(metric) for metric in metrics or ("accuracy",)))
 
-    def _series(self) -> list[dict[str, dict[float, float]]]:
-        """Of each run, a metric's values by step."""
-        found = []
-        for run in self.runs:
-            rows, _ = run.metrics_rows()
-            names = {name for row in rows for name in row}
-            found.append({name: dict(zip(*points(rows, name), strict=True)) for name in names - {"step"}})
-        return found
+    def figure(self, *metrics: str) -> Figure:
+        """The same as a Plotly figure, to restyle and export."""
+        return self.charts(*metrics).figure()
+
+    def _chart(self, metric: str) -> Chart:
+        share = metric.startswith("accuracy") or metric.endswith("_share")
+        about = "Mean over seeds; the band is from the lowest seed to the highest."
+        return Chart(metric, tuple(self.lines(metric)), "step", about, share, named=True)
 
 
 def compare(
@@ -102,12 +96,12 @@ def compare(
     It blocks until all have ended; interrupting it stops the run at hand, and the others stay in the workspace.
     Raises CreditError for an unknown scheme.
     """
-    total = len(schemes) * seeds * config.training.steps
+    total = len(schemes) * seeds * config.run.steps
     with Progress("steps of all runs") as progress:
         found: list[tuple[Run, ComparedRun]] = []
 
         def tell(run: Run, row: Mapping[str, Any]) -> None:
-            progress(len(found) * config.training.steps + int(row.get("step", 0)), total)
+            progress(len(found) * config.run.steps + int(row.get("step", 0)), total)
             if report is not None:
                 report(run, row)
 
@@ -118,4 +112,4 @@ def compare(
 
 def _summary(run: Run) -> ComparedRun:
     config = run.config()
-    return summarise(config.credit.scheme, config.seed, run.metrics_rows()[0])
+    return summarise(config.method.label, config.seed, run.metrics_rows()[0])

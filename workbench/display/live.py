@@ -10,15 +10,17 @@ Nothing here knows how a run is started.
 
 from __future__ import annotations
 
+import secrets
 import threading
 from html import escape
 from typing import Any
 
 from workbench.display.cards import card
 from workbench.display.tables import visible
-from workbench.errors import RunError, WorkbenchError
+from workbench.errors import WorkbenchError
 from workbench.figures.lines import run_charts
 from workbench.runs import Run
+from workbench.runs.follow import MetricsReader
 
 WATCHED = ("accuracy", "reward", "loss", "kl", "length", "entropy")
 """Panels that are shown unless others are asked for."""
@@ -32,9 +34,10 @@ class Watch:
         self.panels = panels
         self.every = every
         self._rows: list[dict[str, Any]] = []
-        self._cursor = 0
+        self._reader = MetricsReader(run.dir)
         self._thread: threading.Thread | None = None
         self._left = threading.Event()
+        self._key = f"{run.name}-{secrets.token_hex(4)}"  # one zoom for all that is drawn
 
     def html(self) -> str:
         """State, progress and curves as they are now."""
@@ -43,30 +46,24 @@ class Watch:
         shares = f"<progress value='{status.step}' max='{max(status.total_steps, 1)}'></progress>"
         told = f"{shares} step {status.step} of {status.total_steps}"
         head = f'<h4>{escape(self.run.name)} <span class="state">{status.state}</span> {told}</h4>{why}'
-        return card(head) + run_charts(self._rows, self.panels).html()
+        return card(head) + run_charts(self._rows, self.panels, name=self.run.name).html(self._key)
 
     def read(self) -> bool:
         """Take in the rows written since; whether there were any."""
-        try:
-            rows, self._cursor = self.run.metrics_rows(self._cursor)
-        except RunError:  # resumed since: later steps than the checkpoint's were superseded
-            self._rows = []
-            rows, self._cursor = self.run.metrics_rows()
-        self._rows += rows
+        return self._take(*self._reader.read())
+
+    def _take(self, rows: list[dict[str, Any]], restarted: bool) -> bool:
+        self._rows = rows if restarted else self._rows + rows
         return bool(rows)
 
     def follow(self, draw: Any) -> None:
         """Call ``draw(html)`` whenever there is something new, until the run is over or ``leave`` is called."""
         shown: Any = None
-        while True:
-            status = self.run.status()  # asked before reading: no row follows a final status
-            new = self.read()
-            state = (status.state, status.reason, status.step)
-            if new or state != shown:
+        for news in self._reader.follow(self.run.status, lambda: self._left.wait(self.every)):
+            state = (news.status.state, news.status.reason, news.status.step)
+            if self._take(news.rows, news.restarted) or state != shown:
                 draw(self.html())
                 shown = state
-            if status.final or self._left.wait(self.every):
-                return
 
     def leave(self) -> None:
         """Stop watching; the run goes on."""
@@ -114,6 +111,14 @@ class Watch:
         except WorkbenchError as error:  # it was over before the click
             button.description = "Over"
             button.tooltip = str(error)
+
+
+def watch(run: Run, *panels: str, every: float = 0.5) -> Watch:
+    """What a notebook cell shows of a run while it goes: curves, state, a stop button.
+
+    ``panels`` are keys of ``figures.PANELS``, those of ``WATCHED`` by default.
+    """
+    return Watch(run, panels or WATCHED, every)
 
 
 def _heard_at_once(button: Any) -> None:

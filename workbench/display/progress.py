@@ -13,7 +13,7 @@ from html import escape
 from types import TracebackType
 from typing import Any, Self
 
-from workbench.display import running_shell
+from workbench.display.shell import running_shell
 
 _LEAST = 0.1  # seconds between two drawings
 

@@ -9,7 +9,7 @@ from typing import Any
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Columns as wide as they need to be; numbers to the right, text to the left, ``None`` as a dash."""
-    lines = [list(headers), *([_cell(value) for value in row] for row in rows)]
+    lines = [list(headers), *([cell_text(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     right = [all(not isinstance(row[i], str) for row in rows) for i in range(len(headers))]
     return "\n".join(
@@ -35,7 +35,8 @@ def _acts(char: str) -> bool:
     return unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
-def _cell(value: Any) -> str:
+def cell_text(value: Any) -> str:
+    """A dash for ``None``, three digits of a float."""
     if value is None:
         return "–"
     return f"{value:.3f}" if isinstance(value, float) else str(value)

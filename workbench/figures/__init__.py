@@ -1,6 +1,6 @@
 """Figures: plain records in, drawings out. The token heatmap and the curves of a run's metrics."""
 
-from workbench.figures.curves import PANELS, Panel, Series, curves
+from workbench.figures.curves import PANELS, Panel, Series
 from workbench.figures.heatmap import Heatmap, heatmap
 
-__all__ = ["PANELS", "Heatmap", "Panel", "Series", "curves", "heatmap"]
+__all__ = ["PANELS", "Heatmap", "Panel", "Series", "heatmap"]

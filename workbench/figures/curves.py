@@ -1,22 +1,18 @@
-"""A run's metrics as small multiples. ``PANELS`` says which metrics are drawn together; ``metrics`` what
-they mean.
+"""Which of a run's metrics are drawn together, as panels; ``metrics`` says what they mean.
 
-The page draws the panels live (``curves.js``); ``curves`` draws the same ones as one plotly figure for a notebook.
-Plotly is imported only when a figure is asked for. Where metrics come from is none of this module's business.
+``charts/curves.js`` draws the panels on the page and in notebooks.
 """
 
 from __future__ import annotations
 
+import base64
 import math
+from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any, TypedDict
 
 from workbench.figures.metrics import REWARD, find_metric, reward_name
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from plotly.graph_objects import Figure
 
 Row = Mapping[str, Any]
 
@@ -34,19 +30,30 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One small chart; ``share`` marks values between 0 and 1, ``more`` what the page folds away until asked for."""
+    """One small chart; ``share`` marks values between 0 and 1, ``more`` what the page folds away until asked for.
+
+    ``first_style`` numbers the colour and dash of its first line; the next line has the next number.
+    """
 
     key: str
     title: str
     series: tuple[Series, ...]
     share: bool = False
     more: bool = False
+    first_style: int = 0
+
+    @property
+    def named(self) -> bool:
+        """Whether a line is called by its name, and not by the panel's title alone."""
+        return len(self.series) > 1 or any(REWARD in series.metric for series in self.series)
 
     @property
     def about(self) -> str:
         """How its metrics are defined, a line each."""
         known = [(series.label, find_metric(series.metric)) for series in self.series]
-        return "\n".join(f"{label} = {one.formula}. {one.meaning}" for label, one in known if one is not None)
+        return "\n".join(
+            f"{label} = {metric.formula}. {metric.meaning}" for label, metric in known if metric is not None
+        )
 
 
 PANELS: tuple[Panel, ...] = (
@@ -61,7 +68,8 @@ PANELS: tuple[Panel, ...] = (
         "Reward",
         (Series("step_reward", "step"), Series("reward", "outcome")),
     ),
-    Panel("rewards", "Reward functions", (Series(f"rewards/{REWARD}/mean", REWARD),)),
+    # After the styles of "reward": a reward function is not taken for the sum of the steps' or of the outcomes'.
+    Panel("rewards", "Reward functions", (Series(f"rewards/{REWARD}/mean", REWARD),), first_style=2),
     Panel("loss", "Loss", (Series("loss", "loss"),)),
     Panel(
         "kl",
@@ -111,62 +119,87 @@ def expanded(panel: Panel, metrics: Iterable[str]) -> Panel:
         return panel
     rewards = {metric: reward_name(metric) for metric in metrics}
     series = [
-        found
-        for one in panel.series
-        for found in (
-            [Series(metric, str(name)) for metric, name in rewards.items() if name and _template(metric) == one.metric]
-            if REWARD in one.metric
-            else [one]
+        line
+        for series in panel.series
+        for line in (
+            [
+                Series(metric, str(name))
+                for metric, name in rewards.items()
+                if name and _template(metric) == series.metric
+            ]
+            if REWARD in series.metric
+            else [series]
         )
     ]
     return replace(panel, series=tuple(series))
 
 
 def _template(metric: str) -> str | None:
-    found = find_metric(metric)
-    return found.name if found else None
+    metric_known = find_metric(metric)
+    return metric_known.name if metric_known else None
 
 
-def panels_payload() -> list[dict[str, Any]]:
-    """The panels as ``curves.js`` takes them."""
-    return [asdict(panel) | {"about": panel.about} for panel in PANELS]
+class SeriesPayload(TypedDict):
+    """A line of a panel that grows; ``style`` numbers its colour and dash."""
+
+    metric: str
+    label: str
+    style: int
 
 
-def curves(metrics: pd.DataFrame | Iterable[Row], *, columns: int = 3) -> Figure:
-    """The panels that have data, as one plotly figure whose step axes zoom together.
+class PanelPayload(TypedDict):
+    """A panel as ``charts/curves.js`` takes it; ``x`` names what is counted."""
 
-    Args:
-        metrics: rows of ``metrics.jsonl``, or ``run.metrics()``.
-        columns: panels side by side.
-    """
-    from plotly.graph_objects import Scatter
-    from plotly.subplots import make_subplots
+    key: str
+    title: str
+    about: str
+    share: bool
+    more: bool
+    named: bool
+    x: str
+    series: list[SeriesPayload]
 
-    rows: list[Row] = list(metrics.to_dict("records") if hasattr(metrics, "to_dict") else metrics)  # type: ignore[arg-type]
-    logged = dict.fromkeys(name for row in rows for name in row)
-    panels = [expanded(panel, logged) for panel in PANELS]
-    shown = [panel for panel in panels if any(points(rows, series.metric)[0] for series in panel.series)]
-    if not shown:
-        raise ValueError("there is nothing to draw: no row has a metric of any panel yet")
-    columns = min(columns, len(shown))
-    height = math.ceil(len(shown) / columns)
-    figure = make_subplots(rows=height, cols=columns, subplot_titles=[panel.title for panel in shown])
-    for place, panel in enumerate(shown):
-        for series in panel.series:
-            steps, values = points(rows, series.metric)
-            if steps:
-                line = Scatter(x=steps, y=values, name=series.label, legendgroup=panel.key, mode="lines")
-                figure.add_trace(line, row=place // columns + 1, col=place % columns + 1)
-    figure.update_xaxes(matches="x")
-    figure.update_layout(height=220 * height, showlegend=False, margin={"t": 40, "r": 16, "b": 32, "l": 48})
-    return figure
+
+def panels_of(metrics: Iterable[str]) -> list[Panel]:
+    """The panels, folded away where they draw none of ``metrics``, and one for each metric that no other draws."""
+    first = dict.fromkeys(metrics)
+    undrawn = (metric for metric in first if not is_drawn(metric))
+    others = [Panel(metric.replace("/", "-"), metric, (Series(metric, metric),)) for metric in undrawn]
+    known = [replace(panel, more=not any(series.metric in first for series in panel.series)) for panel in PANELS]
+    return known + others
+
+
+def panels_payload(metrics: Iterable[str]) -> list[PanelPayload]:
+    """The panels whose lines grow as a run goes on; those of ``metrics`` are shown first."""
+    return [panel_payload(panel) for panel in panels_of(metrics)]
+
+
+def panel_payload(panel: Panel) -> PanelPayload:
+    return {
+        "key": panel.key,
+        "title": panel.title,
+        "about": panel.about,
+        "share": panel.share,
+        "more": panel.more,
+        "named": panel.named,
+        "x": "step",
+        "series": [
+            {"metric": series.metric, "label": series.label, "style": panel.first_style + place}
+            for place, series in enumerate(panel.series)
+        ],
+    }
 
 
 def points(rows: Iterable[Row], metric: str) -> tuple[list[float], list[float]]:
     """The steps at which ``metric`` was logged, and its values there."""
-    found = [(row["step"], row[metric]) for row in rows if _is_number(row.get(metric))]
-    return [step for step, _ in found], [value for _, value in found]
+    logged = [(row["step"], row[metric]) for row in rows if _is_number(row.get(metric))]
+    return [step for step, _ in logged], [value for _, value in logged]
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
+
+
+def packed(values: Iterable[float]) -> str:
+    """Base64 of little-endian float32: small and quick to take in, and as exact as a chart is."""
+    return base64.b64encode(array("f", values).tobytes()).decode("ascii")

@@ -10,28 +10,24 @@ JavaScript does.
 
 from __future__ import annotations
 
-import json
-import secrets
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from html import escape
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.credit import SCHEMES, Comparison, compare_credits, group_normalisers
-from workbench.schema import Credit, Group, Rollout, StepScores, Term
+from workbench.figures.fragment import fragment, page
+from workbench.figures.fragment import to_json as to_json
+from workbench.figures.payloads import CreditedPayload, GroupPayload, RolloutPayload, StretchPayload, WhyPayload
+from workbench.schema import Credit, Group, StepScores
 
 Payload = dict[str, Any]
 Spans = Sequence[tuple[int, int]]
 
-FOLDER = Path(__file__).resolve().parent / "drawing"
-DRAWING = ("base.js", "measures.js", "tokens.js", "cards.js", "compare.js", "why.js", "legend.js", "heatmap.js")
-"""The scripts that draw, in the order in which they need each other."""
+DRAW = "mount({element}).draw({text})"
 EXPLAINED_AT_ONCE = 1_000
 """Most terms that the page is sent unasked."""
 DRAWN_LOSSES = ("grpo", "bnpo", "dapo", "dr_grpo")
@@ -54,14 +50,14 @@ class Heatmap:
 
     def html(self) -> str:
         """A whole HTML document, which its own content policy keeps from asking the network for anything."""
-        return _page(_fragment(self.payload()), title=f"{self.credit.scheme} credit")
+        return page(self._repr_html_(), title=f"{self.credit.scheme} credit", kind="wh")
 
     def _repr_html_(self) -> str:
-        return _fragment(self.payload())
+        return fragment("wh", "drawing/heatmap.js", DRAW, self.payload(), style="drawing/heatmap.css")
 
     def __repr__(self) -> str:
         scored = self.credit.scored
-        steps = sum(len(one.steps) for one in scored.scored)
+        steps = sum(len(step_scores.steps) for step_scores in scored.scored)
         spread = "" if self.credit.spread else ", no spread"
         return f"<Heatmap: {len(scored.group)} rollouts, {steps} steps, scheme {self.credit.scheme!r}{spread}>"
 
@@ -91,7 +87,7 @@ def credit_payload(
     group = credit.scored.group
     explained = explain_at_most is None or _work(credit) <= explain_at_most
     normalisers = even_shares(credit)
-    payload = group_payload(group) | _scheme_payload(credit)
+    payload: Payload = {**group_payload(group), **_scheme_payload(credit)}
     payload["rewards"] = [{"name": r.name, "kind": r.kind, "weight": r.weight} for r in credit.scored.rewards]
     payload["normalisers"] = True
     for i, rollout in enumerate(payload["rollouts"]):
@@ -111,15 +107,7 @@ def credit_payload(
 
 def _scheme_payload(credit: Credit) -> Payload:
     scheme = SCHEMES.get(credit.scheme)
-    return {
-        "scheme": credit.scheme,
-        "formula": scheme.formula if scheme else "",
-        "options": dict(credit.options),
-        "mean": credit.mean,
-        "std": credit.std,
-        "spread": credit.spread,
-        "warnings": list(credit.warnings),
-    }
+    return credit.facts() | {"formula": scheme.formula if scheme else ""}
 
 
 def even_shares(credit: Credit) -> dict[str, list[float]]:
@@ -129,68 +117,69 @@ def even_shares(credit: Credit) -> dict[str, list[float]]:
     return {loss: [round(c * tokens, 6) for c in group_normalisers(group, loss)] for loss in DRAWN_LOSSES}
 
 
-def group_payload(group: Group) -> Payload:
+def group_payload(group: Group) -> GroupPayload:
     """A group that nothing has scored: its texts, drawn without colour."""
     return {
         "prompt": group.prompt if isinstance(group.prompt, str) else _conversation(group.prompt),
         "policy": group.policy,
-        "rollouts": [_rollout_payload(rollout) for rollout in group.rollouts],
+        "rollouts": [_rollout_payload(group, i) for i in range(len(group))],
     }
-
-
-def to_json(payload: Mapping[str, Any]) -> str:
-    """Compact JSON that is safe inside a ``<script>`` element: no ``<`` survives unescaped."""
-    return json.dumps(payload, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def _conversation(messages: Sequence[Mapping[str, str]]) -> str:
     return "\n\n".join(f"{message['role']}: {message['content']}" for message in messages)
 
 
-def _rollout_payload(rollout: Rollout) -> Payload:
-    return {
+def _rollout_payload(group: Group, i: int) -> RolloutPayload:
+    rollout = group.rollouts[i]
+    payload: RolloutPayload = {
         "ids": list(rollout.token_ids),
         "texts": list(rollout.texts),
         "finished": rollout.finished,
         "logprobs": _rounded(rollout.logprobs),
         "entropies": _rounded(rollout.entropies),
-        **({} if rollout.ref_logprobs is None else {"reference": _rounded(rollout.ref_logprobs)}),
     }
+    if reference := _rounded(rollout.ref_logprobs):
+        payload["reference"] = reference
+        if raw := _rounded(group.raw_logprobs(i)):
+            payload["raw"] = raw
+    return payload
 
 
-def _credited_payload(credit: Credit, i: int, matches: Spans, explained: bool) -> Payload:
+def _credited_payload(credit: Credit, i: int, matches: Spans, explained: bool) -> CreditedPayload:
     scored = credit.scored.scored[i]
     offset = _utf16_offsets(credit.scored.group.rollouts[i].text)
-    return {
+    payload: CreditedPayload = {
         "advantages": _shortest(credit.of(i)),
         "matched": scored.matched,
         "steps": [
             {
-                "start": offset(step.start),
-                "end": offset(step.end),
-                "first": first,
-                "last": last,
-                "reward": reward,
-                "normalised": normalised,
-                "scores": {name: values[k] for name, values in scored.scores.items()},
+                "start": offset(row["start"]),
+                "end": offset(row["end"]),
+                "first": row["first_token"],
+                "last": row["last_token"],
+                "reward": row["reward"],
+                "normalised": row["normalised"],
+                "scores": row["scores"],
             }
-            for k, (step, (first, last), reward, normalised) in enumerate(
-                zip(scored.steps, scored.spans, scored.rewards, credit.normalised[i], strict=True)
-            )
+            for row in credit.rows(i)
         ],
         "outcome": scored.outcome,
         "outcomes": dict(scored.outcome_scores),
         "matches": [[offset(start), offset(end)] for start, end in matches],
-    } | (_explanations(credit, i, scored) if explained else {})
+    }
+    if explained:
+        payload["terms"], payload["why"] = _explanations(credit, i, scored)
+    return payload
 
 
-def why_payload(credit: Credit, rollout: int, token: int) -> Payload:
+def why_payload(credit: Credit, rollout: int, token: int) -> WhyPayload:
     """Why one token has its advantage. Raises IndexError when there is no such token."""
     explanation = credit.explain(rollout, token)
     return {
         "first": token,
         "last": token,
-        "list": [_term_payload(term) for term in explanation.terms],
+        "list": [dict(vars(term)) for term in explanation.terms],
         "total": explanation.total,
         "clip": explanation.clip,
     }
@@ -198,17 +187,17 @@ def why_payload(credit: Credit, rollout: int, token: int) -> Payload:
 
 def _work(credit: Credit) -> int:
     """About how many terms explaining every token takes: a stretch of tokens for each step, half the steps in each."""
-    return sum(len(one.steps) ** 2 for one in credit.scored.scored)
+    return sum(len(step_scores.steps) ** 2 for step_scores in credit.scored.scored)
 
 
-def _explanations(credit: Credit, i: int, scored: StepScores) -> Payload:
+def _explanations(credit: Credit, i: int, scored: StepScores) -> tuple[list[Payload], list[StretchPayload]]:
     """The distinct terms of a rollout, and for each stretch of tokens which of them add up to its advantage.
 
     Terms change only where a step starts or ends, so one explanation a stretch explains every token of it.
     """
     terms: list[Payload] = []
     places: dict[tuple[str, int | None, float, float], int] = {}
-    stretches = []
+    stretches: list[StretchPayload] = []
     for first, last in _stretches(scored.spans, len(credit.scored.group.rollouts[i])):
         explanation = credit.explain(i, last)
         indices = []
@@ -216,7 +205,7 @@ def _explanations(credit: Credit, i: int, scored: StepScores) -> Payload:
             key = (term.source, term.step, term.factor, term.value)
             if key not in places:
                 places[key] = len(terms)
-                terms.append(_term_payload(term))
+                terms.append(dict(vars(term)))
             indices.append(places[key])
         stretches.append(
             {
@@ -227,7 +216,7 @@ def _explanations(credit: Credit, i: int, scored: StepScores) -> Payload:
                 "clip": explanation.clip,
             }
         )
-    return {"terms": terms, "why": stretches}
+    return terms, stretches
 
 
 def _ranges(indices: Sequence[int]) -> list[list[int]]:
@@ -250,28 +239,12 @@ def _stretches(spans: Spans, length: int) -> Iterator[tuple[int, int]]:
         yield first, after - 1
 
 
-def _term_payload(term: Term) -> Payload:
-    return {
-        "source": term.source,
-        "step": term.step,
-        "scores": dict(term.scores),
-        "weights": dict(term.weights),
-        "reward": term.reward,
-        "raw": term.raw,
-        "mean": term.mean,
-        "std": term.std,
-        "normalised": term.normalised,
-        "factor": term.factor,
-        "value": term.value,
-    }
-
-
 def _shortest(values: npt.NDArray[np.float32]) -> list[float]:
     """Doubles whose shortest decimal form is the float32's own: rounding them to float32 gives back the same bits."""
     different, places = np.unique(values.view(np.uint32), return_inverse=True)  # by bits: a step's tokens share theirs
     short = np.array([float(str(value)) for value in different.view(np.float32)])
-    found: list[float] = short[places].tolist()
-    return found
+    doubles: list[float] = short[places].tolist()
+    return doubles
 
 
 def _rounded(values: Sequence[float] | None) -> list[float] | None:
@@ -282,34 +255,3 @@ def _utf16_offsets(text: str) -> Any:
     """A function from character offsets of ``text`` to UTF-16 offsets: each astral character counts twice."""
     astral = [i for i, character in enumerate(text) if ord(character) > 0xFFFF]
     return lambda position: position + bisect_right(astral, position - 1)
-
-
-@cache
-def asset(name: str) -> str:
-    """The text of one of the drawing's scripts or style sheets."""
-    return (FOLDER / name).read_text(encoding="utf-8")
-
-
-def _fragment(payload: Payload) -> str:
-    scripts = "\n".join(asset(script) for script in DRAWING)
-    name = f"workbench-heatmap-{secrets.token_hex(4)}"
-    return (
-        f"<style>{asset('heatmap.css')}</style>"
-        f'<div id="{name}" class="wh mathjax_ignore tex2jax_ignore" data-theme="auto"></div>'
-        f'<script type="application/json" id="{name}-data">{to_json(payload)}</script>'
-        f"<script>{scripts}\n"
-        f"WorkbenchHeatmap.mount(document.getElementById('{name}'))"
-        f".draw(document.getElementById('{name}-data').textContent);</script>"
-    )
-
-
-def _page(fragment: str, *, title: str) -> str:
-    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>{escape(title)}</title></head>"
-        f'<body class="wh-page">{fragment}</body></html>\n'
-    )

@@ -22,6 +22,7 @@ SYMBOLS: tuple[tuple[str, str], ...] = (
     ("ε, ε_high", "how far rho may leave 1 before it is clipped, downwards and upwards"),
     ("β", "the weight of the KL in the loss"),
     ("c_i", "the loss type's length normaliser: what a token of completion i weighs"),
+    ("line, band", "of several seeds: their mean at a step, and from the lowest to the highest that has a value there"),
     ("π_sampled, π_trained", "a token's probability when it was sampled, and as the trainer computes it"),
 )
 """Letters of the formulas below, and their meaning."""
@@ -85,6 +86,7 @@ METRICS: tuple[Metric, ...] = (
     _trl("clip_ratio/high_max", "max over completions of the same", "The completion most clipped from above."),
     _trl("cispo_clip_ratio", "tokens with rho > ε_high and A > 0 / tokens", "Share of capped ratios under cispo."),
     _trl("entropy", "mean of −Σ π log π", "Mean entropy of the policy's next token, in nats."),
+    _trl("mean_token_accuracy", "likeliest tokens / tokens", "sft: share of tokens predicted first."),
     _trl("grad_norm", "‖∇‖₂", "Norm of the gradient before it is scaled down."),
     _trl("learning_rate", "warm-up, then the schedule", "The optimiser's learning rate."),
     # completions
@@ -120,11 +122,11 @@ _REWARDS = re.compile(r"rewards/(.+)/(mean|std|zero_share|time)")
 
 def find_metric(name: str) -> Metric | None:
     """The metric of that name, with a reward's name in its place or not; None for one that only TRL knows."""
-    own = _REWARDS.fullmatch(name)
-    return _EXACT.get(f"rewards/{REWARD}/{own[2]}" if own else name)
+    match = _REWARDS.fullmatch(name)
+    return _EXACT.get(f"rewards/{REWARD}/{match[2]}" if match else name)
 
 
 def reward_name(name: str) -> str | None:
     """The reward that a metric of the form ``rewards/<name>/…`` is about; None for any other."""
-    own = _REWARDS.fullmatch(name)
-    return own[1] if own else None
+    match = _REWARDS.fullmatch(name)
+    return match[1] if match else None

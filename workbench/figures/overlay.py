@@ -1,23 +1,25 @@
 """Several runs on the same curves: configurations side by side, each with its mean and its band over seeds.
 
-The band is the lowest to the highest seed at a step, not a standard deviation: with the three or five seeds that people
-run it is what was seen and nothing inferred. Long runs are drawn in at most ``POINTS`` bins of equally many steps; a
-run's value in a bin is the mean of its rows there. ``overlay.js`` draws what ``overlay_payload`` gives. Which runs
-belong to one configuration is the caller's to say.
+The one definition of mean and band, for the Runs page and for ``wb.compare``: at each step, over the seeds that have a
+value there, their mean and the range from the lowest to the highest. Not a standard deviation: with the three or five
+seeds that people run it is what was seen and nothing inferred. Long runs are put into at most ``POINTS`` bins of
+equally many steps; a run's value in a bin is the mean of its rows there. ``charts/overlay.js`` takes what
+``overlay_payload`` gives. Which runs belong to one configuration is the caller's to say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.figures.curves import PANELS, Panel, expanded
+from workbench.figures.curves import PANELS, Panel, PanelPayload, expanded, packed, panel_payload
 
-POINTS = 400
+POINTS = 2_000
+"""More than a chart has columns of pixels, also where a part of it is zoomed to."""
 
 Columns = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 """By metric: the steps at which it was logged (ascending) and its finite values there."""
@@ -58,8 +60,8 @@ def band(runs: Sequence[tuple[Sequence[float], Sequence[float]]], points: int = 
         else steps
     )
     each = np.full((len(arrays), len(last)), np.nan)
-    for row, (own, values) in enumerate(arrays):
-        place = np.searchsorted(last, own)
+    for row, (run_steps, values) in enumerate(arrays):
+        place = np.searchsorted(last, run_steps)
         rows = np.bincount(place, minlength=len(last))
         sums = np.bincount(place, weights=values, minlength=len(last))
         each[row, rows > 0] = sums[rows > 0] / rows[rows > 0]
@@ -73,14 +75,41 @@ def band(runs: Sequence[tuple[Sequence[float], Sequence[float]]], points: int = 
     return Band(last, mean, low, high, count, each)
 
 
-def overlay_payload(configurations: Sequence[Seeds]) -> list[dict[str, Any]]:
+class RunLine(TypedDict):
+    """One run of a line, packed; ``x`` is None where it has a value at each of the line's steps."""
+
+    name: str
+    x: str | None
+    y: str
+
+
+class OverlayLine(TypedDict):
+    """A metric of a configuration, packed: ``configuration`` and ``series`` are places in their lists; ``low`` and
+    ``high`` are None for a single run."""
+
+    configuration: int
+    series: int
+    x: str
+    mean: str
+    low: str | None
+    high: str | None
+    runs: list[RunLine]
+
+
+class OverlayPanel(PanelPayload):
+    """A panel with the lines of every configuration, as ``charts/overlay.js`` takes it."""
+
+    lines: list[OverlayLine]
+
+
+def overlay_payload(configurations: Sequence[Seeds]) -> list[OverlayPanel]:
     """The panels that have data, each with the lines of every configuration."""
-    logged = dict.fromkeys(name for one in configurations for _, columns in one.runs for name in columns)
+    logged = dict.fromkeys(name for seeds in configurations for _, columns in seeds.runs for name in columns)
     panels = [_panel(expanded(panel, logged), configurations) for panel in PANELS]
     return [panel for panel in panels if panel["lines"]]
 
 
-def _panel(panel: Panel, configurations: Sequence[Seeds]) -> dict[str, Any]:
+def _panel(panel: Panel, configurations: Sequence[Seeds]) -> OverlayPanel:
     lines = []
     for place, series in enumerate(panel.series):
         for number, seeds in enumerate(configurations):
@@ -88,32 +117,26 @@ def _panel(panel: Panel, configurations: Sequence[Seeds]) -> dict[str, Any]:
                 (name, columns[series.metric]) for name, columns in seeds.runs if columns.get(series.metric, ((),))[0]
             ]
             if runs:
-                lines.append({"configuration": number, "series": place, **_line(runs)})
+                lines.append(_line(number, place, runs))
+    return {**panel_payload(panel), "lines": lines}
+
+
+def _line(
+    configuration: int, series: int, runs: Sequence[tuple[str, tuple[Sequence[float], Sequence[float]]]]
+) -> OverlayLine:
+    drawn = band([columns for _, columns in runs])
+    several = len(runs) > 1
     return {
-        "key": panel.key,
-        "title": panel.title,
-        "about": panel.about,
-        "share": panel.share,
-        "more": panel.more,
-        "series": [series.label for series in panel.series],
-        "lines": lines,
+        "configuration": configuration,
+        "series": series,
+        "x": packed(drawn.steps),
+        "mean": packed(drawn.mean),
+        "low": packed(drawn.low) if several else None,
+        "high": packed(drawn.high) if several else None,
+        "runs": [_run(name, drawn.steps, row) for (name, _), row in zip(runs, drawn.each, strict=True)],
     }
 
 
-def _line(runs: Sequence[tuple[str, tuple[Sequence[float], Sequence[float]]]]) -> dict[str, Any]:
-    found = band([columns for _, columns in runs])
-    line: dict[str, Any] = {"x": _plain(found.steps), "mean": _plain(found.mean)}
-    if len(runs) > 1:
-        line |= {"low": _plain(found.low), "high": _plain(found.high), "count": found.count.tolist()}
-        line["runs"] = [
-            {"name": name, "x": _plain(found.steps[~np.isnan(row)]), "y": _plain(row[~np.isnan(row)])}
-            for (name, _), row in zip(runs, found.each, strict=True)
-        ]
-    else:
-        line["runs"] = [{"name": runs[0][0], "x": line["x"], "y": line["mean"]}]
-    return line
-
-
-def _plain(values: Numbers) -> list[float]:
-    """Seven significant digits: more than a chart shows."""
-    return [float(f"{value:.7g}") for value in values]
+def _run(name: str, steps: Numbers, row: Numbers) -> RunLine:
+    there = ~np.isnan(row)
+    return {"name": name, "x": None if there.all() else packed(steps[there]), "y": packed(row[there])}

@@ -95,15 +95,15 @@ def draw_lesson(
 
 def agreed_characters(step: str) -> int:
     """Characters of a worked line up to where its result leaves the right one; all of any other line."""
-    found = _WORKED.fullmatch(step)
-    if found is None:
+    match = _WORKED.fullmatch(step)
+    if match is None:
         return len(step)
     names = {symbol: name for name, symbol in chain_arithmetic.SYMBOL.items()}
-    result = chain_arithmetic.apply(names[found[3]], int(found[2]), int(found[4]))
-    if found[5] == str(result):
+    result = chain_arithmetic.apply(names[match[3]], int(match[2]), int(match[4]))
+    if match[5] == str(result):
         return len(step)
-    claimed = zip(found[5], str(result), strict=False)
-    return len(found[1]) + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], claimed))
+    claimed = zip(match[5], str(result), strict=False)
+    return len(match[1]) + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], claimed))
 
 
 _WORKED = re.compile(r"(.*?([0-9]+) ([+*-]) ([0-9]+) = )(-?[0-9]+)")
@@ -158,8 +158,8 @@ def lesson_batch(tokenizer: PreTrainedTokenizerBase, lessons: Sequence[Lesson]) 
     form = FORMATS["stepwise"]
     after = len(tokenizer(form.separator, add_special_tokens=False)["input_ids"])
     readings = [read_steps(tokenizer, form, lesson.prompt, lesson.steps) for lesson in lessons]
-    whole = [one for several in readings for one in several or ()]
-    ids, mask = padded([one.ids for one in whole], tokenizer.pad_token_id, "cpu")
+    whole = [reading for readings_of_lesson in readings for reading in readings_of_lesson or ()]
+    ids, mask = padded([reading.ids for reading in whole], tokenizer.pad_token_id, "cpu")
     labels = torch.full_like(ids, -100)
     for row, reading, lesson in zip(labels, whole, lessons, strict=True):
         for step, right, agreed, at in zip(lesson.steps, lesson.right, lesson.agreed, reading.positions, strict=True):

@@ -6,6 +6,7 @@ and survives the child's death: the next call starts a new one.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -13,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from workbench.child import Child
-from workbench.config import PatternConfig, RewardConfig, SamplingConfig
 from workbench.errors import PatternError, RewardError, WorkbenchError
 from workbench.policies.step_values import StepValues
 from workbench.schema import Example, Group
+from workbench.sections import RewardConfig, SamplingConfig
+from workbench.steps import StepPattern
 
 SILENCE_SECONDS = 300.0
 """Most seconds the worker may stay silent. It speaks every second while loading and at every few tokens after."""
@@ -77,7 +79,7 @@ class PolicyWorker:
             PolicyError: if the policy cannot be loaded or the prompt cannot be sampled from.
             ChildError: if the worker died or fell silent.
         """
-        wanted = {
+        request = {
             "policy": policy,
             "adapter": adapter,
             "prompt": example.prompt,
@@ -85,7 +87,7 @@ class PolicyWorker:
             "sampling": sampling.model_dump(),
             "seed": seed,
         }
-        reply = self._in_turn("sample", wanted, on_event, cancelled)
+        reply = self._in_turn("sample", request, on_event, cancelled)
         return None if reply is None else Group.from_json(reply["group"])
 
     def with_reference(
@@ -99,15 +101,15 @@ class PolicyWorker:
     ) -> Group | None:
         """The group with its tokens' log-probabilities under ``policy`` (``reference.with_reference``); None when
         cancelled. Events and errors are those of ``sample``."""
-        wanted = {"policy": policy, "adapter": adapter, "group": group.to_json()}
-        reply = self._in_turn("reference", wanted, on_event, cancelled)
+        request = {"policy": policy, "adapter": adapter, "group": group.to_json()}
+        reply = self._in_turn("reference", request, on_event, cancelled)
         return None if reply is None else Group.from_json(reply["group"])
 
     def step_values(
         self,
         policy: str,
         group: Group,
-        pattern: PatternConfig,
+        pattern: StepPattern,
         outcome: RewardConfig,
         *,
         k: int = 8,
@@ -122,22 +124,22 @@ class PolicyWorker:
         "seconds"}`` as continuations end. Raises as ``sample`` does, and RewardError and PatternError of scoring and
         cutting, which leave the policy ready.
         """
-        wanted = {
+        request = {
             "policy": policy,
             "adapter": adapter,
             "group": group.to_json(),
-            "pattern": pattern.model_dump(),
+            "pattern": dataclasses.asdict(pattern),
             "outcome": outcome.model_dump(),
             "k": k,
             "seed": seed,
         }
-        reply = self._in_turn("values", wanted, on_event, cancelled)
+        reply = self._in_turn("values", request, on_event, cancelled)
         return None if reply is None else StepValues.from_json(reply["values"])
 
     def _in_turn(
         self,
         what: str,
-        wanted: Mapping[str, Any],
+        request: Mapping[str, Any],
         on_event: OnEvent | None,
         cancelled: Callable[[], bool] | None,
     ) -> dict[str, Any] | None:
@@ -147,29 +149,29 @@ class PolicyWorker:
             if on_event is not None:
                 on_event({"waiting": True})
         try:
-            return self._ask(what, wanted, on_event, cancelled)
+            return self._ask(what, request, on_event, cancelled)
         finally:
             self._turn.release()
 
     def _ask(
         self,
         what: str,
-        wanted: Mapping[str, Any],
+        request: Mapping[str, Any],
         on_event: OnEvent | None,
         cancelled: Callable[[], bool] | None,
     ) -> dict[str, Any] | None:
-        policy = wanted["policy"]
+        policy = request["policy"]
         before = self._status
         self._set(PolicyStatus("loading" if before.policy != policy or before.state != "ready" else "sampling", policy))
 
-        def hear(event: dict[str, Any]) -> None:
+        def pass_on(event: dict[str, Any]) -> None:
             if "tokens" in event and self._status.state != "sampling":
                 self._set(PolicyStatus("sampling", policy))
             if on_event is not None:
                 on_event(event)
 
         try:
-            reply = self._call({what: dict(wanted)}, hear, cancelled)
+            reply = self._call({what: dict(request)}, pass_on, cancelled)
         except (RewardError, PatternError):  # the policy itself is well
             self._set(PolicyStatus("ready", policy))
             raise

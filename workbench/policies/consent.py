@@ -1,4 +1,4 @@
-"""What a policy's files may do when they are loaded: be read, and nothing more unless its user said so.
+"""Safe loading of a policy's files: no pickles, and no remote code without the user's consent.
 
 Weights saved with pickle (``.bin``, ``.pt``) run whatever they contain; only safetensors are read. A repository's own
 modelling code runs with its user's rights; it is run after ``trust_remote_code: true`` alone. Nothing is loaded here.
@@ -48,4 +48,6 @@ def own_code(folder: Path) -> list[str]:
         return []
     named = config.get("auto_map") if isinstance(config, dict) else None
     references = named.values() if isinstance(named, dict) else ()
-    return sorted({f"{one.split('--')[-1].split('.')[0]}.py" for one in references if isinstance(one, str)})
+    return sorted(
+        {f"{reference.split('--')[-1].split('.')[0]}.py" for reference in references if isinstance(reference, str)}
+    )

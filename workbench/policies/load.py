@@ -6,18 +6,32 @@ repository's own code runs only when ``trust_remote_code`` says so.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from workbench.errors import PolicyError
 from workbench.policies.consent import check_weights, code_refused, pickles_refused
 from workbench.policies.embedded import EMBEDDED
 from workbench.quiet import quiet_loading
+from workbench.weights import (
+    ADAPTER,
+    WeightsError,
+    check_finite,
+    check_layers,
+    check_loaded,
+    check_memory,
+    listed,
+    read_header,
+    tensor_names,
+)
 
 
 @dataclass(frozen=True)
@@ -42,9 +56,20 @@ def eos_token_ids(model: Any, tokenizer: Any) -> list[int]:
     """Every id that ends a completion: the model's own list (an end-of-turn token, say) and the tokenizer's."""
     declared = model.generation_config.eos_token_id
     ids = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)
-    if tokenizer.eos_token_id is not None and tokenizer.eos_token_id not in ids:
+    if tokenizer is not None and tokenizer.eos_token_id is not None and tokenizer.eos_token_id not in ids:
         ids.append(tokenizer.eos_token_id)
     return ids
+
+
+def context_length(model: Any) -> int | None:
+    """The most tokens a model reads; None where its configuration has no such number."""
+    length = getattr(text_config(model), "max_position_embeddings", None)
+    return int(length) if length is not None else None
+
+
+def text_config(model: Any) -> Any:
+    """The configuration of a model's language part, which a composite one (text and images) has inside."""
+    return model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
 
 
 def pick_device(device: str = "auto") -> torch.device:
@@ -93,27 +118,127 @@ def load_policy(
     if Path(where).is_dir():
         check_weights(name, Path(where))
     target = pick_device(device)
-    if dtype == "auto":
-        wanted: Any = torch.float32 if target.type == "cpu" else "auto"
-    else:
-        wanted = getattr(torch, dtype, None)
-        if not isinstance(wanted, torch.dtype):
-            raise PolicyError(f"unknown dtype {dtype!r}; use auto, float32, bfloat16 or float16")
-    try:
-        with quiet_loading(where):
-            tokenizer = AutoTokenizer.from_pretrained(where, padding_side="left", trust_remote_code=trust_remote_code)
-            model = AutoModelForCausalLM.from_pretrained(
-                where, dtype=wanted, use_safetensors=True, trust_remote_code=trust_remote_code
-            )
-            if adapter is not None:
-                from peft import PeftModel
+    precision = _dtype(dtype, target)
+    with _refusals(name):
+        tokenizer = _tokenizer(where, trust_remote_code)
+        model = _model(where, precision, target, trust_remote_code)
+        check_vocabulary(model, tokenizer)
+    if adapter is not None:
+        with _refusals(adapter, "adapter"):
+            model = _with_adapter(model, adapter, trainable)
+    model = model.to(target).eval()
+    with _refusals(name if adapter is None else adapter, "policy" if adapter is None else "adapter"):
+        check_finite(model)
+    return Policy(name, model, tokenizer, adapter)
 
-                model = PeftModel.from_pretrained(model, _adapter_path(adapter), is_trainable=trainable)
-    except (OSError, ValueError) as error:
-        raise PolicyError(_refusal(name, error)) from error
+
+def _dtype(dtype: str, device: torch.device) -> torch.dtype | str:
+    if dtype == "auto":
+        return torch.float32 if device.type == "cpu" else "auto"
+    precision = getattr(torch, dtype, None)
+    if not isinstance(precision, torch.dtype):
+        raise PolicyError(f"unknown dtype {dtype!r}; use auto, float32, bfloat16 or float16")
+    return precision
+
+
+def _tokenizer(where: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
+    with quiet_loading(where):
+        tokenizer = AutoTokenizer.from_pretrained(where, padding_side="left", trust_remote_code=trust_remote_code)
+    if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
+        raise WeightsError("it has no tokenizer, or one without tokens; save its own there: tokenizer.save_pretrained")
+    return tokenizer
+
+
+def _model(where: str, dtype: torch.dtype | str, device: torch.device, trust_remote_code: bool) -> PreTrainedModel:
+    """The model, after its files were compared with its configuration and its size with the memory there is."""
+    trust = {"trust_remote_code": trust_remote_code}
+    with quiet_loading(where):
+        config = AutoConfig.from_pretrained(where, **trust)
+        if Path(where).is_dir():
+            check_layers(config, tensor_names(Path(where)))
+        with torch.device("meta"):
+            empty = AutoModelForCausalLM.from_config(config, **trust)
+        stored = config.get_text_config().dtype or config.dtype
+        check_memory(empty, dtype if isinstance(dtype, torch.dtype) else stored, device)
+        model, info = AutoModelForCausalLM.from_pretrained(
+            where,
+            dtype=dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # so that they can be named
+            **trust,
+        )
+    if getattr(config, "quantization_config", None) is None:
+        check_loaded(model, info)
+    return model
+
+
+def _with_adapter(model: PreTrainedModel, adapter: str, trainable: bool) -> Any:
+    from peft import PeftModel, get_peft_model_state_dict
+
+    where = _adapter_path(adapter)
+    with quiet_loading(where), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Found missing adapter keys")  # refused below
+        adapted = PeftModel.from_pretrained(model, where, is_trainable=trainable)
+    if Path(where).is_dir():
+        stored, expected = set(read_header(Path(where) / ADAPTER)), set(get_peft_model_state_dict(adapted))
+        if missing := sorted(expected - stored):
+            raise WeightsError(f"{ADAPTER} holds no {listed(missing)}; it was trained on another base than this one")
+        if unexpected := sorted(stored - expected):
+            raise WeightsError(f"{ADAPTER} holds {listed(unexpected)}, for which this base has no place")
+    return adapted
+
+
+def check_vocabulary(model: Any, tokenizer: Any) -> None:
+    """Refuses another model's tokenizer, as far as numbers can tell, and gives a tokenizer without one a padding token.
+
+    Raises WeightsError if the tokenizer gives ids that the model has no embedding for, covers a small part of the
+    embeddings, has none of the tokens that end an answer by the model's configuration, or if nothing ends one.
+    """
+    vocabulary = tokenizer.get_vocab()
+    rows, highest = model.get_input_embeddings().weight.shape[0], max(vocabulary.values())
+    another = "take the tokenizer that was saved with the weights"
+    if highest >= rows:
+        token = next(text for text, number in vocabulary.items() if number == highest)
+        raise WeightsError(
+            f"its tokenizer has token ids up to {highest:,} ({token!r}) and the model embeds {rows:,} tokens; "
+            f"{another}, or save the model again after model.resize_token_embeddings(len(tokenizer))"
+        )
+    if highest + 1 < rows // 2:
+        raise WeightsError(
+            f"its tokenizer has {highest + 1:,} token ids and the model embeds {rows:,} tokens; that is "
+            f"another model's tokenizer: {another}"
+        )
+    ends, declared = eos_token_ids(model, tokenizer), eos_token_ids(model, None)
+    if not ends:
+        raise WeightsError(
+            "nothing would end an answer: neither its tokenizer nor its generation_config.json has an end-of-sequence "
+            "token; set tokenizer.eos_token and save the tokenizer again"
+        )
+    special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    if declared and not special & set(declared) and tokenizer.eos_token_id not in declared:
+        text = tokenizer.convert_ids_to_tokens(declared[0])
+        raise WeightsError(
+            f"token {declared[0]:,} ends an answer by its configuration and is plain {text!r} in its "
+            f"tokenizer; {another}, or set eos_token_id in generation_config.json and config.json"
+        )
     if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return Policy(name, model.to(target).eval(), tokenizer, adapter)
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(ends[0])
+
+
+@contextlib.contextmanager
+def _refusals(name: str, what: str = "policy") -> Iterator[None]:
+    """Turns what transformers, safetensors and peft raise into one sentence about ``name``."""
+    try:
+        yield
+    except PolicyError:
+        raise
+    except WeightsError as error:
+        raise PolicyError(f"{what} {name!r} cannot be used: {error}") from error
+    except MemoryError as error:
+        raise PolicyError(f"{what} {name!r} does not fit into memory; take a smaller model") from error
+    except Exception as error:  # whatever a damaged file or configuration leads to in four libraries
+        raise PolicyError(_refusal(name, error, what)) from error
 
 
 def policy_path(name: str) -> str:
@@ -153,19 +278,23 @@ def _adapter_path(name: str) -> str:
     where = policy_path(name)
     if Path(where).is_dir():
         check_weights(name, Path(where))
-    if Path(where).is_dir() and not (Path(where) / "adapter_model.safetensors").is_file():
+    if Path(where).is_dir() and not (Path(where) / ADAPTER).is_file():
         raise PolicyError(f"adapter folder {name!r} holds no adapter_model.safetensors; save it with safetensors")
     return where
 
 
-def _refusal(name: str, error: Exception) -> str:
+def _refusal(name: str, error: Exception, what: str) -> str:
     """transformers' message, or a clearer one for what is refused on purpose."""
     if "trust_remote_code" in str(error):
         return code_refused(name)
     if "pytorch_model.bin" in str(error) and "safetensors" in str(error):
         return pickles_refused(name)
-    return f"policy {name!r} cannot be loaded: {_first_line(error)}"
+    if "backend tokenizer" in str(error):
+        return f"{what} {name!r} cannot be used: it has no tokenizer; save its own there: tokenizer.save_pretrained"
+    kind = "" if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: "
+    return f"{what} {name!r} cannot be loaded: {kind}{_first_line(error)}"
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    return " ".join(lines[:2])[:300] if lines else type(error).__name__

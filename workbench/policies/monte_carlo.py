@@ -12,11 +12,13 @@ from __future__ import annotations
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from workbench.config import PatternConfig, RewardConfig, SamplingConfig
+import torch
+
 from workbench.errors import ConfigError
 from workbench.policies.load import Policy
 from workbench.policies.sampler import Sampled, encode_prompt, sample_rows, to_rollout
@@ -24,6 +26,7 @@ from workbench.policies.step_values import StepValues, differences, estimate
 from workbench.rewards import Reward, load_reward, score_group
 from workbench.rewards.protocol import Batch, Score
 from workbench.schema import Group, Prompt, Rollout
+from workbench.sections import RewardConfig, SamplingConfig
 from workbench.steps import StepPattern
 
 ROWS = 256
@@ -40,11 +43,15 @@ class Prefix:
     ids: tuple[int, ...]
     left: int
 
+    def generator(self, seed: int) -> torch.Generator:
+        """The prefix's own random numbers: the same whatever else is sampled beside it, and on whichever rank."""
+        return torch.Generator().manual_seed(zlib.crc32(array("q", self.ids).tobytes(), seed & 0xFFFFFFFF))
+
 
 def step_values(
     policy: Policy,
     group: Group,
-    pattern: StepPattern | PatternConfig,
+    pattern: StepPattern,
     outcome_reward: str | Callable[..., Any] | RewardConfig | Reward = "answer_correctness",
     k: int = 8,
     seed: int = 0,
@@ -75,9 +82,8 @@ def step_values(
             f"give k of at least 1 (got {k}) and an outcome reward (got {reward.name!r}, of kind {reward.kind})"
         )
     how = _sampling(group, sampling, max_completion_length)
-    cutter = StepPattern(pattern.regex, pattern.kind) if isinstance(pattern, PatternConfig) else pattern
     count = len(group.rollouts)
-    step_ends = score_group(group, cutter, []).step_ends
+    step_ends = score_group(group, pattern, []).step_ends
     sampled = sample_from_steps(
         policy,
         [group.prompt] * count,
@@ -93,8 +99,7 @@ def step_values(
         return None
     prompts, columns = [group.prompt] * count, [group.columns] * count
     scored = outcomes_of(policy, reward, prompts, columns, group.rollouts, step_ends, sampled)
-    ends = [own for own, _ in scored]
-    known = [own for own in ends if own is not None]
+    known = [outcomes.whole for outcomes in scored if outcomes.whole is not None]
     return StepValues(
         **_jagged(scored, step_ends, group.rollouts, threshold),
         start=sum(known) / len(known) if known else None,
@@ -102,7 +107,7 @@ def step_values(
         seed=seed,
         threshold=threshold,
         outcome=reward.name,
-        pattern=(cutter.regex, cutter.kind),
+        pattern=(pattern.regex, pattern.kind),
         tokens=sum(len(row.token_ids) for row in {id(row): row for rows in sampled.values() for row in rows}.values()),
         seconds=time.monotonic() - began,
     )
@@ -110,6 +115,17 @@ def step_values(
 
 Continuations = Mapping[tuple[int, int], Sequence[Sampled]]
 """(completion, step) → its k continuations; a step that ends its completion has none."""
+START = -1
+"""In place of a step: continuations of the bare prompt."""
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Of one completion as a whole, of its continuations from each step, and of those from its prompt."""
+
+    whole: Score
+    steps: list[list[Score]]
+    start: list[Score]
 
 
 def sample_from_steps(
@@ -121,17 +137,20 @@ def sample_from_steps(
     *,
     k: int,
     seed: int,
+    from_prompt: bool = False,
     on_progress: OnProgress | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> Continuations | None:
     """k continuations from the end of every step that does not end its completion; None when cancelled.
 
-    Steps with equal prefixes have the same continuations, and so the same value.
-    A row's draws depend on the seed and on its place among all rows only, not on how many are sampled side by side.
+    With ``from_prompt`` also k of each prompt, as step ``START``. Equal prefixes have the same continuations, and so
+    the same value. A continuation's draws depend on the seed and on its prefix alone, not on what else is sampled.
     """
     prompt_ids = [encode_prompt(policy.tokenizer, prompt) for prompt in prompts]
     prefixes: dict[Prefix, list[tuple[int, int]]] = {}
     for i, (ids, ends) in enumerate(zip(completion_ids, step_ends, strict=True)):
+        if from_prompt:
+            prefixes.setdefault(Prefix(tuple(prompt_ids[i]), sampling.max_completion_length), []).append((i, START))
         for step, end in enumerate(ends):
             left = sampling.max_completion_length - end - 1
             if left > 0 and end + 1 < len(ids):
@@ -161,8 +180,7 @@ def sample_from_steps(
             eos_token_ids=policy.eos_token_ids,
             pad_token_id=policy.tokenizer.pad_token_id,
             seed=seed,
-            first_row=start,
-            total_rows=len(rows),
+            streams=partial(_numbers, list(prefixes), k, seed, start, start + len(chunk)),
             limits=[row.left for row in chunk],
             on_tokens=count,
             cancelled=cancelled,
@@ -173,6 +191,15 @@ def sample_from_steps(
     return {place: sampled[n * k : (n + 1) * k] for n, places in enumerate(prefixes.values()) for place in places}
 
 
+def _numbers(prefixes: Sequence[Prefix], k: int, seed: int, start: int, stop: int) -> Iterator[torch.Tensor]:
+    """For each position, numbers of the rows ``start`` to ``stop``, of which every prefix has k: (stop - start,)."""
+    first, last = start // k, -(-stop // k)
+    generators = [prefix.generator(seed) for prefix in prefixes[first:last]]
+    while True:
+        drawn = torch.cat([torch.rand(k, generator=generator, dtype=torch.float64) for generator in generators])
+        yield drawn[start - first * k : stop - first * k]
+
+
 def outcomes_of(
     policy: Policy,
     reward: Reward,
@@ -181,8 +208,8 @@ def outcomes_of(
     rollouts: Sequence[Rollout],
     step_ends: Sequence[Sequence[int]],
     sampled: Continuations,
-) -> list[tuple[Score, list[list[Score]]]]:
-    """For each completion its own outcome, and a list of its continuations' outcomes for each step.
+) -> list[Outcomes]:
+    """The outcomes of each completion and of its continuations.
 
     Every completion and continuation is scored in one call of the reward. A step that ends its completion has that
     completion's own outcome alone.
@@ -190,37 +217,44 @@ def outcomes_of(
     whole = list(rollouts)
     owners = list(range(len(rollouts)))
     for (i, step), rows in sampled.items():
-        before = rollouts[i].token_ids[: step_ends[i][step] + 1]
+        before = () if step == START else rollouts[i].token_ids[: step_ends[i][step] + 1]
         for row in rows:
             whole.append(to_rollout(policy.tokenizer, Sampled([*before, *row.token_ids], finished=row.finished)))
             owners.append(i)
     names = list(dict.fromkeys(name for row in columns for name in row))
     texts = [rollout.text for rollout in whole]
-    asked = [prompts[i] for i in owners]
+    prompts_of_rows = [prompts[i] for i in owners]
     batch = Batch(
-        prompts=asked,
+        prompts=prompts_of_rows,
         completions=[
             text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
-            for prompt, text in zip(asked, texts, strict=True)
+            for prompt, text in zip(prompts_of_rows, texts, strict=True)
         ],
         columns={name: [columns[i].get(name) for i in owners] for name in names},
         completion_ids=[rollout.token_ids for rollout in whole],
     )
     outcomes = iter(reward.score_outcome(batch)[0])
-    own = [next(outcomes) for _ in rollouts]
-    found = {place: [next(outcomes) for _ in rows] for place, rows in sampled.items()}
-    return [(own[i], [found.get((i, step), [own[i]]) for step in range(len(ends))]) for i, ends in enumerate(step_ends)]
+    whole_outcomes = [next(outcomes) for _ in rollouts]
+    continued = {place: [next(outcomes) for _ in rows] for place, rows in sampled.items()}
+    return [
+        Outcomes(
+            whole=outcome,
+            steps=[continued.get((i, step), [outcome]) for step in range(len(step_ends[i]))],
+            start=continued.get((i, START), []),
+        )
+        for i, outcome in enumerate(whole_outcomes)
+    ]
 
 
 def _jagged(
-    scored: Sequence[tuple[Score, list[list[Score]]]],
+    scored: Sequence[Outcomes],
     step_ends: Sequence[Sequence[int]],
     rollouts: Sequence[Rollout],
     threshold: float,
 ) -> dict[str, Any]:
     parts: dict[str, list[tuple[Any, ...]]] = {"values": [], "errors": [], "counts": [], "successes": []}
-    for (_, steps), ends, rollout in zip(scored, step_ends, rollouts, strict=True):
-        known = [[value for value in values if value is not None] for values in steps]
+    for outcomes, ends, rollout in zip(scored, step_ends, rollouts, strict=True):
+        known = [[value for value in values if value is not None] for values in outcomes.steps]
         estimates = [estimate(values) for values in known]
         exact = [end + 1 == len(rollout) and value is not None for end, (value, _) in zip(ends, estimates, strict=True)]
         parts["values"].append(tuple(value for value, _ in estimates))
@@ -232,9 +266,9 @@ def _jagged(
 
 def _sampling(group: Group, sampling: SamplingConfig | None, length: int | None) -> SamplingConfig:
     if sampling is None:
-        own = {name: group.sampling[name] for name in SamplingConfig.model_fields if name in group.sampling}
+        sampled_with = {name: group.sampling[name] for name in SamplingConfig.model_fields if name in group.sampling}
         longest = max(map(len, group.rollouts), default=1)
-        sampling = SamplingConfig.model_validate({"max_completion_length": max(longest, 128), **own})
+        sampling = SamplingConfig.model_validate({"max_completion_length": max(longest, 128), **sampled_with})
     return sampling if length is None else sampling.model_copy(update={"max_completion_length": length})
 
 
@@ -244,9 +278,9 @@ def _sampling(group: Group, sampling: SamplingConfig | None, length: int | None)
 class MonteCarloReward:
     """A step reward function that samples from ``policy`` as it is at the call.
 
-    The seed of a call comes from the ids it scores, so that the same rollouts get the same values, also after a resume.
-    With ``progress`` a step's score is its value less that of the step before it; before the first stands the mean
-    outcome of the call's completions of the same prompt.
+    The same rollouts get the same values, also after a resume and however they are spread over ranks. With
+    ``progress`` a step's score is its value less that of the step before it; before the first stands the value of the
+    prompt, estimated by as many continuations of it.
     """
 
     def __init__(
@@ -270,27 +304,21 @@ class MonteCarloReward:
             to_rollout(self._policy.tokenizer, Sampled(list(ids), finished=bool(ids) and ids[-1] in ends))
             for ids in completion_ids
         ]
-        seed = self._seed
-        for ids in completion_ids:
-            seed = zlib.crc32(array("q", ids).tobytes(), seed)
         sampled = sample_from_steps(
-            self._policy, prompts, completion_ids, step_ends, self._sampling, k=self._k, seed=seed
-        )
+            self._policy, prompts, completion_ids, step_ends, self._sampling,
+            k=self._k, seed=self._seed, from_prompt=self._progress,
+        )  # fmt: skip
         assert sampled is not None  # nothing cancels it
         rows = [{name: values[i] for name, values in columns.items()} for i in range(len(rollouts))]
         scored = outcomes_of(self._policy, self._outcome, prompts, rows, rollouts, step_ends, sampled)
-        values = [[estimate([v for v in outcomes if v is not None])[0] for outcomes in rows] for _, rows in scored]
+        values = [[_value(step) for step in outcomes.steps] for outcomes in scored]
         if not self._progress:
             return values
-        return [differences(row, start) for row, start in zip(values, _starts(prompts, scored), strict=True)]
+        return [differences(row, _value(outcomes.start)) for row, outcomes in zip(values, scored, strict=True)]
 
 
-def _starts(prompts: Sequence[Prompt], scored: Sequence[tuple[Score, Any]]) -> list[Score]:
-    """The value of each completion's prompt: the mean outcome of all completions of it, None where none is scored."""
-    own: dict[str, list[float]] = {}
-    for prompt, (outcome, _) in zip(prompts, scored, strict=True):
-        own.setdefault(repr(prompt), []).extend([] if outcome is None else [outcome])
-    return [estimate(own[repr(prompt)])[0] for prompt in prompts]
+def _value(outcomes: Sequence[Score]) -> Score:
+    return estimate([outcome for outcome in outcomes if outcome is not None])[0]
 
 
 def monte_carlo_reward(config: RewardConfig, policy: Policy, sampling: SamplingConfig, seed: int = 0) -> Reward:

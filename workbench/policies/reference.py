@@ -1,4 +1,4 @@
-"""What a reference policy thinks of a group that another policy sampled: its log-probability of every token.
+"""Log-probabilities of a group's tokens under a reference policy.
 
 With it, each token has its own share of the KL divergence from the reference, and its probability ratio to it. Which
 of the two policies is the better one, and what a loss makes of it, is not known here.
@@ -12,9 +12,10 @@ from dataclasses import replace
 import torch
 
 from workbench.errors import PolicyError
-from workbench.policies.load import Policy
+from workbench.policies.load import Policy, context_length
 from workbench.policies.sampler import encode_prompt
-from workbench.schema import Group
+from workbench.schema import Group, Rollout
+from workbench.steps import token_texts
 
 
 @torch.no_grad()
@@ -34,12 +35,8 @@ def with_reference(policy: Policy, group: Group, *, cancelled: Callable[[], bool
     for number, rollout in enumerate(group.rollouts, start=1):
         if cancelled is not None and cancelled():
             return group
-        if max(rollout.token_ids, default=0) >= policy.model.config.vocab_size:
-            raise PolicyError(
-                f"rollout {number} has the token id {max(rollout.token_ids)} and {policy.name!r} knows "
-                f"{policy.model.config.vocab_size:,}; take a reference policy with the tokenizer that sampled the group"
-            )
-        context = getattr(policy.model.config, "max_position_embeddings", None)
+        _check_tokens(policy, rollout, number)
+        context = context_length(policy.model)
         if context is not None and len(ids) + len(rollout) > context:
             raise PolicyError(
                 f"prompt and rollout {number} have {len(ids) + len(rollout):,} tokens and {policy.name!r} reads at "
@@ -47,6 +44,24 @@ def with_reference(policy: Policy, group: Group, *, cancelled: Callable[[], bool
             )
         rows.append(replace(rollout, ref_logprobs=_logprobs(policy, ids, rollout.token_ids, temperature)))
     return replace(group, rollouts=tuple(rows), sampling={**group.sampling, "reference": policy.name})
+
+
+def _check_tokens(policy: Policy, rollout: Rollout, number: int) -> None:
+    """Refuses a policy with another vocabulary: it would judge other words than those that were sampled."""
+    other = "take a reference policy with the tokenizer that sampled the group"
+    rows = policy.model.get_input_embeddings().weight.shape[0]
+    if max(rollout.token_ids, default=0) >= rows:
+        raise PolicyError(
+            f"rollout {number} has the token id {max(rollout.token_ids)} and {policy.name!r} knows {rows:,}; {other}"
+        )
+    for token, text, known in zip(
+        rollout.token_ids, rollout.texts, token_texts(policy.tokenizer, rollout.token_ids), strict=True
+    ):
+        if text != known:
+            raise PolicyError(
+                f"token id {token} of rollout {number} is {text!r} in the group and {known!r} in the vocabulary of "
+                f"{policy.name!r}; {other}"
+            )
 
 
 def _logprobs(

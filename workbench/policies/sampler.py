@@ -1,7 +1,7 @@
 """The group sampler: G completions of each prompt, the prompt computed once.
 
-``model.generate`` prefills the same prompt G times. Here every distinct prompt goes through the model once, its
-key-value cache is shared out to its G rows, and a row leaves the batch when it has finished. The distribution is that
+``model.generate`` prefills the same prompt G times. Here every distinct prompt goes through the model once, its state
+is shared out to its G rows, and a row leaves the batch when it has finished (``decoding``). The distribution is that
 of ``generate``: transformers' own logits processors, in ``generate``'s order, then one draw from the softmax.
 
 Randomness is a table of uniform numbers, one a row and position, drawn from the seed alone. A row's draws therefore
@@ -13,9 +13,10 @@ This module knows nothing of steps, rewards or training.
 
 from __future__ import annotations
 
-import inspect
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,27 +29,29 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from workbench.config import SamplingConfig
 from workbench.errors import PolicyError
-from workbench.policies.load import Policy
+from workbench.policies.decoding import Decoder, decoders
+from workbench.policies.load import Policy, context_length
 from workbench.schema import Example, Group, Prompt, Rollout
+from workbench.sections import SamplingConfig
 from workbench.steps import token_texts
-
-
-class UnshareableCache(PolicyError):
-    """The model keeps a state other than keys and values, which this sampler cannot share out to a group."""
-
 
 OnTokens = Callable[[list[tuple[int, int]]], None]
 """Called once a position with (row, token id) of every row still running."""
+Streams = Callable[[], Iterator[torch.Tensor]]
+"""Starts the random numbers anew: for each position, (B,) float64 in [0, 1), one a row."""
 
 
 @dataclass
 class Sampled:
-    """The sampled ids of one row, with natural-log probabilities and entropies (nats) after the logits processors."""
+    """The sampled ids of one row, with natural-log probabilities and entropies (nats) after the logits processors.
+
+    ``raw_logprobs`` are those after the temperature alone.
+    """
 
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    raw_logprobs: list[float] = field(default_factory=list)
     entropies: list[float] = field(default_factory=list)
     finished: bool = False
 
@@ -120,6 +123,7 @@ def to_rollout(tokenizer: Any, row: Sampled) -> Rollout:
         texts=tuple(token_texts(tokenizer, row.token_ids)),
         finished=row.finished,
         logprobs=tuple(row.logprobs) or None,  # ids that something else sampled come without
+        raw_logprobs=tuple(row.raw_logprobs) or None,
         entropies=tuple(row.entropies) or None,
     )
 
@@ -153,6 +157,7 @@ def sample_rows(
     first_row: int = 0,
     total_rows: int | None = None,
     limits: Sequence[int] | None = None,
+    streams: Streams | None = None,
     on_tokens: OnTokens | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> list[Sampled]:
@@ -165,105 +170,81 @@ def sample_rows(
         first_row, total_rows: this call's first row in that table and the table's height, for a caller that holds a
             part of a larger batch (a rank).
         limits: the most tokens of each row, at least 1; by default ``sampling.max_completion_length`` of all.
+        streams: of numbers to draw with, in place of that table.
 
     Raises:
         PolicyError: if prompt and completion do not fit the model's context together.
-        UnshareableCache: if the model's state cannot be shared out, as recurrent ones' cannot.
     """
     limits = [sampling.max_completion_length] * len(prompt_ids) if limits is None else list(limits)
     _check_context(model, prompt_ids, limits)
+    total_rows = total_rows or len(prompt_ids)
+    if streams is None:
+        streams = partial(_uniform_numbers, seed, first_row, len(prompt_ids), total_rows)
     was_training = model.training
     model.eval()
+    sampled = [Sampled() for _ in prompt_ids]
     try:
-        return _sample_rows(
-            model,
-            prompt_ids,
-            sampling,
-            frozenset(eos_token_ids),
-            pad_token_id,
-            _uniform_numbers(seed, first_row, len(prompt_ids), total_rows or len(prompt_ids)),
-            limits,
-            on_tokens,
-            cancelled,
-        )
+        for decoder in decoders(model, prompt_ids, pad_token_id):
+            _sample_rows(decoder, sampled, sampling, frozenset(eos_token_ids), streams(), limits, on_tokens, cancelled)
     finally:
         model.train(was_training)
+    return sampled
 
 
 def _sample_rows(
-    model: Any,
-    prompt_ids: Sequence[Sequence[int]],
+    decoder: Decoder,
+    sampled: Sequence[Sampled],
     sampling: SamplingConfig,
     eos: frozenset[int],
-    pad_token_id: int,
     uniform: Iterator[torch.Tensor],
     limits: Sequence[int],
     on_tokens: OnTokens | None,
     cancelled: Callable[[], bool] | None,
-) -> list[Sampled]:
-    device = model.device
-    distinct = list(dict.fromkeys(tuple(ids) for ids in prompt_ids))
-    place = {ids: i for i, ids in enumerate(distinct)}
-    width = max(map(len, distinct))
-    ids = torch.tensor([[pad_token_id] * (width - len(row)) + list(row) for row in distinct], device=device)  # (P, L)
-    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in distinct], device=device)  # (P, L)
-    # An adapter's own forward takes anything; what counts is whether the model under it places tokens by these ids.
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    takes_positions = "position_ids" in inspect.signature(base.forward).parameters
-
-    def forward(tokens: torch.Tensor, mask: torch.Tensor, cache: Any) -> Any:
-        extra = {}
-        if takes_positions:
-            extra["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
-        return model(tokens, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1, **extra)
-
-    output = forward(ids, mask, None)
-    rows = torch.tensor([place[tuple(row)] for row in prompt_ids], device=device)  # (B,)
-    cache: Any = getattr(output, "past_key_values", None)
-    try:
-        cache.batch_select_indices(rows)
-    except AttributeError as error:
-        raise UnshareableCache(
-            f"{type(base).__name__} keeps a state that cannot be shared out to a group (a recurrent or hybrid model); "
-            "sample it with transformers' generate"
-        ) from error
-    logits = output.logits[rows, -1]  # (B, V)
-    mask, seen = mask[rows], ids[rows]
-    process = logits_processors(sampling, (mask == 0).sum(-1))
-    sampled = [Sampled() for _ in prompt_ids]
-    running = list(range(len(sampled)))
-    for position in range(max(limits)):
+) -> None:
+    """Sample the decoder's rows to their ends, into their places in ``sampled``."""
+    process = logits_processors(sampling)
+    for position in range(max(limits[row] for row in decoder.rows)):
         if cancelled is not None and cancelled():
-            break
-        scores = process(running)(seen, logits.float())  # (R, V)
+            return
+        rows, logits = decoder.rows, decoder.logits.float()  # (R, V)
+        scores = process(decoder.padding)(decoder.seen, logits)
         logprobs = scores.log_softmax(-1)
-        tokens = draw(logprobs.exp(), next(uniform)[running].to(device))  # (R,)
-        chosen = logprobs.gather(-1, tokens[:, None])[:, 0].tolist()
+        tokens = draw(logprobs.exp(), next(uniform)[rows].to(logits.device))  # (R,)
+        chosen = _of_tokens(logprobs, tokens)
+        raw = _of_tokens((logits / sampling.temperature).log_softmax(-1), tokens) if _reshapes(sampling) else chosen
         entropies = torch.special.entr(logprobs.exp()).sum(-1).tolist()
         token_list = tokens.tolist()
-        for row, token, logprob, entropy in zip(running, token_list, chosen, entropies, strict=True):
+        if any(map(math.isnan, chosen)):
+            raise PolicyError(
+                f"the policy gives no probabilities at position {position + 1} (its logits are NaN or infinite): it "
+                "overflows in its dtype or its weights are damaged; load it in float32, or an earlier checkpoint"
+            )
+        for row, token, logprob, raw_logprob, entropy in zip(rows, token_list, chosen, raw, entropies, strict=True):
             sampled[row].token_ids.append(token)
             sampled[row].logprobs.append(logprob)
+            sampled[row].raw_logprobs.append(raw_logprob)
             sampled[row].entropies.append(entropy)
             sampled[row].finished = token in eos
         if on_tokens is not None:
-            on_tokens(list(zip(running, token_list, strict=True)))
+            on_tokens(list(zip(rows, token_list, strict=True)))
         keep = [
-            i
-            for i, (row, token) in enumerate(zip(running, token_list, strict=True))
+            place
+            for place, (row, token) in enumerate(zip(rows, token_list, strict=True))
             if token not in eos and position + 1 < limits[row]
         ]
         if not keep:
-            break
-        if len(keep) < len(running):
-            kept = torch.tensor(keep, device=device)
-            cache.batch_select_indices(kept)
-            mask, seen, tokens = mask[kept], seen[kept], tokens[kept]
-            running = [running[i] for i in keep]
-        mask = torch.cat([mask, mask.new_ones(len(running), 1)], dim=1)  # (R, L + t)
-        seen = torch.cat([seen, tokens[:, None]], dim=1)
-        logits = forward(tokens[:, None], mask, cache).logits[:, -1]
-    return sampled
+            return
+        decoder.advance(tokens, keep)
+
+
+def _reshapes(sampling: SamplingConfig) -> bool:
+    """Whether anything but the temperature changes what is sampled from."""
+    return bool(sampling.top_k) or sampling.top_p < 1.0 or bool(sampling.min_p) or sampling.repetition_penalty != 1.0
+
+
+def _of_tokens(logprobs: torch.Tensor, tokens: torch.Tensor) -> list[float]:
+    values: list[float] = logprobs.gather(-1, tokens[:, None])[:, 0].tolist()
+    return values
 
 
 def _uniform_numbers(seed: int, first_row: int, rows: int, total_rows: int) -> Iterator[torch.Tensor]:
@@ -283,10 +264,10 @@ def draw(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     return tokens.clamp(max=probabilities.shape[-1] - 1)
 
 
-def logits_processors(sampling: SamplingConfig, padding: torch.Tensor) -> Callable[[list[int]], LogitsProcessorList]:
+def logits_processors(sampling: SamplingConfig) -> Callable[[torch.Tensor], LogitsProcessorList]:
     """transformers' processors in the order ``generate`` applies them.
 
-    The repetition penalty leaves out the left padding of each row, ``padding`` (B,), hence one list a set of rows.
+    The repetition penalty leaves out the left padding of each row, (R,), hence one list a set of rows.
     """
     warpers: list[Any] = []
     if sampling.temperature != 1.0:
@@ -298,17 +279,17 @@ def logits_processors(sampling: SamplingConfig, padding: torch.Tensor) -> Callab
     if sampling.min_p is not None:
         warpers.append(MinPLogitsWarper(sampling.min_p))
 
-    def process(rows: list[int]) -> LogitsProcessorList:
+    def process(padding: torch.Tensor) -> LogitsProcessorList:
         if sampling.repetition_penalty == 1.0:
             return LogitsProcessorList(warpers)
-        penalty = RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty, prompt_ignore_length=padding[rows])
+        penalty = RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty, prompt_ignore_length=padding)
         return LogitsProcessorList([penalty, *warpers])
 
     return process
 
 
 def _check_context(model: Any, prompt_ids: Sequence[Sequence[int]], limits: Sequence[int]) -> None:
-    context = getattr(model.config, "max_position_embeddings", None)
+    context = context_length(model)
     if context is None:
         return
     prompt, completion = max(((len(ids), limit) for ids, limit in zip(prompt_ids, limits, strict=True)), key=sum)

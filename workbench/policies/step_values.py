@@ -1,4 +1,4 @@
-"""Values of steps as estimated by sampling: a noun to colour, to train on and to write out. Knows no torch.
+"""Step values estimated by sampling: as rewards, as scores and as labels to write out. Knows no torch.
 
 The value of a step is the expected outcome reward of what the policy goes on to write after it: the mean over k
 continuations is Math-Shepherd's soft estimation (arXiv 2312.08935, equation 4) and VinePPO's value (arXiv 2410.01679,
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.config import LabelFormat
 from workbench.errors import TaskError
 from workbench.rewards import Reward, score_group
 from workbench.schema import Group, ScoredGroup
+from workbench.sections import LabelFormat
 from workbench.steps import PatternKind, StepPattern, split_all
 
 Estimation = Literal["soft", "hard"]
@@ -64,10 +64,10 @@ class StepValues:
 
     def as_reward(self, what: Literal["value", "progress"] = "value", weight: float = 1.0) -> Reward:
         """These as a step reward of their own group, cut as it was: ``score_group`` takes it beside any others."""
-        given = [list(row) for row in self.values] if what == "value" else self.progress()
+        values = [list(row) for row in self.values] if what == "value" else self.progress()
 
         def looked_up(prompts: Any, completions: Any, steps: Any, **columns: Any) -> list[list[float | None]]:
-            return given
+            return values
 
         return Reward(NAMES[what], "step", looked_up, weight)
 

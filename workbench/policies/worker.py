@@ -2,67 +2,48 @@
 
 It exists so that the page's process never imports torch. ``client.PolicyWorker`` speaks to it. One policy is kept
 loaded; asking for another replaces it. While a policy loads the worker says so every second, and while it samples it
-sends the texts as they grow. It knows nothing of steps, rewards or pages.
+sends the texts as they grow. It knows nothing of training or pages.
 """
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from workbench.child import Emitter, serve
-from workbench.config import PatternConfig, RewardConfig
-from workbench.errors import PolicyError
+from workbench.child import Emitter, heartbeat, serve
+from workbench.errors import PolicyError, WorkbenchError
 from workbench.policies.load import Policy, load_policy
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.reference import with_reference
 from workbench.policies.sampler import sample_group
 from workbench.rewards.models.local import changed
 from workbench.schema import Example, Group
+from workbench.sections import RewardConfig
+from workbench.steps import StepPattern
 
 EVENT_SECONDS = 0.1
 """Least time between two looks at the growing texts. Decoding takes at most a fifth of the time on top of that."""
 
 
-class PolicyShelf:
+class PolicyCache:
     """The one loaded policy; ``take`` loads another in its place when another is asked for."""
 
     def __init__(self) -> None:
         self._policy: Policy | None = None
         self._key: tuple[str, str | None, float] | None = None
 
-    def take(self, name: str, adapter: str | None, emit: Emitter) -> Policy:
-        key = (name, adapter, max(changed(one) for one in (name, adapter or name)))
+    def get(self, name: str, adapter: str | None, emit: Emitter) -> Policy:
+        key = (name, adapter, max(changed(path) for path in (name, adapter or name)))
         if self._policy is None or self._key != key:
             self._policy, self._key = None, None  # the old one's memory is free before the new one needs it
-            with _heartbeat(emit, name):
+            with heartbeat(emit, lambda seconds: {"loading": name}):
                 self._policy = load_policy(name, adapter)
             self._key = key
         return self._policy
-
-
-@contextlib.contextmanager
-def _heartbeat(emit: Emitter, name: str) -> Iterator[None]:
-    """Send ``{"loading": name}`` at once and then every second, so that a long download is not taken for a hang."""
-    over = threading.Event()
-
-    def beat() -> None:
-        while not over.is_set():
-            emit({"loading": name})
-            over.wait(1.0)
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 class GrowingTexts:
@@ -101,27 +82,27 @@ class GrowingTexts:
         self._emit({"texts": self._texts, "finished": self._finished, "tokens": self._tokens, "seconds": seconds})
 
 
-def handle(request: dict[str, Any], emit: Emitter, shelf: PolicyShelf) -> dict[str, Any]:
+def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache) -> dict[str, Any]:
     """``{"load": name}``, or ``sample``, ``values`` or ``reference`` with what they need; see ``PolicyWorker``."""
     try:
         if "reference" in request:
-            wanted = request["reference"]
-            policy = shelf.take(wanted["policy"], wanted.get("adapter"), emit)
-            group = with_reference(policy, Group.from_json(wanted["group"]), cancelled=emit.cancelled)
+            arguments = request["reference"]
+            policy = cache.get(arguments["policy"], arguments.get("adapter"), emit)
+            group = with_reference(policy, Group.from_json(arguments["group"]), cancelled=emit.cancelled)
             return {"group": group.to_json()}
         if "values" in request:
-            return _values(request["values"], emit, shelf)
+            return _values(request["values"], emit, cache)
         if "load" in request:
-            policy = shelf.take(request["load"], request.get("adapter"), emit)
+            policy = cache.get(request["load"], request.get("adapter"), emit)
             return {"policy": policy.name, "device": str(policy.device), "parameters": policy.model.num_parameters()}
-        wanted = request["sample"]
-        policy = shelf.take(wanted["policy"], wanted.get("adapter"), emit)
+        arguments = request["sample"]
+        policy = cache.get(arguments["policy"], arguments.get("adapter"), emit)
         group = sample_group(
             policy,
-            Example(wanted["prompt"], wanted["columns"]),
-            **wanted["sampling"],
-            seed=wanted["seed"],
-            on_tokens=GrowingTexts(policy, wanted["sampling"]["num_generations"], emit).add,
+            Example(arguments["prompt"], arguments["columns"]),
+            **arguments["sampling"],
+            seed=arguments["seed"],
+            on_tokens=GrowingTexts(policy, arguments["sampling"]["num_generations"], emit).add,
             cancelled=emit.cancelled,
         )
     except torch.cuda.OutOfMemoryError as error:
@@ -129,18 +110,24 @@ def handle(request: dict[str, Any], emit: Emitter, shelf: PolicyShelf) -> dict[s
         raise PolicyError(
             f"out of GPU memory ({str(error).splitlines()[0]}); use fewer generations or a shorter completion"
         ) from error
+    except WorkbenchError:
+        raise
+    except Exception as error:  # a model's own code: its user needs a sentence, its traceback goes to the log
+        traceback.print_exc()
+        reason = (str(error).strip().splitlines() or ["no reason given"])[0]
+        raise PolicyError(f"the policy failed with {type(error).__name__}: {reason}") from error
     return {"group": group.to_json()}
 
 
-def _values(wanted: dict[str, Any], emit: Emitter, shelf: PolicyShelf) -> dict[str, Any]:
-    policy = shelf.take(wanted["policy"], wanted.get("adapter"), emit)
+def _values(arguments: dict[str, Any], emit: Emitter, cache: PolicyCache) -> dict[str, Any]:
+    policy = cache.get(arguments["policy"], arguments.get("adapter"), emit)
     values = step_values(
         policy,
-        Group.from_json(wanted["group"]),
-        PatternConfig.model_validate(wanted["pattern"]),
-        RewardConfig.model_validate(wanted["outcome"]),
-        wanted["k"],
-        wanted["seed"],
+        Group.from_json(arguments["group"]),
+        StepPattern(**arguments["pattern"]),
+        RewardConfig.model_validate(arguments["outcome"]),
+        arguments["k"],
+        arguments["seed"],
         on_progress=_now_and_then(emit),
         cancelled=emit.cancelled,
     )
@@ -161,8 +148,8 @@ def _now_and_then(emit: Emitter) -> Callable[[dict[str, Any]], None]:
 
 
 def main() -> None:
-    shelf = PolicyShelf()
-    serve(lambda request, emit: handle(request, emit, shelf))
+    cache = PolicyCache()
+    serve(lambda request, emit: handle(request, emit, cache))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a run does when a reward function fails: stop (no budget), or leave it unscored until the budget is spent.
+"""Error budget of reward functions: how many failures a run leaves unscored before it stops.
 
 One budget is one rank's; ranks add up what they spent. This module knows nothing of training.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from workbench.errors import RewardError
 from workbench.rewards.protocol import Batch, Score, form_of
@@ -40,14 +39,14 @@ class ErrorBudget:
             return
         last = self._last
         raise RewardError(
-            f"{spent} errors of reward functions; training.max_reward_errors is {self.limit}"
+            f"{spent} errors of reward functions; method.max_reward_errors is {self.limit}"
             + (f". The last was: {last}" if last is not None else ""),
             reward=last.reward if last else None,
             line=last.line if last else None,
         )
 
     def new(self) -> int:
-        """Errors since this was last asked."""
+        """Errors since the last call."""
         new, self._reported = self.spent - self._reported, self.spent
         return new
 
@@ -58,17 +57,19 @@ class ErrorBudget:
         the others; of a function that sees all of them at once nothing is known, and all are unscored.
         """
         scores: list[list[Score]] = [[None] * len(texts) for texts in batch.steps]
-        asked: list[Sequence[str]] = list(batch.steps)
-        while any(asked):
+        remaining: list[Sequence[str]] = list(batch.steps)
+        while any(remaining):
             try:
-                given, printed = reward.score_steps(replace(batch, steps=asked))
+                scored, printed = reward.score_steps(replace(batch, steps=remaining))
             except RewardError as error:
                 self.spend(error)
                 if error.rollout is None or form_of(reward.signature) != "step":
                     break
-                asked[error.rollout] = ()  # so that the others keep their numbers
+                remaining[error.rollout] = ()  # so that the others keep their numbers
             else:
-                return [row if texts else none for row, texts, none in zip(given, asked, scores, strict=True)], printed
+                return [
+                    row if texts else none for row, texts, none in zip(scored, remaining, scores, strict=True)
+                ], printed
         return scores, ""
 
     def score_outcome(self, reward: Reward, batch: Batch) -> tuple[list[Score], str]:
@@ -78,17 +79,3 @@ class ErrorBudget:
         except RewardError as error:
             self.spend(error)
             return [None] * len(batch), ""
-
-    def outcome_function(self, reward: Reward) -> Callable[..., list[Score]]:
-        """``reward.outcome_function`` that scores None where it fails."""
-        function = reward.outcome_function
-
-        def outcome(prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[Score]:
-            try:
-                return function(prompts, completions, **columns)
-            except RewardError as error:
-                self.spend(error)
-                return [None] * len(completions)
-
-        outcome.__name__ = outcome.__qualname__ = reward.name
-        return outcome

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -52,6 +52,10 @@ DEADLINE = 5.0
 PATTERN_MARGIN = 1.0
 """Seconds for compiling a pattern and what the ``regex`` package's own time limit misses, over that limit."""
 MAX_REPLY = 64 * 2**20
+SCRATCH_BYTES = 64 * 2**20
+"""What all files of the worker's folder together may hold; looked at every 50 ms of a call and after it."""
+SCRATCH_FILES = 1_000
+"""Files and folders that may be there."""
 _HANG_REPORT = re.compile(r"Timeout \([\d:.]+\)!\n(?:(?:Thread|Current thread) .*\n(?: +.*\n)*\n?)*")
 """What the worker writes when a call has nearly used up its time, also one that then ends well."""
 
@@ -68,6 +72,7 @@ class RewardWorker:
         self.pattern_margin = pattern_margin
         self.output = ""
         self._child: Child | None = None
+        self._scratch = Path()
         self._lock = threading.Lock()
         self._printed = ""
         self._missing: tuple[str, ...] | None = None
@@ -195,7 +200,7 @@ class RewardWorker:
                 line = _line_in(self._printed)
                 raise RewardTimeout(
                     f"reward {name!r} ran over its deadline of {self.deadline:g} s{_at(line)} and was stopped; make it "
-                    "faster, or in a run raise training.reward_deadline",
+                    "faster, or in a run raise method.reward_deadline",
                     reward=name,
                     line=line,
                 ) from error
@@ -218,11 +223,15 @@ class RewardWorker:
         request = {**request, "deadline": deadline}
         try:
             try:
-                reply = child.call(request, deadline=deadline)
+                reply = child.call(request, deadline=deadline, cancelled=self._over_quota)
             except ChildFailed:
                 # An earlier call has worn it out, or broken what the worker itself is made of: builtins.len, say.
                 child.close()
-                reply = child.call(request, deadline=deadline)
+                reply = child.call(request, deadline=deadline, cancelled=self._over_quota)
+            self._over_quota()
+        except _QuotaError as error:
+            self.close()
+            raise ChildDied(str(error)) from None
         except OSError as error:  # closed by another thread meanwhile, its folder is gone
             raise ChildDied(f"its process cannot be started ({error.strerror or error}); try again") from error
         finally:
@@ -230,9 +239,20 @@ class RewardWorker:
             self.output = _HANG_REPORT.sub("", self._printed)
         return reply, self.output
 
+    def _over_quota(self) -> bool:
+        """Never True: such a worker is not asked to end but ended. Raises _QuotaError."""
+        bytes_held, files = _held_in(self._scratch)
+        if bytes_held > SCRATCH_BYTES or files > SCRATCH_FILES:
+            raise _QuotaError(
+                f"the worker's folder held over {SCRATCH_BYTES >> 20} MB or {SCRATCH_FILES:,} files, and it was ended; "
+                "let the code write less, or remove what it wrote"
+            )
+        return False
+
     def _started(self) -> Child:
         if self._child is None:
             scratch = Path(tempfile.mkdtemp(prefix="workbench-reward-"))
+            self._scratch = scratch
             child = Child(
                 "workbench.rewards.worker",
                 name="worker",
@@ -259,6 +279,26 @@ class RewardWorker:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+class _QuotaError(Exception):
+    """The worker's folder holds more than it may; says how much that is."""
+
+
+def _held_in(folder: Path) -> tuple[int, int]:
+    """Bytes and number of the files below a folder, up to just over the limits."""
+    size, count, folders = 0, 0, [str(folder)]
+    while folders and size <= SCRATCH_BYTES and count <= SCRATCH_FILES:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:  # it may be removed meanwhile
+            for entry in entries:
+                count += 1
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                else:
+                    size += 512 * entry.stat(follow_symlinks=False).st_blocks
+                if count > SCRATCH_FILES:
+                    break
+    return size, count
 
 
 def _remove(scratch: Path, owner: int) -> None:
@@ -294,9 +334,9 @@ class WorkerFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         values = self.signature.bind(*args, **kwargs).arguments
-        for one in self.signature.parameters.values():
-            if one.kind is inspect.Parameter.VAR_KEYWORD:
-                values |= values.pop(one.name, {})
+        for parameter in self.signature.parameters.values():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                values |= values.pop(parameter.name, {})
         form = form_of(self.signature)
         if form == "step":
             columns = {name: [value] for name, value in values.items() if name not in ("prompt", "step")}
@@ -312,8 +352,8 @@ class WorkerFunction:
 def _line_in(output: str) -> int | None:
     """The innermost line of the user's code in the last of Python's own fault reports."""
     report = max(output.rfind("Timeout ("), output.rfind("Fatal Python error"))
-    found = re.search(rf'File "{re.escape(FILENAME)}", line (\d+)', output[report:]) if report >= 0 else None
-    return int(found[1]) if found else None
+    match = re.search(rf'File "{re.escape(FILENAME)}", line (\d+)', output[report:]) if report >= 0 else None
+    return int(match[1]) if match else None
 
 
 def _at(line: int | None) -> str:

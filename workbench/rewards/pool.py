@@ -1,4 +1,4 @@
-"""Reward workers by the tab that they work for: a few alive at a time, and none that nobody has used for long."""
+"""Pool of reward workers, one per browser tab: bounded in number, idle ones ended."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class WorkerPool:
         return worker
 
     def end(self, key: str) -> None:
-        """Its owner has gone."""
+        """End the worker of ``key``."""
         with self._lock:
             worker = self._workers.pop(key)[0] if key in self._workers else None
         if worker is not None:

@@ -23,10 +23,11 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from workbench.errors import RewardCodeError, RewardError, RewardValueError
 from workbench.schema import RewardKind
+from workbench.steps import Split, StepPattern
 
 Form = Literal["outcome", "step", "steps"]
 Score = float | None
@@ -62,6 +63,12 @@ class Batch:
         return len(self.completions)
 
 
+class Splitter(Protocol):
+    """Who cuts texts into steps elsewhere than in this process: ``client.RewardWorker``."""
+
+    def split(self, texts: Sequence[str], pattern: StepPattern, *, leniently: bool = False) -> list[Split]: ...
+
+
 def read_signature(function: Callable[..., Any], name: str) -> inspect.Signature:
     """Raises RewardCodeError for a function that cannot be called as a reward, showing the signature it has."""
     try:
@@ -74,7 +81,7 @@ def read_signature(function: Callable[..., Any], name: str) -> inspect.Signature
         raise RewardCodeError(f"reward {name!r} is 'async def {shown}'; write 'def {expected}'", reward=name)
     if inspect.isgeneratorfunction(called):
         raise RewardCodeError(f"reward {name!r} yields; write 'def {expected}' that returns its scores", reward=name)
-    if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values()):
+    if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
         raise RewardCodeError(
             f"reward {name!r} is '{shown}' and cannot take the data's columns; write '{expected}'", reward=name
         )
@@ -96,8 +103,8 @@ def check_kind(name: str, signature: inspect.Signature, kind: RewardKind) -> Non
     form = form_of(signature)
     if kind_of(form) == kind:
         return
-    wanted = ["outcome"] if kind == "outcome" else ["step", "steps"]
-    choices = " or ".join(f"'{EXPECTED[one].format(name)}'" for one in EXPECTED if one in wanted)
+    kinds = ["outcome"] if kind == "outcome" else ["step", "steps"]
+    choices = " or ".join(f"'{EXPECTED[form].format(name)}'" for form in EXPECTED if form in kinds)
     raise RewardCodeError(
         f"reward {name!r} is set as {_a(kind)} reward but its signature, {name}{signature}, is {_a(kind_of(form))} "
         f"reward's; set it as {_a(kind_of(form))} reward or write {choices}",
@@ -172,10 +179,11 @@ def _guarded(
     try:
         return function(**arguments)
     except catch as error:
-        own = isinstance(error, RewardError)  # what a reward model says of itself: no class, and no line of its user's
-        line = None if own else line_of(error, _filename(function))
+        # What a reward model says of itself: no class, and no line of its user's.
+        already_named = isinstance(error, RewardError)
+        line = None if already_named else line_of(error, _filename(function))
         where = place + ("" if line is None else f" at line {line}")
-        what = "" if own else f" raised {type(error).__name__}"
+        what = "" if already_named else f" raised {type(error).__name__}"
         raise RewardError(
             f"reward {name!r}{what}{where}: {message_of(error)}",
             reward=name,

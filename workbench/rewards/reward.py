@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from workbench.config import PatternConfig, RewardConfig
 from workbench.errors import RewardCodeError, RewardError
 from workbench.rewards.builtin import Builtin, OptionValue, find_builtin
 from workbench.rewards.client import RewardWorker, WorkerFunction, shared_worker
@@ -25,6 +23,7 @@ from workbench.rewards.protocol import (
     read_signature,
 )
 from workbench.schema import RewardKind
+from workbench.sections import RewardConfig
 from workbench.steps import StepPattern
 
 
@@ -83,37 +82,12 @@ class Reward:
         return outcome
 
 
-@dataclass(frozen=True)
-class TimedReward(Reward):
-    """A reward that notes under its name in ``times`` how many seconds its last call took."""
-
-    times: dict[str, float] = field(default_factory=dict, compare=False)
-
-    @classmethod
-    def of(cls, reward: Reward, times: dict[str, float]) -> TimedReward:
-        return cls(reward.name, reward.kind, reward.function, reward.weight, reward.code, times)
-
-    def score_steps(self, batch: Batch) -> tuple[list[list[Score]], str]:
-        began = time.perf_counter()
-        try:
-            return super().score_steps(batch)
-        finally:
-            self.times[self.name] = time.perf_counter() - began
-
-    def score_outcome(self, batch: Batch) -> tuple[list[Score], str]:
-        began = time.perf_counter()
-        try:
-            return super().score_outcome(batch)
-        finally:
-            self.times[self.name] = time.perf_counter() - began
-
-
 def load_reward(
     spec: str | Callable[..., Any] | RewardConfig | Reward,
     worker: RewardWorker | None = None,
     *,
     models: Models | None = None,
-    pattern: StepPattern | PatternConfig | None = None,
+    pattern: StepPattern | None = None,
 ) -> Reward:
     """A built-in reward by name, a function of yours, or what a configuration describes.
 
@@ -180,7 +154,7 @@ def _in_worker(name: str, kind: RewardKind, code: str, weight: float, worker: Re
 
 
 def _of_model(
-    spec: RewardConfig, models: Models | None, pattern: StepPattern | PatternConfig | None, worker: RewardWorker | None
+    spec: RewardConfig, models: Models | None, pattern: StepPattern | None, worker: RewardWorker | None
 ) -> Reward:
     assert spec.model is not None
     if models is None:

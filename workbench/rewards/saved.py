@@ -83,17 +83,17 @@ def list_saved(workspace: Path) -> list[SavedReward]:
     """Every version of every saved function, names in order, the newest version first; without unreadable ones."""
     root = workspace / "rewards"
     names = sorted(path.name for path in root.iterdir() if NAME.fullmatch(path.name)) if root.is_dir() else []
-    found = []
+    versions = []
     for name in names:
         if (root / name).is_symlink():
             continue
         folder = root / name
         for version in reversed(_versions(folder)):
             try:
-                found.append(_read(folder, name, version))
+                versions.append(_read(folder, name, version))
             except RewardCodeError:  # said when that one is asked for
                 continue
-    return found
+    return versions
 
 
 def delete_saved(workspace: Path, name: str) -> str:
@@ -145,7 +145,7 @@ def _folder(workspace: Path, name: str) -> Path:
 
 def _versions(folder: Path) -> list[int]:
     names = os.listdir(folder) if folder.is_dir() else []
-    return sorted(int(found[1]) for found in map(_VERSION.fullmatch, names) if found)
+    return sorted(int(match[1]) for match in map(_VERSION.fullmatch, names) if match)
 
 
 def _read(folder: Path, name: str, version: int) -> SavedReward:
@@ -193,4 +193,4 @@ def _written_new(path: Path, data: bytes) -> bool:
 
 
 def _known(workspace: Path) -> str:
-    return ", ".join(dict.fromkeys(one.name for one in list_saved(workspace))) or "none"
+    return ", ".join(dict.fromkeys(reward.name for reward in list_saved(workspace))) or "none"

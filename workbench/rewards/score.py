@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from workbench.config import PatternConfig, RewardConfig
 from workbench.errors import RewardCodeError
 from workbench.rewards.budget import ErrorBudget
 from workbench.rewards.client import RewardWorker
@@ -21,6 +20,7 @@ from workbench.rewards.models.reward import Models
 from workbench.rewards.protocol import Batch, Score
 from workbench.rewards.reward import Reward, load_reward
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, Step, StepScores
+from workbench.sections import RewardConfig
 from workbench.steps import StepPattern, align_steps, split_all, split_leniently
 
 
@@ -35,7 +35,7 @@ class _Scored:
 
 def score_group(
     group: Group,
-    pattern: StepPattern | PatternConfig,
+    pattern: StepPattern,
     rewards: Sequence[str | Callable[..., Any] | RewardConfig | Reward],
     *,
     worker: RewardWorker | None = None,
@@ -49,8 +49,7 @@ def score_group(
     under them, which name the rollout and the step.
     """
     texts = [rollout.text for rollout in group.rollouts]
-    pattern = _pattern(pattern)
-    steps = split_all(texts, pattern) if worker is None else [one.steps for one in worker.split(texts, pattern)]
+    steps = split_all(texts, pattern) if worker is None else [split.steps for split in worker.split(texts, pattern)]
     return score_split(group, steps, rewards, worker=worker, models=models, pattern=pattern)
 
 
@@ -78,28 +77,25 @@ def score_completions(
     prompts: Sequence[Prompt],
     rollouts: Sequence[Rollout],
     columns: Sequence[Mapping[str, Any]],
-    pattern: StepPattern | PatternConfig,
+    pattern: StepPattern,
     rewards: Sequence[Reward],
     *,
+    completions: Sequence[Any] | None = None,
     worker: RewardWorker | None = None,
     budget: ErrorBudget | None = None,
-) -> list[StepScores]:
+) -> tuple[list[StepScores], tuple[RewardSummary, ...]]:
     """Split and score B completions of any number of prompts: ``prompts``, ``rollouts`` and ``columns`` have B entries.
 
     A completion that cannot be split in time, or into a thousand steps, is one unmatched step without a score: one
     degenerate sample must not end a training run. Nor need an error of a reward, while ``budget`` lasts. The pattern
-    runs in ``worker`` if there is one. An error's ``rollout`` is the index into the completions. Raises as
-    ``score_group`` does otherwise.
+    runs in ``worker`` if there is one. ``completions`` are what the functions see in place of the rollouts' texts. An
+    error's ``rollout`` is the index into the completions. Raises as ``score_group`` does otherwise.
     """
     texts = [rollout.text for rollout in rollouts]
-    pattern = _pattern(pattern)
     splits = split_leniently(texts, pattern) if worker is None else worker.split(texts, pattern, leniently=True)
     failed = frozenset(i for i, split in enumerate(splits) if split.failed)
-    return _score(prompts, rollouts, columns, [one.steps for one in splits], rewards, unsplit=failed, budget=budget)[0]
-
-
-def _pattern(pattern: StepPattern | PatternConfig) -> StepPattern:
-    return StepPattern(pattern.regex, pattern.kind) if isinstance(pattern, PatternConfig) else pattern
+    steps = [split.steps for split in splits]
+    return _score(prompts, rollouts, columns, steps, rewards, completions=completions, unsplit=failed, budget=budget)
 
 
 def _score(
@@ -109,6 +105,7 @@ def _score(
     steps: Sequence[Sequence[Step]],
     rewards: Sequence[Reward],
     *,
+    completions: Sequence[Any] | None = None,
     unsplit: frozenset[int] = frozenset(),
     budget: ErrorBudget | None = None,
 ) -> tuple[list[StepScores], tuple[RewardSummary, ...]]:
@@ -116,38 +113,40 @@ def _score(
         return [], ()
     texts = [rollout.text for rollout in rollouts]
     # Without a token there is nothing to credit, and no step.
-    steps = [found if len(rollout) else [] for rollout, found in zip(rollouts, steps, strict=True)]
-    spans = [_spans(rollout, found) for rollout, found in zip(rollouts, steps, strict=True)]
+    steps = [row if len(rollout) else [] for rollout, row in zip(rollouts, steps, strict=True)]
+    spans = [_spans(rollout, row) for rollout, row in zip(rollouts, steps, strict=True)]
+    if completions is None:
+        completions = [_completion(prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
     batch = Batch(
         prompts=prompts,
-        completions=[_completion(prompt, text) for prompt, text in zip(prompts, texts, strict=True)],
+        completions=completions,
         columns={name: [row.get(name) for row in rows] for name in _names(rows)},
-        steps=[[text[step.start : step.end] for step in found] for text, found in zip(texts, steps, strict=True)],
+        steps=[[text[step.start : step.end] for step in row] for text, row in zip(texts, steps, strict=True)],
         completion_ids=[rollout.token_ids for rollout in rollouts],
-        step_ends=[[last for _, last in found] for found in spans],
+        step_ends=[[last for _, last in row] for row in spans],
     )
-    given = _call(rewards, batch, budget)
+    scored_by_reward = _call(rewards, batch, budget)
     weights = {reward.name: reward.weight for reward in rewards}
     scored = []
-    for i, found in enumerate(steps):
+    for i, row in enumerate(steps):
         scores = {
-            name: (None,) * len(found) if i in unsplit else tuple(values[i]) for name, values in given.steps.items()
+            name: (None,) * len(row) if i in unsplit else tuple(values[i])
+            for name, values in scored_by_reward.steps.items()
         }
-        outcomes = {name: values[i] for name, values in given.outcomes.items()}
+        outcomes = {name: values[i] for name, values in scored_by_reward.outcomes.items()}
         scored.append(
             StepScores(
-                steps=tuple(found),
+                steps=tuple(row),
                 spans=tuple(spans[i]),
                 scores=scores,
                 rewards=tuple(
-                    _weighted({name: values[k] for name, values in scores.items() if weights[name]}, weights)
-                    for k in range(len(found))
+                    _weighted({name: values[k] for name, values in scores.items()}, weights) for k in range(len(row))
                 ),
                 outcome_scores=outcomes,
                 outcome=_weighted(outcomes, weights),
             )
         )
-    return scored, given.summaries
+    return scored, scored_by_reward.summaries
 
 
 def _call(rewards: Sequence[Reward], batch: Batch, budget: ErrorBudget | None) -> _Scored:
@@ -188,6 +187,6 @@ def _spans(rollout: Rollout, steps: Sequence[Step]) -> list[tuple[int, int]]:
 
 
 def _weighted(scores: Mapping[str, Score], weights: Mapping[str, float]) -> Score:
-    """The weighted sum of the scores there are; None where there is none."""
-    given = [weights[name] * score for name, score in scores.items() if score is not None]
-    return sum(given) if given else None
+    """The weighted sum of the scores there are; None where there is none, or all that are there weigh 0."""
+    terms = [weights[name] * score for name, score in scores.items() if score is not None and weights[name]]
+    return sum(terms) if terms else None

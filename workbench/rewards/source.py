@@ -1,4 +1,4 @@
-"""Reading reward code without running it: which function it is about, of which kind, and what it says it does.
+"""Static analysis of reward code: its function, the kind and the docstring, without running it.
 
 All of it is a guess for the page and the command line to start from; what counts is what the worker finds when it runs
 the code (``client``). Code that does not parse has no answers.
@@ -38,23 +38,25 @@ def kind_in(code: str, name: str) -> RewardKind | None:
     if function is None:
         return None
     arguments = function.args
-    names = {one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    names = {argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
     return "step" if names & {"step", "steps"} else "outcome"
 
 
 def reward_functions(code: str) -> list[str]:
     """The functions of the code that have a reward's parameters: pasted recipes often hold several."""
-    wanted = ({"completions"}, {"prompt", "step"}, {"steps"})
-    found = []
+    parameter_sets = ({"completions"}, {"prompt", "step"}, {"steps"})
+    names_found = []
     for function in functions_in(code):
-        names = {one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
-        if function.args.kwarg is not None and any(names >= some for some in wanted):
-            found.append(function.name)
-    return found
+        names = {
+            argument.arg for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+        }
+        if function.args.kwarg is not None and any(names >= some for some in parameter_sets):
+            names_found.append(function.name)
+    return names_found
 
 
 def _chosen(code: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """As the worker chooses."""
+    """The function that the worker would choose."""
     functions = {function.name: function for function in functions_in(code)}
     public = [function for key, function in functions.items() if not key.startswith("_")]
     only = public[0] if len(public) == 1 else None

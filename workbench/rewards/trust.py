@@ -1,4 +1,4 @@
-"""Whose code may run: what was typed here, and what somebody read and said yes to.
+"""Trusted reward code: hashes of code that a user typed or approved.
 
 Code that came with a shared configuration is shown and not run until its SHA-256 is in the workspace's ``trusted.txt``:
 one hash a line, readable by its owner alone. This is about not running what nobody has looked at; the reward worker's
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from workbench.config import RewardConfig
 from workbench.errors import ConfigError
+from workbench.sections import RewardConfig
 
 FILE = "trusted.txt"
 
@@ -57,10 +57,10 @@ class TrustStore:
         if not foreign:
             return
         shown = "\n\n".join(
-            f"# {one.name} (sha256 {hash_of(one.foreign or '')[:16]}…)\n{(one.foreign or '').rstrip()}"
-            for one in foreign
+            f"# {reward.name} (sha256 {hash_of(reward.foreign or '')[:16]}…)\n{(reward.foreign or '').rstrip()}"
+            for reward in foreign
         )
-        names = ", ".join(repr(one.name) for one in foreign)
+        names = ", ".join(repr(reward.name) for reward in foreign)
         raise ConfigError(
             f"{source} brings reward code that was not run here before ({names}); read it and, if it may run with your "
             f"rights, pass --trust:\n\n{shown}\n"

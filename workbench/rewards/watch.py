@@ -1,4 +1,4 @@
-"""Looking at rewards as they come: what each function gives, where, how alike two of them are, and what they cost.
+"""Reward statistics: score distribution by position, correlation of functions, and time per call.
 
 From scored groups to plain records; drawing them is for ``figures.rewards``. A score that was not given (None) is
 counted as unscored and enters nothing else. Two functions are compared completion by completion, a step function by the
@@ -107,7 +107,7 @@ def watch_rewards(
     calls: Mapping[str, Sequence[float]] | None = None,
     sampler_seconds: float | None = None,
 ) -> RewardWatch:
-    """What the functions of the newest group gave in all groups that have them.
+    """Statistics of the newest group's reward functions over all groups that have them.
 
     Args:
         groups: scored groups, the newest last.
@@ -122,7 +122,9 @@ def watch_rewards(
     return RewardWatch(
         functions,
         tuple(_correlation(groups, first, second) for first, second in pairs),
-        slower_than({one.name: one.p50 for one in functions if one.p50 is not None}, sampler_seconds),
+        slower_than(
+            {function.name: function.p50 for function in functions if function.p50 is not None}, sampler_seconds
+        ),
         sampler_seconds,
     )
 
@@ -145,40 +147,44 @@ def slower_than(seconds: Mapping[str, float], sampler_seconds: float | None) -> 
 
 def distribution(scores: Sequence[float | None], *, bins: int = BINS) -> Distribution:
     """With a histogram of at most ``bins``. Raises nothing: no scores at all have a count of 0."""
-    given = np.array([score for score in scores if score is not None], dtype=np.float64)  # (N,)
-    unscored = len(scores) - len(given)
-    if not len(given):
+    values = np.array([score for score in scores if score is not None], dtype=np.float64)  # (N,)
+    unscored = len(scores) - len(values)
+    if not len(values):
         return Distribution(0, unscored)
     if bins:
-        several = bool(differ(given.min(), given.max()))
-        shown = given if several else np.full_like(given, given[0])
+        several = bool(differ(values.min(), values.max()))
+        shown = values if several else np.full_like(values, values[0])
         counts, edges = np.histogram(shown, bins=min(bins, len(np.unique(shown))))
     else:
         counts, edges = np.empty(0, np.int64), np.empty(0)
     return Distribution(
-        len(given),
+        len(values),
         unscored,
-        float(given.mean()),
-        float(given.std()),
-        float(given.min()),
-        float(given.max()),
-        float((given == 0).mean()),
+        float(values.mean()),
+        float(values.std()),
+        float(values.min()),
+        float(values.max()),
+        float((values == 0).mean()),
         tuple(map(float, edges)),
         tuple(map(int, counts)),
     )
 
 
 def _watched(groups: Sequence[ScoredGroup], reward: RewardSummary, seconds: Sequence[float]) -> Watched:
-    scored = [one for group in groups for one in group.scored]
-    rows = tuple(_of_completion(one, reward) for one in groups[-1].scored)
+    scored = [step_scores for group in groups for step_scores in group.scored]
+    rows = tuple(_of_completion(step_scores, reward) for step_scores in groups[-1].scored)
     positions: list[Distribution] = []
     if reward.kind == "step":
-        steps = [one.scores[reward.name] for one in scored if reward.name in one.scores]
+        steps = [step_scores.scores[reward.name] for step_scores in scored if reward.name in step_scores.scores]
         scores = [score for row in steps for score in row]
         longest = max((len(row) for row in steps), default=0)
         positions = [distribution([row[k] for row in steps if k < len(row)], bins=0) for k in range(longest)]
     else:
-        scores = [one.outcome_scores[reward.name] for one in scored if reward.name in one.outcome_scores]
+        scores = [
+            step_scores.outcome_scores[reward.name]
+            for step_scores in scored
+            if reward.name in step_scores.outcome_scores
+        ]
     return Watched(
         reward.name,
         reward.kind,
@@ -195,13 +201,13 @@ def _watched(groups: Sequence[ScoredGroup], reward: RewardSummary, seconds: Sequ
 def _of_completion(scored: StepScores, reward: RewardSummary) -> float | None:
     if reward.kind == "outcome":
         return scored.outcome_scores.get(reward.name)
-    given = [score for score in scored.scores.get(reward.name, ()) if score is not None]
-    return sum(given) / len(given) if given else None
+    values = [score for score in scored.scores.get(reward.name, ()) if score is not None]
+    return sum(values) / len(values) if values else None
 
 
 def _correlation(groups: Sequence[ScoredGroup], first: RewardSummary, second: RewardSummary) -> Correlation:
-    scored = [one for group in groups for one in group.scored]
-    pairs = [(_of_completion(one, first), _of_completion(one, second)) for one in scored]
+    scored = [step_scores for group in groups for step_scores in group.scored]
+    pairs = [(_of_completion(step_scores, first), _of_completion(step_scores, second)) for step_scores in scored]
     both = np.array([pair for pair in pairs if None not in pair], dtype=np.float64).reshape(-1, 2)  # (N, 2)
     varies = len(both) > 1 and bool(differ(both.min(axis=0), both.max(axis=0)).all())
     r = float(np.corrcoef(both[:, 0], both[:, 1]).item(0, 1)) if varies else None

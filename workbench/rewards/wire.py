@@ -20,7 +20,7 @@ from workbench.steps import Split
 FILENAME = "<reward>"
 """What a user's code is called in its tracebacks."""
 _MOST_PARAMETERS = 256
-_NONSENSE = "the reward worker's answer makes no sense"
+_NONSENSE = "malformed reply from the reward worker"
 
 
 class NonsenseError(Exception):
@@ -48,23 +48,26 @@ def packed_batch(batch: Batch) -> tuple[dict[str, Any], list[str]]:
 
 
 def packed_signature(signature: inspect.Signature) -> list[list[Any]]:
-    return [[one.name, one.kind.name, one.default is not one.empty] for one in signature.parameters.values()]
+    return [
+        [parameter.name, parameter.kind.name, parameter.default is not parameter.empty]
+        for parameter in signature.parameters.values()
+    ]
 
 
 def read_signature_reply(reply: Mapping[str, Any]) -> inspect.Signature:
     """The signature that ``packed_signature`` packed. Raises NonsenseError."""
-    given = reply.get("parameters")
+    packed = reply.get("parameters")
     kinds = inspect._ParameterKind.__members__
-    if not isinstance(given, list) or len(given) > _MOST_PARAMETERS:
+    if not isinstance(packed, list) or len(packed) > _MOST_PARAMETERS:
         raise NonsenseError(_NONSENSE)
     parameters = []
-    for one in given:
-        if not (isinstance(one, list) and len(one) == 3 and isinstance(one[0], str) and one[0].isidentifier()):
+    for entry in packed:
+        if not (isinstance(entry, list) and len(entry) == 3 and isinstance(entry[0], str) and entry[0].isidentifier()):
             raise NonsenseError(_NONSENSE)
-        if not (isinstance(one[1], str) and one[1] in kinds and isinstance(one[2], bool)):
+        if not (isinstance(entry[1], str) and entry[1] in kinds and isinstance(entry[2], bool)):
             raise NonsenseError(_NONSENSE)
-        default = ... if one[2] else inspect.Parameter.empty
-        parameters.append(inspect.Parameter(one[0], kinds[one[1]], default=default))
+        default = ... if entry[2] else inspect.Parameter.empty
+        parameters.append(inspect.Parameter(entry[0], kinds[entry[1]], default=default))
     return inspect.Signature(parameters, __validate_parameters__=False)
 
 
@@ -79,17 +82,17 @@ def packed_split(split: Split) -> dict[str, Any]:
 
 def read_split_reply(reply: Mapping[str, Any], texts: Sequence[str]) -> list[Split]:
     """The splits of ``texts``: their steps ordered, disjoint and within the text. Raises NonsenseError."""
-    given = reply.get("splits")
-    if not isinstance(given, list) or len(given) != len(texts):
+    packed = reply.get("splits")
+    if not isinstance(packed, list) or len(packed) != len(texts):
         raise NonsenseError(_NONSENSE)
-    return [_split(one, len(text)) for one, text in zip(given, texts, strict=True)]
+    return [_split(split, len(text)) for split, text in zip(packed, texts, strict=True)]
 
 
-def _split(given: Any, length: int) -> Split:
-    if not isinstance(given, dict) or given.keys() != {"steps", "matched", "matches", "failed"}:
+def _split(packed: Any, length: int) -> Split:
+    if not isinstance(packed, dict) or packed.keys() != {"steps", "matched", "matches", "failed"}:
         raise NonsenseError(_NONSENSE)
-    matched, failed = given["matched"], given["failed"]
-    steps, matches = _spans(given["steps"], length), _spans(given["matches"], length)
+    matched, failed = packed["matched"], packed["failed"]
+    steps, matches = _spans(packed["steps"], length), _spans(packed["matches"], length)
     if not isinstance(matched, bool) or not isinstance(failed, bool) or not steps:
         raise NonsenseError(_NONSENSE)
     if any(start < end for (_, end), (start, _) in pairwise(steps)):
@@ -97,23 +100,25 @@ def _split(given: Any, length: int) -> Split:
     return Split([Step(start, end, matched=matched) for start, end in steps], matches, failed)
 
 
-def _spans(given: Any, length: int) -> list[tuple[int, int]]:
-    if not isinstance(given, list):
+def _spans(pairs: Any, length: int) -> list[tuple[int, int]]:
+    if not isinstance(pairs, list):
         raise NonsenseError(_NONSENSE)
-    for one in given:
-        if not (isinstance(one, list) and len(one) == 2 and type(one[0]) is int and type(one[1]) is int):
+    for pair in pairs:
+        if not (isinstance(pair, list) and len(pair) == 2 and type(pair[0]) is int and type(pair[1]) is int):
             raise NonsenseError(_NONSENSE)
-        if not 0 <= one[0] <= one[1] <= length:
+        if not 0 <= pair[0] <= pair[1] <= length:
             raise NonsenseError(_NONSENSE)
-    return [(start, end) for start, end in given]
+    return [(start, end) for start, end in pairs]
 
 
 def checked_isolation(reply: Mapping[str, Any]) -> tuple[str, ...]:
     """The layers of the seal that are missing. Raises NonsenseError."""
-    given = reply.get("missing")
-    if not isinstance(given, list) or not all(isinstance(one, str) and len(one) < 500 for one in given):
+    sentences = reply.get("missing")
+    if not isinstance(sentences, list) or not all(
+        isinstance(sentence, str) and len(sentence) < 500 for sentence in sentences
+    ):
         raise NonsenseError(_NONSENSE)
-    return tuple(given)
+    return tuple(sentences)
 
 
 def check_error(error: WorkbenchError, name: str, count: int) -> WorkbenchError:

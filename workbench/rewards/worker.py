@@ -43,21 +43,21 @@ _MODULE = "reward_code"
 _worn: list[str] = []  # rewards that ran out of memory, which what they left behind may still hold
 
 
-class WornError(Exception):
+class WorkerExhausted(Exception):
     """This worker should be replaced; its parent does so and asks again (``ChildFailed``)."""
 
 
 def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
     """``describe`` a function of the request's code, ``score`` a batch with it, or ``split`` texts by a pattern."""
     if _worn or threading.active_count() > MOST_THREADS:
-        raise WornError("earlier calls have left this worker without memory, or with threads that still run")
+        raise WorkerExhausted("earlier calls have left this worker without memory, or with threads that still run")
     if request["do"] == "isolation":
         return {"missing": MISSING}
     if request["do"] == "split":
         split = split_leniently if request["leniently"] else split_preview
         pattern = StepPattern(request["regex"], request["kind"])
         _ = pattern.compiled  # also where there are no texts
-        return {"splits": [packed_split(one) for one in split(request["texts"], pattern)]}
+        return {"splits": [packed_split(text_split) for text_split in split(request["texts"], pattern)]}
     # Says which line a call hangs in before the parent kills this process. Nothing the code does can hold it up.
     deadline = request["deadline"]
     faulthandler.dump_traceback_later(max(deadline / 2, deadline - 0.5), file=2)
@@ -128,8 +128,8 @@ def _chosen(module: ModuleType, name: str) -> Any:
         return defined["reward"]
     if len(defined) == 1:
         return next(iter(defined.values()))
-    found = ", ".join(defined) or "no function"
-    raise RewardCodeError(f"define a function named {name!r} (or 'reward'); the code defines {found}", reward=name)
+    names = ", ".join(defined) or "no function"
+    raise RewardCodeError(f"define a function named {name!r} (or 'reward'); the code defines {names}", reward=name)
 
 
 def _is_function(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Your own rollouts: groups read from JSONL and Parquet files, tokenised so that no text is misaligned."""
+"""Imported rollouts: groups read from JSONL and Parquet files, tokenised so that no text is misaligned."""
 
 from workbench.rollouts.files import Row, row_of
 from workbench.rollouts.formats import FORMATS

@@ -47,8 +47,8 @@ def _send_rows(rows: Iterator[Row], emit: Emitter) -> dict[str, Any]:
 def _send_groups(path: Path, request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
     emit({"phase": "reading"})
     limit = request["limit"]
-    if request["format"] in (None, "run") and (found := _of_a_run(path, request["max_bytes"])) is not None:
-        groups = found[:limit]
+    if request["format"] in (None, "run") and (stored := _of_a_run(path, request["max_bytes"])) is not None:
+        groups = stored[:limit]
         for first in range(0, len(groups), AT_ONCE):
             some = groups[first : first + AT_ONCE]
             emit({"groups": [group.to_json() for group in some], "done": first + len(some), "of": len(groups)})
@@ -71,7 +71,7 @@ def _send_groups(path: Path, request: dict[str, Any], emit: Emitter) -> dict[str
 
 
 def _heard(rows: Iterator[Row], emit: Emitter) -> Iterator[Row]:
-    """The rows, with a sign of life now and then."""
+    """The rows, with a progress event now and then."""
     for number, row in enumerate(rows, start=1):
         if number % 1000 == 0:
             emit({"phase": f"reading, {number:,} rows"})

@@ -106,12 +106,12 @@ def _parsed(path: Path, where: str, data: bytes) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    columns = dict(pairs)
+    if len(columns) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key {twice!r} is there twice; keep one")
-    return found
+    return columns
 
 
 def _constant(name: str) -> None:
@@ -174,9 +174,9 @@ def _plain(column: str, value: Any, depth: int) -> Any:
     if depth > MAX_DEPTH:
         _too_deep(column)
     if isinstance(value, dict):
-        return {_mended(str(name)): _plain(column, one, depth + 1) for name, one in value.items()}
+        return {_mended(str(name)): _plain(column, item, depth + 1) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(column, one, depth + 1) for one in value]
+        return [_plain(column, item, depth + 1) for item in value]
     if isinstance(value, bytes):
         return f"<{len(value):,} bytes>"
     return str(value)  # dates and decimals
@@ -190,7 +190,7 @@ def _has_surrogate(value: Any) -> bool:
     if isinstance(value, str):
         return bool(_SURROGATE.search(value))
     if isinstance(value, dict):
-        return any(_has_surrogate(one) for pair in value.items() for one in pair)
+        return any(_has_surrogate(item) for pair in value.items() for item in pair)
     return isinstance(value, list) and any(map(_has_surrogate, value))
 
 

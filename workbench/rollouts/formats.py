@@ -1,4 +1,4 @@
-"""The formats people keep rollouts in: one row of a file → the completions it holds.
+"""File formats of rollouts: one row of a file → its completions.
 
 ========== ================================================= =====================================================
 format     a row                                             source
@@ -45,6 +45,7 @@ class Record:
     logprobs: tuple[float, ...] | None = None
     entropies: tuple[float, ...] | None = None
     ref_logprobs: tuple[float, ...] | None = None
+    raw_logprobs: tuple[float, ...] | None = None
     finished: bool | None = None
     series: str = ""
     columns: dict[str, Any] = field(default_factory=dict)
@@ -72,9 +73,9 @@ class Format:
 
 def detect(values: Mapping[str, Any]) -> Format:
     """The format of a row, by its columns. Raises TaskError listing what would fit."""
-    for one in FORMATS.values():
-        if one.fits(values):
-            return one
+    for format in FORMATS.values():
+        if format.fits(values):
+            return format
     if {"question", "answer"} <= values.keys() or "prompt" in values:
         raise TaskError(
             f"there are no completions (columns {', '.join(values)}); give each row a 'completion', or load the file "
@@ -94,8 +95,8 @@ def _read_plain(where: str, values: Mapping[str, Any]) -> list[Record]:
     rest = dict(values)
     prompt = _prompt(where, rest.pop("prompt", None))
     ids = _integers(where, rest.pop("token_ids", None))
-    given = rest.pop("completion", None)
-    if given is None and ids is None:
+    answer = rest.pop("completion", None)
+    if answer is None and ids is None:
         raise TaskError(f"{where}: 'completion' is missing; give text, or 'token_ids'")
     finished = _finished(rest)
     logprobs = rest.pop("logprobs", None)
@@ -104,7 +105,7 @@ def _read_plain(where: str, values: Mapping[str, Any]) -> list[Record]:
     if "is_correct" in rest:
         rest.setdefault("correct", rest.pop("is_correct"))
     _check_reward(where, rest)
-    completion = None if given is None else _completion(where, given)
+    completion = None if answer is None else _completion(where, answer)
     return [
         Record(
             where,
@@ -179,14 +180,14 @@ def _read_gsm8k(where: str, values: Mapping[str, Any]) -> list[Record]:
     if "ground_truth" in rest:
         rest["answer"] = rest.pop("ground_truth")
     records = []
-    for model, given in values.items():
-        if not _is_solution(given):
+    for model, answer in values.items():
+        if not _is_solution(answer):
             continue
-        right = given.get("is_correct")
-        if not isinstance(given["solution"], str) or not isinstance(right, bool | None):
+        right = answer.get("is_correct")
+        if not isinstance(answer["solution"], str) or not isinstance(right, bool | None):
             raise TaskError(f"{where}: {model!r} needs a text 'solution' and a true or false 'is_correct'")
-        told = {} if right is None else {"correct": right, "reward": float(right)}
-        records.append(Record(where, prompt, given["solution"], columns=rest | {"model": model} | told))
+        verdict = {} if right is None else {"correct": right, "reward": float(right)}
+        records.append(Record(where, prompt, answer["solution"], columns=rest | {"model": model} | verdict))
     return records
 
 
@@ -195,9 +196,9 @@ def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
     prompt = _prompt(where, values.get("prompt"))
     shared, sampling = values.get("columns") or {}, values.get("sampling") or {}
     records = []
-    for number, one in enumerate(values["rollouts"], start=1):
-        ids = _integers(where, one.get("token_ids")) if isinstance(one, dict) else None
-        texts = _texts(where, "texts", one.get("texts")) if ids is not None else ()
+    for number, rollout in enumerate(values["rollouts"], start=1):
+        ids = _integers(where, rollout.get("token_ids")) if isinstance(rollout, dict) else None
+        texts = _texts(where, "texts", rollout.get("texts")) if ids is not None else ()
         if ids is None or len(ids) != len(texts) or not isinstance(shared, dict):
             raise TaskError(f"{where}: rollout {number} needs 'token_ids' and 'texts', one text an id")
         records.append(
@@ -206,12 +207,13 @@ def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
                 prompt,
                 token_ids=ids,
                 texts=texts,
-                logprobs=_a_token(where, number, "logprobs", one, len(ids)),
-                entropies=_a_token(where, number, "entropies", one, len(ids)),
-                ref_logprobs=_a_token(where, number, "ref_logprobs", one, len(ids)),
-                finished=bool(one.get("finished")),
+                logprobs=_a_token(where, number, "logprobs", rollout, len(ids)),
+                entropies=_a_token(where, number, "entropies", rollout, len(ids)),
+                ref_logprobs=_a_token(where, number, "ref_logprobs", rollout, len(ids)),
+                raw_logprobs=_a_token(where, number, "raw_logprobs", rollout, len(ids)),
+                finished=bool(rollout.get("finished")),
                 series=where,
-                columns=shared | (one.get("columns") or {}),
+                columns=shared | (rollout.get("columns") or {}),
                 policy=str(values.get("policy") or ""),
                 sampling=sampling if isinstance(sampling, dict) else {},
             )
@@ -233,8 +235,8 @@ def _is_solution(value: Any) -> bool:
 
 
 FORMATS: dict[str, Format] = {
-    one.name: one
-    for one in (
+    format.name: format
+    for format in (
         Format(
             "group",
             lambda row: isinstance(row.get("rollouts"), list),
@@ -303,30 +305,32 @@ def _prompt(where: str, prompt: Any, name: str = "prompt") -> Prompt:
     raise TaskError(f"{where}: {name!r} is {what}; it must be text or a list of messages with 'role' and 'content'")
 
 
-def _completion(where: str, given: Any) -> str:
-    if isinstance(given, str):
-        return given
-    if is_conversation(given):
-        if len(given) > 1:
+def _completion(where: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if is_conversation(value):
+        if len(value) > 1:
             raise TaskError(
-                f"{where}: 'completion' is a conversation of {len(given)} messages; give the policy's own text alone"
+                f"{where}: 'completion' is a conversation of {len(value)} messages; give the policy's own text alone"
             )
-        return str(given[0]["content"])
-    raise TaskError(f"{where}: 'completion' must be text, not {type(given).__name__}; every row of a file alike")
+        return str(value[0]["content"])
+    raise TaskError(f"{where}: 'completion' must be text, not {type(value).__name__}; every row of a file alike")
 
 
-def _texts(where: str, name: str, given: Any) -> tuple[str, ...]:
-    if not isinstance(given, list) or not given or not all(isinstance(one, str) for one in given):
+def _texts(where: str, name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
         raise TaskError(f"{where}: {name!r} must be a list of texts, at least one")
-    return tuple(given)
+    return tuple(value)
 
 
-def _integers(where: str, given: Any) -> tuple[int, ...] | None:
-    if given is None:
+def _integers(where: str, value: Any) -> tuple[int, ...] | None:
+    if value is None:
         return None
-    if not isinstance(given, list) or not all(isinstance(one, int) and not isinstance(one, bool) for one in given):
+    if not isinstance(value, list) or not all(
+        isinstance(number, int) and not isinstance(number, bool) for number in value
+    ):
         raise TaskError(f"{where}: 'token_ids' must be a list of whole numbers")
-    return tuple(given)
+    return tuple(value)
 
 
 def _finished(rest: dict[str, Any]) -> bool | None:

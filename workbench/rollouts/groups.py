@@ -54,13 +54,13 @@ class Draft:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Draft:
-        return cls(data["prompt"], tuple(_record(one) for one in data["records"]))
+        return cls(data["prompt"], tuple(_record(record) for record in data["records"]))
 
 
 def _record(data: Mapping[str, Any]) -> Record:
     tuples = {
-        name: None if data[name] is None else tuple(data[name])
-        for name in ("steps", "token_ids", "texts", "logprobs", "entropies", "ref_logprobs")
+        name: None if data.get(name) is None else tuple(data[name])
+        for name in ("steps", "token_ids", "texts", "logprobs", "entropies", "ref_logprobs", "raw_logprobs")
     }
     return Record(**{**data, **tuples})
 
@@ -75,7 +75,7 @@ def read_drafts(rows: Iterable[Row], file: str, format: str | None = None) -> tu
     stream = iter(rows)
     first = next(stream)
     try:
-        found = FORMATS[format] if format is not None else detect(first.values)
+        layout = FORMATS[format] if format is not None else detect(first.values)
     except TaskError as error:
         raise TaskError(f"{file} {first.where}: {error}") from error
     records: list[Record] = []
@@ -83,16 +83,16 @@ def read_drafts(rows: Iterable[Row], file: str, format: str | None = None) -> tu
     for row in chain([first], stream):
         count += 1
         mended += row.mended
-        if missing := [name for name in found.columns if name not in row.values]:
+        if missing := [name for name in layout.columns if name not in row.values]:
             raise TaskError(
-                f"{file} {row.where}: {missing[0]!r} is missing, which every row of the format {found.name!r} needs"
+                f"{file} {row.where}: {missing[0]!r} is missing, which every row of the format {layout.name!r} needs"
             )
         try:
-            records += found.read(row.where, row.values)
+            records += layout.read(row.where, row.values)
         except TaskError as error:
             raise TaskError(f"{file} {error}") from error
-    records, preset, notes = _joined(records, found)
-    if found.name == "trl":
+    records, preset, notes = _joined(records, layout)
+    if layout.name == "trl":
         notes.append("reward is the sum of the logged reward columns; the file does not say their weights")
     if mended:
         notes.append(f"{mended} rows held unpaired surrogates, which are replaced by U+FFFD")
@@ -100,20 +100,23 @@ def read_drafts(rows: Iterable[Row], file: str, format: str | None = None) -> tu
     for record in records:
         grouped.setdefault(record.series + json.dumps(record.prompt, sort_keys=True), []).append(record)
     drafts = [Draft(group[0].prompt, tuple(group)) for group in grouped.values()]
-    return drafts, Facts(found.name, count, preset=preset, notes=tuple(notes))
+    return drafts, Facts(layout.name, count, preset=preset, notes=tuple(notes))
 
 
-def _joined(records: list[Record], found: Format) -> tuple[list[Record], str | None, list[str]]:
+def _joined(records: list[Record], layout: Format) -> tuple[list[Record], str | None, list[str]]:
     """Completions in steps as one text each, with a separator that a preset finds them again by."""
     steps = [record.steps for record in records if record.steps is not None]
     if not steps:
-        return records, "line" if found.name == "gsm8k" else None, []
-    free = (one for one in found.separators if not any(one in step.strip() for row in steps for step in row))
-    separator = next(free, max(found.separators, key=len))
-    preset = _PRESETS[separator]
+        return records, "line" if layout.name == "gsm8k" else None, []
+    free = (
+        separator
+        for separator in layout.separators
+        if not any(separator in step.strip() for row in steps for step in row)
+    )
+    chosen = next(free, max(layout.separators, key=len))
+    preset = _PRESETS[chosen]
     joined = [
-        record if record.steps is None else replace(record, completion=separator.join(record.steps))
-        for record in records
+        record if record.steps is None else replace(record, completion=chosen.join(record.steps)) for record in records
     ]
     lost = sum(not _finds_again(record, preset) for record in joined)
     notes = [f"in {lost} completions the preset {preset!r} does not find exactly the file's steps"] if lost else []
@@ -125,10 +128,10 @@ def _finds_again(record: Record, preset: str) -> bool:
         return True
     text = record.completion
     try:
-        found = split_steps(text, PRESETS[preset].pattern)
+        spans = split_steps(text, PRESETS[preset].pattern)
     except PatternError:
         return False
-    return [text[step.start : step.end].strip() for step in found] == [s.strip() for s in record.steps if s.strip()]
+    return [text[step.start : step.end].strip() for step in spans] == [s.strip() for s in record.steps if s.strip()]
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------------
@@ -146,7 +149,7 @@ class Builder:
         """Raises TaskError for token ids that the tokenizer does not have."""
         rollouts = [self._rollout(record) for record in draft.records]
         shared = _shared([rollout.columns for rollout in rollouts])
-        own = [
+        rollouts = [
             replace(rollout, columns={name: value for name, value in rollout.columns.items() if name not in shared})
             for rollout in rollouts
         ]
@@ -154,7 +157,7 @@ class Builder:
         sampling = draft.records[0].sampling | read
         if self._facts.preset is not None:
             sampling["preset"] = self._facts.preset
-        return Group(draft.prompt, tuple(own), shared, policy=draft.records[0].policy, sampling=sampling)
+        return Group(draft.prompt, tuple(rollouts), shared, policy=draft.records[0].policy, sampling=sampling)
 
     def facts(self) -> Facts:
         """What is known once all drafts are built."""
@@ -185,6 +188,7 @@ class Builder:
                 record.entropies,
                 columns=record.columns,
                 ref_logprobs=record.ref_logprobs,
+                raw_logprobs=record.raw_logprobs,
             )
         if record.token_ids:
             try:
@@ -204,8 +208,8 @@ class Builder:
     def _sampled(self, record: Record, ids: tuple[int, ...], texts: tuple[str, ...]) -> Rollout:
         """Ids as they were sampled: whether the last one ends a sequence is a fact."""
         rollout = Rollout(ids, texts, self._tokeniser.is_end(ids[-1]), record.logprobs, columns=record.columns)
-        given = record.completion
-        self._unlike += given is not None and given not in (rollout.text, "".join(texts))
+        text = record.completion
+        self._unlike += text is not None and text not in (rollout.text, "".join(texts))
         return rollout
 
     def _tokenised(self, record: Record) -> Rollout:

@@ -1,4 +1,4 @@
-"""Your own rollouts: a data file → groups, read in a child process that may crash, hang or run out of memory.
+"""Importing rollouts: a data file → groups, read in a child process that may crash, hang or run out of memory.
 
 ``load_groups`` is the public door; ``read_groups`` says besides what was decided on the way. Neither transformers nor
 torch is loaded, here or in the child.
@@ -49,7 +49,7 @@ def load_groups(
 
     Completions with the same prompt are a group, in the file's order. ``tokenizer`` is ``"tiny"``, a folder, a Hub name
     or a fast tokenizer object; without one, texts are cut into words. ``token_ids`` in the file are taken as they are.
-    ``format`` (see ``rollouts.formats``) is found out by the first row unless given; ``limit`` is a number of groups.
+    ``format`` (see ``rollouts.formats``) is detected from the first row unless given; ``limit`` is a number of groups.
     What the file says of one completion (``reward``, ``correct``, ``labels``) is in its ``columns``.
 
     Raises:
@@ -91,7 +91,7 @@ def read_groups(
     groups: list[Group] = []
     drafts: list[Draft] = []
 
-    def hear(event: dict[str, Any]) -> None:
+    def pass_on(event: dict[str, Any]) -> None:
         groups.extend(map(Group.from_json, event.pop("groups", ())))
         drafts.extend(map(Draft.from_json, event.pop("drafts", ())))
         if on_event is not None:
@@ -105,7 +105,7 @@ def read_groups(
         "max_bytes": max_bytes,
         "drafts": not by_name,
     }
-    facts = Facts.from_json(_asked(request, file, hear, cancelled)["facts"])
+    facts = Facts.from_json(_asked(request, file, pass_on, cancelled)["facts"])
     if by_name or groups:  # a run's rollouts have their tokens already
         return Imported(tuple(groups), facts)
     builder = Builder(load_tokeniser(tokenizer), facts, file.name)
@@ -117,10 +117,10 @@ def read_rows(path: str | Path, *, max_bytes: int = MAX_BYTES) -> list[Row]:
     file = resolve(path)
     rows: list[Row] = []
 
-    def hear(part: dict[str, Any]) -> None:
+    def take(part: dict[str, Any]) -> None:
         rows.extend(Row(where, values) for where, values in part["rows"])
 
-    hear(_asked({"rows": str(file), "max_bytes": max_bytes}, file, hear, None))
+    take(_asked({"rows": str(file), "max_bytes": max_bytes}, file, take, None))
     return rows
 
 
@@ -134,12 +134,12 @@ def resolve(path: str | Path) -> Path:
 def _asked(
     request: dict[str, Any],
     file: Path,
-    hear: Callable[[dict[str, Any]], None],
+    on_event: Callable[[dict[str, Any]], None],
     cancelled: Callable[[], bool] | None,
 ) -> dict[str, Any]:
     with Child(MODULE, name="parser") as child:
         try:
-            return child.call(request, deadline=SILENCE_SECONDS, on_event=hear, cancelled=cancelled)
+            return child.call(request, deadline=SILENCE_SECONDS, on_event=on_event, cancelled=cancelled)
         except ChildTimeout as error:
             raise TaskError(
                 f"{file.name}: the parser was stopped after {SILENCE_SECONDS:g} s of silence; split the file"

@@ -82,8 +82,8 @@ class Subwords:
         self._ends = tuple(ends) or self._guessed_ends()
 
     def _guessed_ends(self) -> tuple[int, ...]:
-        found = (self._tokenizer.token_to_id(token) for token in _USUAL_ENDS)
-        return tuple(one for one in found if one is not None)[:1]
+        ids = (self._tokenizer.token_to_id(token) for token in _USUAL_ENDS)
+        return tuple(token_id for token_id in ids if token_id is not None)[:1]
 
     @cached_property
     def size(self) -> int:
@@ -102,7 +102,7 @@ class Subwords:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
-        return [self._tokenizer.id_to_token(one) for one in ids]
+        return [self._tokenizer.id_to_token(token_id) for token_id in ids]
 
     def tokens(self, text: str) -> Tokens:
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
@@ -117,7 +117,7 @@ class Subwords:
         return Tokens(ids, texts, exact=not text)
 
     def decoded(self, ids: Sequence[int]) -> tuple[str, ...]:
-        wrong = next((one for one in ids if not 0 <= one < self.size), None)
+        wrong = next((token_id for token_id in ids if not 0 <= token_id < self.size), None)
         if wrong is not None:
             raise ValueError(f"token id {wrong} is outside the {self.size:,} of tokenizer {self.name!r}")
         return tuple(token_texts(self, ids))
@@ -188,10 +188,10 @@ def _from_hub(name: str) -> dict[str, Path]:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
-    found = {}
+    paths = {}
     for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         try:
-            found[file] = Path(hf_hub_download(name, file))
+            paths[file] = Path(hf_hub_download(name, file))
         except EntryNotFoundError as error:
             # Offline, a file that is not there and one never fetched look alike.
             if file == "tokenizer.json":
@@ -201,24 +201,24 @@ def _from_hub(name: str) -> dict[str, Path]:
             raise TaskError(
                 f"tokenizer {name!r} cannot be loaded: {first}; give 'tiny', a folder or a Hub name"
             ) from error
-    return found
+    return paths
 
 
 def _ends(tokenizer: Any, files: Mapping[str, Path]) -> tuple[int, ...]:
     """Ids that end a sequence, as the folder's configurations name them."""
-    told = _json(files, "tokenizer_config.json").get("eos_token")
-    token = told.get("content") if isinstance(told, dict) else told
+    named_end = _json(files, "tokenizer_config.json").get("eos_token")
+    token = named_end.get("content") if isinstance(named_end, dict) else named_end
     named = [tokenizer.token_to_id(token)] if isinstance(token, str) else []
     listed = _json(files, "generation_config.json").get("eos_token_id")
     more = listed if isinstance(listed, list) else [listed]
-    return tuple(dict.fromkeys(one for one in [*named, *more] if isinstance(one, int)))
+    return tuple(dict.fromkeys(token_id for token_id in [*named, *more] if isinstance(token_id, int)))
 
 
 def _json(files: Mapping[str, Path], name: str) -> dict[str, Any]:
     if name not in files:
         return {}
     try:
-        found = json.loads(files[name].read_text(encoding="utf-8"))
+        content = json.loads(files[name].read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise TaskError(f"{files[name]} cannot be read ({error})") from error
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

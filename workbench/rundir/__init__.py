@@ -1,4 +1,4 @@
-"""A run's directory, written and read: the one truth about a run, whoever asks and whenever.
+"""A run's directory, written and read: the single source of truth about a run.
 
 ::
 
@@ -35,11 +35,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from workbench.config import RunConfig
 from workbench.errors import RunError
 from workbench.redact import redact
 from workbench.rundir import metrics as metrics_log
@@ -48,6 +47,7 @@ from workbench.rundir.metrics import MetricsWriter
 from workbench.rundir.rewards import write_rewards
 from workbench.rundir.status import FINAL_STATES, RunState, RunStatus
 from workbench.schema import Credit
+from workbench.sections import SharedConfig
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,7 +88,7 @@ class RunDir:
 
     @classmethod
     def create(
-        cls, workspace: Path | str, config: RunConfig, reward_sources: Mapping[str, str] | None = None
+        cls, workspace: Path | str, config: SharedConfig, reward_sources: Mapping[str, str] | None = None
     ) -> RunDir:
         """Make the directory of a new run in ``workspace``, status queued, complete or not at all.
 
@@ -108,8 +108,8 @@ class RunDir:
             now = time.time()
             status = RunStatus(
                 "queued",
-                total_steps=config.training.steps,
-                ranks=config.training.ranks,
+                total_steps=config.run.steps,
+                ranks=config.run.ranks,
                 created=now,
                 updated=now,
                 pid=os.getpid(),
@@ -126,17 +126,23 @@ class RunDir:
         """The names in ``sources`` whose code is not what this run kept of it; unknown where it kept none."""
         try:
             manifest = json.loads((self.path / "rewards" / "manifest.json").read_bytes())
-            kept = {entry["name"]: entry["sha256"] for entry in manifest}
+            stored = {entry["name"]: entry["sha256"] for entry in manifest}
         except (OSError, ValueError, KeyError, TypeError):
             return []
         now = {name: hashlib.sha256(code.encode("utf-8", "replace")).hexdigest() for name, code in sources.items()}
-        return sorted(name for name in now.keys() & kept.keys() if now[name] != kept[name])
+        return sorted(name for name in now.keys() & stored.keys() if now[name] != stored[name])
 
-    def config(self) -> RunConfig:
+    def config_text(self) -> str:
+        """The stored configuration as YAML; ``RunConfig.from_yaml`` parses it."""
         try:
-            return RunConfig.load(self.path / "run.yaml")
-        except OSError as error:
+            text = (self.path / "run.yaml").read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
             raise RunError(f"run {self.name!r} has no readable run.yaml: {error}") from error
+        if not text.strip():
+            raise RunError(
+                f"run {self.name!r} has an empty run.yaml ({self.path}); restore the file, or delete the run"
+            )
+        return text
 
     # -- status ---------------------------------------------------------------------------------------------------
 
@@ -144,16 +150,11 @@ class RunDir:
         """As last written. Whether the process named there still lives is ``runs.Run.status``'s question."""
         path = self.path / "status.json"
         try:
-            data = json.loads(path.read_bytes())
+            return RunStatus.from_json(path.read_bytes())
         except FileNotFoundError as error:
             raise RunError(f"there is no run at {self.path}: it has no status.json") from error
         except (OSError, ValueError) as error:
             raise RunError(f"the status of run {self.name!r} cannot be read ({path}): {error}") from error
-        if not isinstance(data, dict) or data.get("state") not in get_args(RunState):
-            raise RunError(f"the status of run {self.name!r} cannot be read ({path}): it names no known state")
-        known = {field.name for field in dataclasses.fields(RunStatus)}
-        data["warnings"] = tuple(data.get("warnings", ()))
-        return RunStatus(**{name: value for name, value in data.items() if name in known})
 
     def set_status(self, state: RunState, reason: str = "", **more: Any) -> RunStatus:
         """Replace state and reason, and the other fields of RunStatus given; the rest stays. Atomic."""
@@ -214,7 +215,7 @@ class RunDir:
             )
 
     @contextmanager
-    def over(self) -> Iterator[RunStatus]:
+    def lock_finished(self) -> Iterator[RunStatus]:
         """Hold a run that is over, so that nobody resumes it in the block. Raises RunError when it is not over."""
         with self._locked():
             status = self.status()
@@ -361,14 +362,14 @@ class RunDir:
                 text = file.read().decode("utf-8", "replace")
         except FileNotFoundError:
             return []
-        found = [line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n")]
+        rows = [line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n")]
         if size > _TAIL_BYTES:
-            found = found[1:]  # the first one is cut
-        return redact("\n".join(found[-lines:])).split("\n") if text else []
+            rows = rows[1:]  # the first one is cut
+        return redact("\n".join(rows[-lines:])).split("\n") if text else []
 
 
 def _reserve(folder: Path) -> None:
-    """Room on the disk that is given back when there is none left for the run's last word."""
+    """Disk space reserved for writing the final status when the disk is full."""
     with contextlib.suppress(OSError):  # on a disk as full as that the run says so at its first row
         (folder / _RESERVE).write_bytes(bytes(_RESERVE_BYTES))
 

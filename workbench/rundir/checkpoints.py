@@ -81,9 +81,9 @@ def problem(path: Path) -> str | None:
     for name, (size, sha256) in listed.items():
         file = path / name
         try:
-            found = file.stat().st_size
-            if found != size:
-                return f"{name} has {found} bytes where {size} were saved"
+            actual = file.stat().st_size
+            if actual != size:
+                return f"{name} has {actual} bytes where {size} were saved"
             if _sha256(file) != sha256:
                 return f"{name} is not what was saved: its SHA-256 differs"
         except FileNotFoundError:
@@ -101,8 +101,8 @@ def problem(path: Path) -> str | None:
 def saved(folder: Path) -> list[Checkpoint]:
     """The folders named as checkpoints, the newest first, valid or not."""
     names = os.listdir(folder) if folder.is_dir() else []
-    found = [(match, folder / name) for name in names if (match := _NAME.fullmatch(name))]
-    return sorted((Checkpoint(path, int(match[1])) for match, path in found), key=lambda one: -one.step)
+    matches = [(match, folder / name) for name in names if (match := _NAME.fullmatch(name))]
+    return sorted((Checkpoint(path, int(match[1])) for match, path in matches), key=lambda checkpoint: -checkpoint.step)
 
 
 def newest_valid(folder: Path) -> tuple[Checkpoint | None, list[str]]:
@@ -135,7 +135,7 @@ def remove(path: Path) -> None:
 
 def nothing_usable(run: str, skipped: Sequence[str]) -> RunError:
     """Says what is wrong with each checkpoint of ``run``, and what to do instead."""
-    why = "; ".join(skipped) if skipped else "none was saved; set training.save_every"
+    why = "; ".join(skipped) if skipped else "none was saved; set run.save_every"
     return RunError(f"run {run!r} has no checkpoint to resume from ({why}); start it again with: train --from {run}")
 
 

@@ -1,4 +1,4 @@
-"""``environment.json``: what a run is made with beside its configuration, so that it can be made again.
+"""``environment.json``: versions, device and git state of a run, for reproducing it.
 
 Versions of the packages that training's numbers depend on, the interpreter and the machine, the state of the project's
 git repository, and the hash of a local data file. It is read without importing any of those packages.
@@ -17,8 +17,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from workbench.config import RunConfig
 from workbench.rundir.files import encode, replace_file
+from workbench.sections import SharedConfig
 
 FILE = "environment.json"
 PACKAGES = (
@@ -28,45 +28,45 @@ PACKAGES = (
 _GIT_SECONDS = 5.0
 
 
-def write_environment(folder: Path, config: RunConfig) -> None:
+def write_environment(folder: Path, config: SharedConfig) -> None:
     replace_file(folder / FILE, json.dumps(json.loads(encode(environment(config))), indent=1).encode() + b"\n")
 
 
-def environment(config: RunConfig) -> dict[str, Any]:
+def environment(config: SharedConfig) -> dict[str, Any]:
     """What this process would run ``config`` with."""
     return {
         "time": time.time(),
         "seed": config.seed,
-        "device": config.training.device,
+        "device": config.run.device,
         "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
         "executable": sys.executable,
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {name: version for name in PACKAGES if (version := _version(name))},
         "git": git_state(Path(__file__).parents[2]),
-        "task_sha256": _task_hash(config.task),
+        "task_sha256": _task_hash(config.task.name),
     }
 
 
-def differences(folder: Path, config: RunConfig) -> list[str]:
+def differences(folder: Path, config: SharedConfig) -> list[str]:
     """In what this process differs from the one that ran the run in ``folder``, in words; none if that is unknown."""
     try:
         then = json.loads((folder / FILE).read_bytes())
     except (OSError, ValueError):
         return []
     now = environment(config)
-    told = []
+    sentences = []
     for name in ("python", "task_sha256", "git"):
         before, after = then.get(name), now[name]
         if before != after:
-            told.append(f"{_LABELS[name]} was {_short(before)} and is {_short(after)}")
+            sentences.append(f"{_LABELS[name]} was {_short(before)} and is {_short(after)}")
     packages = then.get("packages", {})
     for name in sorted(packages.keys() | now["packages"].keys()):
         before, after = packages.get(name), now["packages"].get(name)
         if before != after:
-            told.append(f"{name} was {before or 'not installed'} and is {after or 'not installed'}")
-    return told
+            sentences.append(f"{name} was {before or 'not installed'} and is {after or 'not installed'}")
+    return sentences
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:

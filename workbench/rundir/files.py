@@ -1,4 +1,4 @@
-"""Files written so that no crash tears them, and the JSON that rows and status are made of. Knows nothing of runs."""
+"""Atomic file writes, and the JSON of rows and status. Knows nothing of runs."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class MetricsWriter:
 
 @dataclass(frozen=True)
 class Reading:
-    """What one look at the log gave.
+    """Result of one read of the log.
 
     ``rows`` are in order and hold no step that a resume superseded. ``corrupt`` maps the byte offset of each unreadable
     row to what is wrong with it. ``resumed_from`` is the lowest step that a resume met in this look went on from: rows
@@ -128,7 +128,7 @@ def read(path: Path, run: str, cursor: int = 0) -> Reading:
         resumed_from: int | None = None
         for number, line in enumerate(io.BytesIO(block[: block.rfind(b"\n") + 1]), start=1):
             try:
-                row = decode(line)
+                row = _checked(decode(line))
             except ValueError as error:
                 line_number = number + os.pread(file.fileno(), begin, 0).count(b"\n")
                 corrupt[cursor] = f"metrics.jsonl, line {line_number}: {error}"
@@ -137,7 +137,7 @@ def read(path: Path, run: str, cursor: int = 0) -> Reading:
                     _check_schema(row["schema"], run)
                 elif row.get("event") == "resumed":
                     step = row["step"]
-                    rows = [one for one in rows if not _later(one, step)]
+                    rows = [row for row in rows if not _later(row, step)]
                     resumed_from = step if resumed_from is None else min(step, resumed_from)
                 else:
                     rows.append(row)
@@ -161,6 +161,16 @@ def restored(row: Mapping[str, Any]) -> dict[str, Any]:
     """``row`` with its NaN and infinities as they were measured, and without the flag."""
     values = {name: value for name, value in row.items() if name != NOT_FINITE}
     return values | {name: float(text) for name, text in row.get(NOT_FINITE, {}).items()}
+
+
+def _checked(row: dict[str, Any]) -> dict[str, Any]:
+    """Raises ValueError for a row whose step, or whose names of what is not finite, no reader could work with."""
+    step, lost = row.get("step"), row.get(NOT_FINITE, {})
+    if (step is not None or row.get("event") == "resumed") and type(step) is not int:
+        raise ValueError(f"step {step!r:.80} is no whole number")
+    if not isinstance(lost, dict) or not {"nan", "inf", "-inf"}.issuperset(map(str, lost.values())):
+        raise ValueError(f"{NOT_FINITE} is {lost!r:.80}; it names columns as nan, inf or -inf")
+    return row
 
 
 def _later(row: Mapping[str, Any], step: int) -> bool:

@@ -8,21 +8,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.config import RUN_NAME, RewardConfig, RunConfig
 from workbench.redact import redact_known
+from workbench.sections import RUN_NAME, RewardConfig, SharedConfig
 
 HASHED_BYTES = 2**30
 """Largest file of a reward model that is hashed: a start is not to wait for more."""
 
 
-def write_rewards(folder: Path, config: RunConfig, sources: Mapping[str, str]) -> None:
+def write_rewards(folder: Path, config: SharedConfig, sources: Mapping[str, str]) -> None:
     """Make ``folder``: ``NAME.py`` of a function, ``NAME.json`` of a model or of Monte-Carlo values, ``manifest.json``.
 
     ``sources`` gives the code of the rewards that ``config`` only names.
     """
     folder.mkdir()
     manifest = []
-    for number, reward in enumerate(config.rewards):
+    for number, reward in enumerate(config.method.reward_functions):
         stem = reward.name if RUN_NAME.fullmatch(reward.name) else f"reward-{number}"
         if reward.model is not None or reward.monte_carlo is not None:
             file, text = f"{stem}.json", json.dumps(described(reward), indent=2, ensure_ascii=False) + "\n"

@@ -38,6 +38,7 @@ SCHEMA = pa.schema(
         ("logprobs", _numbers),
         ("entropies", _numbers),
         ("ref_logprobs", _numbers),
+        ("raw_logprobs", _numbers),
         ("step_starts", _integers),  # characters
         ("step_ends", _integers),
         ("step_matched", pa.list_(pa.bool_())),
@@ -87,13 +88,8 @@ def _head(credit: Credit) -> dict[str, Any]:
         "policy": group.policy,
         "sampling": dict(group.sampling),
         "reward_functions": [dataclasses.asdict(reward) for reward in credit.scored.rewards],
-        "scheme": credit.scheme,
-        "options": dict(credit.options),
-        "mean": credit.mean,
-        "std": credit.std,
-        "spread": bool(credit.spread),
-        "warnings": list(credit.warnings),
-        "parts": [{"source": part.source, "carry": part.carry, "gamma": part.gamma} for part in credit.parts],
+        **credit.facts(),
+        "parts": [{"source": part.kind, "carry": part.carry, "gamma": part.gamma} for part in credit.parts],
     }
 
 
@@ -107,6 +103,7 @@ def _row(credit: Credit, i: int) -> dict[str, Any]:
         "logprobs": rollout.logprobs,
         "entropies": rollout.entropies,
         "ref_logprobs": rollout.ref_logprobs,
+        "raw_logprobs": rollout.raw_logprobs,
         "step_starts": [step.start for step in scored.steps],
         "step_ends": [step.end for step in scored.steps],
         "step_matched": [step.matched for step in scored.steps],

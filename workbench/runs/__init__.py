@@ -8,6 +8,7 @@ neither it nor torch is ever imported here.
 from workbench.runs.compare import ComparedRun, compare
 from workbench.runs.launch import start
 from workbench.runs.run import Run, default_workspace, list_runs, open_run
+from workbench.runs.summary import RunSummary
 from workbench.runs.trash import Trashed, discard, restore, trashed
 
 train = start
@@ -16,6 +17,7 @@ train = start
 __all__ = [
     "ComparedRun",
     "Run",
+    "RunSummary",
     "Trashed",
     "compare",
     "default_workspace",

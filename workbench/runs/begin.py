@@ -1,4 +1,4 @@
-"""The first thing a run's process does: ``python -m workbench.runs.begin <run directory> <module> …``.
+"""Entry point of a run's process: ``python -m workbench.runs.begin <run directory> <module> …``.
 
 It waits for the run's device, picks the checkpoint to resume from, writes down what the run is made with, and becomes
 training by ``exec``: the process, its id, its tag and its lock stay. Until then it holds no torch, so a run that waits
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> None:
     run = RunDir(args.folder)
     run.note(pid=os.getpid(), pid_created=psutil.Process().create_time(), launched=True)
     try:
-        config = run.config()
+        config = RunConfig.from_yaml(run.config_text())
         held = _wait_for_device(run, config, args.queued)
         for before in held.before:
             _clear_away(before)
@@ -49,12 +49,12 @@ def main(arguments: list[str]) -> None:
         return
     run.set_status("starting", "loading the trainer")
     os.environ.update(seen_by_the_run(held))
-    command = training_command(run.path, config.training.ranks, args.module, *resume)
+    command = training_command(run.path, config.run.ranks, args.module, *resume)
     os.execv(command[0], command)
 
 
 def seen_by_the_run(held: devices.Held) -> dict[str, str]:
-    """What tells CUDA to show the run the devices that it holds, and no others; nothing where they have no names."""
+    """Environment that limits CUDA to the devices held; empty where they have no names."""
     named = all(name.startswith(devices.NAMED) for name in held.devices)
     return {devices.VISIBLE: ",".join(held.devices)} if named else {}
 
@@ -67,7 +67,7 @@ def _wait_for_device(run: RunDir, config: RunConfig, since: int) -> devices.Held
         run.set_status("queued", reason, behind=None if behind is None else behind.name)
         print(reason, flush=True)
 
-    return devices.take(devices.pool(config.training.device), config.training.ranks, run.path, waits, since=since)
+    return devices.take(devices.pool(config.run.device), config.run.ranks, run.path, waits, since=since)
 
 
 def _named(device: str) -> str:
@@ -87,11 +87,17 @@ def _pick_checkpoint(run: RunDir) -> list[str]:
     checkpoint, skipped = checkpoints.newest_valid(run.checkpoints)
     if checkpoint is None:
         raise checkpoints.nothing_usable(run.name, skipped)
-    warnings = tuple(f"skipped {what}" for what in skipped)
+    warnings = (*(f"skipped {what}" for what in skipped), *_lost_rows(run, checkpoint.step))
     for line in (*warnings, f"resuming from {checkpoint.name}"):
         print(line, flush=True)
     run.note(warnings=warnings, resumed_from=checkpoint.step, step=checkpoint.step)
     return ["--resume", checkpoint.name]
+
+
+def _lost_rows(run: RunDir, step: int) -> list[str]:
+    """A warning where the metrics log ends before the step that the run resumes from: every step logs a row."""
+    last = max((row.get("step") or 0 for row in run.read_metrics()[0]), default=0)
+    return [] if last >= step else [f"metrics.jsonl ends at step {last}; rows of steps {last + 1} to {step} are lost"]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Credit schemes against each other: the same run once a scheme and seed, one after the other, and what came of it."""
+"""Comparison of credit schemes: the same run per scheme and seed, in sequence, with a summary of each."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ Report = Callable[[Run, Mapping[str, Any]], None]
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """What one run came to; ``None`` where it was never measured or, for ``rollouts_to_65``, never reached.
+    """Results of one run; ``None`` where it was never measured or, for ``rollouts_to_65``, never reached.
 
     Accuracies are shares of held-out examples answered exactly, the base's measured before the first step. ``seconds``
     is training's wall time, ``rollouts`` the completions sampled for it.
@@ -54,25 +55,26 @@ def compare(
     """
     for scheme in schemes:
         find_scheme(scheme)
-    for scheme in schemes:
-        for seed in range(config.seed, config.seed + seeds):
-            changes = {
-                "name": f"compare-{scheme}-{seed}",
-                "seed": seed,
-                "credit": config.credit.model_dump() | {"scheme": scheme},
-            }
-            rows = []
-            with start(RunConfig.parse(config.model_dump() | changes), workspace, module=module).held() as run:
-                for row in run.follow():
-                    rows.append(row)
-                    if report is not None:
-                        report(run, row)
-                run.wait()  # two runs at a time would measure each other
-            yield run, summarise(scheme, seed, rows)
+    for scheme, seed in itertools.product(schemes, range(config.seed, config.seed + seeds)):
+        rows = []
+        with start(_changed(config, scheme, seed), workspace, module=module).held() as run:
+            for row in run.follow():
+                rows.append(row)
+                if report is not None:
+                    report(run, row)
+            run.wait()  # two runs at a time would measure each other
+        yield run, summarise(scheme, seed, rows)
+
+
+def _changed(config: RunConfig, scheme: str, seed: int) -> RunConfig:
+    """The configuration under another scheme and seed. Raises ConfigError where it does not fit the scheme."""
+    data = config.model_dump() | {"name": f"compare-{scheme}-{seed}", "seed": seed}
+    data["method"]["credit"] = config.grpo.credit.model_dump() | {"scheme": scheme}
+    return RunConfig.parse(data)
 
 
 def summarise(scheme: str, seed: int, rows: Iterable[Mapping[str, Any]]) -> ComparedRun:
-    """What a run's metrics rows, in their order, come to."""
+    """Summary of a run's metrics rows, given in order."""
     rows = list(rows)
     measured = [row for row in rows if row.get("accuracy") is not None]
     return ComparedRun(

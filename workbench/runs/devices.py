@@ -45,19 +45,19 @@ class Held:
     before: tuple[Path, ...]
 
 
-def pool(wanted: str) -> list[str]:
-    """The devices one of which a run whose ``training.device`` is ``wanted`` trains on, a lock's name each."""
-    if wanted == "cpu":
+def pool(device: str) -> list[str]:
+    """The devices one of which a run whose ``run.device`` is ``wanted`` trains on, a lock's name each."""
+    if device == "cpu":
         return ["cpu"]
-    return gpus() or (["cpu"] if wanted == "auto" else ["cuda"])
+    return gpus() or (["cpu"] if device == "auto" else ["cuda"])
 
 
 def gpus() -> list[str]:
     """The UUIDs of the GPUs this process may use, in the order of their buses; none where there is no NVIDIA driver."""
-    found: Sequence[str | None] = (
+    uuids: Sequence[str | None] = (
         [_uuid(folder / "information") for folder in sorted(_DRIVER.iterdir())] if _DRIVER.is_dir() else _ask_smi()
     )
-    there = [uuid for uuid in found if uuid]
+    there = [uuid for uuid in uuids if uuid]
     named = os.environ.get(VISIBLE)
     if named is None:
         return there
@@ -79,9 +79,9 @@ def take(names: list[str], count: int, run: Path, on_wait: OnWait, *, since: int
     fewer GPUs than that.
     """
     if names[0].startswith(NAMED) and len(names) < count:
-        raise RunError(f"training.ranks: {count} ranks need a GPU each and this process may use {len(names)}; lower it")
+        raise RunError(f"run.ranks: {count} ranks need a GPU each and this process may use {len(names)}; lower it")
     folder = locks_folder()
-    told: tuple[Path | None, str] | None = None
+    reported: tuple[Path | None, str] | None = None
     with _ticket(folder / f"queue-{'cpu' if names == ['cpu'] else 'gpu'}", run, since or time.time_ns()) as earlier:
         while True:
             ahead = earlier()
@@ -89,8 +89,8 @@ def take(names: list[str], count: int, run: Path, on_wait: OnWait, *, since: int
             if held:
                 return Held(tuple(name for name, _ in held), tuple(path for _, path in held if path))
             news = (ahead[-1] if ahead else _holder(folder, busy or names[0]), busy or names[0])
-            if news != told:
-                told = news
+            if news != reported:
+                reported = news
                 on_wait(*news)
             time.sleep(_POLL)
 
@@ -156,7 +156,9 @@ def _ticket(queue: Path, run: Path, since: int) -> Iterator[Callable[[], list[Pa
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.write(descriptor, os.fsencode(run))
         draft.rename(queue / name)  # nobody meets it unlocked
-        yield lambda: [path for one in sorted(os.listdir(queue)) if one < name and (path := _waiting(queue / one))]
+        yield lambda: [
+            path for ticket in sorted(os.listdir(queue)) if ticket < name and (path := _waiting(queue / ticket))
+        ]
     finally:
         (queue / name).unlink(missing_ok=True)
         os.close(descriptor)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from workbench.config import RunConfig
-from workbench.credit.schemes import find_scheme
 from workbench.errors import RunError
 from workbench.rundir import RunDir
 from workbench.runs.run import Run, default_workspace
-from workbench.runs.spawn import TRAINING, sources, spawn
+from workbench.runs.spawn import TRAINING, refuse_under_a_launcher, sources, spawn
 
 
 def start(config: RunConfig, workspace: Path | str | None = None, *, module: str = TRAINING) -> Run:
@@ -19,10 +18,10 @@ def start(config: RunConfig, workspace: Path | str | None = None, *, module: str
     directory>``. The workspace is by default the folder named by WORKBENCH_WORKSPACE, or ``workspace`` in the current
     one.
 
-    Raises RunError if the directory cannot be made or the process cannot be started, and CreditError for an unknown
-    credit scheme. What goes wrong after that is in the run's status.
+    Raises RunError if the directory cannot be made or the process cannot be started. What goes wrong after that is
+    in the run's status.
     """
-    find_scheme(config.credit.scheme)
+    refuse_under_a_launcher()
     folder = default_workspace() if workspace is None else Path(workspace)
     try:
         run = RunDir.create(folder.resolve(), config, sources(config))

@@ -48,12 +48,12 @@ def members(path: Path, known: Iterable[psutil.Process] = ()) -> set[psutil.Proc
     A child that scrubbed its environment is found through its parent, so ask while the parent lives.
     """
     everyone = [process for process in psutil.process_iter() if process.pid != os.getpid() and not _gone(process)]
-    found = {process for process in everyone if _tag(process) == str(path)}
-    found |= {process for process in known if not _gone(process)}
+    belonging = {process for process in everyone if _tag(process) == str(path)}
+    belonging |= {process for process in known if not _gone(process)}
     parents = {process: _parent(process) for process in everyone}
-    while more := {process for process in everyone if process not in found and parents[process] in found}:
-        found |= more
-    return found
+    while more := {process for process in everyone if process not in belonging and parents[process] in belonging}:
+        belonging |= more
+    return belonging
 
 
 def heads(processes: set[psutil.Process]) -> set[psutil.Process]:

@@ -1,4 +1,4 @@
-"""A run as anybody sees it: opened by its name, followed through its directory, stopped through its processes.
+"""A run: opened by name, followed through its directory, stopped through its processes.
 
 Nothing is remembered here that is not in the directory, so that every opener, in any process, sees the same thing.
 """
@@ -11,23 +11,26 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
-from importlib import import_module
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench import hooks
 from workbench.config import RUN_NAME, RunConfig
-from workbench.errors import RunError
+from workbench.errors import RunError, WorkbenchError
 from workbench.rundir import RunDir, RunStatus
 from workbench.rundir.checkpoints import nothing_usable, saved
 from workbench.rundir.environment import differences
 from workbench.runs import watch
+from workbench.runs.follow import MetricsReader
 from workbench.runs.processes import ask_to_end, heads, kill_all, lives, members, wait_gone
-from workbench.runs.spawn import TRAINING, sources, spawn
+from workbench.runs.spawn import TRAINING, refuse_under_a_launcher, sources, spawn
+from workbench.runs.summary import RunSummary
 from workbench.schema import Credit
 
 if TYPE_CHECKING:
     import pandas as pd
+    from plotly.graph_objects import Figure
 
 _POLL = 0.1
 _FORCE_SECONDS = 2.0  # of a stop's time, kept for ending by force what did not end when asked
@@ -48,10 +51,41 @@ class Run:
         return self.path.name
 
     def config(self) -> RunConfig:
-        return self.dir.config()
+        """The configuration in ``run.yaml``, parsed once as long as the file stays."""
+        try:
+            stat = (self.path / "run.yaml").stat()
+            written = stat.st_mtime_ns, stat.st_size
+        except OSError:
+            written = 0, 0
+        return _parsed_config(self.path, written).model_copy(deep=True)
+
+    def summary(self) -> RunSummary:
+        """The run as a row of a list. Never raises: an unreadable run has the reason."""
+        try:
+            status, config = self.status(), self.config()
+        except WorkbenchError as error:
+            return RunSummary(self.name, "unreadable", str(error))
+        return RunSummary(
+            self.name,
+            status.state,
+            status.reason,
+            final=status.final,
+            resumable=self._resumable(status),
+            stopping=status.stop_requested is not None and not status.final,
+            behind=status.behind,
+            step=status.step,
+            total_steps=status.total_steps,
+            created=status.created,
+            started=status.started,
+            updated=status.updated,
+            task=config.task.name,
+            policy=config.policy.path,
+            scheme=config.method.label,
+            seed=config.seed,
+        )
 
     def status(self) -> RunStatus:
-        """Where the run stands now.
+        """Current status of the run.
 
         A run whose process is gone without a final status has crashed: what it left behind is ended, and the status,
         with the reason as far as it can be known, is written once for everybody.
@@ -84,22 +118,16 @@ class Run:
 
         ``report`` is told, while there are none yet, why: what a queued run waits for, what a starting one loads.
         """
-        cursor, told = 0, ""
-        while True:
-            status = self.wait(_POLL)
-            over = status.final  # asked first: no row follows a final status
-            if status.reason != told and not over:
-                told = status.reason
-                report(f"{self.name}: {status.state}, {told}".rstrip(", "))
-            try:
-                rows, cursor = self.metrics_rows(cursor)
-            except RunError:  # resumed since: what was given of later steps is superseded, and given again
+        said = ""
+        for news in MetricsReader(self.dir).follow(lambda: self.wait(_POLL), lambda: None):
+            if news.status.reason != said and not news.status.final:
+                said = news.status.reason
+                report(f"{self.name}: {news.status.state}, {said}".rstrip(", "))
+            rows = news.rows
+            if news.restarted:  # what was yielded of later steps is superseded, and yielded again
                 since = self.dir.status().resumed_from or 0
-                rows, cursor = self.metrics_rows()
                 rows = [row for row in rows if row.get("step", 0) > since]
             yield from rows
-            if over:
-                return
 
     @contextmanager
     def held(self) -> Iterator[Run]:
@@ -128,9 +156,9 @@ class Run:
         self.dir.note(stop_requested=time.time())
         deadline = time.monotonic() + max(timeout - _FORCE_SECONDS, timeout / 2)
         processes = members(self.path)
-        asked = heads(processes)
-        ask_to_end(asked)
-        while not (ended := wait_gone(asked, _POLL)) and time.monotonic() < deadline:
+        signalled = heads(processes)
+        ask_to_end(signalled)
+        while not (ended := wait_gone(signalled, _POLL)) and time.monotonic() < deadline:
             processes = members(self.path, processes)
         kill_all(self.path, processes)
         pid = self.dir.status().pid
@@ -149,7 +177,9 @@ class Run:
 
         Whether a checkpoint is as it was saved is found out when it is resumed.
         """
-        status = self.status()
+        return self._resumable(self.status())
+
+    def _resumable(self, status: RunStatus) -> bool:
         return status.final and status.state != "finished" and bool(saved(self.dir.checkpoints))
 
     def resume(self, *, module: str = TRAINING) -> Run:
@@ -166,10 +196,11 @@ class Run:
         if status.state == "finished":
             raise RunError(
                 f"run {self.name!r} is finished ({status.reason}); to train anew: train --from {self.name}, with more "
-                "--training.steps if it should go further"
+                "--run.steps if it should go further"
             )
         if not saved(self.dir.checkpoints):
             raise nothing_usable(self.name, [])
+        refuse_under_a_launcher()
         watch.join(self.path, status.pid)
         kill_all(self.path, unless=lambda: self.dir.status() != status)
         self.dir.begin_again()
@@ -203,33 +234,32 @@ class Run:
         """
         import pandas as pd
 
-        own = {"group", "rollout", "k", "text", "reward", "normalised", "advantage", "outcome", "finished"}
+        columns = ("text", "reward", "normalised", "advantage")
+        taken = {"group", "rollout", "k", *columns, "outcome", "finished"}
         rows = [
-            {
-                "group": g,
-                "rollout": i,
-                "k": k,
-                "text": rollout.text[step_.start : step_.end],
-                **{f"score of {name}" if name in own else name: values[k] for name, values in scored.scores.items()},
-                "reward": scored.rewards[k],
-                "normalised": credit.normalised[i][k],
-                "advantage": float(credit.advantages[i, scored.spans[k][1]]),
-                "outcome": scored.outcome,
-                "finished": rollout.finished,
-            }
+            {"group": g, "rollout": i, "k": k, "text": row["text"]}
+            | {f"score of {name}" if name in taken else name: value for name, value in row["scores"].items()}
+            | {name: row[name] for name in columns}
+            | {"outcome": credit.scored.scored[i].outcome, "finished": rollout.finished}
             for g, credit in enumerate(self.rollouts(step))
-            for i, (rollout, scored) in enumerate(zip(credit.scored.group.rollouts, credit.scored.scored, strict=True))
-            for k, step_ in enumerate(scored.steps)
+            for i, rollout in enumerate(credit.scored.group.rollouts)
+            for k, row in enumerate(credit.rows(i))
         ]
         return pd.DataFrame(rows)
 
     def watch(self, *panels: str, every: float = 0.5) -> Any:
-        """What a notebook cell shows of the run while it goes (``display.live.Watch``): curves, state, a stop button.
+        """``wb.watch(run)``: what a notebook cell shows of the run while it goes. Drawing is a layer above this one."""
+        assert hooks.watch is not None  # the package's root has filled it in
+        return hooks.watch(self, *panels, every=every)
 
-        ``panels`` are keys of ``figures.PANELS``. Drawing is named here, never imported, as training is.
+    def figure(self, *panels: str) -> Figure:
+        """The run's curves as a Plotly figure, to restyle and export.
+
+        ``panels`` are keys of ``figures.PANELS``; all by default. Raises ValueError where none of them has a value.
         """
-        watch = import_module("workbench.display.live").Watch
-        return watch(self, panels, every) if panels else watch(self, every=every)
+        from workbench.figures.lines import run_charts
+
+        return run_charts(self.metrics_rows()[0], panels, name=self.name).figure()
 
     def log_tail(self, lines: int = 50) -> list[str]:
         return self.dir.log_tail(lines)
@@ -266,6 +296,11 @@ def open_run(name: str, workspace: Path | str | None = None) -> Run:
         there = f"the newest there are {', '.join(names[:5])}" if names else "it has no runs yet"
         raise RunError(f"there is no run {name!r} in the workspace {folder.parent}; {there}")
     return Run(path)
+
+
+@lru_cache(maxsize=1024)
+def _parsed_config(path: Path, written: tuple[int, int]) -> RunConfig:
+    return RunConfig.from_yaml(RunDir(path).config_text())
 
 
 def _runs_folder(workspace: Path | str | None) -> Path:

@@ -5,6 +5,7 @@ Training is named here, never imported. With more than one rank, ``torchrun`` st
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from workbench.rundir import RunDir
 from workbench.runs.processes import TAG
 from workbench.runs.watch import watch
 
-TRAINING = "workbench.training.child"
+TRAINING = "workbench.process.child"
 
 
 def spawn(run: RunDir, module: str = TRAINING, *, resume: bool = False) -> None:
@@ -44,6 +45,15 @@ def spawn(run: RunDir, module: str = TRAINING, *, resume: bool = False) -> None:
     watch(process, run)
 
 
+def refuse_under_a_launcher() -> None:
+    """Raises RunError in one of several ranks: each would start a run of its own."""
+    if os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1"):
+        raise RunError(
+            f"this process is rank {os.environ.get('RANK', '?')} of {os.environ['WORLD_SIZE']} of torchrun or "
+            "accelerate, and a run starts its ranks by itself; start it without the launcher, with --run.ranks"
+        )
+
+
 def training_command(path: Path, ranks: int, module: str = TRAINING, *arguments: str) -> list[str]:
     """What trains the run at ``path`` once it has its device."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)] if ranks > 1 else []
@@ -54,7 +64,7 @@ def sources(config: RunConfig) -> dict[str, str]:
     """The source of the built-in rewards the run uses, to be kept beside the code of the user's own."""
     return {
         reward.name: find_builtin(reward.name).source_with(reward.options)
-        for reward in config.rewards
+        for reward in config.method.reward_functions
         if reward.is_builtin
     }
 

@@ -47,7 +47,7 @@ def discard(name: str, workspace: Path | str | None = None) -> Trashed:
         raise RunError(f"run {name!r} is {status.state} and its processes are still ending; delete it in a moment")
     entry = f"{time.time_ns():019d}-{secrets.token_hex(4)}"
     try:
-        with RunDir(run.path).over():
+        with RunDir(run.path).lock_finished():
             home = _trash(workspace, make=True) / entry
             home.mkdir()
             run.path.rename(home / name)
@@ -58,22 +58,22 @@ def discard(name: str, workspace: Path | str | None = None) -> Trashed:
 
 def restore(entry: str, workspace: Path | str | None = None) -> Run:
     """Take a deleted run back. Raises RunError if it is not in the trash, or if its name is another run's by now."""
-    found = next((one for one in trashed(workspace) if one.entry == entry), None)
-    if found is None:
+    deleted = next((candidate for candidate in trashed(workspace) if candidate.entry == entry), None)
+    if deleted is None:
         raise RunError(f"{entry[:80]!r} is nothing in the trash; it may have been taken back already")
     home = _trash(workspace) / entry
     runs = _trash(workspace).parent / "runs"
     try:
         runs.mkdir(exist_ok=True)
-        (home / found.name).rename(runs / found.name)  # refused by the system if there is a run of that name
+        (home / deleted.name).rename(runs / deleted.name)  # refused by the system if there is a run of that name
         home.rmdir()
     except OSError as error:
-        if (runs / found.name).exists() and (home / found.name).exists():
+        if (runs / deleted.name).exists() and (home / deleted.name).exists():
             raise RunError(
-                f"run {found.name!r} cannot come back: another run has that name; delete that one"
+                f"run {deleted.name!r} cannot come back: another run has that name; delete that one"
             ) from error
-        raise RunError(f"run {found.name!r} cannot be taken back: {error}") from error
-    return open_run(found.name, workspace)
+        raise RunError(f"run {deleted.name!r} cannot be taken back: {error}") from error
+    return open_run(deleted.name, workspace)
 
 
 def trashed(workspace: Path | str | None = None) -> list[Trashed]:
@@ -81,12 +81,12 @@ def trashed(workspace: Path | str | None = None) -> list[Trashed]:
     folder = _trash(workspace)
     if not folder.is_dir():
         return []
-    found = []
+    entries = []
     for home in folder.iterdir():
         if _ENTRY.fullmatch(home.name) and home.is_dir() and not home.is_symlink():
             runs = [path for path in home.iterdir() if RUN_NAME.fullmatch(path.name) and not path.is_symlink()]
-            found += [_trashed(home.name, path.name) for path in runs[:1]]
-    return sorted(found, key=lambda one: one.entry, reverse=True)
+            entries += [_trashed(home.name, path.name) for path in runs[:1]]
+    return sorted(entries, key=lambda entry: entry.entry, reverse=True)
 
 
 def _trashed(entry: str, name: str) -> Trashed:

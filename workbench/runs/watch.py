@@ -1,4 +1,4 @@
-"""How a run ended when it did not say so itself: from its exit code where this process started it, else from its log.
+"""Final status of runs that ended without writing one: from the exit code, else from the log.
 
 The starter keeps one thread a run that waits for the process, so that nothing is left a zombie and the exit code is not
 lost. A run's own last word, a final status written by its process, always stands.
@@ -61,7 +61,7 @@ def settle(run: RunDir, code: int | None, pid: int | None) -> RunStatus:
 
 
 def verdict(status: RunStatus, code: int | None, log: list[str]) -> tuple[RunState, str]:
-    """State and reason of a run that ended without a word, from its exit code and the last lines of its log."""
+    """State and reason of a run that wrote no final status, from its exit code and the last lines of its log."""
     if status.stop_requested is not None:
         if status.state == "queued" and not status.started:
             return "stopped", "stopped on request while it was queued"

@@ -1,11 +1,11 @@
-"""The frozen nouns every other module speaks in: Example, Step, Rollout, Group, StepScores, ScoredGroup, Credit.
+"""Frozen dataclasses that all modules share: Example, Step, Rollout, Group, StepScores, ScoredGroup, Credit.
 
 They hold data and answer simple questions about it. They do not know how an answer is split (``steps``), scored
 (``rewards``), credited (``credit``), sampled (``policies``) or drawn (``figures``), and they import nothing of ours.
 Rollouts and scores are plain enough to travel as JSON, which is how they cross the process boundaries.
 """
 
-from workbench.schema.credit import Carry, Credit, CreditPart, Explanation, Source, Term
+from workbench.schema.credit import Carry, Credit, CreditPart, Explanation, PartKind, Term
 from workbench.schema.rollouts import Example, Group, Prompt, Rollout, Step
 from workbench.schema.scores import RewardKind, RewardSummary, ScoredGroup, StepScores
 
@@ -16,12 +16,12 @@ __all__ = [
     "Example",
     "Explanation",
     "Group",
+    "PartKind",
     "Prompt",
     "RewardKind",
     "RewardSummary",
     "Rollout",
     "ScoredGroup",
-    "Source",
     "Step",
     "StepScores",
     "Term",

@@ -22,7 +22,7 @@ Spans = Sequence[tuple[int, int]]
 Carry = Literal["suffix", "mean", "own", "all"]
 """How a part reaches tokens. ``suffix``: a token gets the (discounted) sum over all steps that end at or after it;
 ``mean``: their mean; ``own``: the value of the step that holds it; ``all``: the completion's one value."""
-Source = Literal["step", "outcome", "sum"]
+PartKind = Literal["step", "outcome", "sum"]
 """What a part normalised: step rewards, outcome rewards, or each completion's summed step rewards."""
 
 
@@ -36,7 +36,7 @@ class CreditPart:
     ``factor`` what that is multiplied with before it is carried (a weight, a share).
     """
 
-    source: Source
+    kind: PartKind
     carry: Carry
     offsets: npt.NDArray[np.int64]  # (G + 1,)
     raw: Floats  # (N,)
@@ -48,9 +48,9 @@ class CreditPart:
 
     def amounts(self, i: int) -> Floats:
         """What completion i's steps (or completion i itself) carry, 0 where unscored: (K_i,) or (1,)."""
-        own = slice(self.offsets[i], self.offsets[i + 1])
-        amounts = self.normalised[own] * self.factor[own]
-        return np.where(np.isnan(self.normalised[own]), 0.0, amounts)
+        entries = slice(self.offsets[i], self.offsets[i + 1])
+        amounts = self.normalised[entries] * self.factor[entries]
+        return np.where(np.isnan(self.normalised[entries]), 0.0, amounts)
 
     def scored(self, i: int) -> npt.NDArray[np.bool_]:
         return np.asarray(~np.isnan(self.normalised[self.offsets[i] : self.offsets[i + 1]]))
@@ -95,7 +95,7 @@ class Term:
     and normalised with ``mean`` and ``std`` (None where it was not). ``factor`` holds weight, discount and share.
     """
 
-    source: Source
+    source: PartKind
     step: int | None
     scores: Mapping[str, float | None]
     weights: Mapping[str, float]
@@ -142,13 +142,57 @@ class Credit:
     parts: tuple[CreditPart, ...] = ()
 
     def __repr__(self) -> str:
-        steps = sum(len(one.steps) for one in self.scored.scored)
+        steps = sum(len(step_scores.steps) for step_scores in self.scored.scored)
         spread = "" if self.spread else ", no spread"
         return f"<Credit: {len(self.scored.group)} rollouts, {steps} steps, scheme {self.scheme!r}{spread}>"
 
     def of(self, rollout: int) -> npt.NDArray[np.float32]:
         """The advantages of one rollout's own tokens, (T_i,) float32."""
         return self.advantages[rollout, : len(self.scored.group.rollouts[rollout])]
+
+    def facts(self) -> dict[str, Any]:
+        """What concerns the whole group, as plain values."""
+        return {
+            "scheme": self.scheme,
+            "options": dict(self.options),
+            "mean": self.mean,
+            "std": self.std,
+            "spread": bool(self.spread),
+            "warnings": list(self.warnings),
+        }
+
+    def rows(self, rollout: int) -> list[dict[str, Any]]:
+        """One row a step of a rollout (0-based): ``StepScores.rows`` with ``normalised`` and the ``advantage`` of the
+        step's last token (None where the rollout has no tokens)."""
+        advantages = self.of(rollout)
+        return [
+            row
+            | {
+                "normalised": self.normalised[rollout][k],
+                "advantage": float(advantages[row["last_token"]]) if len(advantages) else None,
+            }
+            for k, row in enumerate(self.scored.rows(rollout))
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the parts, as plain values: prompt, columns, ``facts``, and each rollout with its ``rows``."""
+        group = self.scored.group
+        return {
+            "prompt": group.prompt,
+            "columns": dict(group.columns),
+            **self.facts(),
+            "rollouts": [
+                {
+                    **rollout.to_json(),
+                    "text": rollout.text,
+                    "steps": self.rows(i),
+                    "outcome_scores": dict(scored.outcome_scores),
+                    "outcome": scored.outcome,
+                    "advantages": self.of(i).tolist(),
+                }
+                for i, (rollout, scored) in enumerate(zip(group.rollouts, self.scored.scored, strict=True))
+            ],
+        }
 
     def explain(self, rollout: int, token: int) -> Explanation:
         """The terms whose sum is the advantage of ``token`` in ``rollout`` (both 0-based). Linear in the steps.
@@ -173,7 +217,7 @@ class Credit:
         scored = self.scored.scored[rollout]
         known = part.scored(rollout)
         share = 1.0 / max(int(known[steps.start :].sum()), 1) if part.carry == "mean" else 1.0
-        kind = "outcome" if part.source == "outcome" else "step"
+        kind = "outcome" if part.kind == "outcome" else "step"
         weights = {reward.name: reward.weight for reward in self.scored.rewards if reward.kind == kind}
         terms = []
         for j, k in enumerate(steps):
@@ -185,11 +229,11 @@ class Credit:
             step = None if part.carry == "all" else k
             terms.append(
                 Term(
-                    source=part.source,
+                    source=part.kind,
                     step=step,
-                    scores=_scores(scored.scores, scored.outcome_scores, part.source, step),
+                    scores=_scores(scored.scores, scored.outcome_scores, part.kind, step),
                     weights=weights,
-                    reward=_reward(scored.rewards, scored.outcome, part.source, step),
+                    reward=_reward(scored.rewards, scored.outcome, part.kind, step),
                     raw=float(part.raw[at]),
                     mean=_known(part.mean[at]),
                     std=_known(part.std[at]),
@@ -213,14 +257,17 @@ def _steps_of(part: CreditPart, spans: Spans, token: int) -> range:
 
 
 def _scores(
-    steps: Mapping[str, Sequence[float | None]], outcomes: Mapping[str, float | None], source: Source, step: int | None
+    steps: Mapping[str, Sequence[float | None]],
+    outcomes: Mapping[str, float | None],
+    source: PartKind,
+    step: int | None,
 ) -> dict[str, float | None]:
     if source == "outcome":
         return dict(outcomes)
     return {} if step is None else {name: values[step] for name, values in steps.items()}
 
 
-def _reward(rewards: Sequence[float | None], outcome: float | None, source: Source, step: int | None) -> float | None:
+def _reward(rewards: Sequence[float | None], outcome: float | None, source: PartKind, step: int | None) -> float | None:
     if source == "outcome":
         return outcome
     return sum(reward for reward in rewards if reward is not None) if step is None else rewards[step]

@@ -37,10 +37,11 @@ class Rollout:
 
     ``token_ids`` are the sampled ids, the end-of-sequence token included when it was sampled. ``texts`` has one string
     a token; they join to ``tokenizer.decode(token_ids)``. ``logprobs`` are natural-log probabilities under the policy
-    that sampled, after temperature and the other logits processors; ``ref_logprobs`` are those under a reference
-    policy, where one was asked, at the same temperature. ``finished`` says whether the last token is an
-    end-of-sequence token; a rollout that is not finished was truncated. ``columns`` is what its data says of this
-    completion alone (a label, say); reward functions receive it with the group's own.
+    that sampled, after temperature and the other logits processors; ``raw_logprobs`` are those at the same temperature
+    before any other processor, and ``ref_logprobs`` the same of a reference policy, where one was asked: KL and ratio
+    are between these two. ``finished`` says whether the last token is an end-of-sequence token; a rollout that is not
+    finished was truncated. ``columns`` is what its data says of this completion alone (a label, say); reward functions
+    receive it with the group's own.
     """
 
     token_ids: tuple[int, ...]
@@ -50,6 +51,7 @@ class Rollout:
     entropies: tuple[float, ...] | None = None
     columns: Mapping[str, Any] = field(default_factory=dict, hash=False)
     ref_logprobs: tuple[float, ...] | None = None
+    raw_logprobs: tuple[float, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -72,6 +74,7 @@ class Rollout:
             "entropies": None if self.entropies is None else list(self.entropies),
             **({"columns": dict(self.columns)} if self.columns else {}),
             **({} if self.ref_logprobs is None else {"ref_logprobs": list(self.ref_logprobs)}),
+            **({} if self.raw_logprobs is None else {"raw_logprobs": list(self.raw_logprobs)}),
         }
 
     @classmethod
@@ -84,6 +87,7 @@ class Rollout:
             entropies=None if data.get("entropies") is None else tuple(data["entropies"]),
             columns=data.get("columns") or {},
             ref_logprobs=None if data.get("ref_logprobs") is None else tuple(data["ref_logprobs"]),
+            raw_logprobs=None if data.get("raw_logprobs") is None else tuple(data["raw_logprobs"]),
         )
 
 
@@ -106,6 +110,20 @@ class Group:
     def __repr__(self) -> str:
         tokens = sum(map(len, self.rollouts))
         return f"<Group: {len(self)} rollouts, {tokens} tokens{f', of {self.policy}' * bool(self.policy)}>"
+
+    def raw_logprobs(self, i: int) -> tuple[float, ...] | None:
+        """Of rollout i; where nothing but a temperature took part in sampling, they are the sampled ones.
+
+        Files of version 0.3.0 have the sampled ones alone.
+        """
+        rollout = self.rollouts[i]
+        return rollout.logprobs if rollout.raw_logprobs is None and not self._processed else rollout.raw_logprobs
+
+    @property
+    def _processed(self) -> bool:
+        """Whether top-k, top-p, min-p or a repetition penalty changed what was sampled from."""
+        neutral = {"top_k": (0, None), "top_p": (1.0, None), "min_p": (0.0, None), "repetition_penalty": (1.0, None)}
+        return any(self.sampling.get(name) not in values for name, values in neutral.items())
 
     def to_json(self) -> dict[str, Any]:
         return {

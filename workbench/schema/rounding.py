@@ -1,4 +1,4 @@
-"""When two numbers are the same but for rounding: 0.1 + 0.2 and 0.3 are one reward."""
+"""Equality of numbers up to rounding: 0.1 + 0.2 and 0.3 are the same reward."""
 
 from __future__ import annotations
 

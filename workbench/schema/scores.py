@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from workbench.schema.rollouts import Group, Step
 
@@ -42,6 +42,22 @@ class StepScores:
     def step_starts(self) -> list[int]:
         return [first for first, _ in self.spans]
 
+    def rows(self, text: str) -> list[dict[str, Any]]:
+        """One row a step as plain values: its span and text (``text`` is the rollout's), tokens, scores and reward."""
+        return [
+            {
+                "start": step.start,
+                "end": step.end,
+                "matched": step.matched,
+                "text": text[step.start : step.end],
+                "first_token": first,
+                "last_token": last,
+                "scores": {name: values[k] for name, values in self.scores.items()},
+                "reward": self.rewards[k],
+            }
+            for k, (step, (first, last)) in enumerate(zip(self.steps, self.spans, strict=True))
+        ]
+
 
 @dataclass(frozen=True)
 class RewardSummary:
@@ -66,21 +82,25 @@ class ScoredGroup:
     rewards: tuple[RewardSummary, ...]
 
     def __repr__(self) -> str:
-        steps = sum(len(one.steps) for one in self.scored)
+        steps = sum(len(step_scores.steps) for step_scores in self.scored)
         names = ", ".join(reward.name for reward in self.rewards) or "no reward"
         return f"<ScoredGroup: {len(self.group)} rollouts, {steps} steps, scored by {names}>"
 
+    def rows(self, rollout: int) -> list[dict[str, Any]]:
+        """One row a step of a rollout (0-based), as ``StepScores.rows`` gives it."""
+        return self.scored[rollout].rows(self.group.rollouts[rollout].text)
+
     @property
     def step_rewards(self) -> list[list[float | None]]:
-        return [list(one.rewards) for one in self.scored]
+        return [list(step_scores.rewards) for step_scores in self.scored]
 
     @property
     def step_ends(self) -> list[list[int]]:
-        return [one.step_ends for one in self.scored]
+        return [step_scores.step_ends for step_scores in self.scored]
 
     @property
     def step_starts(self) -> list[list[int]]:
-        return [one.step_starts for one in self.scored]
+        return [step_scores.step_starts for step_scores in self.scored]
 
     @property
     def lengths(self) -> list[int]:
@@ -91,4 +111,4 @@ class ScoredGroup:
         """R of each completion, or ``None`` when no outcome reward function was given."""
         if not any(reward.kind == "outcome" for reward in self.rewards):
             return None
-        return [one.outcome for one in self.scored]
+        return [step_scores.outcome for step_scores in self.scored]

@@ -7,9 +7,9 @@ compiler has neither: it writes a repeated part out as often as it must match, s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import regex as rx
 
@@ -30,8 +30,14 @@ class StepPattern:
     on first use, which raises PatternSyntaxError where it is wrong and PatternError where it cannot be used.
     """
 
-    regex: str
-    kind: PatternKind = "starts"
+    regex: str = field(
+        default=r"(?m)^(?:Step \d+|Answer):",
+        metadata={"help": "Regular expression (the `regex` package's syntax) that finds the steps of an answer."},
+    )
+    kind: PatternKind = field(
+        default="starts", metadata={"help": "What a match is: it starts a step, ends one, or is one."}
+    )
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # where a configuration is parsed
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(PatternKind):
@@ -95,11 +101,11 @@ def _measured(source: str) -> tuple[int, int]:
 def _measured_as(source: str, nested_sets: bool, comments: bool) -> tuple[int, int]:
     groups, last, deepest, at = [0], 0, 0, 0  # parts so far in each open group; parts of what a repeat would repeat
     while at < len(source):
-        if (found := _REPEAT.match(source, at)) and found.end() > at:
+        if (repeat := _REPEAT.match(source, at)) and repeat.end() > at:
             # "last" is already counted once.
-            groups[-1] += last * (_copies(found) - 1)
-            last *= _copies(found)
-            at = found.end()
+            groups[-1] += last * (_copies(repeat) - 1)
+            last *= _copies(repeat)
+            at = repeat.end()
             continue
         match source[at]:
             case "\\":
@@ -162,5 +168,5 @@ def _end_of_set(source: str, start: int, nested: bool) -> int:
 
 
 def _after(source: str, mark: str, start: int) -> int:
-    found = source.find(mark, start)
-    return len(source) if found < 0 else found + 1
+    position = source.find(mark, start)
+    return len(source) if position < 0 else position + 1

@@ -1,4 +1,4 @@
-"""Step patterns met in the wild, each with a text it is made for.
+"""Step patterns of common formats, each with a sample text.
 
 They are starting points: the page puts a preset's expression in the field, where it can be edited. SPO cuts every N
 tokens; a text pattern knows nothing of tokens, so ``window`` counts words instead.

@@ -34,7 +34,7 @@ class Split:
 
 
 class Steps(list[Step]):
-    """Steps that know their text, to show themselves with it; a list in every other way."""
+    """A list of steps that holds their text, for rich display."""
 
     def __init__(self, steps: Iterable[Step], text: str) -> None:
         super().__init__(steps)

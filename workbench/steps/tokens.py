@@ -26,7 +26,7 @@ def token_texts(tokenizer: Any, token_ids: Sequence[int]) -> list[str]:
     ``token_ids`` are the sampled ids, special tokens included: they are decoded like the rest. Bytes that are no
     character are U+FFFD, which belongs to the token of the last such byte.
     """
-    ids = [int(one) for one in token_ids]
+    ids = [int(token_id) for token_id in token_ids]
     if not ids:
         return []
     text: str = tokenizer.decode(ids)
@@ -126,8 +126,10 @@ def _window_cuts(decode: Decode, count: int, text: str) -> list[int]:
     return cuts
 
 
-def _common(one: str, other: str) -> int:
+def _common(first: str, second: str) -> int:
     """Length of the longest common prefix."""
-    if other.startswith(one):
-        return len(one)
-    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    if second.startswith(first):
+        return len(first)
+    return next(
+        (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )

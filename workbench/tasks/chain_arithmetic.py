@@ -89,17 +89,23 @@ def is_held_out(chain: Chain) -> bool:
     return zlib.crc32(chain.prompt().encode()) % 10 == 0
 
 
-def example(index: int, *, seed: int = 0, held_out: bool = False, style: Style = "steps") -> Example:
+def chain(index: int, *, seed: int = 0, held_out: bool = False) -> Chain:
     """Problem number ``index`` of a split: the same arguments give the same problem on every machine."""
     rng = random.Random(f"chain-arithmetic/{seed}/{'held-out' if held_out else 'train'}/{index}")
-    while is_held_out(chain := draw_chain(rng)) is not held_out:
+    while is_held_out(drawn := draw_chain(rng)) is not held_out:
         pass
+    return drawn
+
+
+def example(index: int, *, seed: int = 0, held_out: bool = False, style: Style = "steps") -> Example:
+    """Problem number ``index`` as a prompt with its columns."""
+    problem = chain(index, seed=seed, held_out=held_out)
     return Example(
-        prompt=chain.prompt(style),
+        prompt=problem.prompt(style),
         columns={
-            "start": chain.start,
-            "operations": [[SYMBOL[operation], str(operand)] for operation, operand in chain.operations],
-            "answer": str(chain.answer),
+            "start": problem.start,
+            "operations": [[SYMBOL[operation], str(operand)] for operation, operand in problem.operations],
+            "answer": str(problem.answer),
         },
     )
 

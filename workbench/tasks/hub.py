@@ -37,16 +37,16 @@ def hub_rows(name: str) -> HubRows:
     Raises:
         TaskError: for a name of another form, and whatever keeps ``datasets`` from loading it.
     """
-    found = _NAME.fullmatch(name.removeprefix(PREFIX))
-    if found is None or ".." in name:
+    match = _NAME.fullmatch(name.removeprefix(PREFIX))
+    if match is None or ".." in name:
         raise TaskError(f"{name!r} names no data set of the Hub; the form is {FORM}")
-    repository, config, revision = found["repository"], found["config"], found["revision"]
+    repository, config, revision = match["repository"], match["config"], match["revision"]
     from datasets import get_dataset_config_names, load_dataset
 
     try:
         if config is None:
             known = get_dataset_config_names(repository, revision=revision)
-            config = next((one for one in _FIRST_CONFIGS if one in known), known[0])
+            config = next((name for name in _FIRST_CONFIGS if name in known), known[0])
         splits = load_dataset(repository, config, revision=revision)
     except Exception as error:  # names, network, rights and formats each fail in their own way
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -55,5 +55,5 @@ def hub_rows(name: str) -> HubRows:
             "hf auth login"
         ) from error
     train = "train" if "train" in splits else next(iter(splits))
-    held_out = next((one for one in _HELD_OUT if one in splits and one != train), None)
+    held_out = next((name for name in _HELD_OUT if name in splits and name != train), None)
     return HubRows(splits[train], None if held_out is None else splits[held_out])

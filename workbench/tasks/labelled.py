@@ -1,4 +1,4 @@
-"""Labelled groups to hold rewards against: chain arithmetic with planted errors, and GSM8K with its authors' verdicts.
+"""Labelled groups for evaluating rewards: chain arithmetic with planted errors, and GSM8K with its authors' verdicts.
 
 Chain arithmetic's errors are planted by the task's own noisy teacher, so the labels are known because of how an answer
 was made and owe nothing to any reward function.

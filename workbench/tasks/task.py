@@ -9,27 +9,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from workbench.assets import GSM8K
-from workbench.config import PatternConfig, RewardConfig
 from workbench.errors import TaskError
 from workbench.rewards.builtin import answer_correctness
 from workbench.rewards.builtin.gsm8k_answer import gsm8k_answer
 from workbench.rollouts import read_rows, row_of
-from workbench.rollouts.formats import is_conversation
 from workbench.schema import Example
-from workbench.steps import PRESETS
+from workbench.sections import RewardConfig
+from workbench.steps import PRESETS, StepPattern
 from workbench.tasks import chain_arithmetic
 from workbench.tasks.hub import PREFIX, hub_rows
+from workbench.tasks.kinds import READERS, Demonstration, Kind, kind_of, prompt_of
+
+T = TypeVar("T")
 
 
-class Examples(Sequence[Example]):
-    """Examples made when asked for, the same index always giving the same one."""
+class Examples(Sequence[T]):
+    """Rows made when asked for, the same index always giving the same one."""
 
-    def __init__(self, count: int, make: Callable[[int], Example]) -> None:
+    def __init__(self, count: int, make: Callable[[int], T]) -> None:
         self._count = count
         self._make = make
 
@@ -37,17 +39,17 @@ class Examples(Sequence[Example]):
         return self._count
 
     @overload
-    def __getitem__(self, index: int) -> Example: ...
+    def __getitem__(self, index: int) -> T: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Example]: ...
-    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
         if isinstance(index, slice):
             return [self._make(i) for i in range(*index.indices(self._count))]
         if not -self._count <= index < self._count:
             raise IndexError(f"example {index} of {self._count}; indices run from 0 to {self._count - 1}")
         return self._make(index % self._count)
 
-    def __iter__(self) -> Iterator[Example]:
+    def __iter__(self) -> Iterator[T]:
         return (self._make(i) for i in range(self._count))
 
 
@@ -56,18 +58,35 @@ class Task:
     """Training examples by index, held-out ones under ``held_out``, and the task's defaults.
 
     ``can_check`` says whether every row carries the right answer, so that exact-answer accuracy can be measured;
-    ``checker`` is the outcome reward that compares with it.
+    ``checker`` is the outcome reward that compares with it. ``kind`` is what its rows are; ``data`` holds the training
+    rows of every kind it can give beside prompts.
     """
 
     name: str
     examples: Sequence[Example]
     held_out: Sequence[Example]
-    pattern: PatternConfig = field(default_factory=PatternConfig)
+    pattern: StepPattern = field(default_factory=StepPattern)
     rewards: tuple[RewardConfig, ...] = ()
     scheme: str = "process"
     max_completion_length: int = 128
     can_check: bool = True
     checker: Callable[..., list[float | None]] = answer_correctness
+    kind: Kind = "prompts"
+    data: Mapping[Kind, Sequence[Any]] = field(default_factory=dict)
+
+    def rows(self, kind: Kind) -> Sequence[Any]:
+        """The training rows of a kind: ``Demonstration``, ``Pair``, ``LabelledSteps``, or ``Example`` for prompts.
+
+        Raises TaskError for a kind that the task does not have.
+        """
+        if kind == "prompts":
+            return self.examples
+        if kind not in self.data:
+            raise TaskError(
+                f"task {self.name!r} has no {kind.replace('_', ' ')}; it has "
+                f"{', '.join(name.replace('_', ' ') for name in ('prompts', *self.data))}"
+            )
+        return self.data[kind]
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -93,14 +112,19 @@ def _chain(name: str, style: chain_arithmetic.Style) -> Callable[[], Task]:
             name=name,
             examples=Examples(100_000, lambda i: chain_arithmetic.example(i, style=style)),
             held_out=Examples(1_000, lambda i: chain_arithmetic.example(i, style=style, held_out=True)),
-            pattern=PatternConfig(
-                regex=r"(?m)^(?:Step \d+|<answer>)" if style == "tags" else r"(?m)^(?:Step \d+|Answer):"
-            ),
+            pattern=StepPattern(r"(?m)^(?:Step \d+|<answer>)") if style == "tags" else StepPattern(),
             rewards=(*CHAIN_REWARDS, *tag_rewards),
             max_completion_length=144 if style == "tags" else 112,
+            data={"demonstrations": Examples(100_000, lambda i: _worked(i, style))},
         )
 
     return make
+
+
+def _worked(index: int, style: chain_arithmetic.Style) -> Demonstration:
+    """The problem as the task's teacher works it, without errors."""
+    chain = chain_arithmetic.chain(index)
+    return Demonstration(chain.prompt(style), chain_arithmetic.render(chain, chain.values, style))
 
 
 def _gsm8k() -> Task:
@@ -110,12 +134,11 @@ def _gsm8k() -> Task:
 
 def _worked_answers(name: str, examples: Sequence[Example], held_out: Sequence[Example]) -> Task:
     """A task whose ``answer`` is GSM8K's: a line a step, sums in ``<<…>>``, and ``#### result``."""
-    line = PRESETS["line"].pattern
     return Task(
         name=name,
         examples=examples,
         held_out=held_out,
-        pattern=PatternConfig(regex=line.regex, kind=line.kind),
+        pattern=PRESETS["line"].pattern,
         rewards=(
             RewardConfig(name="calculator_notes", kind="step"),
             RewardConfig(name="gsm8k_answer", kind="outcome"),
@@ -130,8 +153,6 @@ def _questions(file: str) -> list[Example]:
     return [Example(row["question"], {"question": row["question"], "answer": row["answer"]}) for row in rows]
 
 
-PROMPTS = ("prompt", "question", "problem")
-"""The columns that may hold the prompt; the first that is there does."""
 TASKS: dict[str, Callable[[], Task]] = {
     "chain-arithmetic": _chain("chain-arithmetic", "steps"),
     "chain-arithmetic-tags": _chain("chain-arithmetic-tags", "tags"),
@@ -164,44 +185,53 @@ def load_task(name: str) -> Task:
 
 def _from_file(path: Path) -> Task:
     """The last tenth of the rows (at least one) is held out; a file of one row is its own held-out set."""
-    rows = [_example(f"{path.name} {row.where}", row.values) for row in read_rows(path)]
+    read = list(read_rows(path))
+    rows = [_example(f"{path.name} {row.where}", row.values) for row in read]
     answered = all(row.columns.get("answer") is not None for row in rows)
-    kept = _kept_for_training(len(rows))
-    return _plain(str(path), rows[:kept] or rows, rows[kept:], answered)
+    training_rows = _kept_for_training(len(rows))
+    task = _plain(str(path), rows[:training_rows] or rows, rows[training_rows:], answered)
+    kind = kind_of(read[0].values)
+    if kind == "prompts":
+        return task
+
+    def typed(i: int) -> Any:
+        return READERS[kind](f"{path.name} {read[i].where}", read[i].values)
+
+    return replace(task, kind=kind, data={kind: Examples(len(task.examples), typed)})
 
 
 def _from_hub(name: str) -> Task:
     """As a file: without a split to hold out that is the last tenth of the rows."""
-    found = hub_rows(name)
+    dataset = hub_rows(name)
 
-    def examples(rows: Sequence[Mapping[str, Any]], first: int, end: int, split: str) -> Examples:
+    def examples(rows: Sequence[Mapping[str, Any]], first: int, end: int, split: str) -> Examples[Example]:
         def example(i: int) -> Example:
             where = f"{split} row {first + i + 1}"
             return _example(f"{name} {where}", row_of(name, where, rows[first + i]).values)
 
         return Examples(end - first, example)
 
-    count = len(found.rows)
+    count = len(dataset.rows)
     if not count:
         raise TaskError(f"{name} has no rows")
-    if found.held_out is not None and len(found.held_out):
-        kept, held_out = count, examples(found.held_out, 0, len(found.held_out), "held-out")
+    if dataset.held_out is not None and len(dataset.held_out):
+        training_rows, held_out = count, examples(dataset.held_out, 0, len(dataset.held_out), "held-out")
     else:
-        kept = _kept_for_training(count)
-        held_out = examples(found.rows, kept, count, "training")
-    train = examples(found.rows, 0, kept or count, "training")
+        training_rows = _kept_for_training(count)
+        held_out = examples(dataset.rows, training_rows, count, "training")
+    train = examples(dataset.rows, 0, training_rows or count, "training")
     answered = all(rows[0].columns.get("answer") is not None for rows in (train, held_out))
     worked = answered and "####" in train[0].columns["answer"]
     return _worked_answers(name, train, held_out) if worked else _plain(name, train, held_out, answered)
 
 
 def _kept_for_training(count: int) -> int:
-    """How many rows of so many are not held out."""
+    """Number of rows that are not held out, of ``count``."""
     return count - max(1, count // 10)
 
 
 def _plain(name: str, examples: Sequence[Example], held_out: Sequence[Example], answered: bool) -> Task:
-    """A task that nothing is known of but whether its rows have an ``answer``."""
+    """A task without a known format; ``answered`` says whether its rows have an ``answer``."""
     return Task(
         name,
         examples,
@@ -214,19 +244,8 @@ def _plain(name: str, examples: Sequence[Example], held_out: Sequence[Example], 
 
 
 def _example(where: str, row: Mapping[str, Any]) -> Example:
-    columns = dict(row)
-    name = next((one for one in PROMPTS if one in columns), None)
-    if name is None:
-        raise TaskError(
-            f"{where}: every row must be an object with a 'prompt' (or a 'question', or a 'problem'); its columns are "
-            f"{', '.join(map(repr, columns)) or 'none'}"
-        )
-    prompt = columns.pop(name)
-    if not (isinstance(prompt, str) or is_conversation(prompt)):
-        raise TaskError(
-            f"{where}: {name!r} must be text or a list of messages with 'role' and 'content', "
-            f"not {type(prompt).__name__}"
-        )
+    name, prompt = prompt_of(where, row)
+    columns = {column: value for column, value in row.items() if column != name}
     if columns.get("answer") is not None:
         columns["answer"] = str(columns["answer"])
     return Example(prompt, columns)

@@ -30,8 +30,12 @@ class ProcessGRPOConfig(GRPOConfig):
     step_pattern_kind: PatternKind = field(
         default="starts", metadata={"help": "What a match is: it 'starts' a step, 'ends' one, or 'is' one."}
     )
-    credit_scheme: str = field(
-        default="process", metadata={"help": "How step rewards become token advantages, a name in credit.SCHEMES."}
+    credit_scheme: str | None = field(
+        default=None,
+        metadata={
+            "help": "How rewards become token advantages, a name in credit.SCHEMES; by default 'process', or 'outcome' "
+            "where there are no step rewards."
+        },
     )
     outcome_weight: float = field(
         default=0.0, metadata={"help": "Weight of the normalised outcome reward added to every token."}
@@ -41,13 +45,13 @@ class ProcessGRPOConfig(GRPOConfig):
         default_factory=dict,
         metadata={"help": "Other options of the scheme (normalise, scale, gamma, …); see credit.SCHEMES[…].options."},
     )
+    disable_dropout: bool = field(
+        default=True,
+        metadata={"help": "Whether the loss is computed without dropout, as completions are sampled."},
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.credit_scheme not in SCHEMES:
-            raise ConfigError(
-                f"credit_scheme: unknown scheme {self.credit_scheme!r}; choose one of {', '.join(SCHEMES)}"
-            )
         if self.loss_type == "vespo":
             raise ConfigError(
                 "loss_type: 'vespo' reshapes one weight a sequence from one advantage a sequence; token advantages "
@@ -68,25 +72,31 @@ class ProcessGRPOConfig(GRPOConfig):
                 f"generation_kwargs: {', '.join(self.generation_kwargs)} would be ignored by the group sampler; use "
                 "temperature, top_p, top_k, min_p and repetition_penalty"
             )
-        if reserved := {"scheme", "outcome_weight", "clip", "step_starts", "outcome_rewards"} & set(
-            self.credit_options
-        ):
-            raise ConfigError(f"credit_options: {sorted(reserved)[0]!r} has a field of its own; set that")
-        default = {option.name: option.default for option in SCHEMES[self.credit_scheme].options}["normalise"]
-        if self.scale_rewards == "batch" and default != "pooled" and "normalise" not in self.credit_options:
-            raise ConfigError(
-                f"scale_rewards: 'batch' would replace the {default!r} normalisation of {self.credit_scheme!r}; leave "
-                "it at 'group', or say credit_options={'normalise': 'batch'}"
-            )
-        try:
-            assign_credit([], [], [], self.credit_scheme, outcome_rewards=[], **self.credit_keywords())
-        except CreditError as error:
-            raise ConfigError(f"credit_options: {error}") from error
+        self.check_credit(self.credit_scheme or "process")
         if self.multi_objective_aggregation != "sum_then_normalize":
             raise ConfigError(
                 f"multi_objective_aggregation: {self.multi_objective_aggregation!r} is not supported here; outcome "
                 "rewards are summed, then normalised ('sum_then_normalize')"
             )
+
+    def check_credit(self, scheme: str) -> None:
+        """Raises ConfigError where the other fields do not fit ``scheme``."""
+        if scheme not in SCHEMES:
+            raise ConfigError(f"credit_scheme: unknown scheme {scheme!r}; choose one of {', '.join(SCHEMES)}")
+        if reserved := {"scheme", "outcome_weight", "clip", "step_starts", "outcome_rewards"} & set(
+            self.credit_options
+        ):
+            raise ConfigError(f"credit_options: {sorted(reserved)[0]!r} has a field of its own; set that")
+        default = {option.name: option.default for option in SCHEMES[scheme].options}["normalise"]
+        if self.scale_rewards == "batch" and default != "pooled" and "normalise" not in self.credit_options:
+            raise ConfigError(
+                f"scale_rewards: 'batch' would replace the {default!r} normalisation of {scheme!r}; leave "
+                "it at 'group', or say credit_options={'normalise': 'batch'}"
+            )
+        try:
+            assign_credit([], [], [], scheme, outcome_rewards=[], **self.credit_keywords())
+        except CreditError as error:
+            raise ConfigError(f"credit_options: {error}") from error
 
     def credit_keywords(self) -> dict[str, Any]:
         """What ``credit_groups`` gets beside the scheme: TRL's ``scale_rewards`` first, ``credit_options`` over it."""

@@ -17,7 +17,7 @@ from workbench.schema import Credit
 def group_metrics(
     credits: Sequence[Credit], is_right: Callable[[str, Mapping[str, Any]], bool] | None = None
 ) -> dict[str, float]:
-    """What one generation's groups say about rewards and credit.
+    """Reward and credit metrics of one generation's groups.
 
     ``steps_per_answer`` mean number of steps; ``no_match_share`` answers in which the pattern found nothing;
     ``unscored_share`` steps no function scored; ``zero_spread_share`` groups that teach nothing; ``step_reward`` mean
@@ -25,24 +25,24 @@ def group_metrics(
     of outcome rewards are TRL's); ``rewards/<name>/zero_share`` of every reward's scores; ``advantage_abs_mean`` mean
     |A| over tokens; ``accuracy/train`` share of rollouts whose answer is right.
     """
-    scored = [one for credit in credits for one in credit.scored.scored]
-    rewards = [reward for one in scored for reward in one.rewards]
+    scored = [step_scores for credit in credits for step_scores in credit.scored.scored]
+    rewards = [reward for step_scores in scored for reward in step_scores.rewards]
     tokens = np.concatenate([np.abs(credit.of(i)) for credit in credits for i in range(len(credit.scored.group))])
     metrics = {
-        "steps_per_answer": float(np.mean([len(one.steps) for one in scored])),
-        "no_match_share": float(np.mean([not one.matched for one in scored])),
+        "steps_per_answer": float(np.mean([len(step_scores.steps) for step_scores in scored])),
+        "no_match_share": float(np.mean([not step_scores.matched for step_scores in scored])),
         "unscored_share": float(np.mean([reward is None for reward in rewards])),
         "zero_spread_share": float(np.mean([not credit.spread for credit in credits])),
         "advantage_abs_mean": float(tokens.mean()),
         "step_reward": _mean([reward for reward in rewards if reward is not None]),
     }
     for name in scored[0].scores:
-        scores = [score for one in scored for score in one.scores[name] if score is not None]
+        scores = [score for step_scores in scored for score in step_scores.scores[name] if score is not None]
         metrics[f"rewards/{name}/mean"] = _mean(scores)
         metrics[f"rewards/{name}/std"] = float(np.std(scores)) if scores else float("nan")
         metrics[f"rewards/{name}/zero_share"] = _mean([score == 0 for score in scores])
     for name in scored[0].outcome_scores:
-        outcomes = [one.outcome_scores[name] for one in scored]
+        outcomes = [step_scores.outcome_scores[name] for step_scores in scored]
         metrics[f"rewards/{name}/zero_share"] = _mean([score == 0 for score in outcomes if score is not None])
     if is_right is not None:
         metrics["accuracy/train"] = float(

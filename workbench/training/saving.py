@@ -1,4 +1,4 @@
-"""``ResumableGRPOTrainer``: TRL's trainer whose checkpoints are whole or not there, and resume to the identical run.
+"""``Resumable``: a mixin for any trainer whose checkpoints are whole or not there, and resume to the identical run.
 
 Saving and resuming are transformers' own (``resume_from_checkpoint``). Added here is what they lack:
 
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from trl import GRPOTrainer
+from transformers import Trainer
 from trl.trainer.utils import RepeatSampler
 
 from workbench.errors import RunError
@@ -50,8 +50,8 @@ class EpochSampler(RepeatSampler):
         yield from super().__iter__()
 
 
-class ResumableGRPOTrainer(GRPOTrainer):
-    """Everything of ``GRPOTrainer``; ``args.save_total_limit`` is how many checkpoints are kept."""
+class Resumable(Trainer):
+    """A mixin over a trainer of transformers or TRL; ``args.save_total_limit`` is how many checkpoints are kept."""
 
     _epoch_sampler: EpochSampler | None = None
     _aside: Path | None = None
@@ -84,8 +84,8 @@ class ResumableGRPOTrainer(GRPOTrainer):
 
     def _finish(self, draft: Path, target: Path) -> None:
         (draft / _ARGUMENTS).unlink(missing_ok=True)
-        if self.args.sync_ref_model and self.ref_model is not None:
-            reference = self.accelerator.unwrap_model(self.ref_model)
+        if getattr(self.args, "sync_ref_model", False) and self._reference is not None:
+            reference = self.accelerator.unwrap_model(self._reference)
             save_file({name: p.detach().cpu().clone() for name, p in reference.named_parameters()}, draft / _REFERENCE)
         self.seal(draft, target)
         shutil.rmtree(draft.parent)
@@ -115,6 +115,11 @@ class ResumableGRPOTrainer(GRPOTrainer):
             raise not_saved(target.name, self.state.global_step, target.parent, error) from error
 
     @property
+    def _reference(self) -> Any:
+        """The reference policy of a method that has one."""
+        return getattr(self, "ref_model", None)
+
+    @property
     def _states_are_ours(self) -> bool:
         return not (self.is_deepspeed_enabled or self.is_fsdp_enabled)
 
@@ -130,6 +135,8 @@ class ResumableGRPOTrainer(GRPOTrainer):
         states = {"python": random.getstate(), "numpy": np.random.get_state(), "cpu": torch.random.get_rng_state()}
         if torch.cuda.is_available():
             states["cuda"] = torch.cuda.random.get_rng_state()
+        if hasattr(self, "_total_train_tokens"):  # TRL's count, which its SFTTrainer begins anew on a resume
+            states["tokens"] = self._total_train_tokens
         save_state(Path(output_dir), self._rng_name, states)
 
     @property
@@ -141,8 +148,8 @@ class ResumableGRPOTrainer(GRPOTrainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         reference = Path(resume_from_checkpoint) / _REFERENCE
-        if reference.is_file() and self.ref_model is not None:
-            self.accelerator.unwrap_model(self.ref_model).load_state_dict(load_file(reference), strict=False)
+        if reference.is_file() and self._reference is not None:
+            self.accelerator.unwrap_model(self._reference).load_state_dict(load_file(reference), strict=False)
 
     def load_weights(self, checkpoint: Path) -> None:
         """Only the weights of a checkpoint, for one that nothing is left to train after."""
@@ -162,6 +169,8 @@ class ResumableGRPOTrainer(GRPOTrainer):
         random.setstate(states["python"])
         np.random.set_state(states["numpy"])
         torch.random.set_rng_state(states["cpu"])
+        if "tokens" in states:
+            self._total_train_tokens = states["tokens"]
         if "cuda" in states and torch.cuda.is_available():
             torch.cuda.random.set_rng_state(states["cuda"])
 

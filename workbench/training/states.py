@@ -1,4 +1,4 @@
-"""The states of optimiser, scheduler and random generators in files that can run no code: safetensors and JSON.
+"""States of optimiser, scheduler and random generators, stored as safetensors and JSON, which cannot run code.
 
 A state is nested dicts, lists and tuples of numbers, texts, tensors and numpy arrays. Tensors and arrays go to
 ``<name>.safetensors``, the rest, with the names of those, to ``<name>.json``. Every number comes back bit for bit. What

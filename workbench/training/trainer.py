@@ -1,46 +1,44 @@
-"""``ProcessGRPOTrainer``: TRL's ``GRPOTrainer`` (as ``ResumableGRPOTrainer``) with step rewards and token advantages.
+"""``ProcessGRPOTrainer``: TRL's ``GRPOTrainer``, resumable, with step rewards and token advantages.
 
 TRL's subclass seam is narrow and this module is the only one that touches it:
 
 * ``_generate_single_turn`` samples with the group sampler instead of ``model.generate`` (vLLM, continuous batching,
   tools and images stay TRL's);
-* ``_calculate_rewards`` lets TRL call the outcome rewards, and remembers what it called them with;
+* ``_calculate_rewards`` scores steps and outcomes in one pass, as the preview does; TRL gets the outcome scores for its
+  logs, in its own float32;
 * ``_generate_and_score_completions`` lets TRL build its inputs, then replaces ``advantages`` (B,) by the (B, T) tensor
   that ``workbench.credit`` makes of whole groups, gathered over ranks;
 * ``_compute_loss`` is TRL's, which takes (B, T) advantages; only KL estimators are logged beside it.
 
-The loss itself, reference and old policies, PEFT, optimisers and distribution are TRL's and accelerate's. What a step
-is worth is decided in ``rewards``, what a token is credited in ``credit``; this module knows neither.
+The loss itself, reference and old policies, PEFT, optimisers and distribution are TRL's and accelerate's. Splitting and
+scoring are ``rewards.score_completions`` and a token's credit is ``credit.credit_groups``: this module calls both with
+the trainer's settings and knows no reward function and no scheme.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate.utils import gather, gather_object
-from trl.models import unwrap_model_for_generation
+from trl import GRPOTrainer
 
-from workbench.config import SamplingConfig
-from workbench.credit import credit_groups
-from workbench.errors import ConfigError, RewardError, WorkbenchError
-from workbench.policies.sampler import Sampled, UnshareableCache, sample_rows, to_rollout
-from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward, score_completions
-from workbench.rewards.reward import TimedReward
+from workbench.credit import SCHEMES, credit_groups
+from workbench.errors import ConfigError
+from workbench.policies.sampler import Sampled, to_rollout
+from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
 from workbench.rewards.watch import slower_than
-from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, StepScores
+from workbench.schema import Credit, Rollout
+from workbench.sections import SamplingConfig
 from workbench.steps import StepPattern
 from workbench.training.config import ProcessGRPOConfig
-from workbench.training.generation import Scored, Share
 from workbench.training.metrics import group_metrics, kl_estimators, time_metrics
-from workbench.training.outcomes import OutcomeGuard
-from workbench.training.saving import ResumableGRPOTrainer
+from workbench.training.sampling import PolicySampler
+from workbench.training.saving import Resumable
+from workbench.training.scoring import Share, distinct_names, outcome_rewards, score_share, scored_groups
 
 _log = logging.getLogger(__name__)
 
@@ -48,23 +46,15 @@ OnRollouts = Callable[[int, list[Credit]], None]
 """Called on every rank after each generation with the optimiser step it is for (1-based) and all groups' credit."""
 
 
-def no_outcome(prompts: Sequence[Any], **columns: Any) -> list[None]:
-    """Stands in for an outcome reward where a run has step rewards only, because TRL will not start without one."""
-    return [None] * len(prompts)
-
-
-def _as_returned(value: float) -> float | None:
-    """A score as the function returned it: TRL keeps float32 and NaN for None; 0.3 comes back as 0.3."""
-    return None if math.isnan(value) else float(str(np.float32(value)))
-
-
-class ProcessGRPOTrainer(ResumableGRPOTrainer):
+class ProcessGRPOTrainer(Resumable, GRPOTrainer):
     """GRPO in which every step of a completion is scored and every token has its own advantage.
 
     Args:
         model: as in ``GRPOTrainer``.
-        reward_funcs: outcome reward functions, TRL's argument unchanged; may be None when there are step rewards.
+        reward_funcs: outcome reward functions, TRL's argument unchanged, or ``Reward`` objects, which carry a weight
+            where ``args.reward_weights`` is unset; may be None when there are step rewards.
         args: a ``ProcessGRPOConfig``.
+        *others: ``train_dataset`` and what follows it in ``GRPOTrainer``'s order.
         step_rewards: step reward functions, built-in names, or ``Reward`` objects (which carry a weight).
         policy_name: what stored rollouts say they were sampled from; the model's own name by default.
         is_right: tells whether a completion's text answers its row's columns; when given, ``accuracy/train`` is logged.
@@ -78,6 +68,8 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
         RewardError: from a training step in which a reward function fails, on every rank the same.
     """
 
+    reward_weights: torch.Tensor
+    reward_func_names: list[str]
     _tag_names = ["trl", "grpo", "process-supervision"]  # noqa: RUF012 (TRL's attribute)
 
     def __init__(
@@ -85,7 +77,7 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
         model: Any,
         reward_funcs: Any = None,
         args: ProcessGRPOConfig | None = None,
-        *,
+        *others: Any,
         step_rewards: Sequence[Any] = (),
         policy_name: str | None = None,
         is_right: Callable[[str, Mapping[str, Any]], bool] | None = None,
@@ -97,30 +89,60 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
         self._reward_seconds: dict[str, float] = {}  # of each function's last call
         self._sampling_seconds = 0.0
         self._named_slow: set[str] = set()
-        timed = functools.partial(TimedReward.of, times=self._reward_seconds)
-        self.step_rewards: list[Reward] = [timed(load_reward(spec)) for spec in step_rewards]
+        self.step_rewards: list[Reward] = [load_reward(spec) for spec in step_rewards]
         self._is_right = is_right
         self._on_rollouts = on_rollouts
         self._reward_worker, self._error_budget = reward_worker, error_budget
         self._reward_errors = 0  # of all ranks
         self._sampled: list[Sampled] | None = None
-        self._scored: Scored | None = None
-        self._outcomes = OutcomeGuard(self._reward_seconds)
+        self._share: Share | None = None
         self._generations: dict[str, tuple[int, int]] = {}  # mode -> (global step, generations so far in it)
         self._policy_logps: torch.Tensor | None = None
         args = args if args is not None else ProcessGRPOConfig()
         if not isinstance(args, ProcessGRPOConfig):
             raise ConfigError(f"args is a {type(args).__name__}; give a ProcessGRPOConfig, which has all of its fields")
-        many = isinstance(reward_funcs, list | tuple)
-        outcome_rewards = list(reward_funcs) if many else [] if reward_funcs is None else [reward_funcs]
-        self._has_outcome = bool(outcome_rewards)
-        if not self._has_outcome and not self.step_rewards:
+        specs = reward_funcs if isinstance(reward_funcs, list | tuple) else [reward_funcs] * (reward_funcs is not None)
+        if not specs and not self.step_rewards and not others and kwargs.get("environment_factory") is None:
             raise ConfigError("there is no reward; give step_rewards, reward_funcs, or both")
-        guarded = [self._outcomes.guarded(function) for function in outcome_rewards]
-        super().__init__(model=model, reward_funcs=guarded or [no_outcome], args=args, **kwargs)
+        functions = [spec.outcome_function if isinstance(spec, Reward) else spec for spec in specs]
+        self._rewards = {id(f): spec for f, spec in zip(functions, specs, strict=True) if isinstance(spec, Reward)}
+        # TRL does not start without a reward function; a step reward stands in until it has, and is never called.
+        stand_in = [reward.function for reward in self.step_rewards[:1]] if not functions else []
+        super().__init__(model, functions + stand_in, args, *others, **kwargs)
+        if stand_in:
+            for entries in (self.reward_funcs, self.reward_func_names, self.reward_processing_classes):
+                del entries[0]
+            self.reward_weights = self.reward_weights[1:]
+        self._settle_outcomes([spec.weight if isinstance(spec, Reward) else 1.0 for spec in specs])
         self._policy_name = policy_name or str(self.model.config._name_or_path)
-        self._outcome_weights = args.reward_weights or [1.0] * len(self.reward_func_names)
         self.step_pattern = StepPattern(args.step_pattern, kind=args.step_pattern_kind)
+        # Not validated: TRL's config has checked these, and allows larger groups than a form does.
+        sampling = SamplingConfig.model_construct(
+            num_generations=self.num_generations,
+            max_completion_length=self.max_completion_length,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k or 0,
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+        )
+        self.sample = PolicySampler(self, sampling, args.per_device_train_batch_size * args.steps_per_generation)
+
+    def _settle_outcomes(self, weights: list[float]) -> None:
+        """Names and weights of the outcome rewards, an environment's included, and the scheme that fits the rewards."""
+        stated = (self.args.reward_weights or weights)[: len(weights)]
+        self.reward_weights[: len(stated)] = torch.tensor(stated)
+        self._outcome_weights = [*stated, *self.reward_weights[len(stated) :].tolist()]
+        self.reward_func_names = distinct_names(
+            self.reward_func_names, taken=[reward.name for reward in self.step_rewards]
+        )
+        self.credit_scheme: str = self.args.credit_scheme or ("process" if self.step_rewards else "outcome")
+        if not self.step_rewards and not self.args.outcome_weight and not SCHEMES[self.credit_scheme].outcome_only:
+            raise ConfigError(
+                f"credit_scheme: {self.credit_scheme!r} credits steps and no reward scores steps, so nothing would be "
+                "learnt; give step_rewards, set outcome_weight, or leave credit_scheme out, which then is 'outcome'"
+            )
+        self.args.check_credit(self.credit_scheme)
 
     # -- sampling ----------------------------------------------------------------------------------------------------
 
@@ -141,60 +163,8 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
             return super()._generate_single_turn(
                 prompt_ids, images, multimodal_fields, num_generations, has_tool_images
             )
-        try:
-            rows = self.sample(prompt_ids, self._generation_seed())
-        except UnshareableCache:
-            self._sampled = None
-            return super()._generate_single_turn(
-                prompt_ids, images, multimodal_fields, num_generations, has_tool_images
-            )
-        self._sampled = rows
+        self._sampled = rows = self.sample(prompt_ids, self._generation_seed())
         return [row.token_ids for row in rows], [row.logprobs for row in rows]
-
-    def sample(
-        self,
-        prompt_ids: Sequence[Sequence[int]],
-        seed: int,
-        *,
-        first_row: int | None = None,
-        total_rows: int | None = None,
-    ) -> list[Sampled]:
-        """Sample a completion for each of this rank's rows, as one process with all ranks' rows would.
-
-        ``first_row`` and ``total_rows`` say where the rows lie among all ranks'; by default every rank has as many.
-        """
-        if first_row is None or total_rows is None:
-            first_row = self.accelerator.process_index * len(prompt_ids)
-            total_rows = self.accelerator.num_processes * len(prompt_ids)
-        # Not validated: TRL's config has checked these, and allows larger groups than a form does.
-        sampling = SamplingConfig.model_construct(
-            num_generations=self.num_generations,
-            max_completion_length=self.max_completion_length,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k or 0,
-            min_p=self.min_p,
-            repetition_penalty=self.repetition_penalty,
-        )
-        with (
-            unwrap_model_for_generation(
-                self.model_wrapped,
-                self.accelerator,
-                gather_deepspeed3_params=self.args.ds3_gather_for_generation,
-                gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
-            ) as model,
-            self.accelerator.autocast(),
-        ):
-            return sample_rows(
-                model,
-                prompt_ids,
-                sampling,
-                eos_token_ids=self.eos_token_ids,
-                pad_token_id=self._tokenizer.pad_token_id,
-                seed=seed,
-                first_row=first_row,
-                total_rows=total_rows,
-            )
 
     def _generation_seed(self) -> int:
         """A seed of this generation alone, the same on all ranks and after a resume."""
@@ -207,34 +177,37 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
     # -- scoring and credit ------------------------------------------------------------------------------------------
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
-        rollouts = self._rollouts(completion_ids_list)
-        if not self.tools:
-            # TRL's text lacks every special token; rewards see here what they see anywhere else in the workbench.
-            texts = [rollout.text for rollout in rollouts]
-            plain = isinstance(prompts[0], str)
-            completions = texts if plain else [[{"role": "assistant", "content": text}] for text in texts]
-        if self._has_outcome:
-            outcomes = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        else:  # TRL would warn at every call that nothing was scored
-            outcomes = gather(torch.full((len(prompts), 1), torch.nan, device=self.accelerator.device))
-        self._scored = Scored(inputs, rollouts, outcomes)
-        return outcomes
+        rewards = [*self.step_rewards, *outcome_rewards(self, self._rewards, self._outcome_weights, inputs)]
+        self._share = score_share(
+            prompts,
+            self._rollouts(completion_ids_list),
+            inputs,
+            self.step_pattern,
+            rewards,
+            # TRL's text lacks every special token; but for tools' turns, rewards see what they see in the preview.
+            completions=completions if self.tools else None,
+            worker=self._reward_worker,
+            budget=self._error_budget,
+        )
+        self._reward_seconds.update({reward.name: reward.seconds for reward in self._share.rewards})
+        outcomes = self._share.outcomes(self.reward_func_names, len(prompts)).to(self.accelerator.device)  # (B, F)
+        if not self.reward_func_names:
+            return outcomes.new_empty(len(prompts) * self.accelerator.num_processes, 0)
+        return gather(outcomes)  # (B_all, F), for TRL's logs alone
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        assert self._scored is not None
-        credits = self._credit(
-            self._scored.against(output.get("ref_per_token_logps"), whole=self.mask_truncated_completions)
-        )
+        assert self._share is not None
+        reference = output.get("ref_per_token_logps")
+        credits = self._credit(self._share.with_reference(reference, finished_only=self.mask_truncated_completions))
         output["advantages"] = self._local_advantages(credits, output["completion_ids"])
         mode = "train" if self.model.training else "eval"
         metrics = group_metrics(credits, self._is_right) | time_metrics(self._reward_seconds, self._sampling_seconds)
         for name, value in metrics.items():
             self._metrics[mode][name].append(value)
+        if not self.reward_func_names:  # TRL has looked for spread in outcome rewards only
+            self._metrics[mode]["frac_reward_zero_std"][-1] = metrics["zero_spread_share"]
         self._name_slow_rewards()
-        if not self._has_outcome:
-            for name in [name for name in self._metrics[mode] if name.startswith(f"rewards/{no_outcome.__name__}/")]:
-                del self._metrics[mode][name]
         # TRL has just filled this column with its own (B,) advantages; put each row's mean of ours in their place.
         means = [float(credit.of(i).mean()) for credit in credits for i in range(len(credit.scored.group))]
         logged = self._logs["advantages"]
@@ -243,7 +216,7 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
         logged.extend(means)
         if mode == "train" and self._on_rollouts is not None:
             self._on_rollouts(self.state.global_step + 1, credits)
-        self._scored = None
+        self._share = None
         return output
 
     def _name_slow_rewards(self) -> None:
@@ -258,9 +231,9 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
                     self._sampling_seconds,
                 )
 
-    def _credit(self, scored: Scored) -> list[Credit]:
-        """Score this rank's rollouts, gather all ranks', and credit every whole group. The same list on every rank."""
-        shares = gather_object([self._share(scored)])
+    def _credit(self, share: Share) -> list[Credit]:
+        """Gather all ranks' shares and credit every whole group. The same list on every rank."""
+        shares = gather_object([share])
         if failures := [share.failure for share in shares if share.failure is not None]:
             raise failures[0]
         if self._error_budget is not None:
@@ -268,56 +241,14 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
             self._reward_errors += new
             self._error_budget.check(self._reward_errors)
             self._metrics["train" if self.model.training else "eval"]["reward_errors"].append(float(new))
-        everyone = [row for share in shares for row in share.rows]
-        outcomes = [[_as_returned(value) for value in row] for row in scored.outcomes.tolist()]
-        outcome_weights = dict(zip(self.reward_func_names, self._outcome_weights, strict=True))
-        summaries = tuple(RewardSummary(r.name, "step", r.weight) for r in self.step_rewards)
-        if self._has_outcome:
-            summaries += tuple(RewardSummary(name, "outcome", weight) for name, weight in outcome_weights.items())
         size = self.num_generations if self.model.training else self.num_generations_eval
-        groups = []
-        for start in range(0, len(everyone), size):
-            members = everyone[start : start + size]
-            group = Group(
-                prompt=members[0][0],
-                rollouts=tuple(member[2] for member in members),
-                columns=members[0][1],
-                policy=self._policy_name,
-                sampling={
-                    "temperature": self.temperature,
-                    "top_p": self.top_p,
-                    "top_k": self.top_k,
-                    "min_p": self.min_p,
-                    "repetition_penalty": self.repetition_penalty,
-                    "step": self.state.global_step + 1,
-                    "max_completion_length": self.max_completion_length,
-                    "mask_truncated_completions": self.mask_truncated_completions,
-                },
-            )
-            rows = tuple(self._with_outcome(member[3], outcomes[start + i]) for i, member in enumerate(members))
-            groups.append(ScoredGroup(group, rows, summaries))
-        return credit_groups(groups, self.args.credit_scheme, **self.args.credit_keywords())
-
-    def _share(self, scored: Scored) -> Share:
-        """This rank's rows, scored; a failure is put into words that can travel to the other ranks."""
-        failure = self._outcomes.take()
-        if failure is None:
-            columns = [{k: v for k, v in row.items() if k != "prompt"} for row in scored.inputs]
-            prompts = [row["prompt"] for row in scored.inputs]
-            try:
-                steps = score_completions(
-                    prompts, scored.rollouts, columns, self.step_pattern, self.step_rewards,
-                    worker=self._reward_worker, budget=self._error_budget,
-                )  # fmt: skip
-                errors = self._error_budget.new() if self._error_budget is not None else 0
-                return Share(list(zip(prompts, columns, scored.rollouts, steps, strict=True)), None, errors)
-            except Exception as raised:
-                failure = raised
-        if isinstance(failure, WorkbenchError):
-            return Share([], failure)
-        error = RewardError(f"a reward function raised {type(failure).__name__}: {failure}")
-        error.__cause__ = failure
-        return Share([], error)
+        names = (
+            *("temperature", "top_p", "top_k", "min_p", "repetition_penalty"),
+            *("max_completion_length", "mask_truncated_completions"),
+        )
+        sampling = {name: getattr(self, name) for name in names} | {"step": self.state.global_step + 1}
+        groups = scored_groups(shares, size, policy=self._policy_name, sampling=sampling)
+        return credit_groups(groups, self.credit_scheme, **self.args.credit_keywords())
 
     def _rollouts(self, completion_ids: Sequence[Sequence[int]]) -> list[Rollout]:
         if self._sampled is not None:
@@ -327,25 +258,6 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
             to_rollout(self._tokenizer, Sampled(token_ids=list(ids), finished=bool(ids) and ids[-1] in eos))
             for ids in completion_ids
         ]
-
-    def _with_outcome(self, scores: StepScores, outcomes: Sequence[float | None]) -> StepScores:
-        """Put one completion's outcome rewards, and their weighted sum, beside its step scores."""
-        if not self._has_outcome:
-            return scores
-        named = dict(zip(self.reward_func_names, outcomes, strict=True))
-        weighted = [
-            weight * value
-            for weight, value in zip(self._outcome_weights, named.values(), strict=True)
-            if value is not None
-        ]
-        return StepScores(
-            steps=scores.steps,
-            spans=scores.spans,
-            scores=scores.scores,
-            rewards=scores.rewards,
-            outcome_scores=named,
-            outcome=sum(weighted) if weighted else None,
-        )
 
     def _local_advantages(self, credits: Sequence[Credit], completion_ids: torch.Tensor) -> torch.Tensor:
         """This rank's rows of all groups' advantages, padded to (B, T) float32 like ``completion_ids``."""
@@ -369,7 +281,8 @@ class ProcessGRPOTrainer(ResumableGRPOTrainer):
         reference = inputs.get("ref_per_token_logps")
         if reference is not None and self._policy_logps is not None:
             mode = "train" if self.model.training else "eval"
-            for name, value in kl_estimators(reference, self._policy_logps, inputs["completion_mask"]).items():
+            mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)  # what tools wrote is not the policy's
+            for name, value in kl_estimators(reference, self._policy_logps, mask).items():
                 summed = self.accelerator.reduce(value, reduction="sum")  # (2,): sum over tokens, tokens
                 self._metrics[mode][name].append((summed[0] / summed[1].clamp(min=1.0)).item())
         return loss

@@ -1,4 +1,4 @@
-"""The same few held-out prompts answered again and again as the policy learns, to be looked at side by side.
+"""Watched prompts: a few held-out prompts answered again at intervals as the policy learns.
 
 They are drawn with one seed by the group sampler, which has a stream of its own for them, so a run's numbers are the
 same with and without. They are scored and credited as a batch of the run would be, stored beside its rollouts, and
@@ -13,12 +13,11 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from workbench.config import RunConfig
 from workbench.credit import credit_groups
 from workbench.errors import WorkbenchError
-from workbench.policies.sampler import UnshareableCache, encode_prompt, to_rollout
 from workbench.rewards import Reward, RewardWorker, score_group
 from workbench.schema import Credit, Group
+from workbench.sections import SamplingConfig, SharedConfig
 from workbench.tasks import Task
 from workbench.training.trainer import ProcessGRPOTrainer
 
@@ -41,17 +40,18 @@ class WatchedPrompts(TrainerCallback):
         self,
         trainer: ProcessGRPOTrainer,
         task: Task,
-        config: RunConfig,
+        config: SharedConfig,
+        sampling: SamplingConfig,
         rewards: Sequence[Reward],
         worker: RewardWorker,
         on_watched: OnWatched,
     ) -> None:
-        self._trainer, self._config = trainer, config
+        self._trainer, self._policy, self._sampling = trainer, config.policy.path, sampling
         self._rewards, self._worker = rewards, worker
         self._on_watched = on_watched
-        self._every = config.training.watch_every
+        self._every = config.run.watch_every
         source = task.held_out if len(task.held_out) else task.examples
-        self._rows = [source[i] for i in range(min(config.training.watch_prompts, len(source)))]
+        self._rows = [source[i] for i in range(min(config.run.watch_prompts, len(source)))]
         self.seconds = 0.0
         """Spent on this so far."""
 
@@ -67,12 +67,7 @@ class WatchedPrompts(TrainerCallback):
         if not self._rows:
             return
         began = time.perf_counter()
-        try:
-            groups = self._sample(step)
-        except UnshareableCache as error:
-            print(f"no prompts are watched in this run: {error}", flush=True)
-            self._rows = []
-            return
+        groups = self._sample(step)
         if self._trainer.accelerator.is_main_process:
             try:
                 self._on_watched(step, self._credit(groups))
@@ -81,18 +76,17 @@ class WatchedPrompts(TrainerCallback):
         self.seconds += time.perf_counter() - began
 
     def _sample(self, step: int) -> list[Group]:
-        trainer, generations = self._trainer, self._config.sampling.num_generations
-        tokenizer = trainer.processing_class
-        prompt_ids = [encode_prompt(tokenizer, row.prompt) for row in self._rows for _ in range(generations)]
-        sampled = trainer.sample(prompt_ids, SEED, first_row=0, total_rows=len(prompt_ids))
-        rollouts = [to_rollout(tokenizer, row) for row in sampled]
+        sampler, generations = self._trainer.sample, self._sampling.num_generations
+        prompt_ids = [sampler.encode(row.prompt) for row in self._rows for _ in range(generations)]
+        sampled = sampler(prompt_ids, SEED, first_row=0, total_rows=len(prompt_ids))
+        rollouts = [sampler.rollout(row) for row in sampled]
         return [
             Group(
                 prompt=row.prompt,
                 rollouts=tuple(rollouts[i * generations : (i + 1) * generations]),
                 columns=row.columns,
-                policy=self._config.policy,
-                sampling=self._config.sampling.model_dump() | {"step": step},
+                policy=self._policy,
+                sampling=self._sampling.model_dump() | {"step": step},
             )
             for i, row in enumerate(self._rows)
         ]
@@ -101,4 +95,4 @@ class WatchedPrompts(TrainerCallback):
         args = self._trainer.args
         pattern = self._trainer.step_pattern
         scored = [score_group(group, pattern, self._rewards, worker=self._worker) for group in groups]
-        return credit_groups(scored, args.credit_scheme, **args.credit_keywords())
+        return credit_groups(scored, self._trainer.credit_scheme, **args.credit_keywords())

@@ -31,7 +31,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def add_api(services: Services, *, mcp: bool = False) -> None:
     """Make the endpoints, inside a ``gr.Blocks``. With ``mcp``, those that sample or run a reward stay callable by
     scripts but are no tool of the MCP server, which then can read and compute only."""
+    acting = "undocumented" if mcp else "public"
+    gr.api(_told(_sampling(services)), api_visibility=acting, concurrency_limit=4, concurrency_id="sampling")
+    gr.api(_told(_scoring(services)), api_visibility=acting, concurrency_limit=2)
+    for function in (assign_credit, *_reading_runs(services)):
+        gr.api(_told(function), concurrency_limit=4)
 
+
+def _sampling(services: Services) -> Callable[..., Any]:
     def sample(
         prompt: str,
         policy: str = "tiny",
@@ -62,6 +69,10 @@ def add_api(services: Services, *, mcp: bool = False) -> None:
         }
         return api.sample(services, prompt, policy, columns or {}, seed, options)
 
+    return sample
+
+
+def _scoring(services: Services) -> Callable[..., Any]:
     def score(
         group: dict,  # type: ignore[type-arg]
         rewards: list[str],
@@ -85,29 +96,34 @@ def add_api(services: Services, *, mcp: bool = False) -> None:
         """
         return api.score(services, group, regex, kind, rewards, scheme, options or {})
 
-    def assign_credit(
-        step_rewards: list[list[float | None]],
-        step_ends: list[list[int]],
-        lengths: list[int],
-        scheme: str = "process",
-        outcome_rewards: list[float | None] | None = None,
-        options: dict | None = None,  # type: ignore[type-arg]
-    ) -> list[list[float]]:
-        """Turn the step rewards of one group into token advantages.
+    return score
 
-        Args:
-            step_rewards: One list a completion; null is unscored.
-            step_ends: The 0-based index of each step's last token.
-            lengths: Tokens of each completion.
-            scheme: The credit scheme's name.
-            outcome_rewards: One a completion, where the scheme needs them.
-            options: Options of the scheme, such as {"scale": false, "outcome_weight": 0.5}.
 
-        Returns:
-            One list of advantages a completion, one number a token.
-        """
-        return api.assign_credit(step_rewards, step_ends, lengths, scheme, outcome_rewards, options or {})
+def assign_credit(
+    step_rewards: list[list[float | None]],
+    step_ends: list[list[int]],
+    lengths: list[int],
+    scheme: str = "process",
+    outcome_rewards: list[float | None] | None = None,
+    options: dict | None = None,  # type: ignore[type-arg]
+) -> list[list[float]]:
+    """Turn the step rewards of one group into token advantages.
 
+    Args:
+        step_rewards: One list a completion; null is unscored.
+        step_ends: The 0-based index of each step's last token.
+        lengths: Tokens of each completion.
+        scheme: The credit scheme's name.
+        outcome_rewards: One a completion, where the scheme needs them.
+        options: Options of the scheme, such as {"scale": false, "outcome_weight": 0.5}.
+
+    Returns:
+        One list of advantages a completion, one number a token.
+    """
+    return api.assign_credit(step_rewards, step_ends, lengths, scheme, outcome_rewards, options or {})
+
+
+def _reading_runs(services: Services) -> tuple[Callable[..., Any], ...]:
     def list_runs() -> list[dict]:  # type: ignore[type-arg]
         """List the workspace's training runs, the newest first.
 
@@ -128,11 +144,7 @@ def add_api(services: Services, *, mcp: bool = False) -> None:
         """
         return api.read_metrics(services, run, cursor)
 
-    acting = "undocumented" if mcp else "public"
-    gr.api(_told(sample), api_visibility=acting, concurrency_limit=4, concurrency_id="sampling")
-    gr.api(_told(score), api_visibility=acting, concurrency_limit=2)
-    for function in (assign_credit, list_runs, read_metrics):
-        gr.api(_told(function), concurrency_limit=4)
+    return list_runs, read_metrics
 
 
 def _told(function: Function) -> Function:

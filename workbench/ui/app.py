@@ -14,6 +14,7 @@ import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,12 @@ os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
 import gradio as gr
 import uvicorn
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import FileResponse
 
 from workbench import figures
 from workbench.errors import WorkbenchError
+from workbench.figures.modules import bundle
 from workbench.handoff import announced
 from workbench.runs import default_workspace
 from workbench.ui.access import Access, Login, workspace_token
@@ -35,27 +37,38 @@ from workbench.ui.api import add_api
 from workbench.ui.downloads import add_downloads
 from workbench.ui.guard import ANY_ADDRESS, LOOPBACK_NAMES, Guard
 from workbench.ui.handlers.session import Services
-from workbench.ui.tabs.common import ASSETS, PRIVATE, drawn
+from workbench.ui.payloads import HeaderPayload, PolicyStatusPayload
+from workbench.ui.tabs.common import ASSETS, PRIVATE, SCRIPT, drawn
+from workbench.ui.tabs.form import Updates, pack, read
 from workbench.ui.tabs.help import build_help
 from workbench.ui.tabs.inspect import build_inspect
-from workbench.ui.tabs.inspect_events import first_isolation, opening, opening_outputs, wire_inspect
+from workbench.ui.tabs.inspect_events import opening, opening_outputs, wire_inspect
 from workbench.ui.tabs.runs import build_runs
 from workbench.ui.tabs.share_events import READ_KEPT
-from workbench.ui.tabs.train import build_train, plotly_script
+from workbench.ui.tabs.train import (
+    build_train,
+    estimating,
+    inherited_value,
+    refreshing,
+    wire_train,
+)
+from workbench.ui.tabs.widgets import Form
 from workbench.ui.theme import theme
 
 TITLE = "Process-GRPO workbench"
 LOOP = "sample → split into steps → score each → normalise in the group → token advantages → train"
 LINKED_TABS = ("inspect", "train", "runs", "help")
+SHOW_PAGE = "() => { document.documentElement.dataset.opened = ''; }"
+"""Until then the style sheet hides all below the header: the answer to the page's opening sets the controls to what the
+browser tab kept or a link says, and would overwrite what somebody typed before it."""
 STYLES = ("heatmap.css", "page.css", "curves.css", "runs.css")
 
 
 def files() -> dict[str, Path]:
-    """The files the page may fetch, by name; no other path is served."""
+    """The style sheets that the page may fetch, by name; no other path is served."""
     figures_folder = Path(figures.__file__).parent
     folders = (figures_folder, figures_folder / "drawing", Path(__file__).parent / "assets")
-    found = {path.name: path for folder in folders for path in folder.glob("*.[cj]s*")}
-    return {**found, "plotly.min.js": plotly_script()}
+    return {path.name: path for folder in folders for path in folder.glob("*.css")}
 
 
 def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
@@ -63,7 +76,7 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
         add_api(services, mcp=mcp)  # before events of the same names
 
-        def policy_status(request: Any) -> dict[str, Any]:
+        def policy_status(request: Any) -> PolicyStatusPayload:
             status = services.policy.status()
             return {
                 "state": status.state,
@@ -74,39 +87,39 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
                 "parameters": status.parameters,
             }
 
-        header = json.dumps({"title": TITLE, "loop": LOOP})
-        drawn("header", "WorkbenchPage.header", header, server_functions=[policy_status])
+        header = json.dumps(HeaderPayload(title=TITLE, loop=LOOP))
+        drawn("header", "header", header, server_functions=[policy_status])
         with gr.Tabs(elem_id="pages") as tabs:
             with gr.Tab("Inspect", id="inspect", elem_id="inspect-tab"):
-                inspect, aside = build_inspect(services)
-                wire_inspect(inspect, aside, services)
+                fields, inspect = build_inspect(services)
             with gr.Tab("Train", id="train", elem_id="train-tab") as train_tab:
-                train = build_train(services, inspect)
+                run_fields, train = build_train(services)
             with gr.Tab("Runs", id="runs", elem_id="runs-tab"):
                 build_runs(services)
             with gr.Tab("Help", id="help", elem_id="help-tab"):
                 build_help(services)
+        form = Form(**fields | {"bound": fields["bound"] | run_fields}, run=pack("run", run_fields))
+        wire_inspect(form, inspect, services)
+        wire_train(form, train, services)
 
-        def opened(request: gr.Request, *values: Any) -> list[Any]:
+        def opened(request: gr.Request, kept: str, *held: Any) -> Updates:
             wanted = _wanted_tab(request.query_params or {})
-            selected = gr.Tabs(selected=wanted) if wanted else gr.skip()
-            return [
-                *opening(services, inspect, request, *values),
-                first_isolation(services, request),
-                selected,
-                train.refresh(*values[:-1]),
-            ]
+            draft, updates = opening(services, form, inspect, request, kept or "", read(*held))
+            updates |= {train.inherited: inherited_value(draft)}
+            return updates | ({tabs: gr.Tabs(selected=wanted)} if wanted else {})
 
-        sources = train.refresh_inputs
-        opens = [*opening_outputs(inspect, aside), inspect.isolation, tabs, train.inherited]
-        page.load(opened, [*sources, aside.share.kept], opens, js=READ_KEPT, queue=False, **PRIVATE)
-        train_tab.select(train.refresh, sources, train.inherited, queue=False, **PRIVATE)
-        estimated = {"fn": train.estimate, "inputs": train.estimate_inputs, "outputs": train.estimated}
-        page.load(**estimated, queue=False, **PRIVATE)
-        train_tab.select(**estimated, queue=False, **PRIVATE)
-        inspect.train.click(lambda: gr.Tabs(selected="train"), None, tabs, queue=False, **PRIVATE).then(
-            train.refresh, sources, train.inherited, queue=False, **PRIVATE
-        ).then(**estimated, queue=False, **PRIVATE)
+        opens = [*opening_outputs(form, inspect), tabs, train.inherited]
+        asked = [inspect.share.kept, *form.inputs]
+        opening_event = page.load(opened, asked, opens, js=READ_KEPT, queue=False, **PRIVATE)
+        for ended in (opening_event.then, opening_event.failure):  # Gradio calls only the latter after an error
+            ended(None, None, None, js=SHOW_PAGE, **PRIVATE)
+        refresh, estimate = refreshing(form, train), estimating(form, train, services)
+        train_tab.select(**refresh)
+        page.load(**estimate)
+        train_tab.select(**estimate)
+        inspect.train.click(lambda: gr.Tabs(selected="train"), None, tabs, queue=False, **PRIVATE).then(**refresh).then(
+            **estimate
+        )
 
         def left(request: gr.Request) -> None:
             services.leave(request.session_hash or "")
@@ -157,6 +170,14 @@ def create_app(
     app.state.access = access
     app.add_middleware(Guard, access=access, names=names, proxies=proxies)
     served = files()
+    script = f"globalThis.Workbench ??= {bundle(Path(__file__).parent / 'assets' / SCRIPT)};\n"
+    version = f'"{sha256(script.encode()).hexdigest()[:16]}"'
+
+    @app.get(f"/{ASSETS}/{SCRIPT}")
+    def page_script(request: Request) -> Response:
+        unchanged = request.headers.get("If-None-Match") == version
+        headers = {"Cache-Control": "no-cache", "ETag": version}
+        return Response("" if unchanged else script, 304 if unchanged else 200, headers, "text/javascript")
 
     @app.get(f"/{ASSETS}/{{name}}")
     def asset(name: str) -> FileResponse:

@@ -13,7 +13,7 @@ from fastapi.responses import Response, StreamingResponse
 
 from workbench.errors import WorkbenchError
 from workbench.runs import open_run
-from workbench.ui.handlers.downloads import metrics_csv, run_json, write_zip
+from workbench.ui.handlers.run_download import metrics_csv, run_json, write_zip
 
 FOLDER = "workbench-runs"
 _CHUNK = 256 * 1024

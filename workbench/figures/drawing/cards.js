@@ -1,150 +1,208 @@
 // One rollout: its header, its step chips and its text; and the line about the whole group.
-(() => {
-  const H = (globalThis.WorkbenchHeatmap ??= {});
-  if (H.card) return; // a notebook holds one copy of this script per output
-  const { el, number, signed, score, share, count, meanOf, stdOf, tokenElement, cutsOf, stepText, stepSaid, TOKEN_CHARACTERS } = H;
 
-  const DRAWN_CHARACTERS = 200000; // of one rollout; more is a button away
+/** @import { Credited, Measure, Prepared, StepPayload } from "./payload.js" */
 
-  // Two schemes: the same text twice, A and B, each under its own name.
-  function textElements(data, r, drawn, measure) {
-    if (!r.twin) return textElement(r, drawn, measure);
-    const pane = (letter, scheme, text) => el("div", { class: `pane ${letter}` }, el("h4", {}, `${letter.toUpperCase()} `, el("span", {}, scheme)), text);
-    const second = textElement(r, drawn, measure);
-    second.classList.add("second");
-    for (const step of second.querySelectorAll(".step")) step.removeAttribute("tabindex");
-    return el("div", { class: "panes" }, pane("a", data.scheme, textElement(r, drawn, measure)), pane("b", data.other.scheme, second));
+import { el, objectUrl } from "../dom.js";
+import { count, meanOf, number, score, share, signed, stdOf } from "../numbers.js";
+import { stepSaid, stepText } from "./measures.js";
+import { Cuts, TOKEN_CHARACTERS, tokenElement } from "./tokens.js";
+
+export const STEPS = ".text:not(.second) .step"; // those the keyboard moves over
+const DRAWN_TOKENS = 20000; // of one rollout; more is a button away
+const DRAWN_CHARACTERS = 200000;
+
+/** @param {Prepared} data @param {number} g @param {Measure} measure @param {boolean} [whole] */
+export function card(data, g, measure, whole = false) {
+  const rollout = data.rollouts[g];
+  const drawn = whole ? rollout.texts.length : drawnTokens(rollout);
+  const left = rollout.texts.length - drawn;
+  const more = { type: "button", class: "more", "data-more": g };
+  return el(
+    "article",
+    { class: "rollout", "data-g": g, "aria-label": `Rollout ${g + 1} of ${data.rollouts.length}` },
+    el("header", {}, el("h3", {}, `${g + 1}`), ...factsOf(rollout), ...marksOf(rollout), rankOf(rollout)),
+    rollout.steps?.length ? chips(rollout, rollout.steps, measure) : null,
+    textElements(data, rollout, drawn, measure),
+    left ? el("button", more, `Draw ${left} more tokens`) : null,
+    left || rollout.texts.some((text) => text.length > TOKEN_CHARACTERS) ? fullText(rollout, g) : null,
+  );
+}
+
+/** @param {Element} article @param {Prepared} data @param {number} g @param {Measure} measure Draws the whole of a long text. */
+export const drawMore = (article, data, g, measure) => article.replaceWith(card(data, g, measure, true));
+
+/** @param {Credited} rollout How many of its tokens are drawn at first. */
+function drawnTokens({ texts, offsets }) {
+  let drawn = Math.min(texts.length, DRAWN_TOKENS);
+  while (drawn > 1 && offsets[drawn] > DRAWN_CHARACTERS) drawn--;
+  return drawn;
+}
+
+/** @param {Credited} rollout */
+function factsOf({ steps, outcome, matched, texts }) {
+  const fact = (/** @type {string} */ name, /** @type {string} */ value, /** @type {string} */ title = "") =>
+    el("span", { class: "fact", title: title || null }, el("em", {}, name), value);
+  const scored = steps
+    ? [
+      (outcome ?? null) === null ? null : fact("R", score(outcome), "outcome reward"),
+      fact("Σr", score(sumOfSteps(steps)), "sum of the step rewards"),
+      fact("", matched ? count(steps.length, "step") : "no step"),
+    ]
+    : [];
+  return [...scored, fact("", count(texts.length, "token"))];
+}
+
+/** @param {Credited} rollout */
+function marksOf({ steps, matched, finished }) {
+  const unmatched = "The step pattern found nothing: the whole completion counts as one step";
+  return [
+    steps && !matched ? el("mark", { title: unmatched }, "no match") : null,
+    finished ? null : el("mark", { title: "No end-of-sequence token: the length limit cut it off" }, "truncated"),
+  ];
+}
+
+/** @param {Credited} rollout */
+const rankOf = ({ rank }) =>
+  rank ? el("span", { class: "rank", title: "rank in the group by reward" }, `rank ${rank}`) : null;
+
+// ── text ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Two schemes: the same text twice, A and B, each under its own name. */
+/** @param {Prepared} data @param {Credited} rollout @param {number} drawn @param {Measure} measure */
+function textElements(data, rollout, drawn, measure) {
+  const first = textElement(rollout, drawn, measure);
+  if (!rollout.twin) return first;
+  const pane = (/** @type {string} */ letter, /** @type {string | undefined} */ scheme, /** @type {Element} */ text) =>
+    el("div", { class: `pane ${letter}` }, el("h4", {}, `${letter.toUpperCase()} `, el("span", {}, scheme)), text);
+  const second = textElement(rollout, drawn, measure);
+  second.classList.add("second");
+  for (const step of second.querySelectorAll(".step")) step.removeAttribute("tabindex");
+  return el("div", { class: "panes" }, pane("a", data.scheme, first), pane("b", data.other?.scheme, second));
+}
+
+/** @param {Credited} rollout @param {number} drawn @param {Measure} measure */
+function textElement(rollout, drawn, measure) {
+  const pre = el("pre", { class: "text" });
+  const cuts = new Cuts(rollout);
+  let holder = /** @type {HTMLElement} */ (pre);
+  for (let t = 0; t < drawn; t++) {
+    const k = rollout.stepOf[t];
+    if (t === 0 || k !== rollout.stepOf[t - 1]) holder = pre.appendChild(stepElement(rollout, k, t, measure));
+    holder.append(tokenElement(rollout, t, cuts));
   }
+  return pre;
+}
 
-  function textElement(r, drawn, measure) {
-    const pre = el("pre", { class: "text" });
-    const cuts = cutsOf(r);
-    let holder = null;
-    let current = null;
-    for (let t = 0; t < drawn; t++) {
-      const k = r.stepOf[t];
-      if (k !== current) {
-        current = k;
-        if (k < 0) holder = el("span", { class: r.steps ? "outside" : "" });
-        else {
-          // The number stands where the step's text begins, which may be inside the token before its first one.
-          const opensHere = r.matched !== false && r.steps[k].start >= r.offsets[t];
-          holder = el("span", {
-            class: "step", "data-k": k, "data-n": opensHere ? k + 1 : null, role: "button", tabindex: -1,
-            "aria-label": stepLabel(r, k, measure),
-          });
-        }
-        pre.append(holder);
-      }
-      holder.append(tokenElement(r, t, cuts));
-    }
-    return pre;
-  }
+/** @param {Credited} rollout @param {number} k @param {number} t its first token @param {Measure} measure */
+function stepElement(rollout, k, t, measure) {
+  const { steps, matched, offsets } = rollout;
+  if (k < 0 || !steps) return el("span", { class: steps ? "outside" : "" });
+  // The number stands where the step's text begins, which may be inside the token before its first one.
+  const opensHere = matched !== false && steps[k].start >= offsets[t];
+  return el("span", {
+    class: "step",
+    "data-k": k,
+    "data-n": opensHere ? k + 1 : null,
+    role: "button",
+    tabindex: -1,
+    "aria-label": stepLabel(rollout, steps, k, measure),
+  });
+}
 
-  function stepLabel(r, k, measure) {
-    const step = r.steps[k];
-    const said = `step ${k + 1} of ${r.steps.length}, score ${score(step.reward)}, advantage ${signed(r.advantages[step.last], 2)}`;
-    if (["advantage", "reward"].includes(measure.key)) return said;
-    const more = stepSaid(measure, r, k);
-    return more ? `${said}, ${more}` : said;
-  }
+/** @param {Credited} rollout @param {StepPayload[]} steps @param {number} k @param {Measure} measure */
+function stepLabel(rollout, steps, k, measure) {
+  const advantage = signed(rollout.advantages?.[steps[k].last], 2);
+  const label = `step ${k + 1} of ${steps.length}, score ${score(steps[k].reward)}, advantage ${advantage}`;
+  const more = ["advantage", "reward"].includes(measure.key) ? "" : stepSaid(measure, rollout, k);
+  return more ? `${label}, ${more}` : label;
+}
 
-  function chips(r, measure) {
-    const key = el("span", { class: "key", "aria-hidden": "true" }, el("span", {}, "step, r"), el("span", { class: "measure" }, measure.short));
-    return el("div", { class: "chips" }, key, ...r.steps.map((step, k) => el("button",
-      { type: "button", class: "chip", "data-k": k, tabindex: -1, "aria-label": stepLabel(r, k, measure) },
+/** @param {Credited} rollout @param {StepPayload[]} steps @param {Measure} measure */
+function chips(rollout, steps, measure) {
+  const key = el(
+    "span",
+    { class: "key", "aria-hidden": "true" },
+    el("span", {}, "step, r"),
+    el("span", { class: "measure" }, measure.short),
+  );
+  const chip = (/** @type {StepPayload} */ step, /** @type {number} */ k) => {
+    const label = stepLabel(rollout, steps, k, measure);
+    return el(
+      "button",
+      { type: "button", class: "chip", "data-k": k, tabindex: -1, "aria-label": label },
       el("b", {}, `${k + 1}`),
       el("span", { class: "r" }, score(step.reward)),
-      el("span", { class: "a" }, stepText(measure, r, k)))));
-  }
-
-  // What a card that is already drawn says of each step, for another measure.
-  function retell(article, r, measure) {
-    const key = article.querySelector(".chips .measure");
-    if (key) key.textContent = measure.short;
-    const labels = (r.steps ?? []).map((_, k) => stepLabel(r, k, measure));
-    for (const node of article.querySelectorAll(".step, .chip")) node.setAttribute("aria-label", labels[Number(node.dataset.k)]);
-    article.querySelectorAll(".chip .a").forEach((node, k) => { node.firstChild.data = stepText(measure, r, k); }); // in order
-  }
-
-  const sumOfSteps = (r) => {
-    const scored = r.steps.map((s) => s.reward).filter((value) => value !== null);
-    return scored.length ? scored.reduce((a, b) => a + b, 0) : null;
+      el("span", { class: "a" }, stepText(measure, rollout, k)),
+    );
   };
+  return el("div", { class: "chips" }, key, ...steps.map(chip));
+}
 
-  function card(data, r, g, drawnTokens, measure) {
-    const total = data.rollouts.length;
-    const fact = (name, value, title) => el("span", { class: "fact", title }, el("em", {}, name), value);
-    const facts = [];
-    if (r.steps) {
-      if (r.outcome !== null && r.outcome !== undefined) facts.push(fact("R", score(r.outcome), "outcome reward"));
-      facts.push(fact("Σr", score(sumOfSteps(r)), "sum of the step rewards"));
-      facts.push(fact("", r.matched ? count(r.steps.length, "step") : "no step", null));
-    }
-    facts.push(fact("", count(r.texts.length, "token"), null));
-    const marks = [];
-    if (r.steps && !r.matched) marks.push(el("mark", { title: "The step pattern found nothing: the whole completion counts as one step" }, "no match"));
-    if (!r.finished) marks.push(el("mark", { title: "No end-of-sequence token: the length limit cut it off" }, "truncated"));
-    let drawn = Math.min(r.texts.length, drawnTokens);
-    if (drawnTokens !== Infinity) while (drawn > 1 && r.offsets[drawn] > DRAWN_CHARACTERS) drawn--;
-    const article = el("article", { class: "rollout", "data-g": g, "aria-label": `Rollout ${g + 1} of ${total}` },
-      el("header", {},
-        el("h3", {}, `${g + 1}`),
-        ...facts, ...marks,
-        r.rank ? el("span", { class: "rank", title: "rank in the group by reward" }, `rank ${r.rank}`) : null),
-      r.steps && r.steps.length ? chips(r, measure) : null,
-      textElements(data, r, drawn, measure));
-    if (drawn < r.texts.length) {
-      article.append(el("button", { type: "button", class: "more", "data-more": g }, `Draw ${r.texts.length - drawn} more tokens`));
-    }
-    if (drawn < r.texts.length || r.texts.some((text) => text.length > TOKEN_CHARACTERS)) article.append(fullText(r, g));
-    return article;
+/** @param {Element} article @param {Credited} rollout @param {Measure} measure Labels a drawn card for another measure. */
+export function relabel(article, rollout, measure) {
+  const key = article.querySelector(".chips .measure");
+  if (key) key.textContent = measure.short;
+  const steps = rollout.steps ?? [];
+  const labels = steps.map((_, k) => stepLabel(rollout, steps, k, measure));
+  for (const node of article.querySelectorAll(".step, .chip")) {
+    node.setAttribute("aria-label", labels[Number(/** @type {HTMLElement} */ (node).dataset.k)]);
   }
+  article.querySelectorAll(".chip .a").forEach((node, k) => { // in the order of the steps
+    /** @type {Text} */ (node.firstChild).data = stepText(measure, rollout, k);
+  });
+}
 
-  // A link to the whole of a text that is too long to draw, as a file of plain text that never leaves the browser.
-  function fullText(r, g) {
-    const link = el("a", { class: "more", href: "#", download: `rollout-${g + 1}.txt` }, `Full text, ${r.offsets[r.texts.length].toLocaleString("en")} characters`);
-    link.addEventListener("click", () => {
-      const url = URL.createObjectURL(new Blob(r.texts, { type: "text/plain;charset=utf-8" }));
-      link.href = url;
-      setTimeout(() => URL.revokeObjectURL(url), 60000);
-    });
-    return link;
-  }
+/** @param {Credited} rollout @param {number} g The whole of a long text, as a file that never leaves the browser. */
+function fullText({ texts, offsets }, g) {
+  const characters = offsets[texts.length].toLocaleString("en");
+  const attributes = { class: "more", href: "#", download: `rollout-${g + 1}.txt` };
+  const link = el("a", attributes, `Full text, ${characters} characters`);
+  link.addEventListener("click", () => {
+    link.setAttribute("href", objectUrl(new Blob(texts, { type: "text/plain;charset=utf-8" })));
+  });
+  return link;
+}
 
-  // Rank by total reward, 1 is best, equal totals share a rank.
-  function rank(data) {
-    const totals = data.rollouts.map((r) => {
-      if (!r.steps) return null;
-      const steps = sumOfSteps(r);
-      return steps === null && r.outcome == null ? null : (steps ?? 0) + (r.outcome ?? 0);
-    });
-    data.rollouts.forEach((r, g) => {
-      r.rank = totals[g] === null ? null : 1 + totals.filter((other) => other !== null && other > totals[g]).length;
-    });
-  }
+// ── the group ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-  function summary(data) {
-    const rollouts = data.rollouts;
-    const steps = rollouts.flatMap((r) => r.steps ?? []);
-    const rewards = steps.map((s) => s.reward).filter((value) => value !== null);
-    const outcomes = rollouts.map((r) => r.outcome).filter((value) => value !== null && value !== undefined);
-    const characters = rollouts.reduce((sum, r) => sum + r.offsets[r.texts.length - (r.finished ? 1 : 0)], 0);
-    const covered = steps.reduce((sum, s) => sum + s.end - s.start, 0);
-    const items = [];
-    const item = (value, name, bad = false) => items.push(el("span", { class: bad ? "bad" : null }, el("b", {}, value), ` ${name}`));
-    item(`${rollouts.length}`, "rollouts");
-    item(number(steps.length / rollouts.length, 1), "steps each");
-    if (rewards.length) item(`${number(meanOf(rewards), 2)} ± ${number(stdOf(rewards), 2)}`, "step reward");
-    if (outcomes.length) item(`${number(meanOf(outcomes), 2)} ± ${number(stdOf(outcomes), 2)}`, "outcome");
-    if (rewards.length < steps.length) item(`${steps.length - rewards.length}`, "unscored");
-    item(share(characters - covered, characters), "text outside steps");
-    const unmatched = rollouts.filter((r) => r.matched === false).length;
-    if (unmatched) item(`${unmatched}`, "without a match", true);
-    const truncated = rollouts.filter((r) => !r.finished).length;
-    item(`${truncated}`, "truncated", truncated > 0);
-    return items;
-  }
+/** @param {StepPayload[]} steps The sum of the scored steps' rewards, null where none is scored. */
+function sumOfSteps(steps) {
+  const rewards = steps.map((step) => step.reward).filter((reward) => reward !== null);
+  return rewards.length ? rewards.reduce((a, b) => a + b, 0) : null;
+}
 
-  Object.assign(H, { card, retell, rank, summary, fullText });
-})();
+/** @param {Credited[]} rollouts Sets each one's rank by total reward: 1 is best, equal totals share a rank. */
+export function rank(rollouts) {
+  const totals = rollouts.map(({ steps, outcome }) => {
+    const sum = steps ? sumOfSteps(steps) : null;
+    return !steps || (sum === null && (outcome ?? null) === null) ? null : (sum ?? 0) + (outcome ?? 0);
+  });
+  rollouts.forEach((rollout, g) => {
+    const total = totals[g];
+    rollout.rank = total === null ? null : 1 + totals.filter((other) => other !== null && other > total).length;
+  });
+}
+
+/** @param {Credited[]} rollouts The group in numbers. */
+export function summary(rollouts) {
+  const steps = rollouts.flatMap((rollout) => rollout.steps ?? []);
+  const rewards = steps.map((step) => step.reward).filter((reward) => reward !== null);
+  const outcomes = rollouts.map((rollout) => rollout.outcome ?? null).filter((outcome) => outcome !== null);
+  const characters = rollouts.reduce((sum, r) => sum + r.offsets[r.texts.length - (r.finished ? 1 : 0)], 0);
+  const covered = steps.reduce((sum, step) => sum + step.end - step.start, 0);
+  const unmatched = rollouts.filter((rollout) => rollout.matched === false).length;
+  const truncated = rollouts.filter((rollout) => !rollout.finished).length;
+  const spread = (/** @type {number[]} */ values) => `${number(meanOf(values), 2)} ± ${number(stdOf(values), 2)}`;
+  const item = (/** @type {string | number} */ value, /** @type {string} */ name, bad = false) =>
+    el("span", { class: bad ? "bad" : null }, el("b", {}, value), ` ${name}`);
+  return [
+    item(rollouts.length, "rollouts"),
+    item(number(steps.length / rollouts.length, 1), "steps each"),
+    ...(rewards.length ? [item(spread(rewards), "step reward")] : []),
+    ...(outcomes.length ? [item(spread(outcomes), "outcome")] : []),
+    ...(rewards.length < steps.length ? [item(steps.length - rewards.length, "unscored")] : []),
+    item(share(characters - covered, characters), "text outside steps"),
+    ...(unmatched ? [item(unmatched, "without a match", true)] : []),
+    item(truncated, "truncated", truncated > 0),
+  ];
+}

@@ -1,29 +1,69 @@
 // Two schemes of one group: what they disagree about, as a line and step by step.
-(() => {
-  const H = (globalThis.WorkbenchHeatmap ??= {});
-  if (H.comparison) return; // a notebook holds one copy of this script per output
-  const { el, number, signed, score, share, meanOf, summary } = H;
 
-  function comparison(data, pin) {
-    const other = data.other;
-    const line = el("p", {}, el("b", {}, "A"), ` ${data.scheme}  `, el("b", {}, "B"), ` ${other.scheme}: `,
-      el("b", {}, share(other.flippedShare, 1)), " of the tokens change sign ", el("i", { class: "flips sample" }, "like this"), ", ",
-      el("b", {}, other.correlation === null ? "no correlation (one is constant)" : `r = ${number(other.correlation, 2)}`),
-      ", mean |B − A| ", el("b", {}, number(other.meanDifference, 2)));
-    const rows = data.rollouts.flatMap((r, g) => r.steps.map((step, k) => {
-      const mean = (values) => meanOf(values.slice(step.first, step.last + 1));
-      const [a, b] = [mean(r.advantages), mean(r.twin.advantages)];
-      let flipped = 0;
-      for (let t = step.first; t <= step.last; t++) flipped += r.advantages[t] * r.twin.advantages[t] < 0 ? 1 : 0;
-      return el("tr", { class: flipped ? "flipped" : null },
-        el("th", { scope: "row" }, el("button", { type: "button", onclick: () => pin(g, step.last) }, `rollout ${g + 1}, step ${k + 1}`)),
-        el("td", {}, score(step.reward)), el("td", {}, `${step.last - step.first + 1}`), el("td", {}, signed(a, 3)), el("td", {}, signed(b, 3)),
-        el("td", {}, signed(b - a, 3)), el("td", {}, flipped ? `${flipped}` : ""));
-    }));
-    const head = ["", "reward", "tokens", "A", "B", "B − A", "change sign"].map((name) => el("th", { scope: "col" }, name));
-    return [line, el("details", {}, el("summary", {}, `Step by step (${rows.length})`),
-      el("div", { class: "terms", tabindex: 0, role: "region", "aria-label": "Steps under both schemes" }, el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows))))];
-  }
+/** @import { Credited, Prepared, OtherPayload, StepPayload } from "./payload.js" */
+/** @typedef {{ g: number, k: number, step: StepPayload, a: number, b: number, flipped: number }} Row */
 
-  Object.assign(H, { comparison });
-})();
+import { el } from "../dom.js";
+import { meanOf, number, score, share, signed } from "../numbers.js";
+
+const HEAD = ["", "reward", "tokens", "A", "B", "B − A", "change sign"];
+
+/** @param {Prepared} data @param {(g: number, t: number) => void} pin */
+export function comparison(data, pin) {
+  const rows = data.rollouts.flatMap(rowsOf).map((row) => rowElement(row, pin));
+  const table = el(
+    "table",
+    {},
+    el("thead", {}, el("tr", {}, ...HEAD.map((name) => el("th", { scope: "col" }, name)))),
+    el("tbody", {}, ...rows),
+  );
+  const region = { class: "terms", tabindex: 0, role: "region", "aria-label": "Steps under both schemes" };
+  const details = el("details", {}, el("summary", {}, `Step by step (${rows.length})`), el("div", region, table));
+  return [...(data.other ? [line(data.scheme, data.other)] : []), details];
+}
+
+/** @param {string | undefined} scheme @param {OtherPayload} other */
+function line(scheme, other) {
+  const { correlation } = other;
+  const agreement = correlation === null ? "no correlation (one is constant)" : `r = ${number(correlation, 2)}`;
+  return el(
+    "p",
+    {},
+    el("b", {}, "A"),
+    ` ${scheme}  `,
+    el("b", {}, "B"),
+    ` ${other.scheme}: `,
+    el("b", {}, share(other.flippedShare, 1)),
+    " of the tokens change sign ",
+    el("i", { class: "flips sample" }, "like this"),
+    ", ",
+    el("b", {}, agreement),
+    ", mean |B − A| ",
+    el("b", {}, number(other.meanDifference, 2)),
+  );
+}
+
+/** @param {Credited} rollout @param {number} g @returns {Row[]} Each step's mean advantage under both schemes. */
+export function rowsOf({ steps, advantages, twin }, g) {
+  const other = twin?.advantages;
+  if (!steps || !advantages || !other) return [];
+  return steps.map((step, k) => {
+    const [a, b] = [advantages, other].map((values) => values.slice(step.first, step.last + 1));
+    return { g, k, step, a: meanOf(a), b: meanOf(b), flipped: a.filter((value, i) => value * b[i] < 0).length };
+  });
+}
+
+/** @param {Row} row @param {(g: number, t: number) => void} pin */
+function rowElement({ g, k, step, a, b, flipped }, pin) {
+  const open = el("button", { type: "button", onclick: () => pin(g, step.last) }, `rollout ${g + 1}, step ${k + 1}`);
+  const cells = [
+    score(step.reward),
+    `${step.last - step.first + 1}`,
+    signed(a, 3),
+    signed(b, 3),
+    signed(b - a, 3),
+    flipped ? `${flipped}` : "",
+  ];
+  const head = el("th", { scope: "row" }, open);
+  return el("tr", { class: flipped ? "flipped" : null }, head, ...cells.map((text) => el("td", {}, text)));
+}

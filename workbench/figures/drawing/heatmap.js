@@ -1,316 +1,395 @@
-// The token heatmap: draws one group's payload (see heatmap.py) into an element of class "wh".
+// The token heatmap: draws one group's payload (see payload.js) into an element of class "wh".
 //
-// The same scripts run on the page, in a notebook's output and in the exported file, so they need nothing but the
+// The same modules run on the page, in a notebook's output and in the exported file, so they need nothing but the
 // element. Whatever a model wrote goes in through textContent only.
-(() => {
-  const H = (globalThis.WorkbenchHeatmap ??= {});
-  if (H.mount) return; // a notebook holds one copy of this script per output
-  const {
-    el, signed, score, MEASURES, rangeOf, tint, ofWhole, prepare, card, retell, rank, summary,
-    comparison, whyTable, facts, tipContent, quoted, makeLegend,
-  } = H;
 
-  const KINDS = ["eos", "empty", "straddles", "flips", "foreign", "match", "pinned"]; // classes of a token that no measure changes
-  const DRAWN_TOKENS = 20000; // of one rollout; more is a button away
+/** @import { Credited, GroupPayload, Measure, Place, Prepared, Why } from "./payload.js" */
+/** @typedef {{ text: Text, mark: HTMLElement }} Stream */
 
-  // `explain(rollout, token)` promises the reason of a token where the payload has none; `onPin` hears what is pinned.
-  function mount(root, { onPin = null, explain = null } = {}) {
-    let data = null;
-    let wanted = MEASURES[0]; // what is chosen to be coloured
-    let measure = wanted; // what is: another one while a group lacks it
-    let order = "sampled";
-    let pinned = null; // {g, t}: kept through redraws, so that its numbers follow an edit
-    let range = { limit: 0 };
-    const ends = new Map(); // measure → where its scale ends, set or held by hand
-    let drawnTokens = DRAWN_TOKENS;
-    let streams = null;
+import { el } from "../dom.js";
+import { card, drawMore, rank, relabel, STEPS, summary } from "./cards.js";
+import { comparison } from "./compare.js";
+import { pinnedDetails } from "./details.js";
+import { moveFocus } from "./focus.js";
+import { makeLegend } from "./legend.js";
+import { MEASURES, ofWhole, rangeOf, tint } from "./measures.js";
+import { makeTip } from "./tip.js";
+import { prepare } from "./tokens.js";
 
-    const about = el("div", { class: "summary" });
-    const notices = el("div", { class: "notices" });
-    const compared = el("div", { class: "compared" });
-    const cards = el("div", { class: "cards" });
-    const details = el("section", { class: "details", "aria-label": "Why this colour", hidden: true });
-    const tip = el("div", { class: "tip", role: "tooltip", hidden: true });
-    const legend = makeLegend({
-      onMeasure: (key) => { choose(key); drawing.onColour?.(key); },
-      onEnd: setEnd,
-      onHold: (on) => setEnd(on ? range.limit : null),
-      onEdges: (on) => cards.classList.toggle("edges", on),
-      onOrder: (chosen) => { order = chosen; sort(); },
-    });
+const KEPT_CLASSES = ["eos", "empty", "straddles", "flips", "foreign", "match", "pinned"]; // of a token, whatever it is coloured by
+const MOVES = ["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown", "Home", "End"];
+const EMPTY = { rollouts: [], prompt: "" };
+
+/** @type {(node: Element) => number | null} */
+const rolloutOf = (node) => {
+  const article = /** @type {HTMLElement | null} */ (node.closest(".rollout"));
+  return article && Number(article.dataset.g);
+};
+
+/** A drawing of groups in an element; `root.heatmap` is the drawing, for the console and for tests. */
+export class Heatmap {
+  /**
+   * @param {HTMLElement} root
+   * @param {{
+   *   onPin?: ((pinned: Place | null) => void) | null,
+   *   explain?: ((rollout: number, token: number, which: "a" | "b") => Promise<Why | null>) | null,
+   * }} [options] `explain` promises the terms of a token where the payload has none
+   */
+  constructor(root, { onPin = null, explain = null } = {}) {
+    this.root = root;
+    this.onPin = onPin;
+    this.explain = explain;
+    /** @type {((key: string) => void) | null} called when somebody chooses what tokens are coloured by */
+    this.onColour = null;
+    /** @type {Prepared} */
+    this.data = prepare(EMPTY);
+    /** @type {Measure} what was chosen, and what is drawn: another one while a group lacks it */
+    this.chosen = this.measure = MEASURES[0];
+    this.order = "sampled";
+    /** @type {Place | null} kept through redraws, so that its numbers follow an edit */
+    this.pinned = null;
+    this.range = { limit: 0, below: false, above: false };
+    /** @type {Map<Measure, number>} where a measure's scale ends, if set or held by hand */
+    this.ends = new Map();
+    /** @type {Stream[] | null} */
+    this.streams = null;
+    this.about = el("div", { class: "summary" });
+    this.notices = el("div", { class: "notices" });
+    this.compared = el("div", { class: "compared" });
+    this.cards = el("div", { class: "cards" });
+    this.details = el("section", { class: "details", "aria-label": "Why this colour", hidden: true });
+    this.tip = makeTip();
+    this.legend = this.makeLegend();
     root.classList.add("wh");
-    root.replaceChildren(about, notices, compared, legend.node, cards, details, tip);
-
-    const rolloutAt = (node) => {
-      const article = node.closest(".rollout");
-      return article && Number(article.dataset.g);
-    };
-    const STEPS = ".text:not(.second) .step"; // those the keyboard moves over
-    const stepElement = (g, k) => cards.querySelector(`.rollout[data-g="${g}"] ${STEPS}[data-k="${k}"]`);
-
-    function draw(payload) {
-      const focus = document.activeElement?.closest?.(".step, .chip");
-      const focused = focus && cards.contains(focus) ? { g: rolloutAt(focus), k: focus.dataset.k, chip: focus.classList.contains("chip") } : null;
-      data = prepare(typeof payload === "string" ? JSON.parse(payload) : payload);
-      streams = null;
-      drawnTokens = DRAWN_TOKENS;
-      rank(data);
-      const available = MEASURES.filter((one) => one.has(data));
-      measure = available.includes(wanted) ? wanted : available[0] ?? wanted;
-      legend.offer(available, measure);
-      about.replaceChildren(...(data.rollouts.some((r) => r.steps) ? summary(data) : []));
-      notices.replaceChildren(...noticesOf(data));
-      compared.replaceChildren(...(data.other ? comparison(data, pin) : []));
-      cards.classList.toggle("two", Boolean(data.other));
-      const before = new Map([...cards.children].map((article) => [article.dataset.g, article.getBoundingClientRect()]));
-      cards.replaceChildren(...data.rollouts.map((r, g) => {
-        const article = card(data, r, g, drawnTokens, measure);
-        const place = before.get(String(g));
-        if (place) { // out of sight it takes as much room as the one it replaces, and is painted a frame after the others
-          article.style.containIntrinsicHeight = `auto ${place.height}px`;
-          article.classList.toggle("later", (place.top > innerHeight || place.bottom < 0) && focused?.g !== g);
-        }
-        return article;
-      }));
-      requestAnimationFrame(() => setTimeout(() => {
-        for (const article of cards.querySelectorAll(".later")) article.classList.remove("later");
-      }));
-      root.classList.remove("dim");
-      colour();
-      sort();
-      tip.hidden = true;
-      const first = cards.querySelector(STEPS);
-      if (first) first.tabIndex = 0;
-      if (focused) {
-        const kind = focused.chip ? ".chip" : STEPS;
-        cards.querySelector(`.rollout[data-g="${focused.g}"] ${kind}[data-k="${focused.k}"]`)?.focus({ preventScroll: true });
-      }
-      if (pinned && !(data.rollouts[pinned.g]?.advantages && pinned.t < data.rollouts[pinned.g].texts.length)) unpin();
-      else if (pinned) showPinned();
-    }
-
-    function noticesOf() {
-      const lines = [];
-      if (data.rollouts.some((r) => r.steps) && data.spread === false) {
-        lines.push("No spread: the advantage is 0, there is nothing to learn from this group.");
-      }
-      return [...lines, ...(data.warnings ?? [])].map((line) => el("p", { role: "status" }, line));
-    }
-
-    // Tints every token and chip for the chosen measure without rebuilding anything.
-    function colour() {
-      if (!measure.has(data)) return; // a group that nothing has scored
-      range = rangeOf(data, measure, ends.get(measure));
-      const { limit } = range;
-      cards.classList.toggle("one", Boolean(measure.one));
-      for (const article of cards.children) {
-        const r = data.rollouts[Number(article.dataset.g)];
-        for (const node of article.querySelectorAll(".text i")) {
-          const t = Number(node.dataset.t);
-          const kinds = node.className ? KINDS.filter((name) => node.classList.contains(name)) : [];
-          const own = r.twin && !measure.one && node.closest(".second") ? r.twin : r;
-          const look = [...kinds, tint(measure.token(own, t), limit, measure)].join(" ").trim();
-          if (node.className !== look) node.className = look;
-        }
-        for (const node of article.querySelectorAll(".chip")) {
-          const k = Number(node.dataset.k);
-          node.className = `chip ${tint(ofWhole(measure, r, k), limit, measure)}`.trim();
-          if (pinned && pinned.g === Number(article.dataset.g) && r.stepOf[pinned.t] === k) node.classList.add("pinned");
-        }
-      }
-      legend.show(measure, range, ends.has(measure));
-    }
-
-    function choose(key) {
-      measure = wanted = MEASURES.find((one) => one.key === key);
-      colour();
-      for (const article of cards.children) retell(article, data.rollouts[Number(article.dataset.g)], measure);
-      if (pinned) showPinned();
-    }
-
-    // Ends the scale of what is shown at this size until it is set again; null goes back to the 98th percentile.
-    function setEnd(size) {
-      if (size === null) ends.delete(measure);
-      else ends.set(measure, size);
-      colour();
-    }
-
-    function sort() {
-      const ranked = [...cards.children].sort((a, b) => {
-        const [x, y] = [Number(a.dataset.g), Number(b.dataset.g)];
-        return (order === "best" ? (data.rollouts[x].rank ?? Infinity) - (data.rollouts[y].rank ?? Infinity) : 0) || x - y;
-      });
-      if (ranked.some((node, i) => node !== cards.children[i])) cards.append(...ranked);
-    }
-
-    // Texts that grow while a group is being sampled: one text node a rollout, nothing to colour yet.
-    function stream(texts, finished = []) {
-      if (!streams || streams.length !== texts.length) {
-        unpin();
-        legend.node.hidden = true;
-        about.replaceChildren();
-        notices.replaceChildren();
-        compared.replaceChildren();
-        root.classList.remove("dim");
-        streams = texts.map((_, g) => ({ text: document.createTextNode(""), mark: el("span", { class: "fact" }), g }));
-        cards.replaceChildren(...streams.map((one) => el("article", { class: "rollout streaming", "data-g": one.g, "aria-label": `Rollout ${one.g + 1} of ${texts.length}, being sampled` },
-          el("header", {}, el("h3", {}, `${one.g + 1}`), one.mark), el("pre", { class: "text" }, one.text))));
-      }
-      texts.forEach((text, g) => {
-        if (streams[g].text.data !== text) streams[g].text.data = text;
-        streams[g].mark.textContent = finished[g] ? "finished" : "sampling …";
-      });
-    }
-
-    function pin(g, t) {
-      pinned = { g, t };
-      tip.hidden = true;
-      showPinned();
-      onPin?.(pinned);
-    }
-
-    function unpin() {
-      if (!pinned) return;
-      const { g, t } = pinned;
-      pinned = null;
-      details.hidden = true;
-      for (const node of cards.querySelectorAll(".pinned")) node.classList.remove("pinned");
-      const k = data?.rollouts[g]?.stepOf?.[t];
-      if (details.contains(document.activeElement) && k !== undefined) stepElement(g, k)?.focus({ preventScroll: true });
-      onPin?.(null);
-    }
-
-    function showPinned() {
-      const { g, t } = pinned;
-      const r = data.rollouts[g];
-      const k = r.stepOf[t];
-      for (const node of cards.querySelectorAll(".pinned")) node.classList.remove("pinned");
-      if (k >= 0) for (const node of cards.querySelectorAll(`.rollout[data-g="${g}"] [data-k="${k}"]`)) node.classList.add("pinned");
-      for (const node of cards.querySelectorAll(`.rollout[data-g="${g}"] .text i[data-t="${t}"]`)) node.classList.add("pinned");
-      const where = `rollout ${g + 1} · ${k < 0 ? "outside every step" : `step ${k + 1}`} · token ${t} `;
-      details.replaceChildren(
-        el("header", {},
-          el("h4", {}, "Why this colour"), el("span", { class: "where" }, where, el("code", {}, quoted(r.texts[t]))),
-          el("button", { type: "button", class: "close", "aria-label": "Unpin", title: "Unpin (Esc)", onclick: unpin }, "Esc")),
-        el("div", { class: "body" },
-          el("dl", {}, ...facts(r, t, measure).flatMap(([name, value, shown]) => [name, value].map((text, i) => el(i ? "dd" : "dt", { class: shown ? "shown" : null }, text)))),
-          reason(data, r, g, t, "a"), r.twin ? reason(data.other, r.twin, g, t, "b") : null));
-      details.hidden = false;
-    }
-
-    // The formula and the terms of one token under one scheme; asked for where the payload did not bring them.
-    function reason(credit, r, g, t, which) {
-      const why = r.why?.find((one) => one.first <= t && t <= one.last);
-      if (!why) {
-        if (r.advantages && explain) {
-          const [asked, shown] = [pinned, data];
-          explain(g, t, which).then((answer) => {
-            if (!answer || asked !== pinned || shown !== data) return; // another token or another drawing by now
-            (r.why ??= []).push(answer);
-            showPinned();
-          }, () => {}); // the rest of the details stands without it
-        }
-        return null;
-      }
-      const clipped = why.clip !== null && why.clip !== undefined && Math.abs(why.total) > why.clip;
-      return el("div", { class: "reason" },
-        el("p", { class: "formula" }, el("b", {}, data.other ? `${which.toUpperCase()} ${credit.scheme}` : credit.scheme), ` ${credit.formula}`),
-        whyTable(credit, r, why),
-        clipped ? el("p", {}, `clipped to ±${score(why.clip)}: the advantage is ${signed(r.advantages[t], 4)}`) : null);
-    }
-
-    // Moves the focus over steps: left and right along the rollout and on into the next, up and down between rollouts.
-    function move(from, key) {
-      const steps = [...cards.querySelectorAll(STEPS)];
-      const here = steps.indexOf(from);
-      let target = null;
-      if (key === "ArrowRight") target = steps[here + 1];
-      else if (key === "ArrowLeft") target = steps[here - 1];
-      else if (key === "Home") target = steps[0];
-      else if (key === "End") target = steps[steps.length - 1];
-      else {
-        const articles = [...cards.children];
-        const at = articles.indexOf(from.closest(".rollout")) + (key === "ArrowDown" ? 1 : -1);
-        const candidates = articles[at] ? [...articles[at].querySelectorAll(STEPS)] : [];
-        target = candidates[Math.min(Number(from.dataset.k), candidates.length - 1)];
-      }
-      if (!target) return;
-      from.tabIndex = -1;
-      target.tabIndex = 0;
-      target.focus();
-    }
-
-    root.addEventListener("keydown", (event) => {
-      if (event.key === "Escape" && pinned) {
-        unpin();
-        return;
-      }
-      const step = event.target.closest?.(STEPS);
-      if (!step) return;
-      if (["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown", "Home", "End"].includes(event.key)) {
-        event.preventDefault();
-        move(step, event.key);
-      } else if (event.key === "Enter" || event.key === " ") {
-        event.preventDefault();
-        const g = rolloutAt(step);
-        pin(g, data.rollouts[g].steps[Number(step.dataset.k)].last);
-      }
-    });
-
-    cards.addEventListener("click", (event) => {
-      const more = event.target.closest("[data-more]");
-      if (more) {
-        const g = Number(more.dataset.more);
-        more.closest(".rollout").replaceWith(card(data, data.rollouts[g], g, Infinity, measure));
-        colour();
-        return;
-      }
-      if (!data || streams || String(getSelection())) return; // selecting text is not pinning
-      const g = rolloutAt(event.target);
-      const token = event.target.closest(".text i");
-      const chip = event.target.closest(".chip");
-      if (g === null || !data.rollouts[g].advantages) return;
-      if (token) pin(g, Number(token.dataset.t));
-      else if (chip) pin(g, data.rollouts[g].steps[Number(chip.dataset.k)].last);
-    });
-
-    function showTip(g, t, box) {
-      tip.replaceChildren(...tipContent(data.rollouts[g], t, measure));
-      tip.hidden = false;
-      const { offsetWidth: width, offsetHeight: height } = tip;
-      tip.style.left = `${Math.max(4, Math.min(innerWidth - width - 8, box.left))}px`;
-      tip.style.top = `${box.bottom + height + 10 < innerHeight ? box.bottom + 6 : Math.max(4, box.top - height - 6)}px`;
-    }
-    cards.addEventListener("pointerover", (event) => {
-      const token = event.pointerType === "touch" ? null : event.target.closest(".text i");
-      if (!token || !data || streams) {
-        tip.hidden = true;
-        return;
-      }
-      const boxes = token.getClientRects();
-      if (boxes.length) showTip(rolloutAt(token), Number(token.dataset.t), boxes[0]);
-    });
-    cards.addEventListener("pointerleave", () => { tip.hidden = true; });
-    addEventListener("scroll", () => { tip.hidden = true; }, { passive: true, capture: true });
-
-    const drawing = {
-      draw,
-      stream,
-      pin,
-      unpin,
-      // The old group stays readable while a new one is on its way.
-      dim(on) { root.classList.toggle("dim", on); },
-      get data() { return data; },
-      // What was chosen to be coloured, by its key; whoever sets `onColour` hears of a choice made by hand.
-      get colour() { return (measure === wanted ? wanted : MEASURES[0]).key; },
-      colourBy(key) {
-        if (legend.choose(key)) choose(key);
-      },
-      onColour: null,
-    };
-    root.heatmap = drawing; // for whoever finds the element: the console, a test
-    return drawing;
+    const { about, notices, compared, legend, cards, details, tip } = this;
+    root.replaceChildren(about, notices, compared, legend.node, cards, details, tip.node);
+    this.listen();
+    Object.assign(root, { heatmap: this });
   }
 
-  Object.assign(H, { mount });
-})();
+  makeLegend() {
+    return makeLegend({
+      onMeasure: (key) => {
+        this.choose(key);
+        this.onColour?.(key);
+      },
+      onEnd: (size) => this.endScale(size),
+      onHold: (on) => this.endScale(on ? this.range.limit : null),
+      onEdges: (on) => this.cards.classList.toggle("edges", on),
+      onOrder: (order) => {
+        this.order = order;
+        this.sort();
+      },
+    });
+  }
+
+  // ── drawing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** @param {GroupPayload | string} payload */
+  draw(payload) {
+    const focused = this.focused();
+    this.data = prepare(typeof payload === "string" ? JSON.parse(payload) : payload);
+    this.streams = null;
+    rank(this.data.rollouts);
+    const available = MEASURES.filter((measure) => measure.has(this.data));
+    this.measure = available.includes(this.chosen) ? this.chosen : available[0] ?? this.chosen;
+    this.legend.offer(available, this.measure);
+    this.drawHead();
+    this.drawCards(focused?.g ?? -1);
+    this.root.classList.remove("dim");
+    this.colour();
+    this.sort();
+    this.tip.hide();
+    this.refocus(focused);
+    this.repin();
+  }
+
+  /** The lines above the cards: the group in numbers, notices, and what two schemes disagree about. */
+  drawHead() {
+    const { data } = this;
+    const scored = data.rollouts.some((rollout) => rollout.steps);
+    const notices = scored && data.spread === false
+      ? ["No spread: the advantage is 0, there is nothing to learn from this group."]
+      : [];
+    this.about.replaceChildren(...(scored ? summary(data.rollouts) : []));
+    this.notices.replaceChildren(
+      ...[...notices, ...(data.warnings ?? [])].map((line) => el("p", { role: "status" }, line)),
+    );
+    this.compared.replaceChildren(...(data.other ? comparison(data, (g, t) => this.pin(g, t)) : []));
+    this.cards.classList.toggle("two", Boolean(data.other));
+  }
+
+  // A card out of sight takes as much room as the one it replaces, and is painted a frame after the others.
+  /** @param {number} focused the rollout that has the focus */
+  drawCards(focused) {
+    const before = [...this.cards.children].map((article) => ({
+      g: rolloutOf(article),
+      box: article.getBoundingClientRect(),
+    }));
+    const boxes = new Map(before.map(({ g, box }) => [g, box]));
+    this.cards.replaceChildren(...this.data.rollouts.map((_, g) => {
+      const article = card(this.data, g, this.measure);
+      const box = boxes.get(g);
+      if (!box) return article;
+      article.style.containIntrinsicHeight = `auto ${box.height}px`;
+      article.classList.toggle("later", (box.top > innerHeight || box.bottom < 0) && focused !== g);
+      return article;
+    }));
+    requestAnimationFrame(() =>
+      setTimeout(() => {
+        for (const article of this.cards.querySelectorAll(".later")) article.classList.remove("later");
+      })
+    );
+  }
+
+  /** Colours every token and chip by the chosen measure without rebuilding anything. */
+  colour() {
+    const { measure, data } = this;
+    if (!measure.has(data)) return; // a group that nothing has scored
+    this.range = rangeOf(data.rollouts, measure, this.ends.get(measure));
+    this.cards.classList.toggle("one", Boolean(measure.one));
+    for (const article of this.cards.children) {
+      const rollout = data.rollouts[Number(rolloutOf(article))];
+      this.colourTokens(article, rollout);
+      this.colourChips(article, rollout);
+    }
+    this.legend.show(measure, this.range, this.ends.has(measure));
+  }
+
+  /** @param {Element} article @param {Credited} rollout */
+  colourTokens(article, rollout) {
+    const { measure, range } = this;
+    for (const node of /** @type {NodeListOf<HTMLElement>} */ (article.querySelectorAll(".text i"))) {
+      const kept = node.className ? KEPT_CLASSES.filter((name) => node.classList.contains(name)) : [];
+      const credited = rollout.twin && !measure.one && node.closest(".second") ? rollout.twin : rollout;
+      const look = [...kept, tint(measure.token(credited, Number(node.dataset.t)), range.limit, measure)].join(" ")
+        .trim();
+      if (node.className !== look) node.className = look;
+    }
+  }
+
+  /** @param {Element} article @param {Credited} rollout */
+  colourChips(article, rollout) {
+    const here = this.pinned && this.pinned.g === rolloutOf(article) ? rollout.stepOf[this.pinned.t] : -1;
+    for (const node of /** @type {NodeListOf<HTMLElement>} */ (article.querySelectorAll(".chip"))) {
+      const k = Number(node.dataset.k);
+      node.className = `chip ${tint(ofWhole(this.measure, rollout, k), this.range.limit, this.measure)}`.trim();
+      if (here === k) node.classList.add("pinned");
+    }
+  }
+
+  sort() {
+    const { rollouts } = this.data;
+    const place = (/** @type {Element} */ article) => {
+      const g = Number(rolloutOf(article));
+      return this.order === "best" ? (rollouts[g].rank ?? Infinity) * rollouts.length + g : g;
+    };
+    const sorted = [...this.cards.children].sort((a, b) =>
+      place(a) - place(b) || Number(rolloutOf(a)) - Number(rolloutOf(b))
+    );
+    if (sorted.some((article, i) => article !== this.cards.children[i])) this.cards.append(...sorted);
+  }
+
+  // ── texts that grow while a group is being sampled ───────────────────────────────────────────────────────────
+
+  /** @param {string[]} texts @param {boolean[]} [finished] */
+  stream(texts, finished = []) {
+    if (this.streams?.length !== texts.length) this.beginStream(texts.length);
+    /** @type {Stream[]} */ (this.streams).forEach(({ text, mark }, g) => {
+      if (text.data !== texts[g]) text.data = texts[g];
+      mark.textContent = finished[g] ? "finished" : "sampling …";
+    });
+  }
+
+  /** @param {number} total One text node a rollout, nothing to colour yet. */
+  beginStream(total) {
+    this.unpin();
+    this.legend.node.hidden = true;
+    for (const node of [this.about, this.notices, this.compared]) node.replaceChildren();
+    this.root.classList.remove("dim");
+    this.streams = Array.from(
+      { length: total },
+      () => ({ text: document.createTextNode(""), mark: el("span", { class: "fact" }) }),
+    );
+    this.cards.replaceChildren(...this.streams.map(({ text, mark }, g) => {
+      const label = `Rollout ${g + 1} of ${total}, being sampled`;
+      return el(
+        "article",
+        { class: "rollout streaming", "data-g": g, "aria-label": label },
+        el("header", {}, el("h3", {}, `${g + 1}`), mark),
+        el("pre", { class: "text" }, text),
+      );
+    }));
+  }
+
+  /** @param {boolean} on The old group stays readable while a new one is on its way. */
+  dim(on) {
+    this.root.classList.toggle("dim", on);
+  }
+
+  // ── what is coloured ─────────────────────────────────────────────────────────────────────────────────────────
+
+  /** What was chosen to be coloured, by its key. */
+  get colouredBy() {
+    return (this.measure === this.chosen ? this.chosen : MEASURES[0]).key;
+  }
+
+  /** @param {string | null} key Colours by a measure, if it is offered. */
+  colourBy(key) {
+    if (key !== null && this.legend.choose(key)) this.choose(key);
+  }
+
+  /** @param {string} key */
+  choose(key) {
+    this.measure = this.chosen = MEASURES.find((measure) => measure.key === key) ?? this.chosen;
+    this.colour();
+    for (const article of this.cards.children) {
+      relabel(article, this.data.rollouts[Number(rolloutOf(article))], this.measure);
+    }
+    if (this.pinned) this.showPinned();
+  }
+
+  /** @param {number | null} size Where the scale ends until it is set again; null is the 98th percentile. */
+  endScale(size) {
+    if (size === null) this.ends.delete(this.measure);
+    else this.ends.set(this.measure, size);
+    this.colour();
+  }
+
+  // ── the pinned token ─────────────────────────────────────────────────────────────────────────────────────────
+
+  /** @param {number} g @param {number} t */
+  pin(g, t) {
+    this.pinned = { g, t };
+    this.tip.hide();
+    this.showPinned();
+    this.onPin?.(this.pinned);
+  }
+
+  unpin() {
+    if (!this.pinned) return;
+    const { g, t } = this.pinned;
+    this.pinned = null;
+    this.details.hidden = true;
+    this.unmark();
+    const k = this.data.rollouts[g]?.stepOf[t];
+    if (this.details.contains(document.activeElement) && k !== undefined) {
+      this.find(g, k, STEPS)?.focus({ preventScroll: true });
+    }
+    this.onPin?.(null);
+  }
+
+  /** Shows the pinned token anew after a drawing, or unpins what the drawing has no more. */
+  repin() {
+    if (!this.pinned) return;
+    const rollout = this.data.rollouts[this.pinned.g];
+    if (rollout?.advantages && this.pinned.t < rollout.texts.length) this.showPinned();
+    else this.unpin();
+  }
+
+  showPinned() {
+    const { data, measure, pinned } = this;
+    if (!pinned) return;
+    const { g, t } = pinned;
+    const article = this.cards.querySelector(`.rollout[data-g="${g}"]`);
+    const k = data.rollouts[g].stepOf[t];
+    this.unmark();
+    const marked = `.text i[data-t="${t}"]${k < 0 ? "" : `, [data-k="${k}"]`}`;
+    for (const node of article?.querySelectorAll(marked) ?? []) node.classList.add("pinned");
+    this.details.replaceChildren(...pinnedDetails(data, pinned, measure, {
+      onUnpin: () => this.unpin(),
+      ask: (rollout, which) => this.askWhy(rollout, which),
+    }));
+    this.details.hidden = false;
+  }
+
+  unmark() {
+    for (const node of this.cards.querySelectorAll(".pinned")) node.classList.remove("pinned");
+  }
+
+  /** @param {Credited} rollout @param {"a" | "b"} which Asks for the terms that the payload did not bring. */
+  askWhy(rollout, which) {
+    if (!rollout.advantages || !this.explain || !this.pinned) return;
+    const { pinned, data } = this;
+    this.explain(pinned.g, pinned.t, which).then((why) => {
+      if (!why || pinned !== this.pinned || data !== this.data) return; // another token or another drawing by now
+      (rollout.why ??= []).push(why);
+      this.showPinned();
+    }, () => {}); // the rest of the details stands without it
+  }
+
+  // ── keyboard and pointer ─────────────────────────────────────────────────────────────────────────────────────
+
+  /** @param {number | null} g @param {number} k @param {string} kind @returns {HTMLElement | null} */
+  find(g, k, kind) {
+    return this.cards.querySelector(`.rollout[data-g="${g}"] ${kind}[data-k="${k}"]`);
+  }
+
+  /** The step or chip that has the focus. */
+  focused() {
+    const node = /** @type {HTMLElement | null} */ (document.activeElement?.closest(".step, .chip") ?? null);
+    if (!node || !this.cards.contains(node)) return null;
+    return { g: rolloutOf(node), k: Number(node.dataset.k), kind: node.classList.contains("chip") ? ".chip" : STEPS };
+  }
+
+  /** @param {{ g: number | null, k: number, kind: string } | null} focused */
+  refocus(focused) {
+    const first = /** @type {HTMLElement | null} */ (this.cards.querySelector(STEPS));
+    if (first) first.tabIndex = 0;
+    if (focused) this.find(focused.g, focused.k, focused.kind)?.focus({ preventScroll: true });
+  }
+
+  listen() {
+    this.root.addEventListener("keydown", (event) => this.pressed(event));
+    this.cards.addEventListener("click", (event) => this.clicked(/** @type {Element} */ (event.target)));
+    this.cards.addEventListener("pointerover", (event) => {
+      const target = /** @type {Element} */ (event.target);
+      const token = event.pointerType === "touch" || this.streams ? null : target.closest(".text i");
+      if (token) this.tip.show(token, this.data.rollouts[Number(rolloutOf(token))], this.measure);
+      else this.tip.hide();
+    });
+    this.cards.addEventListener("pointerleave", () => this.tip.hide());
+    addEventListener("scroll", () => this.tip.hide(), { passive: true, capture: true });
+  }
+
+  /** @param {KeyboardEvent} event */
+  pressed(event) {
+    if (event.key === "Escape" && this.pinned) {
+      this.unpin();
+      return;
+    }
+    const step = /** @type {HTMLElement | null} */ (/** @type {Element} */ (event.target).closest(STEPS));
+    if (!step) return;
+    if (MOVES.includes(event.key)) moveFocus(this.cards, step, event.key);
+    else if (event.key === "Enter" || event.key === " ") this.pinStep(step);
+    else return;
+    event.preventDefault();
+  }
+
+  /** @param {Element} target */
+  clicked(target) {
+    const more = target.closest("[data-more]");
+    const g = rolloutOf(target);
+    if (g === null) return;
+    if (more) {
+      drawMore(/** @type {Element} */ (more.closest(".rollout")), this.data, g, this.measure);
+      this.colour();
+      return;
+    }
+    if (this.streams || String(getSelection()) || !this.data.rollouts[g].advantages) return; // selecting text is not pinning
+    const token = /** @type {HTMLElement | null} */ (target.closest(".text i"));
+    const chip = /** @type {HTMLElement | null} */ (target.closest(".chip"));
+    if (token) this.pin(g, Number(token.dataset.t));
+    else if (chip) this.pinStep(chip);
+  }
+
+  /** @param {HTMLElement} node Pins the last token of the step that a step's text or chip is of. */
+  pinStep(node) {
+    const g = Number(rolloutOf(node));
+    const { steps } = this.data.rollouts[g];
+    if (steps) this.pin(g, steps[Number(node.dataset.k)].last);
+  }
+}
+
+/** @param {HTMLElement} root @param {ConstructorParameters<typeof Heatmap>[1]} [options] */
+export const mount = (root, options) => new Heatmap(root, options);

@@ -2,83 +2,157 @@
 //
 // The scale ends where the number field says. An empty field is the 98th percentile of what is drawn, anew with every
 // drawing; "hold" writes the present end into it, so that a colour goes on meaning the same number.
-(() => {
-  const H = (globalThis.WorkbenchHeatmap ??= {});
-  if (H.makeLegend) return; // a notebook holds one copy of this script per output
-  const { el, number, signed, BINS } = H;
 
-  const MINUS = "\u2212";
-  const short = (size) => `${Number(size.toPrecision(3))}`;
+/** @import { Measure } from "./payload.js" */
+/**
+ * @typedef {{ limit: number, below: boolean, above: boolean }} Range where the scale ends, and whether values lie beyond
+ * @typedef {Object} Choices What is called when somebody chooses.
+ * @property {(key: string) => void} onMeasure
+ * @property {(size: number | null) => void} onEnd
+ * @property {(on: boolean) => void} onHold
+ * @property {(on: boolean) => void} onEdges
+ * @property {(order: string) => void} onOrder
+ */
 
-  // The values that one swatch stands for. Those of a measure that is never above zero grow downwards.
-  function swatchTitle(bin, limit, measure) {
-    const width = limit / BINS;
-    const digits = Math.min(20, Math.max(0, 1 - Math.floor(Math.log10(width))));
-    const at = (place) => (measure.signed ? signed : number)((measure.negative ? -place : place) * width, digits);
-    if (Math.abs(bin) === BINS) return `${at(bin - Math.sign(bin) / 2)} and ${bin < 0 || measure.negative ? "below" : "above"}`;
-    return `${bin || measure.signed ? at(bin - 0.5) : "0"} to ${at(bin + 0.5)}`;
-  }
+import { el } from "../dom.js";
+import { MINUS, number, signed } from "../numbers.js";
+import { BINS } from "./measures.js";
 
-  function swatch(bin, limit, measure) {
-    const side = measure.signed ? (bin > 0 ? "p" : "n") : "q";
-    return el("i", { class: bin ? `${side} s${Math.abs(bin)}` : "", title: limit ? swatchTitle(bin, limit, measure) : null });
-  }
+const END_LABEL = "Colours end at; empty for the 98th percentile";
+const END_TITLE = "Where the colours end; empty: at the 98th percentile of what is drawn";
+const HOLD_TITLE = "Keep this range while the drawing changes, so that a colour goes on meaning the same number";
 
-  function makeLegend({ onMeasure, onEnd, onHold, onEdges, onOrder }) {
-    const colourBy = el("select", { "aria-label": "Colour by", class: "colour-by", onchange: () => onMeasure(colourBy.value) });
-    const low = el("span", { class: "end" });
-    const swatches = el("span", { class: "swatches", role: "img" });
-    const sign = el("span", { class: "end" });
+/** @param {number} size */
+const short = (size) => `${Number(size.toPrecision(3))}`;
+
+/** @param {Choices} choices */
+export const makeLegend = (choices) => new Legend(choices);
+
+class Legend {
+  /** @param {Choices} choices */
+  constructor({ onMeasure, onEnd, onHold, onEdges, onOrder }) {
+    const colourBy = el("select", { "aria-label": "Colour by", class: "colour-by" });
+    colourBy.addEventListener("change", () => onMeasure(colourBy.value));
     const end = el("input", {
-      type: "number", step: "any", class: "range-end", "aria-label": "Colours end at; empty for the 98th percentile",
-      title: "Where the colours end; empty: at the 98th percentile of what is drawn",
-      onchange: () => onEnd(Math.abs(end.value) || null),
+      type: "number",
+      step: "any",
+      class: "range-end",
+      "aria-label": END_LABEL,
+      title: END_TITLE,
     });
-    const hold = el("input", { type: "checkbox", class: "range-hold", onchange: () => onHold(hold.checked) });
-    const edges = el("input", { type: "checkbox", class: "token-edges", onchange: () => onEdges(edges.checked) });
-    const orderBy = el("select", { "aria-label": "Order", class: "order-by", onchange: () => onOrder(orderBy.value) },
-      el("option", { value: "sampled" }, "as sampled"), el("option", { value: "best" }, "best first"));
-    const node = el("div", { class: "legend", hidden: true },
+    end.addEventListener("change", () => onEnd(Math.abs(Number(end.value)) || null));
+    const hold = el("input", {
+      type: "checkbox",
+      class: "range-hold",
+      onchange: (event) => onHold(event.target.checked),
+    });
+    const edges = el("input", {
+      type: "checkbox",
+      class: "token-edges",
+      onchange: (event) => onEdges(event.target.checked),
+    });
+    const orders = [["sampled", "as sampled"], ["best", "best first"]];
+    const order = el(
+      "select",
+      { "aria-label": "Order", class: "order-by", onchange: (event) => onOrder(event.target.value) },
+      ...orders.map(([value, label]) => el("option", { value }, label)),
+    );
+    this.colourBy = colourBy;
+    this.end = end;
+    this.hold = hold;
+    this.low = el("span", { class: "end" });
+    this.swatches = el("span", { class: "swatches", role: "img" });
+    this.sign = el("span", { class: "end" });
+    this.node = el(
+      "div",
+      { class: "legend", hidden: true },
       el("label", {}, "Colour by ", colourBy),
-      el("span", { class: "scale" }, low, swatches, sign, end,
-        el("label", { title: "Keep this range while the drawing changes, so that a colour goes on meaning the same number" }, hold, "hold")),
+      el(
+        "span",
+        { class: "scale" },
+        this.low,
+        this.swatches,
+        this.sign,
+        end,
+        el("label", { title: HOLD_TITLE }, hold, "hold"),
+      ),
       el("label", { class: "edged", title: "A thin line where a token begins" }, edges, "token edges"),
-      el("label", { class: "order" }, "Order ", orderBy));
-
-    function offer(measures, chosen) {
-      node.hidden = !measures.length;
-      const offered = measures.map((one) => one.key).join();
-      if (colourBy.dataset.offered !== offered) { // a list that somebody has open is left alone
-        colourBy.dataset.offered = offered;
-        colourBy.replaceChildren(...measures.map((one) => el("option", { value: one.key }, one.label)));
-      }
-      colourBy.value = chosen.key;
-    }
-
-    // `fixed` says whether the end was set or held by hand.
-    function show(measure, { limit, below, above }, fixed) {
-      const bins = Array.from({ length: measure.signed ? 2 * BINS + 1 : BINS + 1 }, (_, i) => (measure.signed ? i - BINS : i));
-      low.textContent = measure.signed && limit ? `${below ? "≤ " : ""}${MINUS}${short(limit)}` : "0";
-      const [beyond, plus] = measure.negative ? [below ? "≤ " : "", MINUS] : [above ? "≥ " : "", measure.signed ? "+" : ""];
-      sign.textContent = limit ? `${beyond}${plus}` : "";
-      if (document.activeElement !== end) end.value = fixed ? short(limit) : ""; // not under the hands of who types in it
-      end.placeholder = short(limit);
-      hold.checked = fixed;
-      hold.disabled = !limit;
-      swatches.replaceChildren(...bins.map((bin) => swatch(bin, limit, measure)));
-      const scale = measure.signed ? "Colour scale: orange below zero, blue above, ends at " : `Colour scale from 0 to ${measure.negative ? MINUS : ""}`;
-      swatches.setAttribute("aria-label", `${scale}${short(limit)}, ${fixed ? "as set" : "the 98th percentile"}${below || above ? "; some values lie beyond it" : ""}`);
-    }
-
-    // Whether a measure by that name is offered; if so the list shows it.
-    function choose(key) {
-      const known = [...colourBy.options].some((option) => option.value === key);
-      if (known) colourBy.value = key;
-      return known;
-    }
-
-    return { node, offer, show, choose };
+      el("label", { class: "order" }, "Order ", order),
+    );
   }
 
-  Object.assign(H, { makeLegend });
-})();
+  /** @param {Measure[]} measures @param {Measure} chosen Lists the measures that a group has. */
+  offer(measures, chosen) {
+    this.node.hidden = !measures.length;
+    const offered = measures.map(({ key }) => key).join();
+    if (this.colourBy.dataset.offered !== offered) { // a list that somebody has open is left alone
+      this.colourBy.dataset.offered = offered;
+      this.colourBy.replaceChildren(...measures.map(({ key, label }) => el("option", { value: key }, label)));
+    }
+    this.colourBy.value = chosen.key;
+  }
+
+  /** @param {string} key Selects a measure; whether it is offered. */
+  choose(key) {
+    const known = [...this.colourBy.options].some(({ value }) => value === key);
+    if (known) this.colourBy.value = key;
+    return known;
+  }
+
+  /** @param {Measure} measure @param {Range} range @param {boolean} fixed whether its end was set or held by hand */
+  show(measure, range, fixed) {
+    const { limit } = range;
+    const { low, high } = endsOf(measure, range);
+    this.low.textContent = low;
+    this.sign.textContent = high;
+    if (document.activeElement !== this.end) this.end.value = fixed ? short(limit) : ""; // not while somebody types in it
+    this.end.placeholder = short(limit);
+    this.hold.checked = fixed;
+    this.hold.disabled = !limit;
+    this.swatches.replaceChildren(...binsOf(measure).map((bin) => swatch(bin, limit, measure)));
+    this.swatches.setAttribute("aria-label", scaleLabel(measure, range, fixed));
+  }
+}
+
+/** @param {Measure} measure @param {Range} range @returns {{ low: string, high: string }} Texts at the scale's two ends. */
+export function endsOf(measure, { limit, below, above }) {
+  if (!limit) return { low: "0", high: "" };
+  const low = measure.signed ? `${below ? "≤ " : ""}${MINUS}${short(limit)}` : "0";
+  if (measure.negative) return { low, high: `${below ? "≤ " : ""}${MINUS}` };
+  return { low, high: `${above ? "≥ " : ""}${measure.signed ? "+" : ""}` };
+}
+
+/** @param {Measure} measure @param {Range} range @param {boolean} fixed */
+function scaleLabel(measure, { limit, below, above }, fixed) {
+  const scale = measure.signed
+    ? "Colour scale: orange below zero, blue above, ends at "
+    : `Colour scale from 0 to ${measure.negative ? MINUS : ""}`;
+  const end = fixed ? "as set" : "the 98th percentile";
+  return `${scale}${short(limit)}, ${end}${below || above ? "; some values lie beyond it" : ""}`;
+}
+
+/** @param {Measure} measure */
+const binsOf = ({ signed: both }) =>
+  Array.from({ length: both ? 2 * BINS + 1 : BINS + 1 }, (_, i) => (both ? i - BINS : i));
+
+/** @param {number} bin @param {number} limit @param {Measure} measure */
+function swatch(bin, limit, measure) {
+  const side = measure.signed ? (bin > 0 ? "p" : "n") : "q";
+  const look = bin ? `${side} s${Math.abs(bin)}` : "";
+  return el("i", { class: look, title: limit ? swatchTitle(bin, limit, measure) : null });
+}
+
+/**
+ * The values that one swatch stands for. Those of a measure that is never above zero grow downwards.
+ * @param {number} bin @param {number} limit @param {Pick<Measure, "signed" | "negative">} measure
+ */
+export function swatchTitle(bin, limit, measure) {
+  const width = limit / BINS;
+  const digits = Math.min(20, Math.max(0, 1 - Math.floor(Math.log10(width))));
+  const at = (/** @type {number} */ place) =>
+    (measure.signed ? signed : number)((measure.negative ? -place : place) * width, digits);
+  if (Math.abs(bin) === BINS) {
+    return `${at(bin - Math.sign(bin) / 2)} and ${bin < 0 || measure.negative ? "below" : "above"}`;
+  }
+  return `${bin || measure.signed ? at(bin - 0.5) : "0"} to ${at(bin + 0.5)}`;
+}

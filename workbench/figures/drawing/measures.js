@@ -1,138 +1,184 @@
 // What tokens and step chips can be coloured by, and the colour of a value.
-(() => {
-  const H = (globalThis.WorkbenchHeatmap ??= {});
-  if (H.MEASURES) return; // a notebook holds one copy of this script per output
-  const { number, signed, glyph } = H;
 
-  const BINS = 10; // colour steps each side of zero; with zero itself 21
+/** @import { Credited, Measure, Prepared, StepPayload } from "./payload.js" */
 
-  // What tokens and step chips can be coloured by. `token` and `step` read a value, null where there is none; `r` is a
-  // rollout, or its twin under the second scheme (r.twin) where two are compared; a measure without `step` gives a step
-  // its tokens' mean. `short` is the name on the chips' key; `derived` are those that no other row of a token's facts has.
-  const MEASURES = [
-    {
-      key: "advantage", label: "advantage", short: "adv.", signed: true,
-      has: (data) => data.rollouts.some((r) => r.advantages),
-      token: (r, t) => r.advantages[t],
-      step: (r, k) => r.advantages[r.steps[k].last],
-    },
-    {
-      key: "difference", label: "difference B − A", short: "B − A", signed: true, one: true, derived: true,
-      has: (data) => Boolean(data.other),
-      token: (r, t) => r.twin.advantages[t] - r.advantages[t],
-      step: (r, k) => r.twin.advantages[r.steps[k].last] - r.advantages[r.steps[k].last],
-    },
-    // What a token weighs in the loss: its advantage times the loss's length normaliser (1 is an even share).
-    ...["grpo", "bnpo", "dapo", "dr_grpo"].map((loss) => ({
-      key: `weight-${loss}`, label: `weight in the ${loss} loss`, short: "weight", signed: true, derived: true,
-      has: (data) => Boolean(data.normalisers),
-      token: (r, t) => r.advantages[t] * r.normalisers[loss],
-      step: (r, k) => r.advantages[r.steps[k].last] * r.normalisers[loss],
-    })),
-    {
-      key: "reward", label: "step score", short: "score", signed: true,
-      has: (data) => data.rollouts.some((r) => r.steps?.some((s) => s.reward !== null)),
-      token: (r, t) => ofStep(r, t, "reward"),
-      step: (r, k) => r.steps[k].reward,
-    },
-    {
-      key: "normalised", label: "normalised reward", short: "r̃", signed: true,
-      has: (data) => data.rollouts.some((r) => r.steps?.some((s) => s.normalised !== null)),
-      token: (r, t) => ofStep(r, t, "normalised"),
-      step: (r, k) => r.steps[k].normalised,
-    },
-    {
-      key: "logprob", label: "log-prob", short: "mean log-p", signed: false, negative: true,
-      has: (data) => data.rollouts.some((r) => r.logprobs),
-      token: (r, t) => r.logprobs?.[t] ?? null,
-    },
-    {
-      key: "entropy", label: "entropy", short: "mean entr.", signed: false,
-      has: (data) => data.rollouts.some((r) => r.entropies),
-      token: (r, t) => r.entropies?.[t] ?? null,
-    },
-    // Against a reference policy, with d = log π_ref − log π: its share of the estimator k3, e^d − d − 1, and the ratio.
-    {
-      key: "kl", label: "KL k3 to the reference", short: "mean KL", signed: false, derived: true,
-      has: (data) => data.rollouts.some((r) => r.reference && r.logprobs),
-      token: (r, t) => (against(r, t) === null ? null : Math.expm1(against(r, t)) - against(r, t)),
-    },
-    {
-      key: "ratio", label: "log ratio π / π_ref", short: "mean log ratio", signed: true, derived: true,
-      has: (data) => data.rollouts.some((r) => r.reference && r.logprobs),
-      token: (r, t) => (against(r, t) === null ? null : -against(r, t)),
-    },
-  ];
+import { glyph, meanOf, number, signed } from "../numbers.js";
 
-  const isMean = (measure) => !measure.step;
-  const ofWhole = (measure, r, k) => (isMean(measure) ? meanToken(measure, r, r.steps[k]) : measure.step(r, k));
+export const BINS = 10; // colour steps each side of zero; with zero itself 21
+const QUANTILE = 0.98; // of the sizes: where a colour scale ends
+const NO_DIFFERENCE = 2e-5; // log-probabilities come with five decimals
 
-  const digits = (measure) => (isMean(measure) ? 3 : 2); // most tokens are near certain: means are small
+/** @param {(r: Credited) => unknown} test @returns {(data: Prepared) => boolean} */
+const some = (test) => (data) => data.rollouts.some((r) => Boolean(test(r)));
 
-  function meanToken(measure, r, step) {
-    const values = [];
-    for (let t = step.first; t <= step.last; t++) values.push(measure.token(r, t));
-    const known = values.filter((value) => value !== null);
-    return known.length ? known.reduce((a, b) => a + b, 0) / known.length : null;
-  }
+/** @param {"reward" | "normalised"} field @returns {Pick<Measure, "has" | "token" | "step">} */
+const ofSteps = (field) => ({
+  has: some((r) => r.steps?.some((step) => step[field] !== null)),
+  token: (r, t) => r.steps?.[r.stepOf[t]]?.[field] ?? null,
+  step: (r, k) => r.steps?.[k][field] ?? null,
+});
 
-  function against(r, t) {
-    if (!r.reference || !r.logprobs) return null;
-    const d = r.reference[t] - r.logprobs[t];
-    return Math.abs(d) < 2e-5 ? 0 : d; // both come with five decimals
-  }
+/** @param {(r: Credited, t: number) => number} value @returns {Pick<Measure, "token" | "step">} */
+const ofLastToken = (value) => ({
+  token: value,
+  step: (r, k) => (r.steps ? value(r, r.steps[k].last) : null),
+});
 
-  function ofStep(rollout, token, field) {
-    const k = rollout.stepOf[token];
-    return k < 0 ? null : rollout.steps[k][field];
-  }
+/** @type {(r: Credited, t: number) => number} */
+const advantage = (r, t) => r.advantages?.[t] ?? NaN;
 
-  // Where the colour scale ends, and whether values lie beyond it. It ends where `fixed` says, or else at the 98th
-  // percentile of the size, so that one outlier does not pale everything else.
-  function rangeOf(data, measure, fixed = null) {
-    const sizes = [];
-    let [least, most] = [0, 0];
-    for (const r of data.rollouts) {
-      for (let t = 0; t < r.texts.length; t++) {
-        for (const one of r.twin && !measure.one ? [r, r.twin] : [r]) {
-          const value = measure.token(one, t);
-          if (value === null) continue;
-          sizes.push(Math.abs(value));
-          if (value < least) least = value;
-          else if (value > most) most = value;
-        }
+/** @type {(loss: string) => Measure} What a token weighs in the loss: its advantage times the loss's normaliser. */
+const weightIn = (loss) => ({
+  key: `weight-${loss}`,
+  label: `weight in the ${loss} loss`,
+  short: "weight",
+  signed: true,
+  derived: true,
+  has: (data) => Boolean(data.normalisers),
+  ...ofLastToken((r, t) => advantage(r, t) * (r.normalisers?.[loss] ?? NaN)),
+});
+
+/** @type {(data: Prepared) => boolean} */
+const hasReference = some((r) => r.reference && r.raw);
+
+/** @type {Measure[]} */
+export const MEASURES = [
+  {
+    key: "advantage",
+    label: "advantage",
+    short: "adv.",
+    signed: true,
+    has: some((r) => r.advantages),
+    ...ofLastToken(advantage),
+  },
+  {
+    key: "difference",
+    label: "difference B − A",
+    short: "B − A",
+    signed: true,
+    one: true,
+    derived: true,
+    has: (data) => Boolean(data.other),
+    ...ofLastToken((r, t) => (r.twin?.advantages?.[t] ?? NaN) - advantage(r, t)),
+  },
+  ...["grpo", "bnpo", "dapo", "dr_grpo"].map(weightIn),
+  { key: "reward", label: "step score", short: "score", signed: true, ...ofSteps("reward") },
+  { key: "normalised", label: "normalised reward", short: "r̃", signed: true, ...ofSteps("normalised") },
+  {
+    key: "logprob",
+    label: "log-prob",
+    short: "mean log-p",
+    signed: false,
+    negative: true,
+    has: some((r) => r.logprobs),
+    token: (r, t) => r.logprobs?.[t] ?? null,
+  },
+  {
+    key: "entropy",
+    label: "entropy",
+    short: "mean entr.",
+    signed: false,
+    has: some((r) => r.entropies),
+    token: (r, t) => r.entropies?.[t] ?? null,
+  },
+  // Against a reference policy, with d = log π_ref − log π: its share of the estimator k3, e^d − d − 1, and the ratio.
+  {
+    key: "kl",
+    label: "KL k3 to the reference",
+    short: "mean KL",
+    signed: false,
+    derived: true,
+    has: hasReference,
+    token: (r, t) => {
+      const d = against(r, t);
+      return d === null ? null : Math.expm1(d) - d;
+    },
+  },
+  {
+    key: "ratio",
+    label: "log ratio π / π_ref",
+    short: "mean log ratio",
+    signed: true,
+    derived: true,
+    has: hasReference,
+    token: (r, t) => {
+      const d = against(r, t);
+      return d === null ? null : -d;
+    },
+  },
+];
+
+/** @param {Credited} r @param {number} t */
+function against(r, t) {
+  if (!r.reference || !r.raw) return null;
+  const d = r.reference[t] - r.raw[t];
+  return Math.abs(d) < NO_DIFFERENCE ? 0 : d;
+}
+
+/** @param {Measure} measure @param {Credited} r @param {number} k A step's value, null where it has none. */
+export function ofWhole(measure, r, k) {
+  if (measure.step) return measure.step(r, k);
+  const { first, last } = /** @type {StepPayload[]} */ (r.steps)[k];
+  const values = Array.from({ length: last - first + 1 }, (_, i) => measure.token(r, first + i));
+  const known = values.filter((value) => value !== null);
+  return known.length ? meanOf(known) : null;
+}
+
+/**
+ * Where the colour scale ends, and whether values lie beyond it. It ends where `fixed` says, or else at the 98th
+ * percentile of the size, so that one outlier does not pale everything else.
+ * @param {Credited[]} rollouts @param {Measure} measure @param {number} [fixed]
+ */
+export function rangeOf(rollouts, measure, fixed) {
+  const sizes = [];
+  let [least, most] = [0, 0];
+  for (const rollout of rollouts) {
+    for (const credited of rollout.twin && !measure.one ? [rollout, rollout.twin] : [rollout]) {
+      for (let t = 0; t < rollout.texts.length; t++) {
+        const value = measure.token(credited, t);
+        if (value === null) continue;
+        sizes.push(Math.abs(value));
+        if (value < least) least = value;
+        else if (value > most) most = value;
       }
     }
-    const limit = fixed ?? percentile(sizes);
-    return { limit, below: least < -limit, above: most > limit };
   }
+  const limit = fixed ?? percentile(sizes);
+  return { limit, below: least < -limit, above: most > limit };
+}
 
-  function percentile(sizes) {
-    if (!sizes.length) return 0;
-    const sorted = Float64Array.from(sizes).sort();
-    const clipped = sorted[Math.floor(0.98 * (sorted.length - 1))];
-    return clipped || sorted[sorted.length - 1]; // mostly zeros: the scale is that of the rest
-  }
+/** @param {number[]} sizes */
+function percentile(sizes) {
+  if (!sizes.length) return 0;
+  const sorted = Float64Array.from(sizes).sort();
+  const size = sorted[Math.floor(QUANTILE * (sorted.length - 1))];
+  return size || sorted[sorted.length - 1]; // mostly zeros: the scale is that of the rest
+}
 
-  function tint(value, limit, measure) {
-    if (value === null || value === undefined || !limit) return "";
-    const bin = Math.max(-BINS, Math.min(BINS, Math.round((value / limit) * BINS)));
-    if (!bin) return "";
-    return `${measure.signed ? (bin > 0 ? "p" : "n") : "q"} s${Math.abs(bin)}`;
-  }
+/**
+ * The classes that colour a value: p above zero, n below, q of a measure without sign; none for what rounds to zero.
+ * @param {number | null} value @param {number} limit @param {Pick<Measure, "signed">} measure
+ */
+export function tint(value, limit, measure) {
+  if (value === null || !limit) return "";
+  const bin = Math.max(-BINS, Math.min(BINS, Math.round((value / limit) * BINS)));
+  if (!bin) return "";
+  return `${measure.signed ? (bin > 0 ? "p" : "n") : "q"} s${Math.abs(bin)}`;
+}
 
-  // A step's value as its chip says it.
-  function stepText(measure, r, k) {
-    const value = ofWhole(measure, r, k);
-    if (value === null) return "–";
-    return measure.signed ? `${glyph(value)}${number(Math.abs(value), digits(measure))}` : number(value, digits(measure));
-  }
+/** @param {Measure} measure */
+const digits = (measure) => (measure.step ? 2 : 3); // most tokens are near certain: means are small
 
-  // The same for a reader that hears it.
-  function stepSaid(measure, r, k) {
-    const value = ofWhole(measure, r, k);
-    return value === null ? "" : `${isMean(measure) ? "mean " : ""}${measure.label} ${(measure.signed ? signed : number)(value, digits(measure))}`;
-  }
+/** @param {Measure} measure @param {Credited} r @param {number} k A step's value on its chip. */
+export function stepText(measure, r, k) {
+  const value = ofWhole(measure, r, k);
+  if (value === null) return "–";
+  return measure.signed ? `${glyph(value)}${number(Math.abs(value), digits(measure))}` : number(value, digits(measure));
+}
 
-  Object.assign(H, { MEASURES, BINS, rangeOf, tint, ofWhole, stepText, stepSaid });
-})();
+/** @param {Measure} measure @param {Credited} r @param {number} k The same for a screen reader. */
+export function stepSaid(measure, r, k) {
+  const value = ofWhole(measure, r, k);
+  if (value === null) return "";
+  return `${measure.step ? "" : "mean "}${measure.label} ${(measure.signed ? signed : number)(value, digits(measure))}`;
+}

@@ -1,87 +1,197 @@
-// Why a token has its colour: the terms of the sum, the facts about the token, and the tip that follows the pointer.
-(() => {
-  const H = (globalThis.WorkbenchHeatmap ??= {});
-  if (H.whyTable) return; // a notebook holds one copy of this script per output
-  const { el, number, signed, score, share, count, INVISIBLE } = H;
+// Why a token has its colour: the facts about it, and the terms of its advantage.
 
-  function whyTable(data, r, why) {
-    const terms = why.list ?? why.terms.flatMap(([first, last]) => r.terms.slice(first, last + 1));
-    const names = [...new Set(terms.flatMap((term) => Object.keys(term.scores)))];
-    const weight = (name) => terms.find((term) => name in term.weights)?.weights[name] ?? 1;
-    // From the reward to what it adds, a column for each stage that some term goes through.
-    const stages = [
-      ["reward", "weighted sum of the reward functions' scores", (term) => score(term.reward), () => true],
-      ["value", "what the scheme made of the reward and normalised", (term) => number(term.raw), (term) => term.reward === null || Math.abs(term.raw - term.reward) > 1e-9],
-      ["mean", "of its pool", (term) => number(term.mean), (term) => term.mean !== null],
-      ["std", "of its pool", (term) => number(term.std), (term) => term.std !== null],
-      ["r̃", "normalised", (term) => signed(term.normalised, 4), () => true],
-      ["×", "weight, discount or share", (term) => number(term.factor, 4), (term) => term.factor !== 1],
-      ["adds", "to the token's advantage", (term) => signed(term.value, 4), (term) => term.factor !== 1],
-    ].filter(([, , , needed]) => !terms.length || terms.some(needed));
-    const head = el("tr", {}, el("th", { scope: "col" }, ""),
-      ...names.map((name) => el("th", { scope: "col" }, ...name.split(/(?<=_)/).flatMap((part) => [part, el("wbr")]), weight(name) === 1 ? null : el("small", {}, ` × ${score(weight(name))}`))),
-      ...stages.map(([name, title]) => el("th", { scope: "col", title }, name)));
-    const rows = terms.map((term) => el("tr", {},
-      el("th", { scope: "row" }, term.step !== null ? `step ${term.step + 1}` : term.source === "sum" ? "Σ steps" : "outcome"),
+/** @import { Credited, Measure, TermPayload, Why } from "./payload.js" */
+/** @typedef {{ name: string, value: string, shown: boolean }} Fact `shown` where the token is coloured by it */
+
+import { el } from "../dom.js";
+import { count, number, score, signed } from "../numbers.js";
+import { INVISIBLE } from "./tokens.js";
+
+const SHOWN_TERMS = 6; // in the line of a sum
+const QUOTED = 200; // characters of a token
+const SAME = 1e-9;
+
+/** @type {{ name: string, title: string, text: (term: TermPayload) => string, needed: (term: TermPayload) => boolean }[]} */
+const STAGES = [ // from the reward to what a term adds; a column for each that some term goes through
+  {
+    name: "reward",
+    title: "weighted sum of the reward functions' scores",
+    text: (term) => score(term.reward),
+    needed: () => true,
+  },
+  {
+    name: "value",
+    title: "what the scheme made of the reward and normalised",
+    text: (term) => number(term.raw),
+    needed: (term) => term.reward === null || Math.abs(term.raw - term.reward) > SAME,
+  },
+  { name: "mean", title: "of its pool", text: (term) => number(term.mean), needed: (term) => term.mean !== null },
+  { name: "std", title: "of its pool", text: (term) => number(term.std), needed: (term) => term.std !== null },
+  { name: "r̃", title: "normalised", text: (term) => signed(term.normalised, 4), needed: () => true },
+  {
+    name: "×",
+    title: "weight, discount or share",
+    text: (term) => number(term.factor, 4),
+    needed: (term) => term.factor !== 1,
+  },
+  {
+    name: "adds",
+    title: "to the token's advantage",
+    text: (term) => signed(term.value, 4),
+    needed: (term) => term.factor !== 1,
+  },
+];
+
+/** @param {Credited} rollout @param {number} t The terms of a token, where the payload or the server gave them. */
+export const whyAt = (rollout, t) => rollout.why?.find((why) => why.first <= t && t <= why.last);
+
+/** @param {Credited} rollout @param {Why} why */
+export const termsOf = (rollout, why) =>
+  why.list ?? (why.terms ?? []).flatMap(([first, last]) => (rollout.terms ?? []).slice(first, last + 1));
+
+/** @param {Pick<TermPayload, "step" | "source">} term */
+export function termName({ step, source }) {
+  if (step !== null) return `step ${step + 1}`;
+  return source === "sum" ? "Σ steps" : "outcome";
+}
+
+/** @param {Credited} rollout @param {Why} why */
+export function whyTable(rollout, why) {
+  const terms = termsOf(rollout, why);
+  const names = [...new Set(terms.flatMap((term) => Object.keys(term.scores)))];
+  const stages = STAGES.filter(({ needed }) => !terms.length || terms.some(needed));
+  const rows = terms.map((term) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, termName(term)),
       ...names.map((name) => el("td", {}, name in term.scores ? score(term.scores[name]) : "")),
-      ...stages.map(([, , text]) => el("td", {}, text(term)))));
-    const foot = el("tr", {}, el("th", { scope: "row", colspan: names.length + stages.length },
-      terms.length ? `sum of ${count(terms.length, "term")}` : "nothing is added to this token"), el("td", {}, signed(why.total, 4)));
-    const table = el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows), el("tfoot", {}, foot));
-    return el("div", { class: "terms", tabindex: 0, role: "region", "aria-label": "Terms of the advantage" }, table);
-  }
+      ...stages.map(({ text }) => el("td", {}, text(term))),
+    )
+  );
+  const sum = terms.length ? `sum of ${count(terms.length, "term")}` : "nothing is added to this token";
+  const total = el("th", { scope: "row", colspan: names.length + stages.length }, sum);
+  const table = el(
+    "table",
+    {},
+    el("thead", {}, whyHead(terms, names, stages)),
+    el("tbody", {}, ...rows),
+    el("tfoot", {}, el("tr", {}, total, el("td", {}, signed(why.total, 4)))),
+  );
+  return el("div", { class: "terms", tabindex: 0, role: "region", "aria-label": "Terms of the advantage" }, table);
+}
 
-  // What is known of a token, in rows [name, value, whether this is what it is coloured by].
-  function facts(r, t, measure) {
-    const k = r.stepOf[t];
-    const step = k < 0 ? null : r.steps[k];
-    const scores = step ? Object.entries(step.scores) : [];
-    const end = r.offsets[t + 1];
-    const astray = (r.steps ?? []).flatMap((other, j) => (j !== k && other.start >= r.offsets[t] && other.start < end && other.end > end ? [j] : []));
-    const schemes = r.twin ? [[" A", r], [" B", r.twin]] : [["", r]];
-    const of = (name, key, value, among = schemes) => among.map(([letter, one]) => [`${name}${letter}`, value(one), key]);
-    const apart = (name, key, value) => of(name, key, value, r.twin && value(r) !== value(r.twin) ? schemes : [["", r]]); // one row where both say the same
-    const coloured = (one) => {
-      const value = measure.token(one, t);
-      return value === null ? null : (measure.signed ? signed : number)(value, 4);
-    };
-    const rows = [
-      ...of("advantage", "advantage", (one) => (one.advantages ? signed(one.advantages[t], 4) : null)),
-      ...(!measure.derived ? [] : measure.one ? [[measure.label, coloured(r), measure.key]] : apart(measure.label, measure.key, coloured)),
-      ["step", r.steps ? (step ? `${k + 1} of ${r.steps.length}` : "outside every step") : null],
-      ...(step && scores.length > 1 ? scores.map(([name, value]) => [name, score(value)]) : []),
-      ["step score", step ? score(step.reward) : null, "reward"],
-      ["straddles", astray.length ? `the start of ${astray.map((other) => `step ${other + 1}`).join(", ")}` : null],
-      ...(step ? apart("normalised", "normalised", (one) => (one.steps[k].normalised === null ? null : signed(one.steps[k].normalised, 4))) : []),
-      ["log-prob", r.logprobs ? `${number(r.logprobs[t])}  p ${number(Math.exp(r.logprobs[t]), 3)}` : null, "logprob"],
-      ["entropy", r.entropies ? number(r.entropies[t]) : null, "entropy"],
-      ["reference", r.reference ? `${number(r.reference[t])}  p ${number(Math.exp(r.reference[t]), 3)}` : null],
-      ["π / π_ref", r.reference && r.logprobs ? number(Math.exp(r.logprobs[t] - r.reference[t]), 3) : null],
-      ["token", `${t}  id ${r.ids[t]}`],
-    ];
-    return rows.filter(([, value]) => value !== null).map(([name, value, key]) => [name, value, key === measure.key]);
-  }
+/** @param {TermPayload[]} terms @param {string[]} names @param {typeof STAGES} stages */
+function whyHead(terms, names, stages) {
+  const scores = names.map((name) => {
+    const weight = terms.find((term) => name in term.weights)?.weights[name] ?? 1;
+    const broken = name.split(/(?<=_)/).flatMap((part) => [part, el("wbr")]);
+    return el("th", { scope: "col" }, ...broken, weight === 1 ? null : el("small", {}, ` × ${score(weight)}`));
+  });
+  const columns = stages.map(({ name, title }) => el("th", { scope: "col", title }, name));
+  return el("tr", {}, el("th", { scope: "col" }, ""), ...scores, ...columns);
+}
 
-  const escaped = (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
-  const short = (text) => (text.length > 200 ? `${text.slice(0, 200)}…` : text);
-  const quoted = (text) => (text ? JSON.stringify(short(text)).replace(new RegExp(INVISIBLE, "g"), escaped) : "no character of its own");
+/** @param {Credited} rollout @param {number} t The sum in one line: what each term adds, the first of many. */
+export function sumLine(rollout, t) {
+  const why = whyAt(rollout, t);
+  const terms = why ? termsOf(rollout, why) : [];
+  if (!terms.length) return null;
+  const shown = terms.slice(0, SHOWN_TERMS).map((term) => `${signed(term.value, 3)} (${termName(term)})`);
+  return `= ${shown.join(" ")}${terms.length > SHOWN_TERMS ? ` and ${terms.length - SHOWN_TERMS} more` : ""}`;
+}
 
-  const SHOWN_TERMS = 6;
-  // The sum in one line: what each term adds, the first of many.
-  function sumLine(r, t) {
-    const why = r.why?.find((one) => one.first <= t && t <= one.last);
-    if (!why) return null;
-    const terms = why.list ?? why.terms.flatMap(([first, last]) => r.terms.slice(first, last + 1));
-    if (!terms.length) return null;
-    const shown = terms.slice(0, SHOWN_TERMS).map((term) => `${signed(term.value, 3)} (${term.step !== null ? `step ${term.step + 1}` : term.source === "sum" ? "Σ steps" : "outcome"})`);
-    return `= ${shown.join(" ")}${terms.length > SHOWN_TERMS ? ` and ${terms.length - SHOWN_TERMS} more` : ""}`;
-  }
+/** @param {Credited} rollout @param {number} t @param {Measure} measure @returns {Fact[]} What is known of a token. */
+export function facts(rollout, t, measure) {
+  const rows = [
+    ...ofEach(rollout, "advantage", "advantage", (r) => (r.advantages ? signed(r.advantages[t], 4) : null)),
+    ...(measure.derived ? colouredBy(rollout, t, measure) : []),
+    ...ofStep(rollout, t),
+    ...ofPolicy(rollout, t),
+    ["token", `${t}  id ${rollout.ids[t]}`],
+  ];
+  return rows.flatMap(([name, value, key]) =>
+    typeof name === "string" && typeof value === "string" ? [{ name, value, shown: key === measure.key }] : []
+  );
+}
 
-  function tipContent(r, t, measure) {
-    const table = el("table", {}, ...facts(r, t, measure).map(([name, value, shown]) => el("tr", { class: shown ? "shown" : null }, el("th", { scope: "row" }, name), el("td", {}, value))));
-    const line = sumLine(r, t);
-    return [el("b", {}, quoted(r.texts[t])), table, ...(line ? [el("p", { class: "sum" }, line)] : [])];
-  }
+/** @typedef {(string | null | undefined)[]} Row name, value, and the key of the measure that it is */
 
-  Object.assign(H, { whyTable, facts, tipContent, quoted });
-})();
+/**
+ * A row for each scheme, A and B.
+ * @param {Credited} rollout @param {string} name @param {string} key @param {(r: Credited) => string | null} value
+ * @returns {Row[]}
+ */
+function ofEach(rollout, name, key, value) {
+  if (!rollout.twin) return [[name, value(rollout), key]];
+  return [[`${name} A`, value(rollout), key], [`${name} B`, value(rollout.twin), key]];
+}
+
+/** @type {typeof ofEach} One row where both schemes give the same value. */
+function ofDifferent(rollout, name, key, value) {
+  const same = !rollout.twin || value(rollout) === value(rollout.twin);
+  return same ? [[name, value(rollout), key]] : ofEach(rollout, name, key, value);
+}
+
+/** @param {Credited} rollout @param {number} t @param {Measure} measure @returns {Row[]} */
+function colouredBy(rollout, t, measure) {
+  const value = (/** @type {Credited} */ r) => {
+    const raw = measure.token(r, t);
+    return raw === null ? null : (measure.signed ? signed : number)(raw, 4);
+  };
+  return measure.one
+    ? [[measure.label, value(rollout), measure.key]]
+    : ofDifferent(rollout, measure.label, measure.key, value);
+}
+
+/** @param {Credited} rollout @param {number} t @returns {Row[]} */
+function ofStep(rollout, t) {
+  if (!rollout.steps) return [];
+  const k = rollout.stepOf[t];
+  const step = rollout.steps[k];
+  const others = stepsBegunIn(rollout, t);
+  const straddles = others.map((other) => `step ${other + 1}`).join(", ");
+  const straddling = ["straddles", others.length ? `the start of ${straddles}` : null];
+  if (!step) return [["step", "outside every step"], straddling];
+  const scores = Object.entries(step.scores);
+  return [
+    ["step", `${k + 1} of ${rollout.steps.length}`],
+    ...(scores.length > 1 ? scores.map(([name, value]) => [name, score(value)]) : []),
+    ["step score", score(step.reward), "reward"],
+    straddling,
+    ...ofDifferent(rollout, "normalised", "normalised", (r) => {
+      const value = r.steps?.[k].normalised ?? null;
+      return value === null ? null : signed(value, 4);
+    }),
+  ];
+}
+
+/** @param {Credited} rollout @param {number} t The other steps that begin inside a token. */
+function stepsBegunIn({ steps, stepOf, offsets }, t) {
+  const [start, end] = [offsets[t], offsets[t + 1]];
+  return (steps ?? []).flatMap((step, k) =>
+    k !== stepOf[t] && step.start >= start && step.start < end && step.end > end ? [k] : []
+  );
+}
+
+/** @param {Credited} rollout @param {number} t @returns {Row[]} */
+function ofPolicy({ logprobs, entropies, raw, reference }, t) {
+  const likely = (/** @type {number} */ value) => `${number(value)}  p ${number(Math.exp(value), 3)}`;
+  const ratio = reference && raw ? number(Math.exp(raw[t] - reference[t]), 3) : null;
+  return [
+    ["log-prob", logprobs ? likely(logprobs[t]) : null, "logprob"],
+    ["entropy", entropies ? number(entropies[t]) : null, "entropy"],
+    ["reference", reference ? likely(reference[t]) : null],
+    ["π / π_ref", ratio],
+  ];
+}
+
+/** @param {string} character */
+const escaped = (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
+
+/** @param {string} text A token as a quoted string, with what cannot be seen escaped. */
+export function quoted(text) {
+  if (!text) return "no character of its own";
+  const short = text.length > QUOTED ? `${text.slice(0, QUOTED)}…` : text;
+  return JSON.stringify(short).replace(new RegExp(INVISIBLE, "g"), escaped);
+}

@@ -25,9 +25,8 @@ def calculator_notes(prompt: object, step: str, **columns: object) -> float | No
             values = [value(side) for side in sides]
         except (ValueError, ZeroDivisionError):
             return False
-        return all(
-            abs(values[0] - one) <= allowed(side, values[0]) for side, one in zip(sides[1:], values[1:], strict=True)
-        )
+        truth, *claims = values
+        return all(abs(truth - claim) <= allowed(side, truth) for side, claim in zip(sides[1:], claims, strict=True))
 
     def allowed(claim: str, truth: Fraction) -> Fraction:
         """How far a claim may be off: half of its last decimal, where it is a plain number with some."""
@@ -43,10 +42,8 @@ def calculator_notes(prompt: object, step: str, **columns: object) -> float | No
 
         def take(*choices: str) -> str:
             nonlocal at
-            if at < len(parts) and parts[at] in choices:
-                at += 1
-                return parts[at - 1]
-            return ""
+            at += (taken := at < len(parts) and parts[at] in choices)
+            return parts[at - 1] if taken else ""
 
         def total() -> Fraction:
             result = product()

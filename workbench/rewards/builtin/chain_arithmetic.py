@@ -23,60 +23,49 @@ def step_correctness(
     import re
 
     if start is None or operations is None:
-        raise ValueError(
-            "the columns 'start' and 'operations' are missing; this reward needs the chain-arithmetic task"
-        )
-
+        raise ValueError("the columns 'start' and 'operations' are missing; this reward needs chain-arithmetic")
     number = "(-?(?:0|[1-9][0-9]{0,8}))"
     equation = re.compile(f"Step ([1-9][0-9]{{0,3}}): {number} ([+*-]) {number} = {number}")
     # A badly written line is wrong, but what it claims is what the next line goes on from.
     attempt = re.compile(r"Step\s*([0-9]{1,4})\b.*?(-?[0-9]{1,9})\s*([+*-])\s*(-?[0-9]{1,9})\s*=\s*(-?[0-9]{1,9})\b")
     answer = re.compile(f"(?:Answer: {number}|<answer>{number}</answer>)")
-    work = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
 
     class Reader:
         def __init__(self, text: str, value: int, todo: list[tuple[str, int]]) -> None:
             self.untagged = not re.search("</?reasoning>", text)
             self.tagged = text.startswith("<reasoning>\n") and "\n</reasoning>\n<answer>" in text
-            self.value, self.todo = value, todo
-            self.done = 0  # operations worked so far
+            self.value, self.todo, self.done = value, todo, 0  # done: operations worked so far
             self.skipped = self.opened = self.closed = self.answered = False
 
         def step(self, text: str) -> float | None:
             lines = [self.line(line) for line in text.removesuffix("\n").split("\n")]
-            if False in lines:
-                return 0.0
-            return 1.0 if True in lines else None
+            return 0.0 if False in lines else 1.0 if True in lines else None
 
         def line(self, text: str) -> bool | None:
             """Whether a line is right, or None where it only opens or closes the reasoning."""
             worked = self.done == len(self.todo) and not self.skipped
             if text == "<reasoning>":
-                first = not (self.done or self.opened or self.closed or self.answered)
-                self.opened = True
+                first, self.opened = not (self.done or self.opened or self.closed or self.answered), True
                 return None if first else False
             if text == "</reasoning>":
-                in_place = worked and not self.closed and not self.answered
-                self.closed = True
+                in_place, self.closed = worked and not self.closed and not self.answered, True
                 return None if in_place else False
-            if found := answer.fullmatch(text):
-                in_place = worked and not self.answered and (self.untagged if found[1] else self.tagged)
+            if match := answer.fullmatch(text):
+                in_place = worked and not self.answered and (self.untagged if match[1] else self.tagged)
                 self.answered = True
-                return in_place and int(found[1] or found[2]) == self.value
+                return in_place and int(match[1] or match[2]) == self.value
             return not (self.closed or self.answered) and self.operation(text)
 
         def operation(self, text: str) -> bool:
             strict = equation.fullmatch(text)
-            found = strict or (attempt.match(text) if len(text) < 200 else None)
-            if not found:
+            if not (match := strict or (attempt.match(text) if len(text) < 200 else None)):
                 return False
-            label, left, right, result = (int(found[group]) for group in (1, 2, 4, 5))
-            claimed = (found[3], right)
+            label, left, right, result = (int(match[group]) for group in (1, 2, 4, 5))
+            claimed, results = (match[3], right), {"+": left + right, "-": left - right, "*": left * right}
             due = self.todo[self.done] if self.done < len(self.todo) else None
-            labelled = label == self.done + 1
-            right_start = left == self.value and claimed == due
-            if due and (labelled or right_start):
-                is_right = bool(strict) and labelled and right_start and result == work[found[3]](left, right)
+            labelled, follows = label == self.done + 1, left == self.value and claimed == due
+            if due and (labelled or follows):
+                is_right = bool(strict) and labelled and follows and result == results[match[3]]
                 self.done += 1
             elif self.done < label <= len(self.todo) and claimed == self.todo[label - 1]:
                 is_right, self.done, self.skipped = False, label, True  # went ahead; goes on from there

@@ -1,4 +1,4 @@
-"""What is known of a built-in reward function, and its source with other options written in.
+"""Metadata and source of a built-in reward function, the source also with other options as defaults.
 
 A built-in stands alone: its source, shown in the page's editor, runs when pasted anywhere. So imports and helpers live
 inside the functions, and annotations use only names that are always there. Their signatures are those of a user's own
@@ -11,15 +11,18 @@ import ast
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from types import CodeType, FunctionType
 from typing import Any
 
-from workbench.errors import RewardCodeError
+from workbench.errors import RewardCodeError, did_you_mean
 from workbench.schema import RewardKind
 
 OptionValue = bool | int | float | str
+_TYPES: dict[type, tuple[type, ...]] = {bool: (bool,), int: (int, float), float: (int, float), str: (str,)}
+"""Of an option's default → of the values it takes."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,28 @@ class Builtin:
         return f"from {self.low:g}" if below else f"up to {self.high:g}" if above else "no bound"
 
     def check(self, options: Mapping[str, OptionValue]) -> None:
-        """Raises RewardCodeError for an option it does not have."""
-        if unknown := [name for name in options if name not in self.options]:
-            has = f"it has {', '.join(self.options)}" if self.options else "it has none"
-            raise RewardCodeError(f"reward {self.name!r} has no option {unknown[0]!r}; {has}", reward=self.name)
+        """Raises RewardCodeError for an option it does not have, or a value of another type than its default."""
+        for name, value in options.items():
+            if name not in self.options:
+                has = f"it has {', '.join(self.options)}" if self.options else "it has none"
+                guess = did_you_mean(name, self.options)
+                raise RewardCodeError(f"reward {self.name!r} has no option {name!r}{guess}; {has}", reward=self.name)
+            expected = _TYPES[type(self.options[name])]
+            if not isinstance(value, expected) or isinstance(value, bool) is not (bool in expected):
+                raise RewardCodeError(
+                    f"reward {self.name!r}: {name} is {value!r}; its default is {self.options[name]!r}, give a value "
+                    "of that type",
+                    reward=self.name,
+                )
+
+    def option_of_text(self, name: str, text: str) -> OptionValue:
+        """What text from a shell means for an option. Raises RewardCodeError where it fits neither name nor type."""
+        value: OptionValue = text
+        if not isinstance(self.options.get(name, ""), str):
+            with suppress(ValueError, SyntaxError):
+                value = ast.literal_eval(text.title() if text.lower() in ("true", "false") else text)
+        self.check({name: value})
+        return value
 
     def source_with(self, options: Mapping[str, OptionValue]) -> str:
         """Its code with these options as the defaults. Raises RewardCodeError for an option it does not have."""
@@ -90,7 +111,7 @@ def _numbered_from_one(function: Callable[..., Any]) -> Callable[..., Any]:
     shift = function.__code__.co_firstlineno - 1
 
     def moved(code: CodeType) -> CodeType:
-        inner = tuple(moved(one) if isinstance(one, CodeType) else one for one in code.co_consts)
+        inner = tuple(moved(constant) if isinstance(constant, CodeType) else constant for constant in code.co_consts)
         return code.replace(co_firstlineno=code.co_firstlineno - shift, co_consts=inner)
 
     copy = FunctionType(moved(function.__code__), function.__globals__, function.__name__, function.__defaults__)

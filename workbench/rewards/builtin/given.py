@@ -1,4 +1,4 @@
-"""What a data file itself says of its completions, as reward functions: imported rewards and step labels.
+"""Reward functions that return the rewards and step labels of a data file.
 
 The columns are those that ``rollouts`` gives to imported completions. Like every built-in each function stands alone.
 """

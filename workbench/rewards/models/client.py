@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from workbench.child import Child
-from workbench.config import ModelConfig
 from workbench.errors import ChildError, RewardError
 from workbench.rewards.protocol import Score, check_outcome, check_steps
 from workbench.schema import Prompt
+from workbench.sections import ModelConfig
 
 OnEvent = Callable[[dict[str, Any]], None]
 SILENCE_SECONDS = 300.0
@@ -48,8 +48,8 @@ class ModelWorker:
 
     def score_texts(self, config: ModelConfig, prompts: Sequence[Prompt], completions: Sequence[Any]) -> list[Score]:
         """As ``LocalModels.score_texts``. Raises as ``score_steps`` does."""
-        asked = {"config": config.model_dump(), "prompts": list(prompts), "completions": list(completions)}
-        return check_outcome(config.path, self._ask(asked), len(completions))
+        request = {"config": config.model_dump(), "prompts": list(prompts), "completions": list(completions)}
+        return check_outcome(config.path, self._ask(request), len(completions))
 
     def _ask(self, request: dict[str, Any], on_event: OnEvent | None = None) -> Any:
         with self._lock:
@@ -57,13 +57,13 @@ class ModelWorker:
                 self._child = Child("workbench.rewards.models.worker", name="reward-model worker")
             child = self._child
 
-        def hear(event: dict[str, Any]) -> None:
+        def pass_on(event: dict[str, Any]) -> None:
             self.busy = (event["busy"], event["seconds"])
             if on_event is not None:
                 on_event(event)
 
         try:
-            return child.call(request, deadline=SILENCE_SECONDS, on_event=hear).get("scores")
+            return child.call(request, deadline=SILENCE_SECONDS, on_event=pass_on).get("scores")
         except ChildError as error:
             raise RewardError(str(error)) from error
         finally:

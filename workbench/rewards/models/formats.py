@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.config import ModelFormat
 from workbench.errors import RewardError
 from workbench.schema import Prompt
+from workbench.sections import ModelFormat
 
 QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
 """The system message Qwen2.5-Math-PRM was trained with; a conversation that brings its own keeps that."""
@@ -66,7 +66,7 @@ def read_steps(
     if not clean:
         return []
     readings = form.encode(tokenizer, prompt, clean, separator)
-    return readings if sum(len(one.positions) for one in readings) == len(clean) else None
+    return readings if sum(len(reading.positions) for reading in readings) == len(clean) else None
 
 
 def question_of(prompt: Prompt) -> str:
@@ -114,18 +114,18 @@ def _ki(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) ->
 
 
 def _extra_0(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
-    asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-    if not any(message["role"] == "system" for message in asked):
-        asked.insert(0, {"role": "system", "content": QWEN_SYSTEM})
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    if not any(message["role"] == "system" for message in messages):
+        messages.insert(0, {"role": "system", "content": QWEN_SYSTEM})
     answer = {"role": "assistant", "content": "".join(step + separator for step in steps)}
-    text = _template(tokenizer, [*asked, answer], tokenize=False)
+    text = _template(tokenizer, [*messages, answer], tokenize=False)
     return [_marked(tokenizer, tokenizer(text)["input_ids"], separator)]
 
 
 def _marked(tokenizer: Any, ids: Sequence[int], written: str) -> Reading:
     """Scores stand where the separator's id does: the last id of what is written after a step."""
     mark = tokenizer(written, add_special_tokens=False)["input_ids"][-1]
-    return Reading(tuple(ids), tuple(i for i, one in enumerate(ids) if one == mark))
+    return Reading(tuple(ids), tuple(i for i, token_id in enumerate(ids) if token_id == mark))
 
 
 def _turns(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
@@ -152,8 +152,8 @@ def _template(tokenizer: Any, messages: Sequence[dict[str, str]], *, tokenize: b
 
 
 FORMATS: dict[ModelFormat, Format] = {
-    one.name: one
-    for one in (
+    format.name: format
+    for format in (
         Format("stepwise", "\n", False, _stepwise),
         Format("ki", "ки", True, _ki),
         Format("extra-0", "<extra_0>", False, _extra_0),

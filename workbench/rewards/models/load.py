@@ -23,11 +23,12 @@ from transformers import (
 )
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from workbench.config import ModelConfig
 from workbench.errors import RewardError
 from workbench.quiet import quiet_loading
 from workbench.rewards.models.formats import FORMATS
 from workbench.rewards.models.model import Classifier, ProcessModel
+from workbench.sections import ModelConfig
+from workbench.weights import WeightsError, check_finite, check_layers, check_loaded, tensor_names
 
 
 class Qwen2ForProcessRewardModel(Qwen2PreTrainedModel):
@@ -63,7 +64,12 @@ def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Clas
         with quiet_loading(where):
             tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=config.trust_remote_code)
             model = _read(config, where, device)
-    except (OSError, ValueError, KeyError) as error:
+            check_finite(model)
+    except RewardError:
+        raise
+    except WeightsError as error:
+        raise RewardError(f"reward model {config.path!r} cannot be used: {error}") from error
+    except Exception as error:  # whatever a damaged file or configuration leads to in three libraries
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise RewardError(f"reward model {config.path!r} cannot be loaded: {reason}") from error
     if tokenizer.pad_token_id is None:
@@ -84,8 +90,11 @@ def _read(config: ModelConfig, where: str, device: str) -> Any:
         "trust_remote_code": config.trust_remote_code,
         "dtype": torch.float32 if target.type == "cpu" else "auto",
         "output_loading_info": True,
+        "ignore_mismatched_sizes": True,  # so that they can be named
     }
     described = AutoConfig.from_pretrained(where, trust_remote_code=config.trust_remote_code)
+    if Path(where).is_dir():
+        check_layers(described, tensor_names(Path(where)))
     kind = _auto_class(config, described.architectures or [])
     if kind is Qwen2ForProcessRewardModel:
         options.pop("trust_remote_code")
@@ -96,6 +105,7 @@ def _read(config: ModelConfig, where: str, device: str) -> Any:
             f"{config.format!r} it would score at random; its architecture is {described.architectures}, choose the "
             "format it was trained in"
         )
+    check_loaded(model, info)
     return model.to(target)
 
 

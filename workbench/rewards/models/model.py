@@ -1,4 +1,4 @@
-"""A loaded reward model over a batch: padded forward passes, and a memory of what was scored before.
+"""A loaded reward model applied to a batch: padded forward passes and a cache of earlier scores.
 
 ``ProcessModel`` gives every step a score in [0, 1], ``Classifier`` every completion one. A causal model's score of a
 step depends only on what was read up to it, so scores are remembered by that prefix; whether a model is causal is
@@ -70,32 +70,34 @@ class ProcessModel:
             read_steps(self.tokenizer, self.form, prompt, texts, self.separator)
             for prompt, texts in zip(prompts, steps, strict=True)
         ]
-        known = self._known([one for several in readings for one in several or ()])
+        known = self._known([reading for of_completion in readings for reading in of_completion or ()])
         scores: list[list[Score]] = []
-        for several, texts in zip(readings, steps, strict=True):
-            if several is None:
+        for of_completion, texts in zip(readings, steps, strict=True):
+            if of_completion is None:
                 scores.append([None] * len(texts))
             else:
-                scores.append([known.get(self._key(one, at)) for one in several for at in one.positions])
+                scores.append(
+                    [known.get(self._key(reading, at)) for reading in of_completion for at in reading.positions]
+                )
         return scores
 
     def _known(self, readings: Sequence[Reading]) -> dict[bytes, Score]:
         """Every reading's scores by key: remembered ones, and the others from the model."""
         known: dict[bytes, Score] = {}
         missing: dict[Reading, None] = {}
-        for one in readings:
-            for at in one.positions:
-                key = self._key(one, at)
+        for reading in readings:
+            for at in reading.positions:
+                key = self._key(reading, at)
                 score = known[key] if key in known else self.memory.get(key)
                 known[key] = score
                 if score is None and at < self.limit:
-                    missing[one] = None
-        todo = sorted(missing, key=lambda one: len(one.ids))  # neighbours of like length need little padding
+                    missing[reading] = None
+        todo = sorted(missing, key=lambda reading: len(reading.ids))  # neighbours of like length need little padding
         for start in range(0, len(todo), self.batch_size):
             batch = todo[start : start + self.batch_size]
-            for one, values in zip(batch, self._forward(batch), strict=True):
-                for at, value in zip([at for at in one.positions if at < self.limit], values, strict=True):
-                    key = self._key(one, at)
+            for reading, values in zip(batch, self._forward(batch), strict=True):
+                for at, value in zip([at for at in reading.positions if at < self.limit], values, strict=True):
+                    key = self._key(reading, at)
                     known[key] = value
                     self.memory.put(key, value)
         return known
@@ -105,16 +107,21 @@ class ProcessModel:
 
     @torch.inference_mode()
     def _forward(self, batch: Sequence[Reading]) -> list[list[float]]:
-        ids, mask = padded([one.ids[: self.limit] for one in batch], self.tokenizer.pad_token_id, self.model.device)
-        wanted = sorted({at for one in batch for at in one.positions if at < self.limit})
-        place = {at: i for i, at in enumerate(wanted)}
-        columns = torch.tensor(wanted, device=self.model.device)
+        ids, mask = padded(
+            [reading.ids[: self.limit] for reading in batch], self.tokenizer.pad_token_id, self.model.device
+        )
+        positions = sorted({at for reading in batch for at in reading.positions if at < self.limit})
+        place = {at: i for i, at in enumerate(positions)}
+        columns = torch.tensor(positions, device=self.model.device)
         if "logits_to_keep" in self._accepts:  # a language model's logits are large; most positions need none
             logits = logits_of(self.model(input_ids=ids, attention_mask=mask, logits_to_keep=columns, use_cache=False))
         else:
             logits = logits_of(self.model(input_ids=ids, attention_mask=mask, **self._no_cache))[:, columns]
         right = self._probability(logits.float()).cpu()  # (B, positions)
-        return [[float(right[i, place[at]]) for at in one.positions if at < self.limit] for i, one in enumerate(batch)]
+        return [
+            [float(right[i, place[at]]) for at in reading.positions if at < self.limit]
+            for i, reading in enumerate(batch)
+        ]
 
     def _probability(self, logits: torch.Tensor) -> torch.Tensor:
         """(B, P, V or labels) → (B, P), the probability that the step is right."""
@@ -226,7 +233,8 @@ def logits_of(output: Any) -> torch.Tensor:
 
 
 def context_of(model: Any) -> int:
-    limit = getattr(model.config, "max_position_embeddings", None)
+    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    limit = getattr(config, "max_position_embeddings", None)
     return limit if isinstance(limit, int) and limit > 0 else 2**31
 
 

@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from workbench.config import ModelConfig, PatternConfig, Reduction
 from workbench.errors import RewardCodeError
-from workbench.rewards.client import RewardWorker
-from workbench.rewards.protocol import Score
+from workbench.rewards.protocol import Score, Splitter
 from workbench.schema import Prompt, RewardKind
+from workbench.sections import ModelConfig, Reduction
 from workbench.steps import StepPattern, split_leniently
 
 
@@ -33,8 +32,8 @@ def model_function(
     kind: RewardKind,
     config: ModelConfig,
     models: Models,
-    pattern: StepPattern | PatternConfig | None,
-    worker: RewardWorker | None = None,
+    pattern: StepPattern | None,
+    worker: Splitter | None = None,
 ) -> Callable[..., Any]:
     """The reward function of a model, in the ``steps`` or the ``outcome`` form of ``protocol``.
 
@@ -57,11 +56,10 @@ def model_function(
         raise RewardCodeError(
             f"reward {name!r} is a process reward model as an outcome reward and needs a step pattern", reward=name
         )
-    cutter = StepPattern(pattern.regex, pattern.kind) if isinstance(pattern, PatternConfig) else pattern
 
     def steps_reduced(prompts: Any, completions: Any, **columns: Any) -> list[Score]:
-        texts = [one if isinstance(one, str) else one[-1]["content"] for one in completions]
-        cut = _cut(texts, cutter, worker)
+        texts = [completion if isinstance(completion, str) else completion[-1]["content"] for completion in completions]
+        cut = _cut(texts, pattern, worker)
         return [reduced(scores, config.reduce) for scores in models.score_steps(config, prompts, cut)]
 
     return steps_reduced
@@ -78,10 +76,10 @@ def reduced(scores: Sequence[Score], how: Reduction) -> Score:
     return {"last": lambda: known[-1], "min": lambda: min(known), "product": lambda: math.prod(known)}[how]()
 
 
-def _cut(texts: Sequence[str], pattern: StepPattern, worker: RewardWorker | None) -> list[list[str]]:
+def _cut(texts: Sequence[str], pattern: StepPattern, worker: Splitter | None) -> list[list[str]]:
     """Step texts of each completion; none for one that cannot be cut, which leaves it unscored."""
     splits = split_leniently(texts, pattern) if worker is None else worker.split(texts, pattern, leniently=True)
     return [
-        [] if one.failed else [text[step.start : step.end] for step in one.steps]
-        for text, one in zip(texts, splits, strict=True)
+        [] if split.failed else [text[step.start : step.end] for step in split.steps]
+        for text, split in zip(texts, splits, strict=True)
     ]

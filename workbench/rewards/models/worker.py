@@ -5,25 +5,21 @@ It exists so that the page's process never imports torch. ``client.ModelWorker``
 
 from __future__ import annotations
 
-import contextlib
-import threading
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from workbench.child import Emitter, serve
-from workbench.config import ModelConfig
+from workbench.child import Emitter, heartbeat, serve
 from workbench.errors import RewardError
 from workbench.rewards.models.local import LocalModels
+from workbench.sections import ModelConfig
 
 
 def handle(request: dict[str, Any], emit: Emitter, models: LocalModels) -> dict[str, Any]:
     """``{"config"}`` alone loads it, ``prompts`` with ``steps`` or ``completions`` scores; see ``ModelWorker``."""
     config = ModelConfig.model_validate(request["config"])
     try:
-        with _heartbeat(emit, config.path):
+        with heartbeat(emit, lambda seconds: {"busy": config.path, "seconds": seconds}):
             if "steps" in request:
                 return {"scores": models.score_steps(config, request["prompts"], request["steps"])}
             if "completions" in request:
@@ -33,26 +29,6 @@ def handle(request: dict[str, Any], emit: Emitter, models: LocalModels) -> dict[
     except torch.cuda.OutOfMemoryError as error:
         torch.cuda.empty_cache()
         raise RewardError(f"out of GPU memory with {config.path!r}; use a smaller batch_size than it has") from error
-
-
-@contextlib.contextmanager
-def _heartbeat(emit: Emitter, path: str) -> Iterator[None]:
-    """Say every second that work goes on, so that a long download is not taken for a hang."""
-    over = threading.Event()
-    began = time.monotonic()
-
-    def beat() -> None:
-        while not over.is_set():
-            emit({"busy": path, "seconds": time.monotonic() - began})
-            over.wait(1.0)
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def main() -> None:

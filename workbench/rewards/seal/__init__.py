@@ -28,9 +28,9 @@ _SYSTEM = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/dev
 
 def sealed_environment(environment: dict[str, str], scratch: Path) -> dict[str, str]:
     """What of ``environment`` a sealed process may know: paths and language, no token and no proxy."""
-    kept = {name: value for name, value in environment.items() if name in _KEPT or name.startswith("LC_")}
+    allowed = {name: value for name, value in environment.items() if name in _KEPT or name.startswith("LC_")}
     return {
-        **kept,
+        **allowed,
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -1,4 +1,4 @@
-"""Landlock: which files a process may open, by the process's own wish.
+"""Landlock: a process restricts which files it may open.
 
 After https://docs.kernel.org/userspace-api/landlock.html and include/uapi/linux/landlock.h. The system calls have the
 same numbers on every architecture. Not governed by Landlock, and denied by ``seccomp`` instead: changing a file's mode,
@@ -20,6 +20,7 @@ _VERSION = 1  # flag of create_ruleset: only tell the ABI
 _PATH_BENEATH = 1
 _NO_NEW_PRIVS = 38  # prctl(2)
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE, _IOCTL_DEV = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14, 1 << 15
+_MAKE_DEVICE = 1 << 6 | 1 << 11
 _OF_A_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _BIND_AND_CONNECT_TCP = 0b11
 _ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
@@ -28,7 +29,8 @@ _ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 def restrict(readable: Iterable[Path], writable: Iterable[Path], devices: Iterable[Path] = ()) -> str | None:
     """Leave this thread and those it starts only these paths; returns why that could not be done.
 
-    ``readable`` is for reading, ``writable`` for everything but execution, ``devices`` for reading and writing.
+    ``readable`` is for reading, ``writable`` for everything but execution and making
+    devices, ``devices`` for reading and writing.
     """
     if sys.platform != "linux":
         return "no Landlock (Linux only): the code can read and write your files"
@@ -47,7 +49,7 @@ def restrict(readable: Iterable[Path], writable: Iterable[Path], devices: Iterab
     try:
         for paths, allowed in (
             (readable, _READ_FILE | _READ_DIR),
-            (writable, rights & ~_EXECUTE),
+            (writable, rights & ~_EXECUTE & ~_MAKE_DEVICE),
             (devices, _READ_FILE | _WRITE_FILE),
         ):
             for path in paths:

@@ -13,14 +13,14 @@ DESCRIPTORS = 64
 
 def restrict() -> str | None:
     """Set the limits, lower ones staying as they are; returns which of them the system refused."""
-    wanted = {
+    limits = {
         "memory": (resource.RLIMIT_AS, MEMORY),
         "file size": (resource.RLIMIT_FSIZE, FILE),
         "open files": (resource.RLIMIT_NOFILE, DESCRIPTORS),
         "core files": (resource.RLIMIT_CORE, 0),
     }
     refused = []
-    for name, (limit, value) in wanted.items():
+    for name, (limit, value) in limits.items():
         hard = resource.getrlimit(limit)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         try:

@@ -3,7 +3,8 @@
 A deny-list, as a small BPF program: after https://docs.kernel.org/userspace-api/seccomp_filter.html, seccomp(2) and
 include/uapi/linux/seccomp.h. Numbers are those of the kernel's tables for x86-64 (arch/x86/entry/syscalls/
 syscall_64.tbl) and aarch64 (include/uapi/asm-generic/unistd.h). Each kind of call fails with an error of its own, so
-that its message can say what is off. Threads stay, and so does a signal to oneself, which is how a crash ends.
+that its message can say what is off. Threads stay, and so do calls about this very process: a signal, which is how a
+crash ends, and its own priority and processors.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _FILES: _Numbers = {
     "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
     "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
     "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
-    "open_by_handle_at": (304, 265), "chroot": (161, 51),
+    "open_by_handle_at": (304, 265), "chroot": (161, 51), "mknod": (133, None), "mknodat": (259, 33),
 }  # fmt: skip
 _KERNEL: _Numbers = {
     "clone3": (435, 435),  # its flags lie in memory, where a filter cannot look; C libraries then use clone
@@ -52,7 +53,23 @@ _KERNEL: _Numbers = {
     "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273),
     "delete_module": (176, 106), "acct": (163, 89), "settimeofday": (164, 170), "clock_settime": (227, 112),
     "clock_adjtime": (305, 266), "adjtimex": (159, 171), "sethostname": (170, 161), "setdomainname": (171, 162),
+    # What is shared between processes counts for no limit and outlives this one.
+    "shmget": (29, 194), "shmctl": (31, 195), "shmat": (30, 196), "shmdt": (67, 197), "memfd_create": (319, 279),
+    "semget": (64, 190), "semctl": (66, 191), "semtimedop": (220, 192), "semop": (65, 193),
+    "msgget": (68, 186), "msgctl": (71, 187), "msgrcv": (70, 188), "msgsnd": (69, 189),
+    "mq_open": (240, 180), "mq_unlink": (241, 181), "mq_timedsend": (242, 182), "mq_timedreceive": (243, 183),
+    "mq_notify": (244, 184), "mq_getsetattr": (245, 185),
+    "inotify_init": (253, None), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
+    "fanotify_init": (300, 262), "fanotify_mark": (301, 263), "syslog": (103, 116),
+    "migrate_pages": (256, 238), "move_pages": (279, 239), "kcmp": (312, 272),
 }  # fmt: skip
+_OWN: _Numbers = {
+    "sched_setparam": (142, 118), "sched_setscheduler": (144, 119), "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+}  # fmt: skip
+"""Calls whose first argument is a process, 0 for this one."""
+_OWN_OF_KIND: dict[str, tuple[int, int, int]] = {"setpriority": (141, 140, 0), "ioprio_set": (251, 30, 1)}
+"""Calls whose first argument says what the second one is: the number here, for a process."""
 _CLONE, _KILL, _TGKILL, _PRLIMIT = (56, 220), (62, 129), (234, 131), (302, 261)
 _CLONE_THREAD = 0x10000
 
@@ -76,7 +93,7 @@ def restrict() -> str | None:
             f"no seccomp filter (made for Linux on x86-64 and aarch64, this is {sys.platform} {machine}): {consequence}"
         )
     column = 0 if machine == "x86_64" else 1
-    program = b"".join(struct.pack("=HBBI", *one) for one in _program(machine, column, os.getpid()))
+    program = b"".join(struct.pack("=HBBI", *instruction) for instruction in _program(machine, column, os.getpid()))
     instructions = ctypes.create_string_buffer(program, len(program))
     # struct sock_fprog {unsigned short len; struct sock_filter *filter}
     pointer = struct.pack("@HP", len(program) // 8, ctypes.addressof(instructions))
@@ -105,6 +122,12 @@ def _program(machine: str, column: int, pid: int) -> list[_Instruction]:
     # Reading limits passes no new ones: a null pointer.
     null = [(_LOAD, 0, 0, _low(2)), (_EQUAL, 0, 3, 0), (_LOAD, 0, 0, _low(2) + 4), (_EQUAL, 0, 1, 0)]
     program += _only_where(_PRLIMIT[column], null)
+    for numbers in _OWN.values():
+        program += _only_where(numbers[column] or 0, [(_LOAD, 0, 0, _low(0)), (_EQUAL, 1, 0, 0), (_EQUAL, 0, 1, pid)])
+    for *own_of_kind, kind in _OWN_OF_KIND.values():
+        which = [(_LOAD, 0, 0, _low(0)), (_EQUAL, 0, 4, kind)]
+        who = [(_LOAD, 0, 0, _low(1)), (_EQUAL, 1, 0, 0), (_EQUAL, 0, 1, pid)]
+        program += _only_where(own_of_kind[column], which + who)
     denied = ((_NETWORK, NETWORK_ERROR), (_PROCESSES, PROCESS_ERROR), (_FILES, _FILE_ERROR), (_KERNEL, _KERNEL_ERROR))
     for calls, error in denied:
         for numbers in calls.values():

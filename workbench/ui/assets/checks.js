@@ -1,73 +1,118 @@
-// Pre-flight findings and exploit probes, drawn from JSON values.
-//
-// Findings: {"findings": [{name, level, value, meaning, advice}, …]}, or {"busy": what is going on}.
-// Probes: {"schemes", "edits": [{name, summary}], "rows": [one for each edit and scheme], "leftOut", "threshold"}.
-(() => {
-  if (globalThis.WorkbenchChecks) return;
-  const { el, follow } = globalThis.WorkbenchPage;
-  const MARKS = { ok: "✓", check: "check", stop: "stop" };
-  const plural = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
+// Pre-flight findings and exploit probes.
 
-  function lines(findings) {
-    return el("ul", { class: "findings" }, ...findings.map((one) => el("li", { class: one.level },
-      el("span", { class: "mark" }, MARKS[one.level]), el("span", { class: "name" }, one.name), el("b", {}, one.value),
-      el("span", { class: "meaning" }, one.meaning, ...(one.advice ? ["; ", el("em", {}, one.advice)] : [])))));
-  }
+/** @import { FindingPayload, FindingsPayload, Handles, ProbeRow, ProbesPayload } from "./payloads.js" */
 
-  function verdict(findings) {
-    const stop = findings.filter((one) => one.level === "stop");
-    const check = findings.filter((one) => one.level === "check");
-    if (stop.length) return { level: "stop", text: `nothing would be learnt: ${stop.map((one) => `${one.name} ${one.value}`).join(", ")}` };
-    if (check.length) return { level: "check", text: `${plural(check.length, "thing")} to check: ${check.map((one) => `${one.name} ${one.value}`).join(", ")}` };
-    return { level: "ok", text: `all ${findings.length} in order` };
-  }
+import { el } from "../../figures/dom.js";
+import { count, signed } from "../../figures/numbers.js";
+import { follow } from "./widget.js";
 
-  // One line about the group on screen, which opens into all findings.
-  function strip(handles) {
-    let open = false;
-    follow(handles, (root, value) => {
-      if (!value?.findings) { root.replaceChildren(); return; }
+const MARKS = { ok: "✓", check: "check", stop: "stop" };
+
+/** @param {FindingPayload[]} findings */
+function listOf(findings) {
+  const item = (/** @type {FindingPayload} */ { name, level, value, meaning, advice }) =>
+    el(
+      "li",
+      { class: level },
+      el("span", { class: "mark" }, MARKS[level]),
+      el("span", { class: "name" }, name),
+      el("b", {}, value),
+      el("span", { class: "meaning" }, meaning, ...(advice ? ["; ", el("em", {}, advice)] : [])),
+    );
+  return el("ul", { class: "findings" }, ...findings.map(item));
+}
+
+/** @param {FindingPayload[]} findings The worst level there is, and the findings of that level in one line. */
+export function verdict(findings) {
+  const of = (/** @type {string} */ level) => findings.filter((finding) => finding.level === level);
+  const names = (/** @type {FindingPayload[]} */ some) => some.map(({ name, value }) => `${name} ${value}`).join(", ");
+  const [stop, check] = [of("stop"), of("check")];
+  if (stop.length) return { level: "stop", text: `nothing would be learnt: ${names(stop)}` };
+  if (check.length) return { level: "check", text: `${count(check.length, "thing")} to check: ${names(check)}` };
+  return { level: "ok", text: `${findings.length} of ${findings.length} checks pass` };
+}
+
+/** @param {Handles} handles One line about the group on screen, which opens into all findings. */
+export function strip(handles) {
+  let open = false;
+  follow(handles, (root, /** @type {FindingsPayload | null} */ value) => {
+    if (!value?.findings) {
+      root.replaceChildren();
+      return;
+    }
+    const { level, text } = verdict(value.findings);
+    const summary = el("summary", {}, el("b", {}, "Pre-flight"), " of this group: ", text);
+    const details = el("details", { class: `strip ${level}`, open }, summary, listOf(value.findings));
+    details.addEventListener("toggle", () => {
+      open = details.open;
+    });
+    root.replaceChildren(details);
+  });
+}
+
+/** @param {Handles} handles The findings of freshly sampled groups. */
+export function findings(handles) {
+  follow(handles, (root, /** @type {FindingsPayload | null} */ value) => {
+    root.setAttribute("aria-live", "polite");
+    root.replaceChildren();
+    if (value?.busy) root.append(el("p", { class: "busy" }, value.busy));
+    else if (value?.findings) {
       const { level, text } = verdict(value.findings);
-      const details = el("details", { class: `strip ${level}`, open },
-        el("summary", {}, el("b", {}, "Pre-flight"), " of this group: ", text), lines(value.findings));
-      details.addEventListener("toggle", () => { open = details.open; });
-      root.replaceChildren(details);
-    });
-  }
+      root.append(el("p", { class: `verdict ${level}` }, text), listOf(value.findings));
+    }
+  });
+}
 
-  function findings(handles) {
-    follow(handles, (root, value) => {
-      root.setAttribute("aria-live", "polite");
-      if (value?.busy) { root.replaceChildren(el("p", { class: "busy" }, value.busy)); return; }
-      if (!value?.findings) { root.replaceChildren(); return; }
-      const { level, text } = verdict(value.findings);
-      root.replaceChildren(el("p", { class: `verdict ${level}` }, text), lines(value.findings));
-    });
-  }
+/** @param {Handles} handles What each edit without content gains under each scheme. */
+export function probes(handles) {
+  follow(handles, (root, /** @type {ProbesPayload | null} */ value) => {
+    if (!value?.rows) {
+      root.replaceChildren();
+      return;
+    }
+    const verdict = el("p", { class: "said", role: "status" });
+    const tell = (/** @type {ProbeRow} */ row) => {
+      verdict.textContent = `${row.edit} under ${row.scheme}: pays for no content: ${row.verdict}.`;
+    };
+    const leftOut = Object.entries(value.leftOut).map(([scheme, why]) =>
+      el("p", { class: "left-out" }, `${scheme} left out: ${why}`)
+    );
+    root.replaceChildren(probeSummary(value), probeTable(value, tell), verdict, ...leftOut);
+  });
+}
 
-  function probes(handles) {
-    follow(handles, (root, value) => {
-      if (!value?.rows) { root.replaceChildren(); return; }
-      const said = el("p", { class: "said", role: "status" });
-      const cellOf = (edit, scheme) => value.rows.find((row) => row.edit === edit && row.scheme === scheme);
-      const signed = (x) => (Math.abs(x) < 0.005 ? "0" : `${x > 0 ? "+" : "\u2212"}${Math.abs(x).toFixed(2)}`);
-      const cell = (row) => {
-        if (row.largest_gain === null) return el("td", { class: "none", title: row.verdict }, "–");
-        const tell = () => { said.textContent = `${row.edit} under ${row.scheme}: pays for no content: ${row.verdict}.`; };
-        return el("td", { class: row.pays_for_no_content ? "pays" : "" }, el("button", { type: "button", title: row.verdict, onclick: tell },
-          `${signed(row.largest_gain)}${row.pays_for_no_content ? " ▲" : ""}`));
-      };
-      const paying = value.schemes.filter((scheme) => value.rows.some((row) => row.scheme === scheme && row.pays_for_no_content));
-      root.replaceChildren(
-        el("p", {}, el("b", {}, `${paying.length} of ${plural(value.schemes.length, "scheme")}`), ` pay for some edit that adds no content (▲, gains over ${value.threshold} of the group's own spread). Click a number for its verdict.`),
-        el("div", { class: "probe-table", tabindex: 0, role: "region", "aria-label": "What each edit gains under each scheme" },
-          el("table", {},
-            el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "edit"), ...value.schemes.map((scheme) => el("th", { scope: "col" }, scheme)))),
-            el("tbody", {}, ...value.edits.map((edit) => el("tr", {}, el("th", { scope: "row", title: edit.summary }, edit.name), ...value.schemes.map((scheme) => cell(cellOf(edit.name, scheme)))))))),
-        said,
-        ...Object.entries(value.leftOut).map(([scheme, why]) => el("p", { class: "left-out" }, `${scheme} left out: ${why}`)));
-    });
-  }
+/** @param {ProbesPayload} value */
+function probeSummary({ schemes, rows, threshold }) {
+  const paying = schemes.filter((scheme) => rows.some((row) => row.scheme === scheme && row.pays_for_no_content));
+  const meaning = ` pay for some edit that adds no content (▲, gains over ${threshold} of the group's own spread). ` +
+    "Click a number for its verdict.";
+  return el("p", {}, el("b", {}, `${paying.length} of ${count(schemes.length, "scheme")}`), meaning);
+}
 
-  globalThis.WorkbenchChecks = { strip, findings, probes };
-})();
+/** @param {ProbesPayload} value @param {(row: ProbeRow) => void} tell */
+function probeTable({ schemes, edits, rows }, tell) {
+  const cell = (/** @type {string} */ edit, /** @type {string} */ scheme) =>
+    probeCell(rows.find((row) => row.edit === edit && row.scheme === scheme), tell);
+  const head = ["edit", ...schemes].map((name) => el("th", { scope: "col" }, name));
+  const body = edits.map(({ name, summary }) =>
+    el("tr", {}, el("th", { scope: "row", title: summary }, name), ...schemes.map((scheme) => cell(name, scheme)))
+  );
+  const label = "What each edit gains under each scheme";
+  return el(
+    "div",
+    { class: "probe-table", tabindex: 0, role: "region", "aria-label": label },
+    el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...body)),
+  );
+}
+
+/** @param {ProbeRow | undefined} row @param {(row: ProbeRow) => void} tell */
+function probeCell(row, tell) {
+  if (!row || row.largest_gain === null) return el("td", { class: "none", title: row?.verdict }, "–");
+  const button = el("button", { type: "button", title: row.verdict, onclick: () => tell(row) }, gainText(row));
+  return el("td", { class: row.pays_for_no_content ? "pays" : "" }, button);
+}
+
+/** @param {Pick<ProbeRow, "largest_gain" | "pays_for_no_content">} row */
+export function gainText({ largest_gain: gain, pays_for_no_content: pays }) {
+  return `${Math.abs(gain ?? 0) < 0.005 ? "0" : signed(gain, 2)}${pays ? " ▲" : ""}`;
+}

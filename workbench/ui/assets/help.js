@@ -1,108 +1,220 @@
 // The Help tab. Its value never changes but for the numbers of the pinned token, asked for each time it is shown.
-(() => {
-  if (globalThis.WorkbenchHelp) return;
-  const { el, follow } = globalThis.WorkbenchPage;
-  const MINUS = "\u2212";
 
-  function number(value, digits = 4) {
-    if (value === null || value === undefined) return "–";
-    return `${value < 0 ? MINUS : ""}${Math.abs(value).toFixed(Number.isInteger(value) ? 0 : digits)}`;
-  }
-  const bracketed = (value) => (value < 0 ? `(${number(value)})` : number(value));
-  const section = (id, title, ...children) => el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), ...children);
-  const table = (label, head, rows) => el("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": label },
-    el("table", {}, el("thead", {}, el("tr", {}, ...head.map((name) => (name ? el("th", { scope: "col" }, name) : el("td", {}))))), el("tbody", {}, ...rows)));
-  const row = (first, ...cells) => el("tr", {}, el("th", { scope: "row" }, first), ...cells.map((cell) => el("td", {}, cell)));
+/** @import { TermPayload } from "../../figures/drawing/payload.js" */
+/** @import { Call, GuidePayload, Handles, LivePayload, MetricPayload, SchemeGuide } from "./payloads.js" */
+/** @typedef {{ tab: string, rollout: number | null, token: number | null }} LiveAsked */
 
-  // r → r̃ → what the term adds, with its numbers in the formula's place.
-  function term(one) {
-    const name = one.step !== null ? `step ${one.step + 1}` : one.source === "sum" ? "Σ steps" : "outcome";
-    const scores = Object.entries(one.scores);
-    const sum = scores.length ? `${scores.filter(([, score]) => score !== null).map(([reward, score]) => `${number(one.weights[reward] ?? 1)} · ${bracketed(score)}`).join(" + ")} = ${number(one.reward)}` : number(one.reward);
-    const raw = one.reward !== null && Math.abs(one.raw - one.reward) < 1e-9 ? number(one.reward) : number(one.raw);
-    const top = one.mean === null ? raw : `(${raw} ${MINUS} ${bracketed(one.mean)})`;
-    const normalised = one.std === null ? `${top} = ${number(one.normalised)}` : `${top} / (${number(one.std)} + 0.0001) = ${number(one.normalised)}`;
-    return row(name, sum, normalised, one.factor === 1 ? "" : `× ${number(one.factor)}`, number(one.value));
-  }
+import { copy, el } from "../../figures/dom.js";
+import { MINUS, number } from "../../figures/numbers.js";
+import { termName } from "../../figures/drawing/why.js";
+import { address } from "./address.js";
+import { follow } from "./widget.js";
 
-  function drawLive(root, answer) {
-    if (!answer) {
-      root.replaceChildren(el("p", { class: "muted" }, "Nothing is scored on Inspect right now; score a group there and come back."));
-      return;
+const NOTHING = "Nothing is scored on Inspect right now; score a group there and come back.";
+const NO_SPREAD = "This group has no spread: every advantage is 0, there is nothing to learn from it.";
+const NO_ANSWER = "The workbench did not answer; the numbers come back when it does.";
+const STANDARDISED =
+  "z(x) = (x − mean) / (std + 0.0001) over the group's scored values, std with ddof = 1; an unscored step is in " +
+  "neither and adds nothing.";
+const TERMS = ["", "r = Σ weight · score", "r̃ = (r − mean) / (std + 0.0001)", "factor", "adds"];
+const SAME = 1e-9;
+
+/** @param {Handles<{ live: Call<LiveAsked, LivePayload | null> }>} handles */
+export function help(handles) {
+  const numbers = el("div", { id: "help-live", "aria-live": "polite" });
+  let asked = 0;
+  const ask = async () => {
+    const mine = ++asked;
+    const { tab, pinned } = address;
+    let parts;
+    try {
+      parts = liveParts(await handles.server.live({ tab, rollout: pinned?.g ?? null, token: pinned?.t ?? null }));
+    } catch {
+      parts = [el("p", { class: "muted" }, NO_ANSWER)];
     }
-    const where = `${answer.pinned ? "the pinned token" : "the first token (pin another on Inspect)"}, rollout ${answer.rollout}, ${answer.step === null ? "outside every step" : `step ${answer.step}`}, token ${answer.token} `;
-    const options = Object.entries(answer.options).map(([name, value]) => `${name} ${value}`).join(" · ");
-    const terms = answer.terms.map((one) => bracketed(one.value)).join(" + ");
-    const clipped = answer.clip !== null && Math.abs(answer.total) > answer.clip;
-    root.replaceChildren(
-      el("p", { class: "formula" }, el("b", {}, answer.scheme), ` ${answer.formula}`, el("span", { class: "muted" }, `  ${answer.source}`)),
-      el("p", { class: "muted" }, answer.summary), el("p", { class: "muted" }, options),
-      el("p", {}, "For ", where, el("code", {}, JSON.stringify(answer.text)), ":"),
-      table("Terms of the advantage", ["", "r = Σ weight · score", "r̃ = (r − mean) / (std + 0.0001)", "factor", "adds"], answer.terms.map(term)),
-      el("p", { id: "help-sum" }, "A = ", terms || "0", answer.terms.length > 1 ? ` = ${number(answer.total)}` : "", clipped ? `, clipped to ±${number(answer.clip)}: ${number(answer.advantage)}` : ""),
-      ...(answer.spread ? [] : [el("p", { class: "warn" }, "This group has no spread: every advantage is 0, there is nothing to learn from it.")]),
-    );
-  }
+    if (mine === asked) numbers.replaceChildren(...parts);
+  };
+  follow(handles, (root, /** @type {GuidePayload | null} */ value) => {
+    if (!value || root.hasChildNodes()) return;
+    const sections = sectionsOf(value, numbers);
+    root.append(contentsOf(sections), ...sections);
+  });
+  new IntersectionObserver((entries) => {
+    if (entries.some((entry) => entry.isIntersecting)) ask();
+  }).observe(numbers);
+}
 
-  function schemes(value) {
-    const options = (one) => one.options.map((option) => `${option.label}: ${option.default}`).join("\n");
-    return value.schemes.map((one) => el("tr", {}, el("th", { scope: "row" }, one.name),
-      el("td", {}, el("div", { class: "formula" }, one.formula), el("div", {}, one.summary)), el("td", { class: "defaults" }, options(one)), el("td", {}, one.source)));
-  }
+// ── the numbers on screen ────────────────────────────────────────────────────────────────────────────────────
 
-  function options(value) {
-    const every = new Map(value.schemes.flatMap((one) => one.options).map((option) => [option.name, option]));
-    return [...every.values()].flatMap((option) => [el("dt", {}, option.label, " ", el("code", {}, option.name)), el("dd", {}, option.help)]);
-  }
+/** @param {LivePayload | null} live */
+function liveParts(live) {
+  if (!live) return [el("p", { class: "muted" }, NOTHING)];
+  const options = Object.entries(live.options).map(([name, value]) => `${name} ${value}`).join(" · ");
+  const scheme = el("b", {}, live.scheme);
+  return [
+    el("p", { class: "formula" }, scheme, ` ${live.formula}`, el("span", { class: "muted" }, `  ${live.source}`)),
+    el("p", { class: "muted" }, live.summary),
+    el("p", { class: "muted" }, options),
+    el("p", {}, "For ", whereText(live), el("code", {}, JSON.stringify(live.text)), ":"),
+    table("Terms of the advantage", TERMS, live.terms.map(termRow)),
+    el("p", { id: "help-sum" }, sumText(live)),
+    ...(live.spread ? [] : [el("p", { class: "warn" }, NO_SPREAD)]),
+  ];
+}
 
-  function glossary(value) {
-    const rows = value.metrics.map((one) => [one, row(el("code", {}, one.name), el("span", { class: "formula" }, one.formula), one.meaning, one.source)]);
-    const count = el("span", { class: "muted", role: "status" });
-    const search = el("input", { type: "search", id: "metric-search", "aria-label": "Find a metric", placeholder: "Find a metric", oninput: () => {
-      const wanted = search.value.trim().toLowerCase();
-      for (const [one, node] of rows) node.hidden = !`${one.name} ${one.formula} ${one.meaning}`.toLowerCase().includes(wanted);
-      count.textContent = wanted ? `${rows.filter(([, node]) => !node.hidden).length} of ${rows.length}` : "";
-    } });
-    const letters = el("details", { class: "letters" }, el("summary", {}, "What the letters mean"),
-      el("dl", { class: "facts" }, ...value.symbols.flatMap(([letter, meaning]) => [el("dt", {}, letter), el("dd", {}, meaning)])));
-    return [el("p", {}, search, " ", count), letters, table("Every metric", ["name", "formula", "meaning", "from"], rows.map(([, node]) => node))];
-  }
+/** @param {LivePayload} live */
+function whereText({ pinned, rollout, step, token }) {
+  const which = pinned ? "the pinned token" : "the first token (pin another on Inspect)";
+  return `${which}, rollout ${rollout}, ${step === null ? "outside every step" : `step ${step}`}, token ${token} `;
+}
 
-  function mount(handles) {
-    const numbers = el("div", { id: "help-live", "aria-live": "polite" });
-    let asked = 0;
-    const ask = async () => {
-      const mine = ++asked;
-      const { tab, pinnedToken } = globalThis.WorkbenchShare;
-      try {
-        const answer = await handles.server.live({ tab, rollout: pinnedToken?.g ?? null, token: pinnedToken?.t ?? null });
-        if (mine === asked) drawLive(numbers, answer);
-      } catch {
-        if (mine === asked) numbers.replaceChildren(el("p", { class: "muted" }, "The workbench did not answer; the numbers come back when it does."));
-      }
+/** @param {number | null} value A number of a formula: whole where it is, with four decimals otherwise. */
+const exact = (value) => number(value, Number.isInteger(value) ? 0 : 4);
+
+/** @param {number | null} value The same where it follows a sign. */
+const bracketed = (value) => (value !== null && value < 0 ? `(${exact(value)})` : exact(value));
+
+/** @param {Pick<LivePayload, "terms" | "total" | "clip" | "advantage">} live */
+export function sumText({ terms, total, clip, advantage }) {
+  const sum = terms.map(({ value }) => bracketed(value)).join(" + ") || "0";
+  const clipped = clip !== null && Math.abs(total) > clip;
+  const equals = terms.length > 1 ? ` = ${exact(total)}` : "";
+  return `A = ${sum}${equals}${clipped ? `, clipped to ±${exact(clip)}: ${exact(advantage)}` : ""}`;
+}
+
+/** @param {TermPayload} term */
+function termRow(term) {
+  const [name, ...cells] = termCells(term);
+  return row(name, ...cells);
+}
+
+/** @param {TermPayload} term r → r̃ → what the term adds, with its numbers in the formula's place. */
+export function termCells(term) {
+  const { scores, weights, reward, raw, mean, std, normalised, factor, value } = term;
+  const products = Object.entries(scores).flatMap(([name, score]) =>
+    score === null ? [] : [`${exact(weights[name] ?? 1)} · ${bracketed(score)}`]
+  );
+  const sum = Object.keys(scores).length ? `${products.join(" + ")} = ${exact(reward)}` : exact(reward);
+  const start = exact(reward !== null && Math.abs(raw - reward) < SAME ? reward : raw);
+  const centred = mean === null ? start : `(${start} ${MINUS} ${bracketed(mean)})`;
+  const scaled = std === null ? centred : `${centred} / (${exact(std)} + 0.0001)`;
+  const times = factor === 1 ? "" : `× ${exact(factor)}`;
+  return [termName(term), sum, `${scaled} = ${exact(normalised)}`, times, exact(value)];
+}
+
+// ── what Help says whatever is on screen ─────────────────────────────────────────────────────────────────────
+
+/** @param {GuidePayload} value @param {HTMLElement} numbers */
+function sectionsOf(value, numbers) {
+  return [
+    section("help-formulas", "The numbers on screen", numbers),
+    section("help-schemes", "Credit schemes", ...schemes(value)),
+    section("help-metrics", "Metrics of a run", ...glossary(value)),
+    section("help-keys", "Keys", terms(value.shortcuts.map(([key, what]) => [el("kbd", {}, key), what]))),
+    section("help-api", "From a script", ...api(value.snippet)),
+    section("help-trust", "What is trusted", ...value.trust.map((line) => el("p", {}, line))),
+  ];
+}
+
+/** @param {string} id @param {string} title @param {...Node} children */
+const section = (id, title, ...children) =>
+  el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), ...children);
+
+/** @param {HTMLElement[]} sections */
+function contentsOf(sections) {
+  const links = sections.map((part) => {
+    const title = /** @type {HTMLElement} */ (part.querySelector("h2"));
+    const show = (/** @type {Event} */ event) => {
+      event.preventDefault();
+      part.scrollIntoView();
+      title.setAttribute("tabindex", "-1");
+      title.focus();
     };
-    follow(handles, (root, value) => {
-      if (!value || root.hasChildNodes()) return;
-      const snippet = value.snippet.replace("{origin}", `${location.origin}${location.pathname}`);
-      const said = el("span", { class: "said muted", role: "status" });
-      const copy = el("button", { type: "button", class: "link", onclick: async () => { said.textContent = await globalThis.WorkbenchShare.copy(snippet) ? " Copied." : " Select the code and copy it."; } }, "Copy");
-      const parts = [
-        section("help-formulas", "The numbers on screen", numbers),
-        section("help-schemes", "Credit schemes",
-          el("p", {}, "z(x) = (x − mean) / (std + 0.0001) over the group's scored values, std with ddof = 1; an unscored step is in neither and adds nothing."),
-          table("Every scheme", ["scheme", "formula", "options and defaults", "source"], schemes(value)),
-          el("h3", {}, "Options"), el("dl", { class: "facts" }, ...options(value)),
-          el("h3", {}, "Normalise"), el("dl", { class: "facts" }, ...value.normalisations.flatMap((one) => [el("dt", {}, one.name), el("dd", {}, one.meaning)]))),
-        section("help-metrics", "Metrics of a run", ...glossary(value)),
-        section("help-keys", "Keys", el("dl", { class: "facts" }, ...value.shortcuts.flatMap(([key, what]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, what)]))),
-        section("help-api", "From a script", el("p", {}, "The page's own process answers scripts too, on the same address: ", copy, said), el("pre", { tabindex: 0, role: "region", "aria-label": "API example" }, snippet)),
-        section("help-trust", "What is trusted", ...value.trust.map((line) => el("p", {}, line))),
-      ];
-      const contents = el("nav", { "aria-label": "On this page" }, ...parts.map((part) => el("a", { href: `#${part.id}`, onclick: (event) => { event.preventDefault(); part.scrollIntoView(); part.querySelector("h2").setAttribute("tabindex", "-1"); part.querySelector("h2").focus(); } }, part.querySelector("h2").textContent)));
-      root.append(contents, ...parts);
-    });
-    new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting)) ask(); }).observe(numbers);
-  }
+    return el("a", { href: `#${part.id}`, onclick: show }, title.textContent);
+  });
+  return el("nav", { "aria-label": "On this page" }, ...links);
+}
 
-  globalThis.WorkbenchHelp = { mount };
-})();
+/** @param {string} label @param {string[]} head @param {HTMLElement[]} rows */
+function table(label, head, rows) {
+  const heads = head.map((name) => (name ? el("th", { scope: "col" }, name) : el("td", {})));
+  const whole = el("table", {}, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows));
+  return el("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": label }, whole);
+}
+
+/** @param {string | Node} first @param {...(string | Node)} cells */
+const row = (first, ...cells) =>
+  el("tr", {}, el("th", { scope: "row" }, first), ...cells.map((cell) => el("td", {}, cell)));
+
+/** @param {(string | Node)[][]} rows */
+const terms = (rows) =>
+  el("dl", { class: "facts" }, ...rows.flatMap(([name, meaning]) => [el("dt", {}, name), el("dd", {}, meaning)]));
+
+/** @param {GuidePayload} value */
+function schemes({ schemes, normalisations }) {
+  const options = [
+    ...new Map(schemes.flatMap((scheme) => scheme.options).map((option) => [option.name, option])).values(),
+  ];
+  return [
+    el("p", {}, STANDARDISED),
+    table("Every scheme", ["scheme", "formula", "options and defaults", "source"], schemes.map(schemeRow)),
+    el("h3", {}, "Options"),
+    terms(options.map(({ label, name, help }) => [el("span", {}, label, " ", el("code", {}, name)), help])),
+    el("h3", {}, "Normalise"),
+    terms(normalisations.map(({ name, meaning }) => [name, meaning])),
+  ];
+}
+
+/** @param {SchemeGuide} scheme */
+function schemeRow({ name, formula, summary, options, source }) {
+  const defaults = options.map((option) => `${option.label}: ${option.default}`).join("\n");
+  return el(
+    "tr",
+    {},
+    el("th", { scope: "row" }, name),
+    el("td", {}, el("div", { class: "formula" }, formula), el("div", {}, summary)),
+    el("td", { class: "defaults" }, defaults),
+    el("td", {}, source),
+  );
+}
+
+/** @param {GuidePayload} value */
+function glossary({ metrics, symbols }) {
+  const rows = metrics.map((metric) => {
+    const { name, formula, meaning, source } = metric;
+    return { metric, node: row(el("code", {}, name), el("span", { class: "formula" }, formula), meaning, source) };
+  });
+  const count = el("span", { class: "muted", role: "status" });
+  const search = el("input", {
+    type: "search",
+    id: "metric-search",
+    "aria-label": "Find a metric",
+    placeholder: "Find a metric",
+    oninput: (event) => {
+      const wanted = event.target.value.trim().toLowerCase();
+      for (const { metric, node } of rows) node.hidden = !isAbout(metric, wanted);
+      count.textContent = wanted ? `${rows.filter(({ node }) => !node.hidden).length} of ${rows.length}` : "";
+    },
+  });
+  const letters = el("details", { class: "letters" }, el("summary", {}, "What the letters mean"), terms(symbols));
+  const whole = table("Every metric", ["name", "formula", "meaning", "from"], rows.map(({ node }) => node));
+  return [el("p", {}, search, " ", count), letters, whole];
+}
+
+/** @param {MetricPayload} metric @param {string} wanted in lower case */
+export const isAbout = ({ name, formula, meaning }, wanted) =>
+  `${name} ${formula} ${meaning}`.toLowerCase().includes(wanted);
+
+/** @param {string} template */
+function api(template) {
+  const snippet = template.replace("{origin}", `${location.origin}${location.pathname}`);
+  const message = el("span", { class: "said muted", role: "status" });
+  const tell = async () => {
+    message.textContent = await copy(snippet) ? " Copied." : " Select the code and copy it.";
+  };
+  const button = el("button", { type: "button", class: "link", onclick: tell }, "Copy");
+  return [
+    el("p", {}, "The page's own process answers scripts too, on the same address: ", button, message),
+    el("pre", { tabindex: 0, role: "region", "aria-label": "API example" }, snippet),
+  ];
+}

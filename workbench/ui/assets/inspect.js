@@ -1,74 +1,93 @@
 // The Inspect tab's right side: the group, and a line above it that says what it is or what is going on.
-//
-// The value is a message: {"show": payload, "about", "other"} draws a credit; {"stale": why, "group": payload} keeps
-// what is drawn and says that it is older than the controls, or draws the group, unscored, where that is another;
-// {"busy": what, "stream"} dims the old group, or shows the new one growing; {"back": true} ends that without a new
-// group; {"empty": what next}; {} changes nothing.
-(() => {
-  if (globalThis.WorkbenchInspect) return;
 
-  function mount(handles) {
-    const { el, follow } = globalThis.WorkbenchPage;
-    const about = el("p", { class: "about" });
-    const busy = el("p", { class: "busy", role: "status", hidden: true });
-    const stale = el("p", { class: "stale", role: "status", hidden: true });
-    const holder = el("div", { id: "heatmap" });
-    const heatmap = globalThis.WorkbenchHeatmap.mount(holder, {
-      explain: (rollout, token, which) => handles.server.why({ tab: globalThis.WorkbenchShare.tab, rollout, token, which }),
-      onPin: (at) => globalThis.WorkbenchShare.pinned(at),
+/** @import { Why, GroupPayload } from "../../figures/drawing/payload.js" */
+/** @import { Call, DrawingMessage, Handles } from "./payloads.js" */
+/** @typedef {{ tab: string, rollout: number, token: number, which: "a" | "b" }} WhyAsked */
+
+import { el, say } from "../../figures/dom.js";
+import { mount } from "../../figures/drawing/heatmap.js";
+import { address } from "./address.js";
+import { follow } from "./widget.js";
+
+/** @param {Handles<{ why: Call<WhyAsked, Why | null> }>} handles */
+export function inspect(handles) {
+  const view = new InspectView(handles);
+  follow(handles, (root, /** @type {DrawingMessage | null} */ message) => view.update(root, message ?? {}));
+}
+
+/** @param {Pick<GroupPayload, "prompt">} payload @param {string} [columns] */
+const promptLine = ({ prompt }, columns) => [el("code", {}, prompt.trim()), columns ? ` ${columns}` : ""];
+
+/** @typedef {{ prompt: string, rollouts: { texts: string[] }[] }} Answers */
+
+/**
+ * Whether two groups have the same answers. A group is sampled without being scored where a reward fails; then it takes
+ * the old one's place all the same.
+ * @param {Answers} a @param {Answers} b
+ */
+export function sameAnswers(a, b) {
+  const text = (/** @type {Answers} */ group, /** @type {number} */ g) => group.rollouts[g].texts.join("");
+  return a.prompt === b.prompt && a.rollouts.length === b.rollouts.length &&
+    a.rollouts.every((_, g) => text(a, g) === text(b, g));
+}
+
+class InspectView {
+  /** @param {Parameters<typeof inspect>[0]} handles */
+  constructor({ server }) {
+    this.about = el("p", { class: "about" });
+    this.busy = el("p", { class: "busy", role: "status", hidden: true });
+    this.stale = el("p", { class: "stale", role: "status", hidden: true });
+    this.holder = el("div", { id: "heatmap" });
+    this.heatmap = mount(this.holder, {
+      explain: (rollout, token, which) => server.why({ tab: address.tab, rollout, token, which }),
+      onPin: (pinned) => address.pin(pinned),
     });
-    let shown = false;
-
-    const say = (node, text) => {
-      node.hidden = !text;
-      if (node.textContent !== (text ?? "")) node.textContent = text ?? "";
-    };
-
-    const promptLine = (payload, columns) => [el("code", {}, payload.prompt.trim()), columns ? ` ${columns}` : ""];
-
-    // A group is sampled without being scored where a reward fails; then it takes the old one's place all the same.
-    const sameAnswers = (one, other) => one.prompt === other.prompt && one.rollouts.length === other.rollouts.length
-      && one.rollouts.every((rollout, g) => rollout.texts.join("") === other.rollouts[g].texts.join(""));
-
-    function draw(payload, columns) {
-      heatmap.draw(payload);
-      about.replaceChildren(...promptLine(payload, columns));
-      shown = true;
-    }
-
-    function update(root, message) {
-      if (!root.hasChildNodes()) root.append(busy, stale, about, holder);
-      if (!message || !Object.keys(message).length) return;
-      if (message.back) { // where texts had begun to grow, the old group is drawn anew as soon as it is scored
-        if (shown) heatmap.dim(false);
-        say(busy, shown ? "" : "scoring");
-        root.setAttribute("aria-busy", String(!shown));
-        return;
-      }
-      if (message.show) {
-        draw(message.show, message.about);
-        globalThis.WorkbenchShare.shown(heatmap);
-      } else if (message.stale) {
-        if (!shown || !sameAnswers(heatmap.data, message.group)) draw(message.group);
-        else heatmap.dim(false);
-      } else if (message.stream) {
-        heatmap.stream(message.stream.texts, message.stream.finished);
-        about.replaceChildren(...promptLine(message.stream));
-        shown = false;
-      } else if (message.busy) {
-        heatmap.dim(true);
-      } else if (message.empty) {
-        about.textContent = message.empty;
-      }
-      say(busy, message.busy);
-      const drawn = heatmap.data?.rollouts[0]?.steps ? "Drawn as before the last change" : "Not scored";
-      say(stale, message.stale ? `${drawn}: ${message.stale}` : message.other);
-      root.classList.toggle("is-stale", Boolean(message.stale));
-      root.setAttribute("aria-busy", String(Boolean(message.busy)));
-    }
-
-    follow(handles, update);
+    this.shown = false;
   }
 
-  globalThis.WorkbenchInspect = { mount };
-})();
+  /** @param {HTMLElement} root @param {DrawingMessage} message */
+  update(root, message) {
+    if (!root.hasChildNodes()) root.append(this.busy, this.stale, this.about, this.holder);
+    if (!Object.keys(message).length) return;
+    if (message.back) {
+      this.back(root);
+      return;
+    }
+    this.change(message);
+    say(this.busy, message.busy);
+    const drawn = this.heatmap.data.rollouts[0]?.steps ? "Drawn as before the last change" : "Not scored";
+    say(this.stale, message.stale ? `${drawn}: ${message.stale}` : message.other);
+    root.classList.toggle("is-stale", Boolean(message.stale));
+    root.setAttribute("aria-busy", String(Boolean(message.busy)));
+  }
+
+  /** @param {HTMLElement} root Where texts had begun to grow, the old group is drawn anew as soon as it is scored. */
+  back(root) {
+    if (this.shown) this.heatmap.dim(false);
+    say(this.busy, this.shown ? "" : "scoring");
+    root.setAttribute("aria-busy", String(!this.shown));
+  }
+
+  /** @param {DrawingMessage} message */
+  change({ show, about, stale, group, stream, busy, empty }) {
+    if (show) {
+      this.draw(show, about);
+      address.follow(this.heatmap);
+    } else if (stale && group) {
+      if (this.shown && sameAnswers(this.heatmap.data, group)) this.heatmap.dim(false);
+      else this.draw(group);
+    } else if (stream) {
+      this.heatmap.stream(stream.texts, stream.finished);
+      this.about.replaceChildren(...promptLine(stream));
+      this.shown = false;
+    } else if (busy) this.heatmap.dim(true);
+    else if (empty) this.about.textContent = empty;
+  }
+
+  /** @param {GroupPayload} payload @param {string} [columns] */
+  draw(payload, columns) {
+    this.heatmap.draw(payload);
+    this.about.replaceChildren(...promptLine(payload, columns));
+    this.shown = true;
+  }
+}

@@ -11,18 +11,22 @@ from typing import Any
 
 from workbench import credit as credits
 from workbench.config import RewardConfig, RunConfig
-from workbench.errors import ConfigError, RewardError, WorkbenchError
+from workbench.errors import ConfigError, RewardError
 from workbench.redact import redact_known
 from workbench.rewards import BUILTINS, score_group
 from workbench.runs import list_runs as runs_of
 from workbench.runs import open_run
 from workbench.schema import Credit, Example, Group
-from workbench.ui.handlers.inspect import parse_prompt
+from workbench.ui.handlers.example import parse_prompt
 from workbench.ui.handlers.session import Services
 
 WORKER = "api"
 """Scripts share one reward worker, apart from every tab's."""
 LISTED = 200
+RUN_COLUMNS = ("state", "reason", "step", "total_steps", "created", "task", "policy", "scheme")
+"""What ``/list_runs`` answers of a run beside its name; null in one that cannot be read."""
+STEP_COLUMNS = ("text", "first_token", "last_token", "scores", "reward")
+"""What ``/score`` answers of a step."""
 
 
 def sample(
@@ -34,9 +38,9 @@ def sample(
     options: dict[str, Any],
 ) -> dict[str, Any]:
     """A group, as ``Group.to_json`` gives it. Raises ConfigError or PolicyError."""
-    given = RunConfig.parse({"policy": policy, "seed": seed, "sampling": options})
+    config = RunConfig.parse({"policy": policy, "seed": seed, "sampling": options})
     example = Example(parse_prompt(prompt), columns)
-    group = services.policy.sample(given.policy, example, given.sampling, seed=given.seed)
+    group = services.policy.sample(config.policy.path, example, config.grpo.sampling, seed=config.seed)
     assert group is not None  # nobody cancels it
     return group.to_json()
 
@@ -54,37 +58,22 @@ def score(
     if unknown := [name for name in rewards if name not in BUILTINS]:
         raise RewardError(f"there is no built-in reward {unknown[0]!r}; take some of {', '.join(BUILTINS)}")
     known = [RewardConfig(name=name, kind=BUILTINS[name].kind) for name in rewards]
-    pattern = RunConfig.parse({"pattern": {"regex": regex, "kind": kind}}).pattern
+    pattern = RunConfig.parse({"pattern": {"regex": regex, "kind": kind}}).grpo.pattern
     scored = score_group(_group(group), pattern, known, worker=services.reward_worker(WORKER))
     return credit_data(credits.credit_group(scored, scheme, **options))
 
 
 def credit_data(credit: Credit) -> dict[str, Any]:
     """A credit in plain values: for each rollout its steps, the outcome reward and one advantage a token."""
-    texts = [rollout.text for rollout in credit.scored.group.rollouts]
-    return {
-        "scheme": credit.scheme,
-        "mean": credit.mean,
-        "std": credit.std,
-        "spread": credit.spread,
-        "warnings": list(credit.warnings),
+    return {name: value for name, value in credit.facts().items() if name != "options"} | {
         "rollouts": [
             {
-                "text": text,
-                "steps": [
-                    {
-                        "text": text[step.start : step.end],
-                        "first_token": first,
-                        "last_token": last,
-                        "scores": {name: values[k] for name, values in scored.scores.items()},
-                        "reward": scored.rewards[k],
-                    }
-                    for k, (step, (first, last)) in enumerate(zip(scored.steps, scored.spans, strict=True))
-                ],
-                "outcome": scored.outcome,
+                "text": rollout.text,
+                "steps": [{name: row[name] for name in STEP_COLUMNS} for row in credit.rows(i)],
+                "outcome": credit.scored.scored[i].outcome,
                 "advantages": credit.of(i).tolist(),
             }
-            for i, (text, scored) in enumerate(zip(texts, credit.scored.scored, strict=True))
+            for i, rollout in enumerate(credit.scored.group.rollouts)
         ],
     }
 
@@ -104,27 +93,8 @@ def assign_credit(
 
 def list_runs(services: Services) -> list[dict[str, Any]]:
     """The newest runs of the workspace, the newest first. One that cannot be read is named, with the reason."""
-    found: list[dict[str, Any]] = []
-    for run in runs_of(services.workspace)[:LISTED]:
-        try:
-            status, config = run.status(), run.config()
-        except WorkbenchError as error:
-            found.append({"run": run.name, "state": "unreadable", "reason": str(error)})
-            continue
-        found.append(
-            {
-                "run": run.name,
-                "state": status.state,
-                "reason": status.reason,
-                "step": status.step,
-                "total_steps": status.total_steps,
-                "created": status.created,
-                "task": config.task,
-                "policy": config.policy,
-                "scheme": config.credit.scheme,
-            }
-        )
-    return found
+    summaries = [run.summary() for run in runs_of(services.workspace)[:LISTED]]
+    return [{"run": summary.name, **summary.row(*RUN_COLUMNS)} for summary in summaries]
 
 
 def read_metrics(services: Services, run: str, cursor: int) -> dict[str, Any]:

@@ -18,19 +18,13 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.figures.heatmap import to_json
 from workbench.rewards import RewardWorker
 from workbench.rewards.models.reward import Models
-from workbench.schema import Example, Group
-from workbench.ui.handlers.inspect import find_task
-from workbench.ui.handlers.rewards import EMPTY_SLOT
-from workbench.ui.handlers.sampling import SamplingForm, sampling_config
-from workbench.ui.handlers.scoring import (
-    Note,
-    ScoringForm,
-    SlotValues,
-    findings_json,
-    pattern_config,
-    portable_configs,
-)
-from workbench.ui.handlers.session import SLOTS, RewardSlot, Services, Session
+from workbench.schema import Example, Group, RewardKind
+from workbench.ui.handlers.credit import changed, credit_config
+from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.example import find_task
+from workbench.ui.handlers.reward_rows import code_row, padded
+from workbench.ui.handlers.scoring import Note, findings_json, portable_configs
+from workbench.ui.handlers.session import Services
 
 PREFLIGHT_PROMPTS = 8
 
@@ -44,20 +38,17 @@ class CheckView:
     running: bool = False
 
 
-def probe_setup(
-    session: Session, form: ScoringForm, schemes: Sequence[str], worker: RewardWorker, models: Models | None = None
-) -> CheckView:
+def probe_setup(draft: Draft, schemes: Sequence[str], worker: RewardWorker, models: Models | None = None) -> CheckView:
     """What each edit without content would earn in the group on screen under ``schemes`` (all where none is chosen)."""
-    if session.group is None:
+    if draft.group is None:
         return CheckView("", Note("There is no group to probe; sample one first."))
     try:
-        options = form.credit.changed
         report = probe(
-            session.group,
-            pattern_config(form),
-            _rewards(form),
+            draft.group,
+            draft.pattern(),
+            _rewards(draft),
             [scheme for scheme in schemes if scheme in SCHEMES] or list(SCHEMES),
-            options=options,
+            options=changed(draft.credit),
             worker=worker,
             models=models,
         )
@@ -80,40 +71,26 @@ def probe_json(report: ProbeReport) -> str:
     )
 
 
-@dataclass(frozen=True)
-class DemoView:
-    """The shipped probe demo as Inspect's controls hold it."""
-
-    session: Session
-    regex: str
-    kind: str
-    slots: tuple[SlotValues, ...]
-
-
-def probe_demo(session: Session) -> DemoView:
+def probe_demo(draft: Draft) -> Draft:
     """The group in which one good step, split in four, earns about five times the advantage under ``process``."""
     group, pattern, rewards = split_step_demo()
-    own = []
+    rows = []
     for function in rewards:
-        kind = "step" if "step" in inspect.signature(function).parameters else "outcome"
-        slot = RewardSlot(function.__name__, "step" if kind == "step" else "outcome")
-        own.append(SlotValues(slot, True, 1.0, inspect.getsource(function)))
-    slots = (*own, *[EMPTY_SLOT] * (SLOTS - len(own)))
-    shown = replace(session, group=group, edited=group.prompt, slots=tuple(one.slot for one in slots))
-    return DemoView(shown, pattern.regex, pattern.kind, slots)
+        kind: RewardKind = "step" if "step" in inspect.signature(function).parameters else "outcome"
+        rows.append(code_row(function.__name__, kind, inspect.getsource(function)))
+    draft = replace(draft, group=group, edited=group.prompt, rows=padded(rows))
+    return draft.with_pattern(pattern.regex, pattern.kind)
 
 
 # ── pre-flight ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def run_preflight(
-    session: Session, scoring: ScoringForm, sampling: SamplingForm, services: Services, tab: str
-) -> Iterator[CheckView]:
+def run_preflight(draft: Draft, services: Services, tab: str) -> Iterator[CheckView]:
     """Sample PREFLIGHT_PROMPTS groups with the policy, telling how far it is, and say what they show."""
     try:
-        options, seed = sampling_config(sampling)
-        pattern, rewards, credit = pattern_config(scoring), _rewards(scoring), scoring.credit.config()
-        examples = _examples(session.task, seed)
+        options, seed = draft.sampling()
+        pattern, rewards, credit = draft.pattern(), _rewards(draft), credit_config(draft.credit)
+        examples = _examples(draft.task, seed)
     except WorkbenchError as error:
         yield CheckView("", Note(str(error)))
         return
@@ -125,9 +102,7 @@ def run_preflight(
     try:
         for n, example in enumerate(examples):
             yield CheckView(to_json({"busy": f"sampling prompt {n + 1} of {len(examples)}"}), running=True)
-            group = services.policy.sample(
-                sampling.policy.strip() or "tiny", example, options, seed=seed + n, cancelled=cancel.is_set
-            )
+            group = services.policy.sample(draft.policy, example, options, seed=seed + n, cancelled=cancel.is_set)
             if group is None:
                 yield CheckView(to_json({}), Note("Cancelled.", level="info"))
                 return
@@ -135,7 +110,7 @@ def run_preflight(
         seconds = time.monotonic() - began
         yield CheckView(to_json({"busy": "scoring"}), running=True)
         worker = services.reward_worker(tab)
-        found = preflight(
+        report = preflight(
             groups, pattern, rewards, credit, worker=worker, models=services.models, sampling_seconds=seconds
         )
     except WorkbenchError as error:
@@ -143,12 +118,12 @@ def run_preflight(
         return
     finally:
         services.preflight.end(tab)
-    yield CheckView(findings_json(found.findings))
+    yield CheckView(findings_json(report.findings))
 
 
-def _rewards(form: ScoringForm) -> list[Any]:
+def _rewards(draft: Draft) -> list[Any]:
     """All that are on, but for Monte-Carlo values: those are of one group's own steps."""
-    rewards = portable_configs(form)
+    rewards = portable_configs(draft)
     if not rewards:
         raise ConfigError("no reward function is on that can score other completions; switch one on or add one")
     return list(rewards)

@@ -1,22 +1,23 @@
-"""The credit form: which fields there are, which of them a scheme shows, and what they hold as a configuration.
+"""The credit form: its fields, which of them a scheme shows, and what they hold as a section of the configuration.
 
 The fields are the schemes' own options (``credit.Scheme.options``), each once, and the two that all schemes share; a
 scheme that gets a new keyword argument gets a new field here without a line of the page being touched.
+
+A section is plain: the scheme, and what somebody set, under the names of ``CreditConfig``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-from pydantic import ValidationError
 
 from workbench.config import CreditConfig
 from workbench.credit import SCHEMES, Option
 from workbench.errors import ConfigError
 
-NOTHING = "nothing"
+Section = Mapping[str, Any]
+
+NONE = "none"
 """The choice that compares with no second scheme."""
 LABELS = {
     "normalise": "Normalise",
@@ -30,81 +31,127 @@ LABELS = {
 
 
 def _fields() -> tuple[Option, ...]:
-    own: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     for scheme in SCHEMES.values():
         for option in scheme.options:
-            own.setdefault(option.name, option)
+            options.setdefault(option.name, option)
     weight = Option("outcome_weight", "number", 0.0, "Weight α of α · z(R), added to every token", low=-100, high=100)
     clip = Option("clip", "number", 0.0, "Bound on the size of an advantage; 0 for none", low=0, high=1e6)
-    return (weight, *own.values(), clip)
+    return (weight, *options.values(), clip)
 
 
 FIELDS = _fields()
+SHARED = ("outcome_weight", "clip")
 
 
-@dataclass(frozen=True)
-class CreditForm:
-    """A scheme and what the fields hold, in the order of FIELDS; a field that the scheme does not show is not read."""
-
-    scheme: str
-    values: tuple[Any, ...]
-
-    def config(self) -> CreditConfig:
-        """Raises ConfigError naming the field that does not fit."""
-        own = {option.name for option in SCHEMES[self.scheme].options}
-        given = {field.name: value for field, value in zip(FIELDS, self.values, strict=True) if value is not None}
-        if not given.get("clip"):  # a number field cannot be empty
-            given.pop("clip", None)
-        shared = {name for name in CreditConfig.model_fields if name in own or name in ("outcome_weight", "clip")}
-        fields = {name: value for name, value in given.items() if name in shared}
-        options = {name: value for name, value in given.items() if name in own - shared}
-        try:
-            return CreditConfig(scheme=self.scheme, **fields, options=options)
-        except ValidationError as error:
-            first = error.errors()[0]
-            name = ".".join(str(part) for part in first["loc"])
-            raise ConfigError(f"credit {name}: {first['msg']} (got {first['input']})") from error
-
-    @property
-    def changed(self) -> dict[str, Any]:
-        """What somebody set: the fields the scheme shows whose value is not its default."""
-        fields = zip(FIELDS, self.values, default_values(self.scheme), visible_fields(self.scheme), strict=True)
-        return {
-            field.name: value
-            for field, value, default, visible in fields
-            if visible and value is not None and value != default
-        }
-
-    @property
-    def summary(self) -> str:
-        """The scheme and whatever is not its default, in a few words."""
-        return ", ".join(
-            [self.scheme, *(f"{LABELS.get(name, name)} {_shown(value)}" for name, value in self.changed.items())]
-        )
+# ── sections ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _shown(value: Any) -> str:
+def credit_section(scheme: str, **options: Any) -> Section:
+    """The section of a scheme with options by name; None and a clip of 0 stand for nothing set."""
+    section: dict[str, Any] = {"scheme": scheme}
+    for name, value in options.items():
+        section = _with_option(section, name, value)
+    return section
+
+
+def section_of(config: CreditConfig) -> Section:
+    return {"scheme": config.scheme} | config.model_dump(exclude_defaults=True)
+
+
+def credit_config(section: Section, path: str = "method.credit") -> CreditConfig:
+    """Raises ConfigError naming the field that does not fit."""
+    try:
+        return CreditConfig.parse(section)
+    except ConfigError as error:
+        raise ConfigError("\n".join(f"{path}.{line}" for line in str(error).splitlines())) from error
+
+
+def shown_values(section: Section | None) -> dict[str, Any]:
+    """What each of FIELDS shows, by name: what is set, or its default; no section shows the first scheme's."""
+    set_here = _options(section or {})
+    defaults = zip(FIELDS, default_values(section["scheme"] if section else NONE), strict=True)
+    return {field.name: set_here.get(field.name, default) for field, default in defaults}
+
+
+def read_section(before: Section | None, scheme: Any, values: Mapping[str, Any]) -> Section | None:
+    """The section that the form holds, None where no scheme is chosen; what shows as ``before`` stays as it was."""
+    if not isinstance(scheme, str) or scheme not in SCHEMES:
+        return None
+    section = before if before is not None and before["scheme"] == scheme else {"scheme": scheme}
+    shown = shown_values(section)
+    defaults = zip(FIELDS, default_values(scheme), visible_fields(scheme), strict=True)
+    for field, default, visible in defaults:
+        value = values.get(field.name)
+        if visible and value != shown[field.name]:
+            section = _with_option(section, field.name, None if value == default else value)
+    return section
+
+
+def changed(section: Section) -> dict[str, Any]:
+    """What differs from the scheme's defaults, by name."""
+    scheme = section["scheme"]
+    set_here = _options(section)
+    defaults = zip(FIELDS, default_values(scheme), visible_fields(scheme), strict=True)
+    return {
+        field.name: set_here[field.name]
+        for field, default, visible in defaults
+        if visible and set_here.get(field.name, default) != default
+    }
+
+
+def summary(section: Section) -> str:
+    """The scheme and whatever is not its default, in a few words."""
+    parts = (f"{LABELS.get(name, name)} {_in_words(value)}" for name, value in changed(section).items())
+    return ", ".join([section["scheme"], *parts])
+
+
+def for_scheme(section: Section, scheme: str) -> Section:
+    """Another scheme, with what somebody set that it has too."""
+    if scheme == section["scheme"]:
+        return section
+    values = tuple(shown_values(section).values())
+    names = (field.name for field in FIELDS)
+    moved = dict(zip(names, carried_over(section["scheme"], scheme, values), strict=True))
+    return read_section(None, scheme, moved) or section
+
+
+def _options(section: Section) -> dict[str, Any]:
+    return {name: value for name, value in section.items() if name not in ("scheme", "options")} | dict(
+        section.get("options", {})
+    )
+
+
+def _with_option(section: Section, name: str, value: Any) -> dict[str, Any]:
+    unset = value is None or (name == "clip" and not value)  # a number field cannot be empty
+    if name in CreditConfig.model_fields:
+        rest = {key: held for key, held in section.items() if key != name}
+        return rest if unset else {**rest, name: value}
+    options = {key: held for key, held in section.get("options", {}).items() if key != name}
+    options |= {} if unset else {name: value}
+    rest = {key: held for key, held in section.items() if key != "options"}
+    return {**rest, "options": options} if options else rest
+
+
+def _in_words(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:g}" if isinstance(value, int | float) else str(value).replace("_", " ")
 
 
-def credit_form(scheme: str, values: Sequence[Any] | None = None) -> CreditForm:
-    return CreditForm(scheme, tuple(values) if values is not None else default_values(scheme))
+# ── fields ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def visible_fields(scheme: str) -> tuple[bool, ...]:
     """Which of FIELDS the scheme has."""
-    own = (
-        {option.name for option in SCHEMES[scheme].options} | {"outcome_weight", "clip"} if scheme in SCHEMES else set()
-    )
-    return tuple(field.name in own for field in FIELDS)
+    names = {option.name for option in SCHEMES[scheme].options} | set(SHARED) if scheme in SCHEMES else set()
+    return tuple(field.name in names for field in FIELDS)
 
 
 def default_values(scheme: str) -> tuple[Any, ...]:
     """What FIELDS hold where nobody changed them; a field the scheme does not have keeps the first scheme's."""
-    own = {option.name: option.default for option in SCHEMES[scheme].options} if scheme in SCHEMES else {}
-    return tuple(own.get(field.name, field.default) for field in FIELDS)
+    options = {option.name: option.default for option in SCHEMES[scheme].options} if scheme in SCHEMES else {}
+    return tuple(options.get(field.name, field.default) for field in FIELDS)
 
 
 def carried_over(before: str, after: str, values: Sequence[Any]) -> tuple[Any, ...]:

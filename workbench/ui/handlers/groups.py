@@ -1,4 +1,4 @@
-"""Groups that outlive a page, in the workspace under the hash of what they hold.
+"""Groups stored in the workspace, each under the hash of its content.
 
 ``groups/`` has those that a link or a notebook points at, for good, and ``groups/recent/`` the latest others. What a
 file holds is ``handoff``'s, as notebooks keep groups there too.
@@ -45,9 +45,9 @@ class GroupStore:
         if any((folder / f"{name}.json").exists() for folder in (self.folder, recent)):
             return name
         write_group(recent, name, group)
-        kept = sorted(recent.glob("*.json"), key=lambda one: one.stat().st_mtime)
-        for one in kept[:-RECENT]:
-            one.unlink(missing_ok=True)
+        paths = sorted(recent.glob("*.json"), key=lambda path: path.stat().st_mtime)
+        for path in paths[:-RECENT]:
+            path.unlink(missing_ok=True)
         return name
 
     def find(self, name: str) -> Group | None:

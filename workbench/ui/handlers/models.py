@@ -7,25 +7,25 @@ own, so that the page can show how far they are.
 
 from __future__ import annotations
 
-import queue
 import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from workbench.config import ModelFormat, PatternConfig, Reduction, RewardConfig
+from workbench.config import ModelFormat, Reduction, RewardConfig
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.policies.step_values import StepValues
 from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.schema import Group
-from workbench.ui.handlers.background import Hear, heard
-from workbench.ui.handlers.scoring import Note, SlotValues, function_name
-from workbench.ui.handlers.session import SLOTS, Services
+from workbench.steps import StepPattern
+from workbench.ui.handlers.progress import BackgroundWork
+from workbench.ui.handlers.reward_rows import SLOTS, RewardRow
+from workbench.ui.handlers.scoring import Note
+from workbench.ui.handlers.session import Services
 
 FORMAT_CHOICES: tuple[tuple[str, str], ...] = (
     ("by its architecture", ""),
@@ -92,14 +92,12 @@ class ModelForm:
     place: int = -1
 
 
-def form_of(values: SlotValues, place: int) -> ModelForm | None:
+def form_of(row: RewardRow | None, place: int) -> ModelForm | None:
     """The form that shows a row's settings; None for a row that is no reward model."""
-    given = values.slot.given if values.slot is not None else None
-    if given is None or given.model is None:
+    if row is None or (model := row.model) is None:
         return None
-    model = given.model
-    reduce = model.reduce if given.kind == "outcome" and model.format in FORMATS else ""
-    return ModelForm(model.path, model.format, reduce, values.weight, model.trust_remote_code, place)
+    reduce = model.reduce if row.kind == "outcome" and model.format in FORMATS else ""
+    return ModelForm(model.path, model.format, reduce, row.weight, model.trust_remote_code, place)
 
 
 def model_facts(reward: RewardConfig) -> list[tuple[str, str]]:
@@ -127,15 +125,14 @@ class LoadView:
     reward: RewardConfig | None = None
 
 
-def load_model(form: ModelForm, slots: Sequence[SlotValues], services: Services, tab: str) -> Iterator[LoadView]:
+def load_model(form: ModelForm, rows: Sequence[RewardRow | None], services: Services, tab: str) -> Iterator[LoadView]:
     """Load what the form describes in the worker of reward models, telling how far it is."""
-    before = slots[form.place].slot if form.place >= 0 else None
+    row = rows[form.place] if form.place >= 0 else None
+    before = None if row is None else row.unweighted()
     try:
-        reward = model_reward(
-            form.path, form.form, form.reduce, form.weight, trust=form.trust, before=before.given if before else None
-        )
-        reward = reward.model_copy(update={"name": _free_name(reward.name, slots, form.place)})
-        if form.place < 0 and all(one.slot is not None for one in slots):
+        reward = model_reward(form.path, form.form, form.reduce, form.weight, trust=form.trust, before=before)
+        reward = reward.model_copy(update={"name": _free_name(reward.name, rows, form.place)})
+        if form.place < 0 and all(row is not None for row in rows):
             raise ConfigError(f"{SLOTS} functions are the most; remove one first")
     except WorkbenchError as error:
         yield LoadView(Note(str(error)), False)
@@ -148,17 +145,17 @@ def load_model(form: ModelForm, slots: Sequence[SlotValues], services: Services,
         return
     yield LoadView(Note(f"loading reward model {model.path}", level="info"), True)
 
-    def work(hear: Hear) -> RewardConfig:
-        services.models.load(model, lambda event: hear(f"loading reward model {model.path}, {event['seconds']:.0f} s"))
-        return reward
+    def load(report: Callable[[str], None]) -> None:
+        services.models.load(
+            model, lambda event: report(f"loading reward model {model.path}, {event['seconds']:.0f} s")
+        )
 
     try:
-        with closing(heard(work, cancel)) as events:
-            for event in events:
-                if isinstance(event, str):
-                    yield LoadView(Note(event, level="info"), True)
-                else:
-                    yield LoadView(None, False, event)
+        with BackgroundWork(load, cancel) as work:
+            for line in work:
+                yield LoadView(Note(line, level="info"), True)
+            work.result()
+        yield LoadView(None, False, reward)
     except WorkbenchError as error:
         if cancel.is_set():
             yield LoadView(Note("Cancelled; nothing was added.", level="info"), False)
@@ -180,9 +177,9 @@ def model_status(services: Services) -> str:
     return "" if busy is None else f"reward model {busy[0]} at work, {busy[1]:.0f} s"
 
 
-def _free_name(name: str, slots: Sequence[SlotValues], place: int) -> str:
-    taken = {function_name(one) for i, one in enumerate(slots) if one.slot is not None and i != place}
-    return next(one for one in (name, *(f"{name}_{n}" for n in range(2, SLOTS + 2))) if one not in taken)
+def _free_name(name: str, rows: Sequence[RewardRow | None], place: int) -> str:
+    taken = {row.name for i, row in enumerate(rows) if row is not None and i != place}
+    return next(free for free in (name, *(f"{name}_{n}" for n in range(2, SLOTS + 2))) if free not in taken)
 
 
 @dataclass(frozen=True)
@@ -202,7 +199,7 @@ class Estimator(Protocol):
         self,
         policy: str,
         group: Group,
-        pattern: PatternConfig,
+        pattern: StepPattern,
         outcome: RewardConfig,
         *,
         k: int,
@@ -216,7 +213,7 @@ def estimate_values(
     worker: Estimator,
     policy: str,
     group: Group,
-    pattern: PatternConfig,
+    pattern: StepPattern,
     outcome: RewardConfig,
     cancel: threading.Event,
     *,
@@ -227,39 +224,25 @@ def estimate_values(
 
     The values' ``as_reward()`` goes into ``score_group`` beside the other rewards. Whoever stops listening cancels.
     """
-    heard: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    result: list[StepValues | WorkbenchError | None] = []
 
-    def work() -> None:
-        try:
-            result.append(
-                worker.step_values(
-                    policy, group, pattern, outcome, k=k, seed=seed, on_event=heard.put, cancelled=cancel.is_set
-                )
-            )
-        except WorkbenchError as error:
-            result.append(error)
+    def ask(report: Callable[[dict[str, Any]], None]) -> StepValues | None:
+        return worker.step_values(
+            policy, group, pattern, outcome, k=k, seed=seed, on_event=report, cancelled=cancel.is_set
+        )
 
-    thread = threading.Thread(target=work, name="step values", daemon=True)
-    thread.start()
-    try:
+    with BackgroundWork(ask, cancel) as work:
         yield ValuesView("asking the policy", True)
-        while thread.is_alive() or not heard.empty():
-            try:
-                yield ValuesView(_status(heard.get(timeout=0.05)), True)
-            except queue.Empty:
-                continue
-    finally:
-        if thread.is_alive():
-            cancel.set()
-    outcome_of = result[0] if result else WorkbenchError("estimating ended without a result; try again")
-    if isinstance(outcome_of, WorkbenchError):
-        yield ValuesView("", False, note=str(outcome_of))
-    elif outcome_of is None:
+        for event in work:
+            yield ValuesView(_status(event), True)
+        try:
+            values = work.result()
+        except WorkbenchError as error:
+            yield ValuesView("", False, note=str(error))
+            return
+    if values is None:
         yield ValuesView("", False, note="Cancelled; nothing was estimated.")
     else:
-        done = f"{outcome_of.tokens} tokens in {outcome_of.seconds:.1f} s"
-        yield ValuesView(done, False, values=outcome_of)
+        yield ValuesView(f"{values.tokens} tokens in {values.seconds:.1f} s", False, values=values)
 
 
 def _status(event: dict[str, Any]) -> str:

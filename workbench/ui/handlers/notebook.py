@@ -15,15 +15,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.config import PatternConfig, RewardConfig, RunConfig, SamplingConfig
+from workbench.config import GRPOSection, RewardConfig, RunConfig, SamplingConfig
 from workbench.errors import ConfigError, TaskError
 from workbench.policies.step_values import NAMES, StepValues
 from workbench.rewards.source import kind_in
 from workbench.schema import Group
-from workbench.ui.handlers.credit import CreditForm
-from workbench.ui.handlers.inspect import find_task
-from workbench.ui.handlers.scoring import ScoringForm, pattern_config, rewards_on_screen, stale
-from workbench.ui.handlers.session import Session
+from workbench.steps import StepPattern
+from workbench.ui.handlers.credit import Section, changed, credit_config
+from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.example import find_task
+from workbench.ui.handlers.reward_rows import set_fields
+from workbench.ui.handlers.scoring import rewards_on_screen, stale
 
 OWN_NAMES = frozenset(
     ("wb", "json", "Path", "RewardConfig", "task", "policy", "group", "pattern", "rewards", "scored", "credit", "other")
@@ -32,15 +34,15 @@ OWN_NAMES = frozenset(
 WIDTH = 100
 
 
-def inspect_code(session: Session, form: ScoringForm, saved: Path) -> str:
+def inspect_code(draft: Draft, saved: Path) -> str:
     """The group on screen, scored and credited as the controls say. ``saved`` is where the page keeps the group.
 
     Raises PatternError, RewardError or ConfigError where the page could not score it either.
     """
-    group = session.group
+    group = draft.group
     assert group is not None
-    pattern = pattern_config(form)
-    configs, held = _on_screen(form, group)
+    pattern = draft.pattern()
+    configs, held = _on_screen(draft, group)
     sampled = can_sample_again(group) and not held
     imports = [] if sampled else ["import json", "from pathlib import Path", ""]
     definitions, specs = _rewards(configs)
@@ -49,25 +51,27 @@ def inspect_code(session: Session, form: ScoringForm, saved: Path) -> str:
         imports += ["from workbench.config import RewardConfig"]
     blocks = [
         "\n".join(imports),
-        _sampled(session, group) if sampled else _read(saved),
+        _sampled(draft, group) if sampled else _read(saved),
         *definitions,
-        "\n".join([*_left_out(form, group), _scored(pattern, specs)]),
-        _credited(form.credit, form.other),
+        "\n".join([*_left_out(draft), _scored(pattern, specs)]),
+        _credited(draft.credit, draft.compare),
     ]
     return "\n\n".join(blocks) + "\n"
 
 
 def train_code(config: RunConfig, workspace: Path | None = None) -> str:
     """The run that Start would start. ``workspace`` is named where it is not the one a notebook would use."""
-    given = config.model_dump(mode="json", exclude_defaults=True)
-    given["rewards"] = [_spare(reward) for reward in config.rewards]
+    settings = config.model_dump(mode="json", exclude_defaults=True)
+    settings["method"] = {"name": config.method.name, **settings.get("method", {})}
     codes = []
-    for number, reward in enumerate(given["rewards"], start=1):
+    if isinstance(config.method, GRPOSection):
+        settings["method"]["rewards"] = [set_fields(reward) for reward in config.method.rewards]
+    for number, reward in enumerate(settings["method"].get("rewards", ()), start=1):
         if "code" in reward:
             name = f"CODE_{number}"
             codes.append(f"{name} = {text_literal(reward['code'])}")
             reward["code"] = _Name(name)
-    fields = ",\n".join(f"    {name}={_indented(value)}" for name, value in given.items())
+    fields = ",\n".join(f"    {name}={_indented(value)}" for name, value in settings.items())
     where = "" if workspace is None else f", {str(workspace)!r}"
     blocks = [
         "import workbench as wb",
@@ -110,7 +114,7 @@ class _Name(str):
         return str(self)
 
 
-def _sampled(session: Session, group: Group) -> str:
+def _sampled(draft: Draft, group: Group) -> str:
     options = {name: group.sampling[name] for name in SamplingConfig.model_fields}
     defaults = SamplingConfig().model_dump()
     always = ("num_generations", "max_completion_length", "temperature")
@@ -118,9 +122,9 @@ def _sampled(session: Session, group: Group) -> str:
     arguments = ", ".join(f"{name}={value!r}" for name, value in {**shown, "seed": group.sampling["seed"]}.items())
     adapter = group.sampling.get("adapter")
     lines = [f"policy = wb.load_policy({group.policy!r}{'' if adapter is None else f', adapter={adapter!r}'})"]
-    if _is_example(session, group):
-        lines.insert(0, f"task = wb.load_task({session.task!r})")
-        example = f"task[{session.index}]"
+    if _is_example(draft, group):
+        lines.insert(0, f"task = wb.load_task({draft.task!r})")
+        example = f"task[{draft.index}]"
     else:
         example = f"wb.Example({group.prompt!r}, {dict(group.columns)!r})"
     lines.append(f"group = wb.sample_group(policy, {example}, {arguments})")
@@ -129,9 +133,9 @@ def _sampled(session: Session, group: Group) -> str:
     return "\n".join(lines)
 
 
-def _is_example(session: Session, group: Group) -> bool:
+def _is_example(draft: Draft, group: Group) -> bool:
     try:
-        example = find_task(session.task)[session.index]
+        example = find_task(draft.task)[draft.index]
     except (TaskError, IndexError):
         return False
     return (example.prompt, dict(example.columns)) == (group.prompt, dict(group.columns))
@@ -141,12 +145,12 @@ def _read(saved: Path) -> str:
     return f'group = wb.Group.from_json(json.loads(Path({str(saved)!r}).read_text(encoding="utf-8")))'
 
 
-def _on_screen(form: ScoringForm, group: Group) -> tuple[list[RewardConfig], bool]:
+def _on_screen(draft: Draft, group: Group) -> tuple[list[RewardConfig], bool]:
     """The rewards that score the group, and whether Monte-Carlo values are among them, as code that holds them."""
-    estimated = {one.slot.name: one.slot.estimated for one in form.slots if one.slot and one.slot.estimated}
+    estimated = {row.name: row.estimated for row in draft.rows if row is not None and row.estimated is not None}
     configs: list[RewardConfig] = []
     held = False
-    for reward in rewards_on_screen(form, group):
+    for reward in rewards_on_screen(draft, group):
         if isinstance(reward, RewardConfig):
             configs.append(reward)
         else:
@@ -171,9 +175,9 @@ def _values_code(name: str, values: StepValues) -> str:
     )
 
 
-def _left_out(form: ScoringForm, group: Group) -> list[str]:
+def _left_out(draft: Draft) -> list[str]:
     """A comment for each row that is on and scores nothing on the page either."""
-    rows = ((one.slot.name, stale(one, form, group)) for one in form.slots if one.slot and one.on)
+    rows = ((row.name, stale(row, draft)) for row in draft.rows if row is not None and row.on)
     return [f"# {name} is left out, as on the page: {why}" for name, why in rows if why]
 
 
@@ -191,7 +195,7 @@ def _rewards(configs: Iterable[RewardConfig]) -> tuple[list[str], list[str]]:
             specs.append(config.name if config.weight == 1 else whole)
             continue
         plain = config.code is None and config.model is None and not config.options and config.weight == 1
-        specs.append(repr(config.name) if plain else f"RewardConfig({_arguments(_spare(config))})")
+        specs.append(repr(config.name) if plain else f"RewardConfig({_arguments(set_fields(config))})")
     return definitions, specs
 
 
@@ -233,12 +237,16 @@ def _top_level(code: str) -> set[str] | None:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
         else:
-            names |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+            names |= {
+                name_node.id
+                for name_node in ast.walk(node)
+                if isinstance(name_node, ast.Name) and isinstance(name_node.ctx, ast.Store)
+            }
     asks = any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(tree))
     return None if asks or names & set(dir(builtins)) else names
 
 
-def _scored(pattern: PatternConfig, specs: list[str]) -> str:
+def _scored(pattern: StepPattern, specs: list[str]) -> str:
     listed = ", ".join(specs)
     if len(listed) > WIDTH:
         listed = "\n" + "".join(f"    {spec},\n" for spec in specs)
@@ -249,7 +257,7 @@ def _scored(pattern: PatternConfig, specs: list[str]) -> str:
     )
 
 
-def _credited(first: CreditForm, second: CreditForm | None) -> str:
+def _credited(first: Section, second: Section | None) -> str:
     lines = [f"credit = {_credit(first)}"]
     if second is not None:
         lines.append(f"other = {_credit(second)}")
@@ -257,15 +265,11 @@ def _credited(first: CreditForm, second: CreditForm | None) -> str:
     return "\n".join(lines)
 
 
-def _credit(form: CreditForm) -> str:
-    options = form.config().keywords(but=("scheme",))
-    shown = {name: value for name, value in options.items() if name in form.changed}
-    return ", ".join(["wb.credit_group(scored", repr(form.scheme), *(f"{k}={v!r}" for k, v in shown.items())]) + ")"
-
-
-def _spare(config: RewardConfig) -> dict[str, Any]:
-    """What a reward is, without what is so by default; its kind always."""
-    return {"name": config.name, "kind": config.kind} | config.model_dump(mode="json", exclude_defaults=True)
+def _credit(section: Section) -> str:
+    options = credit_config(section).keywords(but=("scheme",))
+    shown = {name: value for name, value in options.items() if name in changed(section)}
+    scheme = repr(section["scheme"])
+    return ", ".join(["wb.credit_group(scored", scheme, *(f"{k}={v!r}" for k, v in shown.items())]) + ")"
 
 
 def _arguments(values: Mapping[str, Any]) -> str:

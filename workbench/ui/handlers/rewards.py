@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from workbench.config import RewardConfig
 from workbench.errors import WorkbenchError
 from workbench.figures.rewards import watch_payload
 from workbench.rewards import BUILTINS, find_builtin
-from workbench.rewards.saved import SavedReward, delete_saved, list_saved, load_saved, save_reward, undo_delete
+from workbench.rewards.saved import delete_saved, list_saved, load_saved, save_reward, undo_delete
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
 from workbench.schema import RewardKind, ScoredGroup
 from workbench.tasks import Task
+from workbench.ui.handlers.draft import Draft, with_path
 from workbench.ui.handlers.models import model_facts
-from workbench.ui.handlers.scoring import (
-    Note,
-    ScoringForm,
-    SlotValues,
-    builtin_source,
-    function_name,
-    is_builtin,
-    message,
-    slot_kind,
-)
-from workbench.ui.handlers.session import SLOTS, RewardSlot
+from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, builtin_row, code_row, padded, row_of
+from workbench.ui.handlers.scoring import Note, message
 from workbench.ui.handlers.step_values import values_facts
 
 OWN_STEP, OWN_STEPS, OWN_OUTCOME, OWN_ANSWER = "own:step", "own:steps", "own:outcome", "own:answer"
@@ -68,81 +60,68 @@ TEMPLATES: dict[str, tuple[str, RewardKind, str, str]] = {
 ''',
     ),
 }
-EMPTY_SLOT = SlotValues(None, True, 1.0, "")
 
 
 # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+Rows = Sequence[RewardRow | None]
+
 
 def reward_choices() -> list[tuple[str, str]]:
     """What can be added, as (label, value)."""
-    own = [(label, choice) for choice, (label, *_) in TEMPLATES.items()]
-    return own + [(f"{one.name}: {one.description}", one.name) for one in BUILTINS.values()]
+    templates = [(label, choice) for choice, (label, *_) in TEMPLATES.items()]
+    return templates + [(f"{builtin.name}: {builtin.description}", builtin.name) for builtin in BUILTINS.values()]
 
 
-def add_reward(slots: Sequence[SlotValues], choice: str) -> tuple[int, SlotValues] | None:
+def add_reward(rows: Rows, choice: str) -> tuple[int, RewardRow] | None:
     """The place and the content of a reward function to add; None when the list is full or it is there already."""
-    free = free_place(slots)
-    if free is None:
+    place = free_place(rows)
+    if place is None:
         return None
-    taken = {values.slot.name for values in slots if values.slot is not None}
+    taken = {row.name for row in rows if row is not None}
     if choice not in TEMPLATES:
-        return None if choice in taken else (free, builtin_slot(choice))
+        return None if choice in taken else (place, builtin_row(choice))
     _, kind, stem, template = TEMPLATES[choice]
     name = next(name for name in [stem, *(f"{stem}_{n}" for n in range(2, SLOTS + 2))] if name not in taken)
-    return free, SlotValues(RewardSlot(name, kind), True, 1.0, template.format(name=name))
+    return place, code_row(name, kind, template.format(name=name))
 
 
-def builtin_slot(name: str, weight: float = 1.0) -> SlotValues:
-    return SlotValues(RewardSlot(name, find_builtin(name).kind, name), True, weight, builtin_source(name))
+def with_task(draft: Draft, task: Task) -> Draft:
+    """The draft with the task's own pattern, rewards and length; reward functions somebody wrote stay."""
+    tree = with_path(draft.tree, "method.sampling.max_completion_length", task.max_completion_length)
+    draft = replace(draft, tree=tree, rows=task_rows(draft.rows, task))
+    return draft.with_pattern(task.pattern.regex, task.pattern.kind)
 
 
-def config_slot(config: RewardConfig) -> SlotValues:
-    """A row for what a configuration describes; a built-in with options is shown as its code with them written in."""
-    if config.model is not None or config.monte_carlo is not None:
-        return SlotValues(RewardSlot(config.name, config.kind, given=config), True, config.weight, "")
-    if config.code is not None:
-        return SlotValues(RewardSlot(config.name, config.kind), True, config.weight, config.code)
-    values = builtin_slot(config.name, config.weight)
-    if not config.options:
-        return values
-    return SlotValues(values.slot, True, config.weight, find_builtin(config.name).source_with(config.options))
-
-
-def task_slots(slots: Sequence[SlotValues], task: Task) -> tuple[SlotValues, ...]:
+def task_rows(rows: Rows, task: Task) -> tuple[RewardRow | None, ...]:
     """The task's own reward functions, followed by those of the old list that somebody wrote or changed.
 
     A row without code is one that has not reached the page yet: choosing may be told twice.
     """
-    kept = [
-        one for one in slots if one.slot is not None and not is_builtin(one) and (one.code.strip() or one.slot.given)
-    ]
-    new = [config_slot(config) for config in task.rewards]
-    listed = [*new, *kept][:SLOTS]
-    return tuple(listed) + (EMPTY_SLOT,) * (SLOTS - len(listed))
+    changed = (row for row in rows if row is not None and not row.is_builtin)
+    written = (row for row in changed if row.code.strip() or not row.has_editor)
+    return padded([*map(row_of, task.rewards), *written])
 
 
-def slot_label(values: SlotValues) -> str:
+def row_label(row: RewardRow | None) -> str:
     """What a row is called: the function's name as its code defines it, and what it scores."""
-    if values.slot is None:
+    if row is None:
         return ""
-    given = values.slot.given
-    if given is not None and given.monte_carlo is not None:
-        what = "Monte-Carlo progress" if given.monte_carlo.progress else "Monte-Carlo"
-        return f"{what} (k={given.monte_carlo.continuations})  ·  step"
-    return f"{function_name(values)}  ·  {slot_kind(values)}{'' if given is None else '  ·  model'}"
+    if row.monte_carlo is not None:
+        what = "Monte-Carlo progress" if row.monte_carlo.progress else "Monte-Carlo"
+        return f"{what} (k={row.monte_carlo.continuations})  ·  step"
+    return f"{row.name}  ·  {row.kind}{'' if row.has_editor else '  ·  model'}"
 
 
-def slot_facts(values: SlotValues) -> list[tuple[str, str]]:
+def row_facts(row: RewardRow | None) -> list[tuple[str, str]]:
     """What a row that is no code consists of, as (label, value); nothing for one that is."""
-    slot = values.slot
-    if slot is None or slot.given is None:
+    if row is None or row.has_editor:
         return []
-    return model_facts(slot.given) if slot.given.model is not None else values_facts(slot)
+    return model_facts(row.unweighted()) if row.model is not None else values_facts(row)
 
 
-def free_place(slots: Sequence[SlotValues]) -> int | None:
-    return next((i for i, values in enumerate(slots) if values.slot is None), None)
+def free_place(rows: Rows) -> int | None:
+    return next((i for i, row in enumerate(rows) if row is None), None)
 
 
 # ── saving and loading ───────────────────────────────────────────────────────────────────────────────────────────
@@ -151,28 +130,30 @@ def free_place(slots: Sequence[SlotValues]) -> int | None:
 def saved_choices(workspace: Path) -> list[tuple[str, str]]:
     """Every saved version, as (label, value)."""
     return [
-        (f"{one.name}  v{one.version}  ·  {one.kind}  ·  {_when(one.saved)}", f"{one.name}:{one.version}")
-        for one in list_saved(workspace)
+        (
+            f"{reward.name}  v{reward.version}  ·  {reward.kind}  ·  {_when(reward.saved)}",
+            f"{reward.name}:{reward.version}",
+        )
+        for reward in list_saved(workspace)
     ]
 
 
-def save_slot(workspace: Path, values: SlotValues) -> Note:
+def save_row(workspace: Path, row: RewardRow | None) -> Note:
     """Save a row's code under its function's name, and say as what."""
-    if values.slot is None:
+    if row is None:
         return Note("there is nothing to save", level="info")
-    if values.slot.given is not None:
+    if not row.has_editor:
         return Note("there is no code to save; a run's configuration holds a reward model's settings", level="info")
-    name = function_name(values).removeprefix("trl:")
     try:
-        before = {(one.name, one.version) for one in list_saved(workspace)}
-        saved = save_reward(workspace, name, slot_kind(values), values.code)
+        before = {(saved.name, saved.version) for saved in list_saved(workspace)}
+        saved = save_reward(workspace, row.name.removeprefix("trl:"), row.kind, row.code)
     except WorkbenchError as error:
         return Note(str(error))
     known = (saved.name, saved.version) in before
     return Note(f"{saved.name} v{saved.version} {'holds this already' if known else 'saved'}", level="info")
 
 
-def load_choice(workspace: Path, slots: Sequence[SlotValues], choice: str | None) -> tuple[int, SlotValues] | Note:
+def load_choice(workspace: Path, rows: Rows, choice: str | None) -> tuple[int, RewardRow] | Note:
     """Where a saved version goes and what that row then holds: in place of its namesake, or in a free row."""
     name, _, version = (choice or "").partition(":")
     if not version.isdecimal():
@@ -181,13 +162,12 @@ def load_choice(workspace: Path, slots: Sequence[SlotValues], choice: str | None
         saved = load_saved(workspace, name, int(version))
     except WorkbenchError as error:
         return Note(str(error))
-    same = [i for i, values in enumerate(slots) if values.slot is not None and function_name(values) == name]
-    place = same[0] if same else free_place(slots)
-    if place is None:
-        return Note(f"{SLOTS} functions are the most; remove one first", level="info")
-    before = slots[place]
-    on, weight = (before.on, before.weight) if same else (True, 1.0)
-    return place, SlotValues(RewardSlot(name, saved.kind), on, weight, saved.code)
+    row = code_row(name, saved.kind, saved.code)
+    for place, before in enumerate(rows):
+        if before is not None and before.name == name:
+            return place, replace(row, on=before.on, fields={**row.fields, "weight": before.weight})
+    free = free_place(rows)
+    return Note(f"{SLOTS} functions are the most; remove one first", level="info") if free is None else (free, row)
 
 
 def delete_choice(workspace: Path, choice: str | None) -> tuple[str, Note]:
@@ -208,10 +188,6 @@ def undo_choice(workspace: Path, token: str) -> Note:
         return Note(str(error))
 
 
-def choice_of(saved: SavedReward) -> str:
-    return f"{saved.name}:{saved.version}"
-
-
 def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
@@ -219,18 +195,17 @@ def _when(seconds: float) -> str:
 # ── watching ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def watch_group(form: ScoringForm, scored: ScoredGroup, times: CallTimes) -> RewardWatch:
+def watch_group(draft: Draft, scored: ScoredGroup, times: CallTimes) -> RewardWatch:
     """The group on screen, with every call since its functions were last changed."""
-    codes = {function_name(values): _identity(values) for values in form.slots if values.slot is not None}
+    codes = {row.name: _identity(row) for row in draft.rows if row is not None}
     took = scored.group.sampling.get("seconds")
     sampler_seconds = float(took) if isinstance(took, int | float) else None
     return watch_rewards([scored], calls=times.add(scored.rewards, codes), sampler_seconds=sampler_seconds)
 
 
-def _identity(values: SlotValues) -> str:
+def _identity(row: RewardRow) -> str:
     """What, if it changes, makes a row another function."""
-    given = values.slot.given if values.slot is not None else None
-    return values.code if given is None else given.model_dump_json(exclude={"weight"})
+    return row.code if row.has_editor else row.unweighted().model_dump_json()
 
 
 def watch_message(watched: RewardWatch) -> str:
@@ -238,28 +213,28 @@ def watch_message(watched: RewardWatch) -> str:
     return message(**watch_payload(watched))
 
 
-def row_notes(form: ScoringForm, watched: RewardWatch) -> list[Note | None]:
+def row_notes(rows: Rows, watched: RewardWatch) -> list[Note | None]:
     """Under each row, what its function gave and took; its range and source are the detail."""
-    known = {one.name: one for one in watched.functions}
-    return [_row_note(values, known) for values in form.slots]
+    known = {function.name: function for function in watched.functions}
+    return [_row_note(row, known) for row in rows]
 
 
-def _row_note(values: SlotValues, known: dict[str, Watched]) -> Note | None:
-    if values.slot is None:
+def _row_note(row: RewardRow | None, known: dict[str, Watched]) -> Note | None:
+    if row is None:
         return None
     about = ""
-    if is_builtin(values) and values.slot.builtin is not None:
-        builtin = find_builtin(values.slot.builtin)
+    if row.is_builtin:
+        builtin = find_builtin(row.name)
         about = f"{builtin.range}  ·  {builtin.reference}"
-    one = known.get(function_name(values)) if values.on else None
-    if one is None:
+    function = known.get(row.name) if row.on else None
+    if function is None:
         return Note("off", level="plain", detail=about)
-    scores = one.scores
+    scores = function.scores
     parts = ["no score" if scores.mean is None else f"mean {scores.mean:.2g}".replace("-", "−")]
     if scores.zeros:
         parts.append(f"{int(100 * scores.zeros + 0.5)} % zero")
     if scores.unscored:
         parts.append(f"{scores.unscored} unscored")
-    if one.p50 is not None:
-        parts.append(f"{1000 * one.p50:.2g} ms" if one.p50 < 0.1 else f"{one.p50:.2g} s")
+    if function.p50 is not None:
+        parts.append(f"{1000 * function.p50:.2g} ms" if function.p50 < 0.1 else f"{function.p50:.2g} s")
     return Note("  ·  ".join(parts), level="plain", detail=about)

@@ -11,13 +11,13 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from workbench.config import RunConfig
 from workbench.errors import WorkbenchError
-from workbench.figures.overlay import Columns, Seeds, overlay_payload
+from workbench.figures.overlay import Columns, OverlayPanel, Seeds, overlay_payload
 from workbench.runs import Run, discard, list_runs, open_run, restore, trashed
-from workbench.ui.handlers.kept import kept, read_config
+from workbench.ui.handlers.metrics_cache import kept
 
 LISTED_RUNS = 500
 COMPARED_RUNS = 24
@@ -26,38 +26,95 @@ FEW_FIELDS = 4
 APART = ("name", "seed")
 """What two runs of one configuration may differ in."""
 MISSING = "–"
+_REWARDS = "method.rewards."
+COLUMNS = (
+    *("name", "state", "reason", "final", "resumable", "step", "created"),
+    *("task", "policy", "scheme", "seed"),
+)
+"""What the table shows of ``Run.summary``."""
 
 
-def table(workspace: Path) -> dict[str, Any]:
+# What ``runs.js`` is answered; ui/assets/runs/payloads.js names the same keys.
+
+
+class Table(TypedDict):
+    """The newest runs, how many more there are, and the trash."""
+
+    runs: list[dict[str, Any]]
+    more: int
+    trash: list[dict[str, Any]]
+
+
+class Seed(TypedDict):
+    """A run of a configuration."""
+
+    name: str
+    seed: int
+
+
+class Configuration(TypedDict):
+    """Runs that differ in the seed alone; ``key`` is equal for runs of one configuration."""
+
+    key: str
+    label: str
+    runs: list[Seed]
+
+
+class Difference(TypedDict):
+    """A field of the configuration, with one value a run."""
+
+    field: str
+    values: list[str]
+
+
+class Missing(TypedDict):
+    """A run that cannot be read."""
+
+    run: str
+    error: str
+
+
+class Overlay(TypedDict):
+    """Chosen runs on the same curves; ``order`` names those of ``differences``, ``dropped`` counts those left out."""
+
+    configurations: list[Configuration]
+    panels: list[OverlayPanel]
+    differences: list[Difference]
+    order: list[str]
+    missing: list[Missing]
+    dropped: int
+
+
+class Removed(TypedDict):
+    """Runs that are in the trash now, and why others are not."""
+
+    moved: list[dict[str, Any]]
+    problems: list[str]
+
+
+class Restored(TypedDict):
+    """Names of runs that are back, and why others are not."""
+
+    restored: list[str]
+    problems: list[str]
+
+
+def table(workspace: Path) -> Table:
     """The newest runs with what the table shows of each, and what is in the trash."""
     runs = list_runs(workspace)
     return {
         "runs": [_row(run) for run in runs[:LISTED_RUNS]],
         "more": max(0, len(runs) - LISTED_RUNS),
-        "trash": [dataclasses.asdict(one) for one in trashed(workspace)],
+        "trash": [dataclasses.asdict(deleted) for deleted in trashed(workspace)],
     }
 
 
 def _row(run: Run) -> dict[str, Any]:
-    try:
-        status, config = run.status(), read_config(run)
-    except WorkbenchError as error:
-        return {"name": run.name, "state": "unreadable", "reason": str(error), "final": True}
-    return {
-        "name": run.name,
-        "state": "stopping" if status.stop_requested is not None and not status.final else status.state,
-        "reason": status.reason,
-        "final": status.final,
-        "resumable": run.resumable,
-        "step": status.step,
-        "total": status.total_steps,
-        "created": status.created,
-        "task": config.task,
-        "policy": config.policy,
-        "scheme": config.credit.scheme,
-        "seed": config.seed,
-        **_measured(run),
-    }
+    summary = run.summary()
+    row = summary.row(*COLUMNS) | {"total": summary.total_steps}
+    if summary.stopping:
+        row["state"] = "stopping"
+    return row | _measured(run) if summary.readable else row
 
 
 def _measured(run: Run) -> dict[str, Any]:
@@ -82,23 +139,23 @@ def _measured(run: Run) -> dict[str, Any]:
 # ── chosen runs together ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def overlay(workspace: Path, names: Sequence[str]) -> dict[str, Any]:
+def overlay(workspace: Path, names: Sequence[str]) -> Overlay:
     """The chosen runs on the same curves, in configurations that differ in more than the seed, and their differences.
 
     A run that cannot be read is named in ``missing`` with the reason, and the others are shown.
     """
     chosen: list[tuple[Run, RunConfig, Columns]] = []
-    missing = []
+    missing: list[Missing] = []
     for name in dict.fromkeys(names[:COMPARED_RUNS]):
         try:
             run = open_run(name, workspace)
-            chosen.append((run, read_config(run), _columns(run)))
+            chosen.append((run, run.config(), _columns(run)))
         except WorkbenchError as error:
             missing.append({"run": name, "error": str(error)})
     configs = {run.name: config for run, config, _ in chosen}
     groups: dict[str, list[tuple[Run, RunConfig, Columns]]] = {}
-    for one in chosen:
-        groups.setdefault(configuration_key(one[1]), []).append(one)
+    for member in chosen:
+        groups.setdefault(configuration_key(member[1]), []).append(member)
     labels = configuration_labels([members[0][1] for members in groups.values()])
     seeds = [
         Seeds(label, [(run.name, columns) for run, _, columns in members])
@@ -135,25 +192,25 @@ def configuration_key(config: RunConfig) -> str:
 def configuration_labels(configs: Sequence[RunConfig]) -> list[str]:
     """What each configuration is called beside the others: the fields they differ in, or its credit scheme if alone."""
     if len(configs) == 1:
-        return [configs[0].credit.scheme]
+        return [configs[0].method.label]
     said: dict[str, list[str]] = {}  # what differs → how each configuration says it
     for row in differences(dict(zip(map(str, range(len(configs))), configs, strict=True))):
         field, values = row["field"], row["values"]
-        reward = next((name for name in _not_in_all(configs) if field.startswith(f"rewards.{name}.")), None)
+        reward = next((name for name in _not_in_all(configs) if field.startswith(f"{_REWARDS}{name}.")), None)
         if reward is not None:
-            said[f"rewards.{reward}"] = [
-                f"{'with' if reward in _reward_names(one) else 'without'} {reward}" for one in configs
+            said[f"{_REWARDS}{reward}"] = [
+                f"{'with' if reward in _reward_names(config) else 'without'} {reward}" for config in configs
             ]
         elif field != "seed":
             said[field] = [f"{_short(field)} {value}" for value in values]
     parts = list(said.values())
     apart = (n for n in range(FEW_FIELDS, len(parts)) if len(set(zip(*parts[:n], strict=True))) == len(configs))
     count = next(apart, len(parts))
-    return [" · ".join(part[i] for part in parts[:count]) or config.credit.scheme for i, config in enumerate(configs)]
+    return [" · ".join(part[i] for part in parts[:count]) or config.method.label for i, config in enumerate(configs)]
 
 
 def _reward_names(config: RunConfig) -> list[str]:
-    return [reward.name for reward in config.rewards]
+    return [reward.name for reward in config.method.reward_functions]
 
 
 def _not_in_all(configs: Sequence[RunConfig]) -> list[str]:
@@ -163,30 +220,37 @@ def _not_in_all(configs: Sequence[RunConfig]) -> list[str]:
 
 
 def _short(field: str) -> str:
-    """A field's own name; that of a reward function's field with the function's."""
-    section, _, rest = field.partition(".")
-    return rest.replace(".", " ") if section == "rewards" else field.rpartition(".")[2]
+    """A field's own name; with the function of a reward; of ``task.name`` and ``policy.path`` the section."""
+    if field.startswith(_REWARDS):
+        return field.removeprefix(_REWARDS).replace(".", " ")
+    section, _, name = field.rpartition(".")
+    return section if field in ("task.name", "policy.path") else name
 
 
-def differences(configs: Mapping[str, RunConfig]) -> list[dict[str, Any]]:
+def differences(configs: Mapping[str, RunConfig]) -> list[Difference]:
     """The fields in which configurations differ, but their names: each with one value a configuration, as text."""
     flat = [flattened(config) for config in configs.values()]
-    fields = dict.fromkeys(name for one in flat for name in one)
-    rows = [{"field": name, "values": [one.get(name, MISSING) for one in flat]} for name in fields if name != "name"]
+    fields = dict.fromkeys(name for settings in flat for name in settings)
+    rows: list[Difference] = [
+        {"field": name, "values": [settings.get(name, MISSING) for settings in flat]}
+        for name in fields
+        if name != "name"
+    ]
     return [row for row in rows if len(set(row["values"])) > 1]
 
 
 def flattened(config: RunConfig) -> dict[str, str]:
     """Dotted field to value; a reward's fields go by the reward's name, code by its length and hash."""
     dump = config.model_dump(mode="json")
-    dump["rewards"] = {reward.pop("name"): reward for reward in dump["rewards"]}
+    if "rewards" in dump["method"]:
+        dump["method"]["rewards"] = {reward.pop("name"): reward for reward in dump["method"]["rewards"]}
     return dict(_flat(dump, ""))
 
 
 def _flat(value: Any, prefix: str) -> list[tuple[str, str]]:
     if isinstance(value, Mapping) and value:
         return [pair for name, inner in value.items() for pair in _flat(inner, f"{prefix}.{name}" if prefix else name)]
-    if prefix.startswith("rewards.") and prefix.endswith(".code") and isinstance(value, str):
+    if prefix.startswith(_REWARDS) and prefix.endswith(".code") and isinstance(value, str):
         digest = hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()
         return [(prefix, f"{value.count(chr(10)) + 1} lines, sha256 {digest[:8]}")]
     return [(prefix, value if isinstance(value, str) else json.dumps(value))]
@@ -195,7 +259,7 @@ def _flat(value: Any, prefix: str) -> list[tuple[str, str]]:
 # ── what can be done to a run ────────────────────────────────────────────────────────────────────────────────────
 
 
-def delete(workspace: Path, names: Sequence[str]) -> dict[str, Any]:
+def delete(workspace: Path, names: Sequence[str]) -> Removed:
     """Move runs to the trash; those that cannot be moved stay, each with the reason."""
     moved, problems = [], []
     for name in dict.fromkeys(names):
@@ -206,7 +270,7 @@ def delete(workspace: Path, names: Sequence[str]) -> dict[str, Any]:
     return {"moved": moved, "problems": problems}
 
 
-def undelete(workspace: Path, entries: Sequence[str]) -> dict[str, Any]:
+def undelete(workspace: Path, entries: Sequence[str]) -> Restored:
     """Take runs back from the trash, by what ``delete`` called them."""
     restored, problems = [], []
     for entry in dict.fromkeys(entries):

@@ -1,82 +1,27 @@
-"""What one visitor's page holds, and what all of them share.
+"""What all pages share: the workspace, the policy worker that everybody samples from in turn, the worker that holds
+reward models, and a reward worker for each tab, because a worker runs the code of the tab's own editor.
 
-A ``Session`` is frozen and belongs to one browser tab: two tabs never touch each other's. ``Services`` is the one
-object with state: the workspace, the policy worker that everybody samples from in turn, the worker that holds reward
-models, and a reward worker for each tab, because a worker runs the code of the tab's own editor.
+``Services`` is the one object with state; what a tab itself holds is its ``Draft``.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from workbench.config import RewardConfig
 from workbench.policies.client import PolicyWorker
-from workbench.policies.step_values import StepValues
 from workbench.rewards import RewardWorker, TrustStore, WorkerPool
-from workbench.rewards.models import ModelWorker
+from workbench.rewards.models.client import ModelWorker
 from workbench.rewards.watch import CallTimes
 from workbench.runs import default_workspace
-from workbench.schema import Credit, Group, Prompt, RewardKind
+from workbench.schema import Credit
+from workbench.ui.handlers.background_jobs import Works
 from workbench.ui.handlers.groups import GroupStore
-from workbench.ui.handlers.works import Works
 
-SLOTS = 12
-"""Reward functions that fit on the page."""
 KEPT_CREDITS = 64
 """Tabs whose drawn credit is remembered."""
 _RUNS = "patterns of runs"  # no tab is called this
-
-
-@dataclass(frozen=True)
-class Estimated:
-    """Monte-Carlo values, the group they are of, and the outcome reward they are values of."""
-
-    group: Group
-    values: StepValues
-    outcome: RewardConfig
-
-    def fits(self, group: Group | None, regex: str, kind: str) -> bool:
-        """Whether they are still those of the group on screen, cut by this pattern."""
-        same = group is not None and (group.prompt, group.rollouts) == (self.group.prompt, self.group.rollouts)
-        return same and self.values.pattern == (regex, kind)
-
-
-@dataclass(frozen=True)
-class RewardSlot:
-    """One row of the list of reward functions; its switch, weight and code are the widgets' own values.
-
-    ``builtin`` is the built-in reward whose source the editor was filled with, if it was. A row that is no code has
-    ``given``, a reward model's configuration or that of Monte-Carlo values; the latter score where they were
-    ``estimated``, and are part of a run's configuration if they are ``in_run``.
-    """
-
-    name: str
-    kind: RewardKind
-    builtin: str | None = None
-    given: RewardConfig | None = None
-    estimated: Estimated | None = None
-    in_run: bool = True
-
-
-@dataclass(frozen=True)
-class Session:
-    """One tab: the example chosen, the group on screen, and which reward functions are listed where.
-
-    ``edited`` is the prompt the group was sampled from where that is not the example's own.
-    """
-
-    task: str = "chain-arithmetic"
-    index: int = 0
-    prompt: Prompt = ""
-    columns: Mapping[str, Any] = field(default_factory=dict)
-    edited: Prompt | None = None
-    group: Group | None = None
-    slots: tuple[RewardSlot | None, ...] = (None,) * SLOTS
 
 
 class Services:

@@ -9,13 +9,13 @@ import gradio as gr
 
 from workbench.credit import SCHEMES
 from workbench.ui.handlers import checks as handlers
-from workbench.ui.handlers.session import Services, Session
+from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value, start_and_cancel
+from workbench.ui.tabs.form import Updates, read, shown
+from workbench.ui.tabs.widgets import Form, PreflightWidgets, ProbeWidgets
 
-ReadScoring = Callable[[Session, Any], Any]
 
-
-def build_probes() -> dict[str, Any]:
+def build_probes() -> ProbeWidgets:
     """A folded panel above the group: a button, which schemes, and the table of gains."""
     with gr.Accordion("Exploit probes: what would an edit without content earn?", open=False, elem_id="probes"):
         with gr.Row(elem_classes=["fields"]):
@@ -26,46 +26,44 @@ def build_probes() -> dict[str, Any]:
             go = gr.Button("Probe this group", elem_id="probe", min_width=0)
             demo = gr.Button("Load the demo", elem_id="probe-demo", min_width=0)
         said = note("probe-note")
-        table = drawn("probe-table", "WorkbenchChecks.probes")
-    return {"probe_schemes": schemes, "probe": go, "probe_demo": demo, "probe_note": said, "probe_table": table}
+        table = drawn("probe-table", "probes")
+    return ProbeWidgets(schemes, go, demo, said, table)
 
 
-def wire_probe(
-    go: gr.Button, schemes: gr.Dropdown, said: gr.HTML, table: gr.HTML, services: Services,
-    session: gr.State, inputs: list[Any], read: ReadScoring,
-) -> None:  # fmt: skip
-    def run(request: gr.Request, session: Session, chosen: list[str], *values: Any) -> list[Any]:
+def wire_probes(probes: ProbeWidgets, form: Form, services: Services, then_score: Callable[[Any], None]) -> None:
+    def run(request: gr.Request, chosen: list[str], *held: Any) -> list[Any]:
         worker = services.reward_worker(request.session_hash or "")
-        view = handlers.probe_setup(session, read(session, values), chosen or [], worker, services.models)
+        view = handlers.probe_setup(read(*held), chosen or [], worker, services.models)
         return [view.drawing, note_value(view.note)]
 
-    go.click(run, [session, schemes, *inputs], [table, said], concurrency_limit=2, **PRIVATE)
+    outputs = [probes.table, probes.note]
+    probes.go.click(run, [probes.schemes, *form.inputs], outputs, concurrency_limit=2, **PRIVATE)
+
+    def demo(*held: Any) -> Updates:
+        draft = read(*held)
+        return shown(form, draft, handlers.probe_demo(draft))
+
+    then_score(probes.demo.click(demo, form.inputs, form.outputs, queue=False, **PRIVATE))
 
 
-def build_preflight() -> dict[str, Any]:
+def build_preflight() -> PreflightWidgets:
     """Above Start: a button that samples a few groups, its cancel, and what they show."""
     with gr.Row(elem_classes=["fields"]):
         go = gr.Button(f"Pre-flight ({handlers.PREFLIGHT_PROMPTS} prompts)", elem_id="preflight", min_width=0)
         cancel = gr.Button("Cancel", elem_id="preflight-cancel", min_width=0, interactive=False)
     said = note("preflight-note")
-    found = drawn("preflight-findings", "WorkbenchChecks.findings")
-    return {"go": go, "cancel": cancel, "note": said, "findings": found}
+    findings = drawn("preflight-findings", "findings")
+    return PreflightWidgets(go, cancel, said, findings)
 
 
-def wire_preflight(
-    widgets: dict[str, Any], services: Services, inputs: list[Any], read: Callable[[Session, Any], tuple[Any, Any]]
-) -> None:
-    """``inputs`` begin with the session; ``read`` makes the scoring and the sampling form of the rest."""
-
-    def run(request: gr.Request, session: Session, *values: Any) -> Iterator[list[Any]]:
-        scoring, sampling = read(session, values)
-        for view in handlers.run_preflight(session, scoring, sampling, services, request.session_hash or ""):
-            buttons = start_and_cancel(view.running)
-            yield [view.drawing, note_value(view.note), *buttons]
+def wire_preflight(widgets: PreflightWidgets, form: Form, services: Services) -> None:
+    def run(request: gr.Request, *held: Any) -> Iterator[list[Any]]:
+        for view in handlers.run_preflight(read(*held), services, request.session_hash or ""):
+            yield [view.drawing, note_value(view.note), *start_and_cancel(view.running)]
 
     def stop(request: gr.Request) -> None:
         services.preflight.cancel(request.session_hash or "")
 
-    outputs = [widgets["findings"], widgets["note"], widgets["go"], widgets["cancel"]]
-    widgets["go"].click(run, inputs, outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
-    widgets["cancel"].click(stop, None, None, queue=False, **PRIVATE)
+    outputs = [widgets.findings, widgets.note, widgets.go, widgets.cancel]
+    widgets.go.click(run, form.inputs, outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
+    widgets.cancel.click(stop, None, None, queue=False, **PRIVATE)

@@ -12,18 +12,16 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.figures.heatmap import DRAWING
 from workbench.ui.handlers.scoring import Note
+from workbench.ui.payloads import FactsPayload
 
 ASSETS = "workbench-assets"
 """Where the page's own scripts and style sheets are served."""
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "show_progress_on": []}
 """Given to every event: not part of the public API, and no overlay while it runs. Where there is none to show, the page
 need not tell every output of every event so far that it runs."""
-CURVES = ("chart.js", "curves.js", "overlay.js")
-OURS = ("page", "checks", "share", "inspect", "rewards", "train", "runs", "help")
-SCRIPTS = (*DRAWING, *CURVES, *(f"{name}.js" for name in OURS))
-HEAD = "".join(f'<script src="{ASSETS}/{name}"></script>' for name in SCRIPTS)
+SCRIPT = "workbench.js"
+HEAD = f'<script src="{ASSETS}/{SCRIPT}"></script>'
 
 
 def drawn(
@@ -35,13 +33,13 @@ def drawn(
     server_functions: list[Callable[..., Any]] | None = None,
     visible: bool = True,
 ) -> gr.HTML:
-    """An element whose JSON value ``script`` draws: a function of the page's scripts taking Gradio's handles."""
+    """An element whose JSON value ``script`` draws: an export of ``workbench.js`` that takes Gradio's handles."""
     return gr.HTML(
         value,
         elem_id=elem_id,
         elem_classes=list(classes),
         html_template='<div class="drawn"></div>',
-        js_on_load=f"{script}({{ element, props, watch, server, trigger }});",
+        js_on_load=f"Workbench.{script}({{ element, props, watch, server, trigger }});",
         head=HEAD,
         apply_default_css=False,
         server_functions=server_functions,
@@ -49,16 +47,21 @@ def drawn(
     )
 
 
-def tab_of(asked: Any) -> str:
+def tab_of(payload: Any) -> str:
     """The tab that called a server function. Gradio gives these no session, so the page's script names its own, as the
     page was told when it opened (``share_events.kept_value``)."""
-    tab = asked.get("tab") if isinstance(asked, dict) else None
+    tab = payload.get("tab") if isinstance(payload, dict) else None
     return tab if isinstance(tab, str) else ""
+
+
+def facts_value(rows: Sequence[tuple[str, str]], kind: str = "") -> str:
+    """The value of an element that ``facts`` draws; ``kind`` says what they are about to scripts that ask."""
+    return json.dumps(FactsPayload(rows=rows, kind=kind)) if rows else ""
 
 
 def note(elem_id: str) -> gr.HTML:
     """A message beside a control, empty at first."""
-    return drawn(elem_id, "WorkbenchPage.note", classes=["note"])
+    return drawn(elem_id, "note", classes=["note"])
 
 
 def note_value(value: Note | str | None, *, editor: str | None = None) -> str:

@@ -2,79 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
 from workbench.credit import SCHEMES, Option
-from workbench.ui.handlers.credit import (
-    FIELDS,
-    LABELS,
-    NOTHING,
-    CreditForm,
-    carried_over,
-    default_values,
-    visible_fields,
-)
+from workbench.ui.handlers.credit import FIELDS, LABELS, NONE, carried_over, default_values, visible_fields
+from workbench.ui.handlers.draft import credit_paths
 from workbench.ui.tabs.common import PRIVATE
-
-PER_FORM = 1 + len(FIELDS)
-
-
-@dataclass(frozen=True)
-class CreditWidgets:
-    scheme: gr.Dropdown
-    fields: tuple[Any, ...]
-    options: gr.Row
-    before: gr.State
-    """The scheme that the fields' defaults are those of."""
-
-    @property
-    def outputs(self) -> list[Any]:
-        """What ``shown`` sets."""
-        return [self.before, self.options, self.scheme, *self.fields]
-
-    def shown(self, form: CreditForm | None) -> list[Any]:
-        """What to set ``outputs`` to, so that the widgets hold ``form``."""
-        scheme = NOTHING if form is None else form.scheme
-        values = default_values(scheme) if form is None else form.values
-        pairs = zip(values, visible_fields(scheme), strict=True)
-        updates = [gr.update(value=value, visible=visible) for value, visible in pairs]
-        return [scheme, gr.update(visible=form is not None), scheme, *updates]
-
-    @property
-    def inputs(self) -> list[Any]:
-        return [self.scheme, *self.fields]
-
-    def wire(self) -> None:
-        """Another scheme shows its own options, with its own defaults where nobody set them."""
-
-        def choose(before: str, scheme: str, *values: Any) -> list[Any]:
-            kept = carried_over(before, scheme, values)
-            shown = visible_fields(scheme)
-            updates = [gr.update(value=value, visible=visible) for value, visible in zip(kept, shown, strict=True)]
-            return [scheme, gr.update(visible=scheme in SCHEMES), *updates]
-
-        self.scheme.change(
-            choose,
-            [self.before, *self.inputs],
-            [self.before, self.options, *self.fields],
-            queue=False,
-            **PRIVATE,
-        )
-
-
-def read_credit(values: Sequence[Any]) -> CreditForm | None:
-    """The form that ``CreditWidgets.inputs`` hold; None where no scheme is chosen."""
-    scheme, *fields = values
-    return None if scheme not in SCHEMES else CreditForm(scheme, tuple(fields))
+from workbench.ui.tabs.widgets import CreditWidgets
 
 
 def build_credit_form(scheme: str, *, prefix: str = "", optional: bool = False) -> CreditWidgets:
     """``prefix`` comes before every elem_id; an ``optional`` form may name no scheme, and then shows nothing else."""
-    choices = [NOTHING, *SCHEMES] if optional else list(SCHEMES)
+    choices = [NONE, *SCHEMES] if optional else list(SCHEMES)
     chosen = gr.Dropdown(
         choices,
         value=scheme,
@@ -83,15 +24,34 @@ def build_credit_form(scheme: str, *, prefix: str = "", optional: bool = False) 
         filterable=False,
         min_width=0,
     )
-    shown, defaults = visible_fields(scheme), default_values(scheme)
+    listed = zip(FIELDS, default_values(scheme), visible_fields(scheme), strict=True)
     with gr.Row(
         elem_classes=["fields", "credit-options"], visible=scheme in SCHEMES, elem_id=f"{prefix}options"
     ) as options:
-        fields = tuple(
-            _widget(field, prefix, default, visible)
-            for field, default, visible in zip(FIELDS, defaults, shown, strict=True)
-        )
+        fields = tuple(_widget(field, prefix, default, visible) for field, default, visible in listed)
     return CreditWidgets(chosen, fields, options, gr.State(scheme))
+
+
+def bound_credit(prefix: str, widgets: CreditWidgets) -> dict[str, Any]:
+    """The form's widgets by their paths in the draft."""
+    return dict(zip(credit_paths(prefix), (widgets.scheme, *widgets.fields), strict=True))
+
+
+def wire_credit(widgets: CreditWidgets) -> None:
+    """Another scheme shows its own options, with its own defaults where nobody set them."""
+
+    def choose(before: str, scheme: str, *values: Any) -> list[Any]:
+        options = zip(carried_over(before, scheme, values), visible_fields(scheme), strict=True)
+        updates = [gr.update(value=value, visible=visible) for value, visible in options]
+        return [scheme, gr.update(visible=scheme in SCHEMES), *updates]
+
+    widgets.scheme.change(
+        choose,
+        [widgets.before, widgets.scheme, *widgets.fields],
+        [widgets.before, widgets.options, *widgets.fields],
+        queue=False,
+        **PRIVATE,
+    )
 
 
 def _widget(field: Option, prefix: str, value: Any, visible: bool) -> Any:

@@ -1,33 +1,104 @@
-"""One input of an event in place of many: a field nobody sees that always holds the values of a whole form.
+"""The draft and the page's widgets: what they hold makes the draft, and a changed draft sets those that differ.
 
+One input of an event stands in place of many: a field nobody sees that always holds the values of a whole form.
 Gradio's page visits every input of an event several times per call, and once more per later call of any event; for the
-widgets of Inspect that takes longer than scoring does. What the values mean is not known here.
+widgets of Inspect that takes longer than scoring does.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
 
-from workbench.ui.tabs.common import PRIVATE
+from workbench.credit import SCHEMES
+from workbench.ui.handlers.credit import visible_fields
+from workbench.ui.handlers.draft import COMPARE, CREDIT, RUN, SAMPLING, SCORING, Draft, credit_paths
+from workbench.ui.handlers.example import columns_text, preset_of
+from workbench.ui.handlers.reward_rows import RewardRow
+from workbench.ui.handlers.rewards import row_facts, row_label
+from workbench.ui.tabs.common import PRIVATE, facts_value, note_value
+from workbench.ui.tabs.widgets import CreditWidgets, Form, RowWidgets
 
-PACK = "(...values) => JSON.stringify(values)"
+FORMS = {"scoring": SCORING, "sampling": SAMPLING, "run": RUN}
+"""The paths of each form's fields, in order."""
+Updates = dict[Any, Any]
+"""What an event sets, by widget; the others stay."""
 
 
-def pack(widgets: Sequence[Any]) -> gr.Textbox:
-    """The widgets' form, which changes whenever one of them does: one event, however many an event has set at once.
-
-    An event that has it as an input gets a list: what it would get from each widget, in order.
-    """
-
-    def values(packed: str | None) -> list[Any]:
-        return [widget.preprocess(value) for widget, value in zip(widgets, json.loads(packed or ""), strict=True)]
-
-    form = gr.Textbox(json.dumps([widget.value for widget in widgets]), visible=False, max_lines=1)
-    form.preprocess = values  # on the instance: Gradio writes a file beside the source of a subclass
-    for widget in widgets:  # an event of its own each: Gradio visits every trigger of an event, too
-        widget.change(None, list(widgets), form, js=PACK, **PRIVATE)
+def pack(name: str, widgets: Mapping[str, Any]) -> gr.Textbox:
+    """A form's fields in one, which changes whenever one of them does: one event, however many an event has set."""
+    listed = [widgets[path] for path in FORMS[name]]
+    form = gr.Textbox(packed(name, [widget.value for widget in listed]), visible=False, max_lines=1)
+    for widget in listed:  # an event of its own each: Gradio visits every trigger of an event, too
+        widget.change(None, listed, form, js=f"(...values) => JSON.stringify({{ {name}: values }})", **PRIVATE)
     return form
+
+
+def packed(name: str, values: list[Any]) -> str:
+    return json.dumps({name: values}, separators=(",", ":"), ensure_ascii=False)
+
+
+def read(draft: Draft, *forms: str) -> Draft:
+    """The draft as it stands, of ``Form.inputs`` or the first of them."""
+    for form in forms:
+        for name, values in json.loads(form).items():
+            draft = draft.with_values(dict(zip(FORMS[name], values, strict=True)))
+    return draft
+
+
+def shown(form: Form, before: Draft, after: Draft, *, whole: bool = False) -> Updates:
+    """What to set so that the page shows ``after`` where it shows ``before``; a field that stays is not touched.
+
+    ``whole`` sets the packed forms too: fields of a tab that is not on screen tell nobody that they changed.
+    """
+    old, new = before.values(), after.values()
+    differ = {path for path, value in new.items() if value != old[path]}
+    updates: Updates = {widget: gr.update(value=new[path]) for path, widget in form.bound.items() if path in differ}
+    for prefix, widgets in ((CREDIT, form.credit), (COMPARE, form.compare)):
+        paths = credit_paths(prefix)
+        if not differ.isdisjoint(paths):
+            updates |= _credit_shown(widgets, [new[path] for path in paths])
+    for place, row in enumerate(form.rewards.rows):
+        if before.rows[place] != after.rows[place]:
+            updates |= _row_shown(row, after.rows[place])
+    if (after.regex, after.kind) != (before.regex, before.kind):
+        updates[form.preset] = preset_of(after.regex, after.kind)
+    if after.task != before.task:
+        updates[form.task] = after.task
+    if after.index != before.index:
+        updates[form.example] = after.index
+    if whole:
+        packs = {"scoring": form.scoring, "sampling": form.sampling, "run": form.run}
+        updates |= {packs[name]: packed(name, [new[path] for path in paths]) for name, paths in FORMS.items()}
+    return updates | {form.draft: after, form.columns: note_value(columns_text(after.columns))}
+
+
+def _credit_shown(widgets: CreditWidgets, values: list[Any]) -> Updates:
+    scheme, *options = values
+    fields = zip(widgets.fields, options, visible_fields(scheme), strict=True)
+    updates: Updates = {field: gr.update(value=value, visible=visible) for field, value, visible in fields}
+    return updates | {
+        widgets.before: scheme,
+        widgets.scheme: scheme,
+        widgets.options: gr.update(visible=scheme in SCHEMES),
+    }
+
+
+def _row_shown(widgets: RowWidgets, row: RewardRow | None) -> Updates:
+    if row is None:
+        return {widgets.holder: gr.update(visible=False), widgets.code: "", widgets.facts: ""}
+    return {
+        widgets.holder: gr.update(visible=True, elem_classes=["slot"]),
+        widgets.switch: gr.update(value=row.on, label=row_label(row)),
+        widgets.weight: row.weight,
+        widgets.code: gr.update(value=row.code),
+        widgets.facts: row_facts_value(row),
+    }
+
+
+def row_facts_value(row: RewardRow) -> str:
+    """What is drawn in place of an editor; "" for a row that has one."""
+    return facts_value(row_facts(row), "values" if row.model is None else "model")

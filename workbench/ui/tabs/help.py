@@ -6,15 +6,16 @@ import json
 from typing import Any
 
 from workbench.ui.access import TOKEN_FILE
-from workbench.ui.handlers.guide import guide, live
+from workbench.ui.handlers.help import guide, live
 from workbench.ui.handlers.session import Services
+from workbench.ui.payloads import LivePayload
 from workbench.ui.tabs.common import drawn, tab_of
 
 
 def build_help(services: Services) -> None:
-    def numbers(asked: Any) -> dict[str, Any] | None:
-        return live(services.credit(tab_of(asked)), asked.get("rollout"), asked.get("token"))
+    def numbers(payload: Any) -> LivePayload | None:
+        return live(services.credit(tab_of(payload)), payload.get("rollout"), payload.get("token"))
 
     numbers.__name__ = "live"
     text = guide(str(services.workspace / TOKEN_FILE), "{origin}")
-    drawn("help", "WorkbenchHelp.mount", json.dumps(text), server_functions=[numbers])
+    drawn("help", "help", json.dumps(text), server_functions=[numbers])

@@ -2,147 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from typing import Any
 
 import gradio as gr
 
+from workbench.figures.payloads import WhyPayload
 from workbench.steps import PRESETS
-from workbench.tasks import TASKS, Task
-from workbench.ui.handlers import inspect as handlers
-from workbench.ui.handlers.credit import NOTHING
-from workbench.ui.handlers.sampling import SamplingForm
-from workbench.ui.handlers.scoring import TRUST_MODEL, ScoringForm, explain_token, scheme_note
-from workbench.ui.handlers.session import Services, Session
+from workbench.tasks import TASKS
+from workbench.ui.handlers import example as handlers
+from workbench.ui.handlers.credit import NONE
+from workbench.ui.handlers.draft import COMPARE, CREDIT, SAMPLING, Draft
+from workbench.ui.handlers.scoring import TRUST_MODEL, explain_token, scheme_note
+from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.checks import build_probes
 from workbench.ui.tabs.common import drawn, heading, note, note_value, tab_of
-from workbench.ui.tabs.credit import PER_FORM, CreditWidgets, build_credit_form, read_credit
+from workbench.ui.tabs.config_import import build_import
+from workbench.ui.tabs.credit import bound_credit, build_credit_form
 from workbench.ui.tabs.form import pack
-from workbench.ui.tabs.importing import ImportingPart, build_importing
-from workbench.ui.tabs.imports import ImportRow, build_import
-from workbench.ui.tabs.rewards import RewardList, build_reward_list, read_slots
-from workbench.ui.tabs.share import ShareWidgets, build_share
+from workbench.ui.tabs.rewards import bound_rows, build_reward_list
+from workbench.ui.tabs.rollout_import import build_rollout_import
+from workbench.ui.tabs.share import build_share
+from workbench.ui.tabs.widgets import InspectWidgets
 
 KINDS = [("starts a step", "starts"), ("ends a step", "ends"), ("is a step", "is")]
+WHOLE: dict[str, Any] = {"precision": 0}
+NUMBERS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+    ("method.sampling.num_generations", "Group size (G)", "generations", WHOLE),
+    ("method.sampling.temperature", "Temperature", "temperature", {"step": 0.1}),
+    ("method.sampling.max_completion_length", "Max tokens", "max-tokens", WHOLE),
+    ("page.seed", "Seed", "seed", WHOLE),
+)
+"""Path, label, elem_id and how it is typed, of each number of the sampling form."""
 
 
-SAMPLED = ("prompt", "policy", "num_generations", "temperature", "max_completion_length", "seed", "reference")
-
-
-@dataclass(frozen=True)
-class InspectTab:
-    """The widgets that other tabs read or that the page wires up."""
-
-    session: gr.State
-    task: gr.Dropdown
-    example: gr.Number
-    prompt: gr.Textbox
-    columns: gr.HTML
-    preset: gr.Dropdown
-    regex: gr.Textbox
-    kind: gr.Dropdown
-    rewards: RewardList
-    isolation: gr.HTML
-    credit: CreditWidgets
-    other: CreditWidgets
-    policy: gr.Dropdown
-    num_generations: gr.Number
-    temperature: gr.Number
-    max_completion_length: gr.Number
-    seed: gr.Number
-    reference: gr.Dropdown
-    scoring: gr.Textbox
-    """The pattern, both credit schemes and the rewards."""
-    sampling: gr.Textbox
-    drawing: gr.HTML
-    train: gr.Button
-
-    @property
-    def scoring_inputs(self) -> list[Any]:
-        return [self.scoring]
-
-    @property
-    def sampling_widgets(self) -> list[Any]:
-        return [getattr(self, name) for name in SAMPLED]
-
-    @property
-    def sampling_inputs(self) -> list[Any]:
-        return [self.sampling]
-
-
-SCORING = 1  # inputs that scoring_inputs are
-
-
-def read_scoring(session: Session, values: Sequence[Any]) -> ScoringForm:
-    """The form that ``InspectTab.scoring_inputs`` hold."""
-    ((regex, kind, *rest),) = values
-    first, second, slots = rest[:PER_FORM], rest[PER_FORM : 2 * PER_FORM], rest[2 * PER_FORM :]
-    credit = read_credit(first)
-    assert credit is not None  # its dropdown has no choice without a scheme
-    return ScoringForm(regex or "", kind, read_slots(session.slots, slots), credit, read_credit(second))
-
-
-def read_sampling(values: Sequence[Any]) -> SamplingForm:
-    """The form that ``InspectTab.sampling_inputs`` hold."""
-    ((prompt, policy, size, temperature, length, seed, reference),) = values
-    return SamplingForm(prompt or "", policy or "", size, temperature, length, seed, reference or "")
-
-
-@dataclass(frozen=True)
-class Aside:
-    """The widgets that only the Inspect tab's own events need."""
-
-    previous: gr.Button
-    following: gr.Button
-    chance: gr.Button
-    pattern_note: gr.HTML
-    credit_note: gr.HTML
-    formula: gr.HTML
-    strip: gr.HTML
-    probe: gr.Button
-    probe_schemes: gr.Dropdown
-    probe_demo: gr.Button
-    probe_note: gr.HTML
-    probe_table: gr.HTML
-    sample: gr.Button
-    cancel: gr.Button
-    sample_note: gr.HTML
-    importing: ImportingPart
-    imports: ImportRow
-    share: ShareWidgets
-
-
-def build_inspect(services: Services) -> tuple[InspectTab, Aside]:
-    """The widgets, showing the first group's example and its task's defaults. ``wire_inspect`` brings them to life."""
-    first = handlers.first_session()
-    task = handlers.find_task(first.task)
-    found: dict[str, Any] = {"session": gr.State(first)}
+def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
+    """The widgets, showing the page as it opens: those of the form, but for Train's fields, and the rest."""
+    first = handlers.first_draft()
+    fields: dict[str, Any] = {"draft": gr.State(first)}
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="controls", scale=0, min_width=0):
-            found |= _example_widgets(first)
-            found["importing"] = build_importing()
-            found |= _step_widgets(task)
+            task = _example_widgets(first)
+            rollout_import = build_rollout_import()
+            steps = _step_widgets(first)
             heading("Rewards")
-            found["rewards"] = build_reward_list(first.slots, services)
-            found["imports"] = build_import()
-            drawn("trust-model", "WorkbenchPage.note", note_value(TRUST_MODEL), classes=["note"])
-            found["isolation"] = note("isolation-note")
-            found |= _credit_widgets() | _sampling_widgets(task)
+            fields["rewards"] = build_reward_list(first.rows, services)
+            config_import = build_import()
+            drawn("trust-model", "note", note_value(TRUST_MODEL), classes=["note"])
+            isolation = note("isolation-note")
+            credit, sampling = _credit_widgets(first), _sampling_widgets(first)
         with gr.Column(elem_id="view", scale=1, min_width=0):
-            found["share"] = build_share(services)
-            found["strip"] = drawn("preflight-strip", "WorkbenchChecks.strip")
-            found |= build_probes()
-            found["drawing"] = drawn("drawing", "WorkbenchInspect.mount", server_functions=[_why(services)])
-    credit, other = found["credit"], found["other"]
-    read = [found["regex"], found["kind"], *credit.inputs, *other.inputs, *found["rewards"].widgets]
-    found["scoring"] = pack(read)
-    found["sampling"] = pack([found[name] for name in SAMPLED])
-    aside = Aside(**{field.name: found.pop(field.name) for field in fields(Aside)})
-    return InspectTab(**found), aside
+            share = build_share(services)
+            strip = drawn("preflight-strip", "strip")
+            probes = build_probes()
+            drawing = drawn("drawing", "inspect", server_functions=[_why(services)])
+    fields |= {name: task.pop(name) for name in ("task", "example", "columns")}
+    fields |= {"preset": steps.pop("preset"), "credit": credit.pop("credit"), "compare": credit.pop("compare")}
+    bound = {
+        "method.pattern.regex": steps.pop("regex"),
+        "method.pattern.kind": steps.pop("kind"),
+        **bound_credit(CREDIT, fields["credit"]),
+        **bound_credit(COMPARE, fields["compare"]),
+        **bound_rows(fields["rewards"]),
+    }
+    fields["scoring"] = pack("scoring", bound)
+    sampled = {"page.text": task.pop("prompt")} | {path: sampling.pop(path) for path in SAMPLING if path in sampling}
+    fields["sampling"] = pack("sampling", sampled)
+    fields["bound"] = bound | sampled
+    widgets = InspectWidgets(
+        **task, **steps, **credit, **sampling, isolation=isolation, strip=strip, drawing=drawing, probes=probes,
+        rollout_import=rollout_import, config_import=config_import, share=share,
+    )  # fmt: skip
+    return fields, widgets
 
 
-def _example_widgets(first: Session) -> dict[str, Any]:
+def _example_widgets(first: Draft) -> dict[str, Any]:
     heading("Task")
     with gr.Row(elem_classes=["fields", "example-row"]):
         task = gr.Dropdown(
@@ -158,16 +91,14 @@ def _example_widgets(first: Session) -> dict[str, Any]:
         following = gr.Button("›", elem_id="example-next", min_width=0, elem_classes=["small"])
         chance = gr.Button("random", elem_id="example-random", min_width=0, elem_classes=["small"])
     prompt = gr.Textbox(
-        handlers.prompt_text(first.prompt),
+        first.text,
         label="Prompt",
         lines=2,
         max_lines=12,
         elem_id="prompt",
         elem_classes=["mono"],
     )
-    columns = drawn(
-        "columns", "WorkbenchPage.note", note_value(handlers.columns_text(first.columns)), classes=["note", "one-line"]
-    )
+    columns = drawn("columns", "note", note_value(handlers.columns_text(first.columns)), classes=["note", "one-line"])
     return {
         "task": task,
         "example": example,
@@ -179,22 +110,20 @@ def _example_widgets(first: Session) -> dict[str, Any]:
     }
 
 
-def _step_widgets(task: Task) -> dict[str, Any]:
+def _step_widgets(first: Draft) -> dict[str, Any]:
     heading("Steps")
     with gr.Row(elem_classes=["fields"]):
         preset = gr.Dropdown(
             [*PRESETS, handlers.CUSTOM],
-            value=handlers.preset_of(task.pattern.regex, task.pattern.kind),
+            value=handlers.preset_of(first.regex, first.kind),
             label="Preset",
             elem_id="preset",
             filterable=False,
             min_width=0,
         )
-        kind = gr.Dropdown(
-            KINDS, value=task.pattern.kind, label="A match", elem_id="kind", filterable=False, min_width=0
-        )
+        kind = gr.Dropdown(KINDS, value=first.kind, label="Each match", elem_id="kind", filterable=False, min_width=0)
     regex = gr.Textbox(
-        task.pattern.regex,
+        first.regex,
         label="Regular expression",
         lines=2,  # of a fixed height for Gradio, which would lay the page out at every key; the style sheet sizes it
         max_lines=2,
@@ -204,31 +133,31 @@ def _step_widgets(task: Task) -> dict[str, Any]:
     return {"preset": preset, "kind": kind, "regex": regex, "pattern_note": note("pattern-note")}
 
 
-def _credit_widgets() -> dict[str, Any]:
+def _credit_widgets(first: Draft) -> dict[str, Any]:
     heading("Credit")
-    credit = build_credit_form("process")
-    formula = drawn("formula", "WorkbenchPage.note", note_value(scheme_note("process")), classes=["note", "one-line"])
-    other = build_credit_form(NOTHING, prefix="b-", optional=True)
-    return {"credit": credit, "formula": formula, "other": other, "credit_note": note("credit-note")}
+    scheme = first.credit["scheme"]
+    credit = build_credit_form(scheme)
+    formula = drawn("formula", "note", note_value(scheme_note(scheme)), classes=["note", "one-line"])
+    compare = build_credit_form(NONE, prefix="b-", optional=True)
+    return {"credit": credit, "formula": formula, "compare": compare, "credit_note": note("credit-note")}
 
 
-def _sampling_widgets(task: Task) -> dict[str, Any]:
+def _sampling_widgets(first: Draft) -> dict[str, Any]:
     heading("Sampling")
+    values = first.values()
     policy = gr.Dropdown(
         ["tiny"],
-        value="tiny",
+        value=values["policy.path"],
         allow_custom_value=True,
         label="Policy: name, Hub id or folder",
         elem_id="policy",
         min_width=0,
     )
     with gr.Row(elem_classes=["fields", "numbers"]):
-        generations = gr.Number(8, label="G", precision=0, elem_id="generations", min_width=0)
-        temperature = gr.Number(1.0, label="Temperature", step=0.1, elem_id="temperature", min_width=0)
-        length = gr.Number(
-            task.max_completion_length, label="Max tokens", precision=0, elem_id="max-tokens", min_width=0
-        )
-        seed = gr.Number(1, label="Seed", precision=0, elem_id="seed", min_width=0)
+        numbers = {
+            path: gr.Number(values[path], label=label, elem_id=elem_id, min_width=0, **how)
+            for path, label, elem_id, how in NUMBERS
+        }
     reference = gr.Dropdown(
         [("none", ""), "tiny"],
         value="",
@@ -241,15 +170,12 @@ def _sampling_widgets(task: Task) -> dict[str, Any]:
         with gr.Row(elem_classes=["fields"]):
             sample = gr.Button("Sample & score", variant="primary", elem_id="sample", min_width=0)
             cancel = gr.Button("Cancel", elem_id="cancel", min_width=0, interactive=False)
-            train = gr.Button("Train on this", elem_id="train-on-this", min_width=0)
+            train = gr.Button("Use these settings in Train", elem_id="train-on-this", min_width=0)
         sample_note = note("sample-note")
     return {
-        "policy": policy,
-        "num_generations": generations,
-        "temperature": temperature,
-        "max_completion_length": length,
-        "seed": seed,
-        "reference": reference,
+        "policy.path": policy,
+        **numbers,
+        "page.reference": reference,
         "sample": sample,
         "cancel": cancel,
         "train": train,
@@ -258,8 +184,8 @@ def _sampling_widgets(task: Task) -> dict[str, Any]:
 
 
 def _why(services: Services) -> Any:
-    def why(asked: dict[str, Any]) -> dict[str, Any] | None:
-        credit = services.credit(tab_of(asked), second=asked.get("which") == "b")
-        return explain_token(credit, asked.get("rollout"), asked.get("token"))
+    def why(payload: dict[str, Any]) -> WhyPayload | None:
+        credit = services.credit(tab_of(payload), second=payload.get("which") == "b")
+        return explain_token(credit, payload.get("rollout"), payload.get("token"))
 
     return why

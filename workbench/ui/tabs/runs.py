@@ -6,35 +6,35 @@ import json
 from typing import Any
 
 from workbench.ui.downloads import FOLDER
+from workbench.ui.handlers import run_follow
 from workbench.ui.handlers import runs as handlers
-from workbench.ui.handlers import training
 from workbench.ui.handlers.session import Services
-from workbench.ui.tabs.common import ASSETS, drawn
+from workbench.ui.tabs.common import drawn
 
 
 def build_runs(services: Services) -> None:
-    value = json.dumps({"plotly": f"{ASSETS}/plotly.min.js", "downloads": FOLDER, "most": handlers.COMPARED_RUNS})
-    drawn("runs", "WorkbenchRuns.mount", value, server_functions=_server_functions(services))
+    value = json.dumps({"downloads": FOLDER, "most": handlers.COMPARED_RUNS})
+    drawn("runs", "runs", value, server_functions=_server_functions(services))
 
 
 def _server_functions(services: Services) -> list[Any]:
     """What ``runs.js`` may ask. Arguments come from the browser and are not trusted."""
     workspace = services.workspace
 
-    def table(request: Any) -> dict[str, Any]:
+    def table(request: Any) -> handlers.Table:
         return handlers.table(workspace)
 
-    def overlay(request: dict[str, Any]) -> dict[str, Any]:
+    def overlay(request: dict[str, Any]) -> handlers.Overlay:
         return handlers.overlay(workspace, _texts(request["runs"]))
 
-    def remove(request: dict[str, Any]) -> dict[str, Any]:
+    def remove(request: dict[str, Any]) -> handlers.Removed:
         return handlers.delete(workspace, _texts(request["runs"]))
 
-    def undelete(request: dict[str, Any]) -> dict[str, Any]:
+    def undelete(request: dict[str, Any]) -> handlers.Restored:
         return handlers.undelete(workspace, _texts(request["entries"]))
 
-    def resume(request: dict[str, Any]) -> dict[str, Any]:
-        return training.resume(workspace, str(request["run"]))
+    def resume(request: dict[str, Any]) -> run_follow.Answer:
+        return run_follow.resume(workspace, str(request["run"]))
 
     return [table, overlay, remove, undelete, resume]
 

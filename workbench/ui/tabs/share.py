@@ -1,40 +1,32 @@
-"""Widgets that take Inspect along: a link, files, notebook code, and the browser tab's own copy of the controls."""
+"""Widgets that share Inspect: a link, files, notebook code, and the browser tab's own copy of the controls."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
-from workbench.ui.handlers.exports import EXPORTS, export, stem
-from workbench.ui.handlers.inspect import is_first_group
+from workbench.ui.handlers.example import is_first_group
+from workbench.ui.handlers.group_export import EXPORTS, export, stem
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import drawn, note, tab_of
-
-
-@dataclass(frozen=True)
-class ShareWidgets:
-    kept: gr.HTML
-    notebook: gr.Button
-    code: gr.HTML
-    problem: gr.HTML
+from workbench.ui.tabs.widgets import ShareWidgets
 
 
 def build_share(services: Services) -> ShareWidgets:
-    def keep(asked: Any) -> str | None:
-        credit = services.credit(tab_of(asked))
+    def keep(payload: Any) -> str | None:
+        credit = services.credit(tab_of(payload))
         if credit is None:
             return None
         group = credit.scored.group
         return "" if is_first_group(group) else services.groups.keep(group).stem
 
-    def make_export(asked: Any) -> dict[str, Any] | None:
-        tab = tab_of(asked)
+    def make_export(payload: Any) -> dict[str, Any] | None:
+        tab = tab_of(payload)
         credit = services.credit(tab)
         if credit is None:
             return None
-        kind = asked.get("kind")
+        kind = payload.get("kind")
         if kind not in EXPORTS:
             return {"name": stem(credit)}
         return export(credit, kind, other=services.credit(tab, second=True)).to_json()
@@ -42,8 +34,8 @@ def build_share(services: Services) -> ShareWidgets:
     make_export.__name__ = "export"
     problem = note("restore-note")
     with gr.Row(elem_id="share", elem_classes=["fields"]):
-        drawn("share-tools", "WorkbenchShare.tools", server_functions=[keep, make_export])
+        drawn("share-tools", "tools", server_functions=[keep, make_export])
         notebook = gr.Button("Notebook code", elem_id="notebook", min_width=0, elem_classes=["small"])
-    code = drawn("notebook-code", "WorkbenchShare.code")
-    kept = drawn("kept", "WorkbenchShare.keep")
-    return ShareWidgets(kept, notebook, code, problem)
+    code = drawn("notebook-code", "code")
+    memory = drawn("kept", "keep")
+    return ShareWidgets(memory, notebook, code, problem)

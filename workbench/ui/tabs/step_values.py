@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
 from workbench.ui.handlers import step_values as handlers
-from workbench.ui.handlers.scoring import Note, SlotValues
-from workbench.ui.handlers.session import Services, Session
+from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.reward_rows import RewardRow
+from workbench.ui.handlers.scoring import Note
+from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value, start_and_cancel
-
-if TYPE_CHECKING:
-    from workbench.ui.tabs.inspect import InspectTab
-
-
-@dataclass(frozen=True)
-class ValuesPart:
-    """``held`` is what was estimated and is not a row yet; ``file`` is what the page's script saves."""
-
-    panel: gr.Accordion
-    k: gr.Number
-    outcome: gr.Dropdown
-    progress: gr.Checkbox
-    in_run: gr.Checkbox
-    estimate: gr.Button
-    cancel: gr.Button
-    note: gr.HTML
-    label_form: gr.Dropdown
-    estimation: gr.Dropdown
-    save: gr.Button
-    label_note: gr.HTML
-    file: gr.HTML
-    held: gr.State
+from workbench.ui.tabs.form import Updates, read, shown
+from workbench.ui.tabs.widgets import Form, ValuesWidgets
 
 
-def build_values() -> ValuesPart:
+def build_values() -> ValuesWidgets:
     """The widgets, folded away until somebody wants them."""
     outcomes = handlers.outcome_choices(())
     with gr.Accordion("Step values by sampling …", open=False, elem_id="step-values", elem_classes=["fold"]) as panel:
@@ -68,105 +48,89 @@ def build_values() -> ValuesPart:
             )  # fmt: skip
             save = gr.Button("Save labels", elem_id="labels-save", elem_classes=["small"], min_width=0)
         label_note = note("labels-note")
-        file = drawn("labels-file", "WorkbenchRewards.saveFile")
-    return ValuesPart(
+        file = drawn("labels-file", "saveFile")
+    return ValuesWidgets(
         panel, k, outcome, progress, in_run, go, cancel, said, form, good, save, label_note, file, gr.State(None)
     )  # fmt: skip
 
 
-def wire_values(
-    tab: InspectTab, services: Services, read_scoring: Callable[..., Any], then_score: Callable[[Any], None]
-) -> None:
-    """``read_scoring`` makes the scoring form of a session and the values of ``tab.scoring_inputs``."""
-    _wire_estimating(tab, services, read_scoring, then_score)
-    _wire_choices(tab, then_score)
-    _wire_labels(tab, services)
+def wire_values(form: Form, services: Services, then_score: Callable[[Any], None]) -> None:
+    _wire_estimating(form, services, then_score)
+    _wire_choices(form, then_score)
+    _wire_labels(form, services)
 
 
-def _wire_estimating(
-    tab: InspectTab, services: Services, read_scoring: Callable[..., Any], then_score: Callable[[Any], None]
-) -> None:
-    rewards = tab.rewards
-    part = rewards.values_part
+def _wire_estimating(form: Form, services: Services, then_score: Callable[[Any], None]) -> None:
+    part = form.rewards.values
 
-    def run(
-        request: gr.Request, session: Session, policy: str, k: float | None, outcome: str, *values: Any
-    ) -> Iterator[list[Any]]:
-        form = read_scoring(session, values)
-        tab_id = request.session_hash or ""
-        for view in handlers.estimate(session, form, policy or "", k, outcome or "", services, tab_id):
-            busy = start_and_cancel(view.running)
-            yield [view.row, note_value(view.note), *busy]
+    def run(request: gr.Request, k: float | None, outcome: str, *held: Any) -> Iterator[list[Any]]:
+        for view in handlers.estimate(read(*held), k, outcome or "", services, request.session_hash or ""):
+            yield [view.row, note_value(view.note), *start_and_cancel(view.running)]
 
-    def adopt(session: Session, held: Any, progress: bool, in_run: bool, rows: list[Any]) -> list[Any]:
-        if held is None:
-            return [gr.skip()] * len(adopted)
-        placed = handlers.place_row(rewards.read(session, rows), held, progress, in_run)
+    def adopt(estimated: Any, progress: bool, in_run: bool, *held: Any) -> Any:
+        if estimated is None:
+            return gr.skip()
+        draft = read(*held)
+        placed = handlers.place_row(draft.rows, estimated, progress, in_run)
         if isinstance(placed, Note):
-            return [gr.skip(), None, note_value(placed), gr.skip(), *rewards.unchanged]
-        place, new = placed
-        assert new.slot is not None
-        problem = handlers.run_note(new, in_run)
-        told = gr.skip() if problem is None else note_value(problem)
-        return [_with(session, place, new), None, told, new.slot.in_run, *rewards.placed(place, new)]
+            return {part.estimated: None, part.note: note_value(placed)}
+        return _placed(form, draft, placed, in_run) | {part.estimated: None}
 
     estimated = part.estimate.click(
         run,
-        [tab.session, tab.policy, part.k, part.outcome, *tab.scoring_inputs],
-        [part.held, part.note, part.estimate, part.cancel],
+        [part.k, part.outcome, *form.inputs],
+        [part.estimated, part.note, part.estimate, part.cancel],
         concurrency_limit=4,
         concurrency_id="sampling",
         **PRIVATE,
     )
-    adopted = [tab.session, part.held, part.note, part.in_run, *rewards.outputs]
-    asked = [tab.session, part.held, part.progress, part.in_run, *rewards.inputs]
-    then_score(estimated.then(adopt, asked, adopted, queue=False, **PRIVATE))
+    adopted = [part.estimated, part.note, part.in_run, *form.outputs]
+    inputs = [part.estimated, part.progress, part.in_run, *form.inputs]
+    then_score(estimated.then(adopt, inputs, adopted, queue=False, **PRIVATE))
 
     def stop(request: gr.Request) -> None:
         services.estimating.cancel(request.session_hash or "")
 
     part.cancel.click(stop, None, None, queue=False, **PRIVATE)
 
-    def choices(session: Session, chosen: str, rows: list[Any]) -> Any:
-        found = handlers.outcome_choices(rewards.read(session, rows))
-        kept = chosen if any(value == chosen for _, value in found) else found[0][1]
-        return gr.update(choices=found, value=kept)
+    def choices(chosen: str, *held: Any) -> Any:
+        listed = handlers.outcome_choices(read(*held).rows)
+        same = any(value == chosen for _, value in listed)
+        return gr.update(choices=listed, value=chosen if same else listed[0][1])
 
-    listed = [tab.session, part.outcome, *rewards.inputs]
-    gr.on([part.panel.expand, part.outcome.focus], choices, listed, part.outcome, queue=False, **PRIVATE)
-
-
-def _wire_choices(tab: InspectTab, then_score: Callable[[Any], None]) -> None:
-    rewards = tab.rewards
-    part = rewards.values_part
-
-    def change(session: Session, progress: bool, in_run: bool, rows: list[Any]) -> list[Any]:
-        changed = handlers.change_row(rewards.read(session, rows), progress, in_run)
-        if changed is None:
-            return [gr.skip(), gr.skip(), gr.skip(), *rewards.unchanged]
-        place, new = changed
-        assert new.slot is not None
-        problem = handlers.run_note(new, in_run)
-        told = gr.skip() if problem is None else note_value(problem)
-        return [_with(session, place, new), told, new.slot.in_run, *rewards.placed(place, new)]
-
-    asked = [tab.session, part.progress, part.in_run, *rewards.inputs]
-    changed = [tab.session, part.note, part.in_run, *rewards.outputs]
-    then_score(gr.on([part.progress.input, part.in_run.input], change, asked, changed, queue=False, **PRIVATE))
+    opened = [part.panel.expand, part.outcome.focus]
+    gr.on(opened, choices, [part.outcome, *form.inputs], part.outcome, queue=False, **PRIVATE)
 
 
-def _wire_labels(tab: InspectTab, services: Services) -> None:
-    rewards = tab.rewards
-    part = rewards.values_part
+def _placed(form: Form, draft: Draft, placed: tuple[int, RewardRow], in_run: bool) -> Updates:
+    """The page with a row of values, and why a run cannot use them although it was asked to."""
+    place, row = placed
+    part = form.rewards.values
+    problem = handlers.run_note(row, in_run)
+    updates = shown(form, draft, draft.with_row(place, row)) | {part.in_run: row.in_run}
+    return updates if problem is None else updates | {part.note: note_value(problem)}
 
-    def save(request: gr.Request, session: Session, form: str, good: str, rows: list[Any]) -> list[Any]:
-        slots = rewards.read(session, rows)
-        file, said = handlers.labels_file(slots, form, good, services, request.session_hash or "")
+
+def _wire_choices(form: Form, then_score: Callable[[Any], None]) -> None:
+    part = form.rewards.values
+
+    def change(progress: bool, in_run: bool, *held: Any) -> Any:
+        draft = read(*held)
+        changed = handlers.change_row(draft.rows, progress, in_run)
+        return gr.skip() if changed is None else _placed(form, draft, changed, in_run)
+
+    inputs = [part.progress, part.in_run, *form.inputs]
+    outputs = [part.note, part.in_run, *form.outputs]
+    then_score(gr.on([part.progress.input, part.in_run.input], change, inputs, outputs, queue=False, **PRIVATE))
+
+
+def _wire_labels(form: Form, services: Services) -> None:
+    part = form.rewards.values
+
+    def save(request: gr.Request, format: str, good: str, *held: Any) -> list[Any]:
+        rows = read(*held).rows
+        file, said = handlers.labels_file(rows, format, good, services, request.session_hash or "")
         return [file, note_value(said)]
 
-    asked = [tab.session, part.label_form, part.estimation, *rewards.inputs]
-    part.save.click(save, asked, [part.file, part.label_note], queue=False, **PRIVATE)
-
-
-def _with(session: Session, place: int, new: SlotValues) -> Session:
-    return replace(session, slots=tuple(new.slot if i == place else one for i, one in enumerate(session.slots)))
+    inputs = [part.label_form, part.estimation, *form.inputs]
+    part.save.click(save, inputs, [part.file, part.label_note], queue=False, **PRIVATE)

@@ -7,140 +7,116 @@ event runs while it does, so that any number of pages may watch.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import gradio as gr
 
-from workbench.config import LossType, RunConfig
-from workbench.credit import SCHEMES
-from workbench.figures.curves import panels_payload
-from workbench.ui.handlers import training as handlers
-from workbench.ui.handlers.sampling import SamplingForm
-from workbench.ui.handlers.scoring import ScoringForm
-from workbench.ui.handlers.session import Services, Session
+from workbench.credit import LOSS_TYPES, SCHEMES
+from workbench.figures.payloads import WhyPayload
+from workbench.ui.handlers import run_follow, run_setup
+from workbench.ui.handlers.draft import AS_INSPECT, RUN, Draft
+from workbench.ui.handlers.example import first_draft
+from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.checks import build_preflight, wire_preflight
-from workbench.ui.tabs.common import PRIVATE, drawn, heading, note, note_value
-from workbench.ui.tabs.form import pack
-from workbench.ui.tabs.inspect import SCORING, InspectTab, read_sampling, read_scoring
+from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note, note_value
+from workbench.ui.tabs.form import read
+from workbench.ui.tabs.widgets import Form, TrainWidgets
 
 
-@dataclass(frozen=True)
-class TrainTab:
-    live: gr.HTML
-    refresh: Any
-    refresh_inputs: list[Any]
-    inherited: gr.HTML
-    estimate: Any
-    estimate_inputs: list[Any]
-    estimated: gr.HTML
-
-
-def plotly_script() -> Path:
-    """The script that the plotly package ships; found without importing the package."""
-    spec = find_spec("plotly")
-    assert spec is not None
-    assert spec.submodule_search_locations
-    return Path(spec.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
-
-
-def build_train(services: Services, inspect: InspectTab) -> TrainTab:
-    default = RunConfig()
-    training = default.training
+def build_train(services: Services) -> tuple[dict[str, Any], TrainWidgets]:
+    """The fields of the draft by path, and the rest of the tab."""
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="train-controls", elem_classes=["controls"], scale=0, min_width=0):
             heading("From Inspect")
-            inherited = drawn("inherited", "WorkbenchPage.facts")
+            inherited = drawn("inherited", "facts")
             heading("This run")
-            with gr.Row(elem_classes=["fields"]):
-                steps = gr.Number(training.steps, label="Steps", precision=0, elem_id="steps", min_width=0)
-                prompts = gr.Number(
-                    training.prompts_per_step, label="Prompts a step", precision=0, elem_id="prompts-per-step",
-                    min_width=0,
-                )  # fmt: skip
-                seed = gr.Number(default.seed, label="Seed", precision=0, elem_id="train-seed", min_width=0)
-            with gr.Row(elem_classes=["fields"]):
-                rate = gr.Number(
-                    training.learning_rate, label="Learning rate", elem_id="learning-rate", min_width=0, step=1e-5
-                )
-                beta = gr.Number(training.beta, label="KL weight β", elem_id="beta", min_width=0, step=0.01)
-            with gr.Row(elem_classes=["fields"]):
-                scheme = gr.Dropdown(
-                    [handlers.AS_INSPECT, *SCHEMES], value=handlers.AS_INSPECT, label="Credit scheme",
-                    elem_id="train-scheme", filterable=False, min_width=0,
-                )  # fmt: skip
-                loss = gr.Dropdown(
-                    list(get_args(LossType)),
-                    value=training.loss_type,
-                    label="Loss",
-                    elem_id="loss-type",
-                    filterable=False,
-                    min_width=0,
-                )
-            name = gr.Textbox("", label="Name", placeholder="from the date", elem_id="run-name", max_lines=1)
+            fields = _fields()
             preflight = build_preflight()
-            estimated = drawn("estimate", "WorkbenchPage.facts")
+            estimate = drawn("estimate", "facts")
             with gr.Column(elem_classes=["actions"], min_width=0):
                 go = gr.Button("Start", variant="primary", elem_id="start", min_width=0)
                 notebook = gr.Button("Notebook code", elem_id="train-notebook", min_width=0, elem_classes=["small"])
                 start_note = note("start-note")
         with gr.Column(elem_id="live-column", scale=1, min_width=0):
-            code = drawn("train-code", "WorkbenchShare.code")
-            live = drawn(
-                "live", "WorkbenchTrain.mount", _live_value(None, 0), server_functions=_server_functions(services)
-            )
-    this_run = pack([steps, prompts, rate, beta, loss, scheme, seed, name])
+            code = drawn("train-code", "code")
+            live = drawn("live", "train", _live_value(None, 0), server_functions=_server_functions(services))
+    return fields, TrainWidgets(inherited, estimate, preflight, go, start_note, notebook, code, live)
 
-    def refresh(session: Session, *values: Any) -> str:
-        scoring, sampling = read_both(session, values)
-        return json.dumps(handlers.inherited(session, scoring, sampling))
 
-    def start(request: gr.Request, session: Session, started: int, *values: Any) -> list[Any]:
-        *inspected, wanted = values
-        scoring, sampling = read_both(session, inspected)
-        form = handlers.TrainingForm(*wanted)
-        run, problem = handlers.start_run(session, scoring, sampling, form, services, request.session_hash or "")
-        if run is None:
-            return [gr.skip(), started, note_value(problem)]
-        return [_live_value(run, started + 1), started + 1, ""]
+def _fields() -> dict[str, Any]:
+    values = first_draft().values()
 
-    def read_both(session: Session, values: Any) -> tuple[ScoringForm, SamplingForm]:
-        return read_scoring(session, values[:SCORING]), read_sampling(values[SCORING:])
+    def number(path: str, label: str, elem_id: str, **how: Any) -> None:
+        fields[path] = gr.Number(values[path], label=label, elem_id=elem_id, min_width=0, **how)
 
-    def estimate(session: Session, *values: Any) -> str:
-        *inspected, wanted = values
-        scoring, sampling = read_both(session, inspected)
-        return json.dumps(handlers.estimated(session, scoring, sampling, handlers.TrainingForm(*wanted), services))
+    def choice(path: str, label: str, elem_id: str, choices: list[str]) -> None:
+        fields[path] = gr.Dropdown(
+            choices, value=values[path], label=label, elem_id=elem_id, filterable=False, min_width=0
+        )
 
+    fields: dict[str, Any] = {}
+    with gr.Row(elem_classes=["fields"]):
+        number("run.steps", "Steps", "steps", precision=0)
+        number("method.prompts_per_step", "Prompts a step", "prompts-per-step", precision=0)
+        number("seed", "Seed", "train-seed", precision=0)
+    with gr.Row(elem_classes=["fields"]):
+        number("optimiser.learning_rate", "Learning rate", "learning-rate", step=1e-5)
+        number("method.beta", "KL weight β", "beta", step=0.01)
+    with gr.Row(elem_classes=["fields"]):
+        choice("page.run_scheme", "Credit scheme", "train-scheme", [AS_INSPECT, *SCHEMES])
+        choice("method.loss_type", "Loss", "loss-type", list(LOSS_TYPES))
+    fields["name"] = gr.Textbox("", label="Name", placeholder="from the date", elem_id="run-name", max_lines=1)
+    return {path: fields[path] for path in RUN}
+
+
+def wire_train(form: Form, widgets: TrainWidgets, services: Services) -> None:
     started = gr.State(0)
-    sources = [inspect.session, *inspect.scoring_inputs, *inspect.sampling_inputs]
-    go.click(
-        start,
-        [inspect.session, started, *inspect.scoring_inputs, *inspect.sampling_inputs, this_run],
-        [live, started, start_note],
-        concurrency_limit=1,
-        **PRIVATE,
-    )
 
-    def as_code(session: Session, *values: Any) -> str:
-        *inspected, wanted = values
-        scoring, sampling = read_both(session, inspected)
-        return handlers.notebook(session, scoring, sampling, handlers.TrainingForm(*wanted), services)
+    def start(request: gr.Request, starts: int, *held: Any) -> list[Any]:
+        run, problem = run_setup.start_run(read(*held), services, request.session_hash or "")
+        if run is None:
+            return [gr.skip(), starts, note_value(problem)]
+        return [_live_value(run, starts + 1), starts + 1, ""]
 
-    notebook.click(as_code, [*sources, this_run], code, queue=False, **PRIVATE)
-    wire_preflight(preflight, services, sources, read_both)
-    whole = [*sources, this_run]
-    for field in (steps, prompts, beta):
-        field.change(estimate, whole, estimated, queue=False, trigger_mode="always_last", **PRIVATE)
-    live.end(estimate, whole, estimated, queue=False, **PRIVATE)  # of the run that was watched
-    return TrainTab(live, refresh, sources, inherited, estimate, whole, estimated)
+    shown = [widgets.live, started, widgets.start_note]
+    widgets.start.click(start, [started, *form.inputs], shown, concurrency_limit=1, **PRIVATE)
+
+    def as_code(*held: Any) -> str:
+        return run_setup.notebook(read(*held), services)
+
+    widgets.notebook.click(as_code, form.inputs, widgets.code, queue=False, **PRIVATE)
+    wire_preflight(widgets.preflight, form, services)
+    estimate = estimating(form, widgets, services)
+    for path in ("run.steps", "method.prompts_per_step", "method.beta"):
+        form.bound[path].change(**estimate, trigger_mode="always_last")
+    widgets.live.end(**estimate)  # of the run that was watched
+
+
+def estimating(form: Form, widgets: TrainWidgets, services: Services) -> dict[str, Any]:
+    """The event that says what the run would take."""
+
+    def estimate(*held: Any) -> str:
+        return facts_value(run_setup.estimated(read(*held), services))
+
+    return {"fn": estimate, "inputs": form.inputs, "outputs": widgets.estimate, "queue": False, **PRIVATE}
+
+
+def refreshing(form: Form, widgets: TrainWidgets) -> dict[str, Any]:
+    """The event that says what is taken over from Inspect."""
+
+    def refresh(*held: Any) -> str:
+        return inherited_value(read(*held))
+
+    return {"fn": refresh, "inputs": form.inputs, "outputs": widgets.inherited, "queue": False, **PRIVATE}
+
+
+def inherited_value(draft: Draft) -> str:
+    return facts_value(run_setup.inherited(draft))
 
 
 def _live_value(run: str | None, number: int) -> str:
     """What the live element needs: the run to show, with a number that differs for every start."""
-    return json.dumps({"run": run, "number": number, "panels": panels_payload()})
+    return json.dumps({"run": run, "number": number})
 
 
 def _server_functions(services: Services) -> list[Any]:
@@ -148,28 +124,28 @@ def _server_functions(services: Services) -> list[Any]:
     workspace = services.workspace
 
     def runs(request: Any) -> list[dict[str, Any]]:
-        return handlers.runs_table(workspace)
+        return run_follow.runs_table(workspace)
 
-    def poll(request: dict[str, Any]) -> dict[str, Any]:
+    def poll(request: dict[str, Any]) -> run_follow.News | run_follow.Failed:
         cursor, after, after_watched = (int(request.get(name, -1)) for name in ("cursor", "after", "after_watched"))
-        return handlers.poll(workspace, str(request["run"]), cursor, after, after_watched)
+        return run_follow.poll(workspace, str(request["run"]), cursor, after, after_watched)
 
-    def describe(request: dict[str, Any]) -> dict[str, Any]:
-        return handlers.describe(workspace, str(request["run"]))
+    def describe(request: dict[str, Any]) -> run_follow.Described | run_follow.Failed:
+        return run_follow.describe(workspace, str(request["run"]))
 
-    def rollouts(request: dict[str, Any]) -> dict[str, Any]:
+    def rollouts(request: dict[str, Any]) -> run_follow.StoredGroup | run_follow.Failed:
         step, group = int(request["step"]), int(request["group"])
-        return handlers.rollouts(services, str(request["run"]), step, group, bool(request.get("watched")))
+        return run_follow.rollouts(services, str(request["run"]), step, group, bool(request.get("watched")))
 
-    def why(request: dict[str, Any]) -> dict[str, Any] | None:
+    def why(request: dict[str, Any]) -> WhyPayload | None:
         step, group, rollout, token = (int(request[name]) for name in ("step", "group", "rollout", "token"))
         watched = bool(request.get("watched"))
-        return handlers.why(workspace, str(request["run"]), step, group, rollout, token, watched=watched)
+        return run_follow.why(workspace, str(request["run"]), step, group, rollout, token, watched=watched)
 
-    def stop(request: dict[str, Any]) -> dict[str, Any]:
-        return handlers.stop(workspace, str(request["run"]))
+    def stop(request: dict[str, Any]) -> run_follow.Answer:
+        return run_follow.stop(workspace, str(request["run"]))
 
-    def resume(request: dict[str, Any]) -> dict[str, Any]:
-        return handlers.resume(workspace, str(request["run"]))
+    def resume(request: dict[str, Any]) -> run_follow.Answer:
+        return run_follow.resume(workspace, str(request["run"]))
 
     return [runs, poll, describe, rollouts, why, stop, resume]

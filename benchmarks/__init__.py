@@ -1,0 +1,71 @@
+"""Measurements that one command repeats anywhere: ``python -m benchmarks <name>``.
+
+A machine's speed is no property of the code, so what is a speed is given beside what it is measured against, both timed
+in turns within one run, and the ratio is what to quote. Adding a bench is adding a module and one line to ``BENCHES``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from workbench.errors import TaskError
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number; ``ratio`` is it divided by the same number of ``against``."""
+
+    what: str
+    value: float
+    unit: str
+    ratio: float | None = None
+    against: str = ""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """``module`` defines ``measure(repeat) -> list[Measure]``; it is imported when it is run.
+
+    One whose module defines ``measure(repeat, full)`` has a longest version, ``full``, and rows of its own.
+    """
+
+    summary: str
+    module: str
+
+    def measure(self, repeat: int, *, full: bool = False) -> list[Any]:
+        """One dataclass a row. Raises TaskError if there is no full version."""
+        measure = import_module(self.module).measure
+        if not full:
+            rows: list[Any] = measure(repeat)
+        elif "full" in inspect.signature(measure).parameters:
+            rows = measure(repeat, full=True)
+        else:
+            raise TaskError("this bench has no --full version; use --repeat")
+        return rows
+
+
+BENCHES = {
+    "credit": Bench("assign_credit under every scheme, on 1,024 completions of 4,096 tokens", "benchmarks.credit"),
+    "sampler": Bench("sample_group against transformers' generate, on the embedded policy", "benchmarks.sampler"),
+    "rewards": Bench("the reward worker: calls, starts, kills, errors past their deadline", "benchmarks.rewards"),
+    "import": Bench("imports and the page's first answer against import gradio", "benchmarks.imports"),
+    "ui": Bench("keystroke to repaint, large groups drawn, long runs followed, in Chromium", "benchmarks.ui"),
+    "faults": Bench("what is left of runs killed, stopped, starved, corrupted, resumed", "benchmarks.faults"),
+}
+
+
+def median_seconds(cases: Mapping[str, Callable[[], object]], repeat: int) -> dict[str, float]:
+    """Each case's median time over ``repeat`` rounds in which all take their turn, after one that is not counted."""
+    seconds: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(repeat + 1):
+        for name, case in cases.items():
+            began = time.perf_counter()
+            case()
+            seconds[name].append(time.perf_counter() - began)
+    return {name: statistics.median(times[1:]) for name, times in seconds.items()}

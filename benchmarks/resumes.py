@@ -1,0 +1,109 @@
+"""Real training killed and resumed, against the same run left alone: how far apart they end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.config import RunConfig
+from workbench.errors import RunError
+from workbench.runs import Run, start
+from workbench.runs.processes import kill_all, members
+
+_TIMES = re.compile(r"time|seconds")  # columns that no two runs share
+
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "process, all weights": {},
+    "outcome scheme, LoRA, reference": {
+        "credit": {"scheme": "outcome"},
+        "training": {"lora": {"r": 4, "alpha": 8}, "beta": 0.04},
+    },
+    "two iterations, reference that moves": {
+        "training": {"num_iterations": 2, "beta": 0.04, "sync_ref_model": True, "ref_model_sync_steps": 1},
+    },
+    "two ranks": {"training": {"ranks": 2}},
+    "micro-batches, bnpo": {"training": {"micro_batch_size": 4, "loss_type": "bnpo"}},
+    "rescaled scheme, Dr. GRPO": {
+        "credit": {"scheme": "rescaled", "scale": False},
+        "training": {"loss_type": "dr_grpo"},
+    },
+    "CISPO, cosine, three iterations": {
+        "training": {"loss_type": "cispo", "epsilon_high": 5.0, "lr_scheduler": "cosine", "num_iterations": 3},
+    },
+    "outcome weight, LoRA, two ranks, two iterations": {
+        "credit": {"outcome_weight": 0.5},
+        "training": {"lora": {"r": 4, "alpha": 8}, "ranks": 2, "num_iterations": 2},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Resumed:
+    lost_rows: int
+    orphans: int
+    max_difference: float
+
+
+def configuration(changes: Mapping[str, Any]) -> RunConfig:
+    """A run of a few seconds that saves between its second and third generation, changed as told."""
+    training: dict[str, Any] = {
+        "prompts_per_step": 2,
+        "warmup_steps": 0,
+        "eval_every": 2,
+        "eval_prompts": 8,
+        "device": "cpu",
+    }
+    training |= changes.get("training", {})
+    iterations = training.get("num_iterations", 1)
+    training |= {"steps": 5 * iterations, "save_every": 2 * iterations}
+    sampling = {"num_generations": 4, "max_completion_length": 64}
+    return RunConfig.parse({"seed": 3, "sampling": sampling, **changes, "training": training})
+
+
+def resumed_difference(workspace: Path, changes: Mapping[str, Any]) -> Resumed:
+    """Kill a run in the generation after its first checkpoint, resume it, and hold it against one left alone."""
+    config = configuration(changes)
+    alone = start(config, workspace)
+    if alone.wait().state != "finished":
+        raise RunError(f"run {alone.name!r} did not finish: {alone.status().reason}")
+    run = start(config, workspace)
+    for row in run.follow():
+        if row["step"] > config.run.save_every:
+            break
+    kill_all(run.path)
+    run.wait()
+    acknowledged = {int(step) for step in re.findall(r"^step (\d+)/", run.dir.log.read_text(), re.MULTILINE)}
+    lost = len(acknowledged - {row["step"] for row in run.metrics_rows()[0]})
+    if run.resume().wait().state != "finished":
+        raise RunError(f"run {run.name!r} did not finish: {run.status().reason}")
+    return Resumed(lost, len(members(run.path)), difference(alone, run))
+
+
+def difference(one: Run, other: Run) -> float:
+    """The largest difference of any metric at any step; infinite where rows or rollouts are not the same ones."""
+    rows, others = one.metrics_rows()[0], other.metrics_rows()[0]
+    if [set(row) for row in rows] != [set(row) for row in others] or not _same_rollouts(one, other):
+        return float("inf")
+    pairs = [
+        (row[name], twin[name])
+        for row, twin in zip(rows, others, strict=True)
+        for name in row
+        if not _TIMES.search(name)
+    ]
+    if any((a is None) != (b is None) for a, b in pairs):
+        return float("inf")
+    return max(abs(float(a) - float(b)) for a, b in pairs if isinstance(a, (int, float)))
+
+
+def _same_rollouts(one: Run, other: Run) -> bool:
+    """Whether every stored token and advantage is the same, bit for bit."""
+    steps = one.rollout_steps()
+    return steps == other.rollout_steps() and all(
+        a.advantages.tobytes() == b.advantages.tobytes()
+        and [r.token_ids for r in a.scored.group.rollouts] == [r.token_ids for r in b.scored.group.rollouts]
+        for step in steps
+        for a, b in zip(one.rollouts(step), other.rollouts(step), strict=True)
+    )

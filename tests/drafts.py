@@ -1,0 +1,31 @@
+"""Drafts of the page as tests need them: a few rows, one scheme, and what else is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from workbench.schema import RewardKind
+from workbench.ui.handlers.credit import credit_section
+from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.example import first_draft
+from workbench.ui.handlers.reward_rows import RewardRow, builtin_row, padded
+
+PATTERN = r"(?m)^(?:Step \d+|Answer):"
+
+
+def draft_of(
+    *rows: RewardRow | None, regex: str = PATTERN, kind: str = "starts", scheme: str = "process", **options: Any
+) -> Draft:
+    """The page as it opens, with these rows (its own, if none), this pattern and this scheme."""
+    listed = rows or (builtin_row("step_correctness"), builtin_row("answer_correctness"))
+    draft = replace(first_draft(), rows=padded(listed), credit=credit_section(scheme, **options))
+    return draft.with_pattern(regex, kind)
+
+
+def own_row(
+    code: str, name: str = "mine", kind: RewardKind = "step", weight: float | None = 1.0, *, on: bool = True
+) -> RewardRow:
+    """A row whose editor holds ``code``; what it is called and scores is what the code says, as after typing it."""
+    row = RewardRow({"name": name, "kind": kind, "code": ""})
+    return row.with_values(on, weight, code)

@@ -1,0 +1,109 @@
+import { pinAsked, placeOf } from "../../workbench/ui/assets/address.js";
+import { gainText, verdict } from "../../workbench/ui/assets/checks.js";
+import { isAbout, sumText, termCells } from "../../workbench/ui/assets/help.js";
+import { sameAnswers } from "../../workbench/ui/assets/inspect.js";
+import { policyText } from "../../workbench/ui/assets/page.js";
+import { scaleOf } from "../../workbench/ui/assets/picture.js";
+import { barsOf } from "../../workbench/ui/assets/rewards.js";
+import { equal, near } from "./assert.js";
+import { rollout } from "./rollout.js";
+
+Deno.test("a pin in the address names a step by its last token, and a token inside it besides", () => {
+  const r = rollout(); // steps of the tokens 0-1 and 2-3
+  equal(placeOf(r, { g: 1, t: 3 }, "advantage"), { rollout: 2, k: 2 });
+  equal(placeOf(r, { g: 1, t: 2 }, "entropy"), { colour: "entropy", rollout: 2, k: 2, t: 2 });
+  equal(placeOf(undefined, null, "advantage"), {});
+  const outside = rollout({ steps: [] });
+  equal(placeOf(outside, { g: 0, t: 2 }, "advantage"), { rollout: 1, t: 2 });
+});
+
+Deno.test("an address is read back to the same pin, and to none where it is nonsense", () => {
+  const asked = (query) => pinAsked(new URLSearchParams(query), [rollout(), rollout()]);
+  equal(asked("rollout=2&k=1"), { g: 1, t: 1 });
+  equal(asked("rollout=2&k=2&t=2"), { g: 1, t: 2 });
+  for (const query of ["", "rollout=3&k=1", "rollout=2", "rollout=2&k=9", "rollout=-1&k=1", "rollout=1e0&k=1", "k=1"]) {
+    equal(asked(query), null);
+  }
+  equal(pinAsked(new URLSearchParams("rollout=1&t=1"), [{ texts: ["a", "b"] }]), null); // nothing is scored
+});
+
+Deno.test("the worst level of the findings is the verdict", () => {
+  const finding = (name, level) => ({ name, level, value: "3" });
+  equal(verdict([finding("a", "ok"), finding("b", "check"), finding("c", "stop")]), {
+    level: "stop",
+    text: "nothing would be learnt: c 3",
+  });
+  equal(verdict([finding("a", "ok"), finding("b", "check")]).text, "1 thing to check: b 3");
+  equal(verdict([finding("a", "ok"), finding("b", "ok")]), { level: "ok", text: "2 of 2 checks pass" });
+});
+
+Deno.test("gains are signed, and marked where they pay", () => {
+  const gain = (largest_gain, pays_for_no_content) => gainText({ largest_gain, pays_for_no_content });
+  equal([gain(1.234, true), gain(-0.5, false), gain(0.004, false)], ["+1.23 ▲", "\u22120.50", "0"]);
+});
+
+Deno.test("a term with its numbers in the formula's place", () => {
+  const term = {
+    source: "step",
+    step: 0,
+    scores: { right: 1, short: null },
+    weights: { right: 0.5 },
+    reward: 0.5,
+    raw: 0.5,
+    mean: -0.25,
+    std: 0.5,
+    normalised: 1.4997,
+    factor: 0.5,
+    value: 0.74985,
+  };
+  equal(termCells(term), [
+    "step 1",
+    "0.5000 · 1 = 0.5000",
+    "(0.5000 \u2212 (\u22120.2500)) / (0.5000 + 0.0001) = 1.4997",
+    "× 0.5000",
+    "0.7499",
+  ]);
+  const outcome = { ...term, source: "outcome", step: null, scores: {}, mean: null, std: null, factor: 1, raw: 2 };
+  equal(termCells(outcome), ["outcome", "0.5000", "2 = 1.4997", "", "0.7499"]);
+});
+
+Deno.test("the sum, and where it is clipped", () => {
+  const terms = [{ value: 2 }, { value: -0.5 }];
+  equal(sumText({ terms, total: 1.5, clip: null, advantage: 1.5 }), "A = 2 + (\u22120.5000) = 1.5000");
+  equal(sumText({ terms: [{ value: 2 }], total: 2, clip: 1, advantage: 1 }), "A = 2, clipped to ±1: 1");
+  equal(sumText({ terms: [], total: 0, clip: null, advantage: 0 }), "A = 0");
+});
+
+Deno.test("a metric is found by its name, formula or meaning", () => {
+  const metric = { name: "kl_k3", formula: "e^d − d − 1", meaning: "Distance to the reference" };
+  equal(["k3", "e^d", "reference", "reward"].map((wanted) => isAbout(metric, wanted)), [true, true, true, false]);
+});
+
+Deno.test("answers are the same where their texts are, however they are cut into tokens", () => {
+  const group = (prompt, ...texts) => ({ prompt, rollouts: texts.map((tokens) => ({ texts: tokens })) });
+  equal(sameAnswers(group("p", ["ab"], ["c"]), group("p", ["a", "b"], ["c"])), true);
+  equal(sameAnswers(group("p", ["ab"]), group("p", ["ab"], ["c"])), false);
+  equal(sameAnswers(group("p", ["ab"]), group("q", ["ab"])), false);
+});
+
+Deno.test("the policy's state in words", () => {
+  const status = { state: "ready", policy: "tiny", seconds: 3.6, message: "", device: "cpu", parameters: 1234567 };
+  equal(policyText(status), "policy tiny · 1.2M parameters · cpu");
+  equal(policyText({ ...status, state: "loading" }), "loading policy, 4 s");
+  equal(policyText({ ...status, state: "off" }), "");
+});
+
+Deno.test("a picture is at most as large as a canvas", () => {
+  equal(scaleOf(1000, 1000), 2);
+  near(scaleOf(1000, 20000), 0.8192); // 16,384 of 20,000
+  near(scaleOf(12000, 12000), Math.sqrt(120 / 144));
+});
+
+Deno.test("bars of a histogram, the smallest still to be seen", () => {
+  equal(barsOf([1, 0, 32]), [
+    { x: 0, y: 15, width: 32 / 3 - 1, height: 1 },
+    { x: 32 / 3, y: 16, width: 32 / 3 - 1, height: 0 },
+    { x: 64 / 3, y: 0, width: 32 / 3 - 1, height: 16 },
+  ]);
+  equal(barsOf([]), []);
+});

@@ -1,0 +1,48 @@
+import { Cuts, partsOf, prepare, runsOf } from "../../workbench/figures/drawing/tokens.js";
+import { equal } from "./assert.js";
+import { rollout } from "./rollout.js";
+
+Deno.test("tokens know their offsets and their step", () => {
+  const { offsets, stepOf } = rollout();
+  equal([...offsets], [0, 3, 5, 9, 10]);
+  equal([...stepOf], [0, 0, 1, 1]);
+});
+
+Deno.test("a token is cut where a step and where a match begin inside it", () => {
+  const r = rollout();
+  const cuts = new Cuts(r);
+  const parts = [0, 1, 2, 3].map((t) => partsOf(r, t, cuts));
+  const plain = { match: false, astray: false, opens: null };
+  equal(parts[0], [{ text: "3", match: true, astray: false, opens: null }, { text: " +", ...plain }]);
+  equal(parts[1], [{ text: " 4", ...plain }]);
+  // Its first character is still of step 1, the token of step 2; "7" is a match.
+  equal(parts[2], [
+    { text: " ", match: false, astray: true, opens: null },
+    { text: "= ", ...plain },
+    { text: "7", match: true, astray: false, opens: null },
+  ]);
+  equal(parts[3], [{ text: ";", ...plain }]);
+});
+
+Deno.test("characters of a step that begins in another step's token carry its number", () => {
+  const steps = [
+    { start: 0, end: 4, first: 0, last: 1, reward: 0, normalised: 0, scores: {} },
+    { start: 4, end: 10, first: 2, last: 3, reward: 0, normalised: 0, scores: {} },
+  ];
+  const r = rollout({ steps, matches: [] });
+  const cuts = new Cuts(r);
+  partsOf(r, 0, cuts);
+  equal(partsOf(r, 1, cuts).map(({ text, opens }) => [text, opens]), [[" ", null], ["4", 2]]);
+});
+
+Deno.test("special characters stand alone, whole ones of two code units do not", () => {
+  equal(runsOf("a\n\tb").map(({ kind, text }) => [kind, text]), [["", "a"], ["nl", "\n"], ["tab", "\t"], ["", "b"]]);
+  equal(runsOf("😀\ufffd").map(({ kind }) => kind), ["", "bad"]);
+  equal(runsOf("x\ud800\u202ey").map(({ kind }) => kind), ["", "hidden-character", "hidden-character", ""]);
+});
+
+Deno.test("a second scheme's rollout shares the texts and has its own terms", () => {
+  const twin = { advantages: [0, 0, 0, 0], steps: rollout().steps };
+  const [r] = prepare({ prompt: "", rollouts: [{ ...rollout(), why: [], twin }] }).rollouts;
+  equal([r.twin.texts === r.texts, r.twin.why, r.twin.twin], [true, undefined, null]);
+});

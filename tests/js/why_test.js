@@ -1,0 +1,56 @@
+import { rowsOf } from "../../workbench/figures/drawing/compare.js";
+import { rank } from "../../workbench/figures/drawing/cards.js";
+import { MEASURES } from "../../workbench/figures/drawing/measures.js";
+import { facts, quoted, sumLine, termName, termsOf } from "../../workbench/figures/drawing/why.js";
+import { equal } from "./assert.js";
+import { rollout } from "./rollout.js";
+
+const term = (step, value) => ({ source: step === null ? "outcome" : "step", step, value, scores: {}, weights: {} });
+const [advantage] = MEASURES;
+
+Deno.test("runs of indices are the terms they stand for", () => {
+  const terms = [0, 1, 2, 3].map((step) => term(step, step));
+  equal(termsOf({ terms }, { terms: [[0, 0], [2, 3]] }).map(({ step }) => step), [0, 2, 3]);
+});
+
+Deno.test("the sum in one line names the first six terms", () => {
+  const list = Array.from({ length: 8 }, (_, k) => term(k, k / 2));
+  const r = { ...rollout(), why: [{ first: 0, last: 3, list, total: 14, clip: null }] };
+  const shown = "0.000 (step 1) +0.500 (step 2) +1.000 (step 3) +1.500 (step 4) +2.000 (step 5) +2.500 (step 6)";
+  equal(sumLine(r, 2), `= ${shown} and 2 more`);
+  equal([term(null, 1), { ...term(null, 1), source: "sum" }].map(termName), ["outcome", "Σ steps"]);
+});
+
+Deno.test("facts of a token, and which of them it is coloured by", () => {
+  const rows = facts(rollout(), 2, advantage);
+  equal(rows.map(({ name, value }) => `${name}: ${value}`), [
+    "advantage: \u22122.0000",
+    "step: 2 of 2",
+    "step score: –",
+    "log-prob: \u22120.300  p 0.741",
+    "token: 2  id 3",
+  ]);
+  equal(rows.filter(({ shown }) => shown).map(({ name }) => name), ["advantage"]);
+});
+
+Deno.test("two schemes have a row each where they differ", () => {
+  const twin = { ...rollout(), advantages: [1, -1, 2, -2] };
+  const names = facts({ ...rollout(), twin }, 0, advantage).map(({ name, value }) => `${name}: ${value}`);
+  equal(names.slice(0, 2), ["advantage A: +1.0000", "advantage B: +1.0000"]);
+  equal(names.filter((text) => text.startsWith("normalised")), ["normalised: +0.5000"]);
+  equal(rowsOf({ ...rollout(), twin }, 0).map(({ a, b, flipped }) => [a, b, flipped]), [[1, 0, 1], [-2, 0, 1]]);
+});
+
+Deno.test("a quoted token shows what cannot be seen", () => {
+  equal([quoted("a\n"), quoted("\u202e"), quoted("")], ['"a\\n"', '"\\u202e"', "no character of its own"]);
+  equal(quoted("x".repeat(300)), `"${"x".repeat(200)}…"`);
+});
+
+Deno.test("equal totals share a rank; what is not scored has none", () => {
+  const step = (reward) => ({ reward });
+  const rollouts = [{ steps: [step(1)], outcome: 1 }, { steps: [step(2)] }, { steps: [step(3)] }, {
+    steps: [step(null)],
+  }, {}];
+  rank(rollouts);
+  equal(rollouts.map((r) => r.rank), [2, 2, 1, null, null]);
+});

@@ -1,0 +1,251 @@
+"""Policies that are damaged on disk: each is refused when it is loaded, with a sentence that names what is wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import Gemma3Config, Gemma3ForConditionalGeneration, LlamaConfig, LlamaForCausalLM
+
+from tests import reward_models
+from workbench import weights
+from workbench.config import ModelConfig
+from workbench.errors import PolicyError, RewardError
+from workbench.policies.client import PolicyWorker
+from workbench.policies.load import Policy, context_length, load_policy
+from workbench.policies.reference import with_reference
+from workbench.policies.sampler import sample_group
+from workbench.rewards.models.load import load_model
+from workbench.schema import Example
+
+EXAMPLE = Example("Start with 7, add 5.\n")
+
+
+@pytest.fixture
+def folder(tiny, tmp_path):
+    """A copy of the embedded policy to be damaged."""
+    tiny.model.save_pretrained(tmp_path / "policy")
+    tiny.tokenizer.save_pretrained(tmp_path / "policy")
+    return tmp_path / "policy"
+
+
+def edit_json(file, **changes):
+    data = json.loads(file.read_text()) | changes
+    file.write_text(json.dumps({name: value for name, value in data.items() if value is not ...}))
+
+
+def edit_tensors(folder, change):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def refusal(folder, **options):
+    with pytest.raises(PolicyError) as caught:
+        load_policy(str(folder), device="cpu", **options)
+    assert str(folder) in str(caught.value)
+    assert len(str(caught.value)) < 600  # a sentence
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+UP = "model.layers.1.mlp.up_proj.weight"
+
+
+def test_weights_that_are_not_finite_are_refused(folder):
+    edit_tensors(folder, lambda tensors: tensors[UP][3, 5:7].fill_(torch.inf))
+    assert f"tensor {UP} holds 2 of 49,152 values that are NaN or infinite;" in refusal(folder)  # 128 × 384
+    edit_tensors(folder, lambda tensors: [tensor.fill_(torch.nan) for tensor in tensors.values()])
+    assert "tensor model.embed_tokens.weight holds 40,960 of 40,960 values" in refusal(folder)  # 320 × 128
+    assert "and 37 more" in refusal(folder)  # 4 layers of 9 tensors, embeddings and the last norm: 38
+
+
+def test_missing_tensors_are_refused_and_tied_ones_are_not_missing(folder, tiny):
+    assert tiny.model.config.tie_word_embeddings
+    assert "lm_head.weight" not in load_file(folder / "model.safetensors")
+    load_policy(str(folder), device="cpu")
+    edit_tensors(folder, lambda tensors: tensors.pop(UP))
+    assert f"the weights hold no {UP}, so it would compute with random numbers there" in refusal(folder)
+
+
+def test_unexpected_tensors_are_refused_inside_the_model_and_harmless_beside_it(folder):
+    edit_tensors(folder, lambda tensors: tensors.update({"v_head.weight": torch.zeros(1, 128)}))
+    load_policy(str(folder), device="cpu")  # a value head that PPO left there
+    edit_json(folder / "config.json", num_hidden_layers=3)
+    message = refusal(folder)
+    assert "the weights hold model.layers.3.input_layernorm.weight" in message
+    assert "and 6 more, which a model by its config.json has no place for" in message
+    edit_json(folder / "config.json", num_hidden_layers=4)
+    edit_tensors(folder, lambda tensors: tensors.update({UP.replace("weight", "bias"): torch.zeros(384)}))
+    assert "the weights hold model.layers.1.mlp.up_proj.bias" in refusal(folder)
+
+
+def test_shapes_other_than_the_configurations_are_named(folder):
+    edit_json(folder / "config.json", intermediate_size=64)
+    assert "down_proj.weight is (128, 384) in the file and (128, 64) by config.json, and 11 more" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("left", "message"),
+    [
+        (slice(None, -1000), "where its header describes"),
+        (slice(None, 100), r"\(100 bytes\) has no readable safetensors header; copy or download it again"),
+        (slice(0, 0), r"\(0 bytes\) has no readable"),
+    ],
+)
+def test_files_cut_short_are_refused(folder, left, message):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[left])
+    with pytest.raises(PolicyError, match=rf"model\.safetensors.*{message}"):
+        load_policy(str(folder), device="cpu")
+
+
+def test_a_part_that_the_index_names_must_be_there(folder, tiny):
+    (folder / "model.safetensors").unlink()
+    tiny.model.save_pretrained(folder, max_shard_size="1MB")
+    parts = sorted(folder.glob("model-*.safetensors"))
+    load_policy(str(folder), device="cpu")
+    parts[1].unlink()
+    assert f"{parts[1].name} of model.safetensors.index.json is not in the folder" in refusal(folder)
+
+
+def test_a_model_larger_than_memory_is_refused_before_it_is_built(folder, monkeypatch):
+    edit_json(folder / "config.json", num_hidden_layers=1_000_000)
+    assert "config.json has 1,000,000 layers and the weights hold 38 tensors" in refusal(folder)
+    edit_json(folder / "config.json", num_hidden_layers=4)
+    # 320 × 128 embeddings; a layer 4 × 128² + 3 × 128 × 384 + 2 × 128; the last norm: 894,080 of 4 bytes
+    monkeypatch.setattr(weights, "free_memory", lambda device: 3_576_320)
+    load_policy(str(folder), device="cpu")
+    monkeypatch.setattr(weights, "free_memory", lambda device: 3_576_319)
+    message = refusal(folder)
+    assert "its 894,080 parameters take 3.6 MB and 3.6 MB of memory are free on cpu; take a smaller model" in message
+    load_policy(str(folder), device="cpu", dtype="bfloat16")
+
+
+def test_a_tokenizer_of_another_model_is_refused(folder, tiny, tmp_path):
+    for file in folder.glob("tokenizer*"):
+        shutil.move(file, tmp_path / file.name)
+    assert "has no tokenizer; save its own there: tokenizer.save_pretrained" in refusal(folder)
+    larger = reward_models.tokenizer()
+    larger.add_tokens([f"word{i}" for i in range(340 - len(larger))])
+    larger.save_pretrained(folder)
+    assert "has token ids up to 339 ('word29')" in refusal(folder)
+    assert "and the model embeds 320 tokens" in refusal(folder)
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    LlamaForCausalLM(LlamaConfig(**size, vocab_size=1000, eos_token_id=0)).save_pretrained(folder)
+    assert "token ids and the model embeds 1,000 tokens; that is another model's" in refusal(folder)
+    LlamaForCausalLM(LlamaConfig(**size, vocab_size=400, eos_token_id=300)).save_pretrained(folder)
+    plain = larger.convert_ids_to_tokens(300)
+    assert f"token 300 ends an answer by its configuration and is plain {plain!r} in its tokenizer" in refusal(folder)
+
+
+def test_a_policy_whose_answers_nothing_ends_is_refused(folder):
+    edit_json(folder / "tokenizer_config.json", eos_token=..., pad_token=...)
+    load_policy(str(folder), device="cpu")  # its generation_config.json names the end; padding takes the same token
+    edit_json(folder / "config.json", eos_token_id=None, pad_token_id=None)
+    (folder / "generation_config.json").unlink()
+    assert "nothing would end an answer: neither its tokenizer nor its generation_config.json" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    "text", ["[1]", '{"model_type":', '{"model_type": "llama", "hidden_size": "x"}', '{"model_type": "t5"}']
+)
+def test_a_configuration_that_makes_no_model_is_refused_in_a_sentence(folder, text):
+    (folder / "config.json").write_text(text)
+    assert "cannot be loaded: " in refusal(folder)
+
+
+def test_an_adapter_of_another_base_and_a_broken_one_are_refused(folder, tmp_path):
+    from peft import LoraConfig, get_peft_model
+
+    model = LlamaForCausalLM.from_pretrained(folder)
+    lora = LoraConfig(r=2, target_modules=["q_proj", "up_proj"], task_type="CAUSAL_LM")
+    get_peft_model(model, lora).save_pretrained(tmp_path / "adapter")
+    file = tmp_path / "adapter" / "adapter_model.safetensors"
+    tensors = load_file(file)
+    name = next(name for name in tensors if "layers.1" in name)
+
+    def refused(**changed):
+        save_file({name: tensor for name, tensor in (tensors | changed).items() if tensor is not None}, file)
+        with pytest.raises(PolicyError, match=r"^adapter .*") as caught:
+            load_policy(str(folder), str(tmp_path / "adapter"), device="cpu")
+        return str(caught.value)
+
+    assert f"adapter_model.safetensors holds no {name}; it was trained on another base" in refused(**{name: None})
+    deeper = name.replace("layers.1", "layers.9")
+    assert f"holds {deeper}, for which this base has no place" in refused(**{deeper: tensors[name].clone()})
+    assert "values that are NaN or infinite" in refused(**{name: tensors[name] * torch.nan})
+    assert "size mismatch" in refused(**{name: torch.zeros(3, 3)})
+
+
+def test_reward_models_are_held_to_the_same(tmp_path):
+    where = reward_models.save("token", tmp_path / "prm")
+    config = ModelConfig(path=where, format="stepwise")
+    load_model(config, "cpu")
+    edit_tensors(tmp_path / "prm", lambda tensors: tensors["score.weight"].fill_(torch.nan))
+    with pytest.raises(RewardError, match=r"tensor score\.weight holds 64 of 64 values that are NaN or infinite"):
+        load_model(config, "cpu")
+    edit_json(tmp_path / "prm" / "config.json", num_hidden_layers=1)
+    with pytest.raises(RewardError, match=r"the weights hold model\.layers\.1\..*has no place for"):
+        load_model(config, "cpu")
+    file = tmp_path / "prm" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-4])
+    with pytest.raises(RewardError, match="where its header describes"):
+        load_model(config, "cpu")
+
+
+def test_a_model_that_overflows_while_sampling_is_said_to_and_not_sampled(random_policy, monkeypatch):
+    head = random_policy.model.lm_head
+    monkeypatch.setattr(head, "forward", lambda hidden: torch.full((*hidden.shape[:-1], 320), torch.nan))
+    with pytest.raises(PolicyError, match=r"no probabilities at position 1 .*load it in float32"):
+        sample_group(random_policy, EXAMPLE, num_generations=2, max_completion_length=4)
+
+
+def test_the_worker_answers_with_messages_not_tracebacks(folder):
+    """A class that only the worker knows arrives as its nearest known one, anything else as a sentence."""
+    worker = PolicyWorker()
+    try:
+        edit_json(folder / "config.json", intermediate_size=64)
+        assert "in the file and (128, 64) by config.json" in worker.warm(str(folder)).message
+        edit_json(folder / "config.json", intermediate_size=384, num_attention_heads=3, num_key_value_heads=2)
+        message = worker.warm(str(folder)).message
+        assert "Traceback" not in message
+        assert "\n" not in message
+    finally:
+        worker.close()
+
+
+def test_composite_configurations_have_their_text_models_numbers(tiny):
+    """Gemma 3 for conditional generation keeps its vocabulary and context in ``text_config``."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = {"vocab_size": 320, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 64}
+    vision = {"image_size": 28, "patch_size": 14, "num_channels": 3}
+    config = Gemma3Config(text_config=sizes | text, vision_config=sizes | vision, mm_tokens_per_image=4)
+    policy = Policy("composite", Gemma3ForConditionalGeneration(config).eval(), tiny.tokenizer)
+    assert context_length(policy.model) == 64
+    group = sample_group(policy, EXAMPLE, num_generations=2, max_completion_length=8)
+    again = with_reference(policy, group)
+    for rollout in again.rollouts:
+        assert rollout.ref_logprobs == pytest.approx(rollout.logprobs, abs=1e-4)
+    with pytest.raises(PolicyError, match="exceed the model's context of 64"):
+        sample_group(policy, EXAMPLE, num_generations=2, max_completion_length=64)
+
+
+def test_a_reference_with_another_vocabulary_of_the_same_size_is_refused(tiny):
+    group = sample_group(tiny, EXAMPLE, num_generations=2, max_completion_length=8)
+    words = tiny.tokenizer.backend_tokenizer.to_str()
+    one, other = json.loads(words), tiny.tokenizer.convert_ids_to_tokens(group.rollouts[0].token_ids[0])
+    vocabulary = one["model"]["vocab"]
+    swapped = next(text for text in vocabulary if len(text) == 1 and text.isalpha() and text not in other)
+    vocabulary[swapped], vocabulary[other] = vocabulary[other], vocabulary[swapped]
+    backend = type(tiny.tokenizer.backend_tokenizer).from_str(json.dumps(one))
+    tokenizer = type(tiny.tokenizer)(tokenizer_object=backend, eos_token="<|end|>", pad_token="<|pad|>")
+    with pytest.raises(
+        PolicyError, match=r"token id \d+ of rollout 1 is .* in the group and .*take a reference policy"
+    ):
+        with_reference(Policy("other words", tiny.model, tokenizer), group)

@@ -1,0 +1,121 @@
+"""What is typed while the page opens, or in the moment that a part of it opens, stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, Request, Route, expect
+
+from tests.browsing import App, chromium, serve, visit, with_token
+
+pytestmark = pytest.mark.browser
+
+CARDS = "#drawing .rollout:not(.streaming)"
+REGEX = "#regex textarea"
+EVENTS = "**/gradio_api/run/predict*"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    with serve(tmp_path_factory.mktemp("workspace")) as app:
+        yield app
+
+
+@pytest.fixture
+def page(browser: Browser, app: App) -> Iterator[Page]:
+    with visit(browser, app.url) as page:
+        expect(page.locator(CARDS)).to_have_count(8)
+        yield page
+
+
+@contextmanager
+def held_back(page: Page) -> Iterator[None]:
+    """The page's events reach the app when the block ends."""
+    waiting: list[Route] = []
+
+    def hold(route: Route) -> None:
+        waiting.append(route)
+
+    page.route(EVENTS, hold)
+    yield
+    for route in waiting:
+        route.continue_()
+    page.unroute(EVENTS, hold)
+
+
+def is_event(request: Request) -> bool:
+    return "gradio_api/run/predict" in request.url
+
+
+def test_nothing_can_be_typed_that_the_answer_to_the_opening_overwrites(page: Page, app: App) -> None:
+    with held_back(page):
+        with page.expect_request(is_event):
+            page.goto(f"{app.url}?task=chain-arithmetic-tags&example=2&scheme=outcome")
+        expect(page.locator(REGEX)).to_have_count(1)
+        expect(page.locator(REGEX)).to_be_hidden()
+    page.locator(REGEX).fill("mine")  # as soon as it can be
+    expect(page.locator("#drawing .summary")).to_contain_text("8 without a match")
+    expect(page.locator("#example input")).to_have_value("2")
+    expect(page.locator("#scheme input")).to_have_value("outcome")
+    expect(page.locator(REGEX)).to_have_value("mine")
+
+    with held_back(page):
+        with page.expect_request(is_event):
+            page.reload()
+        expect(page.locator(REGEX)).to_have_count(1)
+        expect(page.locator(REGEX)).to_be_hidden()
+    page.locator("#seed input").fill("77")
+    expect(page.locator("#drawing .summary")).to_contain_text("8 without a match")
+    expect(page.locator(REGEX)).to_have_value("mine")
+    expect(page.locator("#seed input")).to_have_value("77")
+
+
+def test_a_page_whose_opening_failed_can_be_used(browser: Browser, app: App) -> None:
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        page.route(EVENTS, lambda route: route.fulfill(status=500, json={"error": "made up"}))
+        page.goto(with_token(app.url))
+        expect(page.locator(REGEX)).to_be_visible()
+        page.unroute(EVENTS)
+        page.locator(REGEX).fill(r"\n+")
+        expect(page.locator(CARDS)).to_have_count(8)
+    finally:
+        context.close()
+
+
+TYPE_AT_ONCE = """([opener, field]) => new Promise((resolve) => {
+  const frames = (count) => (count ? requestAnimationFrame(() => frames(count - 1)) : resolve(input().value));
+  const input = () => document.querySelector(field);
+  const { port1, port2 } = new MessageChannel(); // its messages come as often as the browser can, between frames too
+  port1.onmessage = () => {
+    if (!input()?.checkVisibility({ visibilityProperty: true })) { port2.postMessage(0); return; }
+    input().value = "77";
+    input().dispatchEvent(new Event("input", { bubbles: true }));
+    frames(5);
+  };
+  document.querySelector(opener).click();
+  port2.postMessage(0);
+})"""
+"""Opens a part of the page and types into a field the moment that it can be seen; what the field holds frames later."""
+
+
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+def test_what_is_typed_into_a_part_that_just_opened_stays(browser: Browser, app: App, motion: Any) -> None:
+    parts = [
+        ("#add-model > button", "#model-path :is(input, textarea)"),
+        ("#step-values > button", "#values-k input"),
+        ("#train-tab-button", "#steps input"),
+    ]
+    with visit(browser, app.url, reduced_motion=motion) as page:
+        expect(page.locator(CARDS)).to_have_count(8)
+        assert [page.evaluate(TYPE_AT_ONCE, list(part)) for part in parts] == ["77"] * len(parts)

@@ -1,0 +1,229 @@
+"""``ProcessGRPOTrainer`` where a script had TRL's ``GRPOTrainer``: the same losses, and every check of the preview."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
+from trl import GRPOConfig, GRPOTrainer
+
+from workbench.credit import credit_group
+from workbench.errors import ConfigError, RewardError
+from workbench.rewards import load_reward, score_group
+from workbench.training.config import ProcessGRPOConfig
+from workbench.training.trainer import ProcessGRPOTrainer
+
+pytestmark = pytest.mark.training
+
+PLAIN = "Start with 7, add 5.\n"
+CHAT = [{"role": "user", "content": PLAIN}]
+TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+TEXTS = ["Step 1: 7 + 5 = 12", "Step 1: 7", "12", "Step 1: 7 + 5 = 13\nAnswer: 13"]
+SMALL = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
+def text_of(completion: Any) -> str:
+    return completion if isinstance(completion, str) else completion[0]["content"]
+
+
+def short(prompts, completions, completion_ids, bonus, trainer_state, log_metric, **columns):
+    log_metric("seen", len(completions))
+    return [-float(len(ids)) + extra for ids, extra in zip(completion_ids, bonus, strict=True)]
+
+
+def twelve(completions, **columns):
+    return [1.0 if "12" in text_of(completion) else 0.0 for completion in completions]
+
+
+def sometimes(completions, **columns):
+    return [0.5 if "Answer" in text_of(completion) else None for completion in completions]
+
+
+async def waiting(completions, completion_ids, **columns):
+    return [float(sum(ids) % 5) for ids in completion_ids]
+
+
+class Judge:
+    async def __call__(self, completions, **columns):
+        return [float(len(text_of(completion)) % 7) for completion in completions]
+
+
+def tokenizer_of(tiny):
+    tokenizer = copy.deepcopy(tiny.tokenizer)
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+def arguments(tmp_path, **others) -> dict[str, Any]:
+    return {
+        "output_dir": str(tmp_path),
+        "use_cpu": True,
+        "bf16": False,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "max_steps": 1,
+        "per_device_train_batch_size": 4,
+        "num_generations": 4,
+        "max_completion_length": 24,
+        "learning_rate": 0.0,
+        "gradient_checkpointing": False,
+        **others,
+    }
+
+
+def rows(prompt: Any) -> list[dict[str, Any]]:
+    return [{"prompt": prompt, "bonus": 0.1}] * 4
+
+
+def stub(trainer: GRPOTrainer) -> None:
+    """Every generation is of ``TEXTS``, so that two trainers score and learn from the same ids."""
+    tokenizer = trainer.processing_class
+    ids = [[*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id] for text in TEXTS]
+    trainer._generate_single_turn = lambda *_, **__: (ids, None)
+    trainer.current_gradient_accumulation_steps = 1
+
+
+def llama(tokenizer, kind=LlamaForCausalLM, **others):
+    torch.manual_seed(0)
+    config = LlamaConfig(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **SMALL, **others)
+    config._name_or_path = "random"
+    return kind(config)
+
+
+def trained(kind, args, tokenizer, prompt, functions, **others):
+    """The loss, the gradient of the head and the logged rewards of one generation."""
+    trainer = kind(llama(tokenizer), functions, args, Dataset.from_list(rows(prompt)), None, tokenizer, **others)
+    stub(trainer)
+    output = trainer._generate_and_score_completions(rows(prompt))
+    loss = trainer._compute_loss(trainer.model, output)
+    loss.backward()
+    logged = {name: trainer._metrics["train"][name] for name in ("reward", "reward_std", "frac_reward_zero_std")}
+    logged |= {name: values for name, values in trainer._metrics["train"].items() if name.endswith(("/mean", "seen"))}
+    return loss.item(), trainer.model.lm_head.weight.grad, logged, dict(trainer._logs["rewards"])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "functions", "weights"),
+    [
+        (PLAIN, short, None),
+        (CHAT, [short], None),
+        (PLAIN, [short, twelve, sometimes], [0.1, 2.0, 0.5]),
+        (PLAIN, [waiting, Judge(), twelve], None),
+        (PLAIN, [sometimes], None),
+        (PLAIN, "classifier", None),
+        (CHAT, "classifier", None),
+    ],
+    ids=["plain", "chat", "several", "async", "None", "classifier", "classifier in chat"],
+)
+def test_losses_gradients_and_logs_are_trls(tiny, tmp_path, prompt, functions, weights):
+    results = []
+    for kind, config in ((GRPOTrainer, GRPOConfig), (ProcessGRPOTrainer, ProcessGRPOConfig)):
+        tokenizer, others, rewards = tokenizer_of(tiny), {}, functions
+        if functions == "classifier":
+            rewards = llama(tokenizer, LlamaForSequenceClassification, num_labels=1)
+            others["reward_processing_classes"] = tokenizer
+        args = config(**arguments(tmp_path, reward_weights=weights))
+        results.append(trained(kind, args, tokenizer, prompt, rewards, **others))
+    (stock_loss, stock_gradient, *stock_logs), (loss, gradient, *logs) = results
+    assert loss == pytest.approx(stock_loss, abs=1e-5)
+    assert stock_gradient.abs().max() > 1e-4 or functions == [sometimes]  # one scored completion has no spread
+    assert torch.allclose(gradient, stock_gradient, atol=1e-5)
+    for ours, stock in zip(logs, stock_logs, strict=True):
+        for name, values in stock.items():
+            assert list(ours[name]) == pytest.approx(list(values), rel=1e-5, abs=1e-6, nan_ok=True)
+
+
+def thirds(prompts, completions, **columns):
+    return [0.1 if "12" in text else 1 / 3 if "Step" in text else 0.7 for text in completions]
+
+
+def ours(tiny, tmp_path, functions, on_rollouts=None, **others) -> ProcessGRPOTrainer:
+    tokenizer = tokenizer_of(tiny)
+    args = ProcessGRPOConfig(**arguments(tmp_path, **others))
+    data = Dataset.from_list(rows(PLAIN))
+    trainer = ProcessGRPOTrainer(llama(tokenizer), functions, args, data, None, tokenizer, on_rollouts=on_rollouts)
+    stub(trainer)
+    return trainer
+
+
+def test_a_group_is_worth_the_same_in_a_preview_and_in_a_run_to_the_bit(tiny, tmp_path):
+    """With scores and a weight that float32 cannot hold: 0.1, 1/3, 0.7."""
+    stored = []
+    trainer = ours(tiny, tmp_path, [thirds], lambda step, credits: stored.extend(credits), reward_weights=[0.1])
+    used = trainer._generate_and_score_completions(rows(PLAIN))["advantages"]
+    reward = load_reward(thirds)
+    reward = type(reward)(reward.name, reward.kind, reward.function, 0.1)
+    scored = score_group(stored[0].scored.group, trainer.step_pattern, [reward])
+    assert scored.outcomes == stored[0].scored.outcomes == [0.1 * 0.1, 0.1 * (1 / 3), 0.1 * 0.1, 0.1 * (1 / 3)]
+    preview = credit_group(scored, scheme="outcome")
+    for i, rollout in enumerate(scored.group.rollouts):
+        assert preview.of(i).any()
+        assert preview.of(i).tobytes() == used[i, : len(rollout)].numpy().tobytes()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([math.nan] * 4, "'bad' gave nan for rollout 1"),
+        ([0.0, math.inf, 0.0, 0.0], "'bad' gave inf for rollout 2"),
+        ([0.0, 0.0, 1e30, 0.0], "'bad' gave 1e.30 for rollout 3"),
+        ({"a": 1}, "'bad' returned the dict"),
+        ([1.0], "'bad' returned 1 scores for 4 completions"),
+    ],
+    ids=["NaN", "inf", "1e30", "dict", "length"],
+)
+def test_raw_functions_get_the_previews_checks(tiny, tmp_path, value, message):
+    def bad(**arguments):
+        return value
+
+    async def bad_later(**arguments):
+        return value
+
+    bad_later.__name__ = "bad"
+    for function in (bad, bad_later):
+        with pytest.raises(RewardError, match=message):
+            ours(tiny, tmp_path, function)._generate_and_score_completions(rows(PLAIN))
+
+
+def test_an_error_names_the_function_and_its_line(tiny, tmp_path):
+    def broken(completions, **columns):
+        raise ValueError("the judge is out")
+
+    with pytest.raises(RewardError, match=r"'broken' raised ValueError at line \d+: the judge is out"):
+        ours(tiny, tmp_path, broken)._generate_and_score_completions(rows(PLAIN))
+
+
+def test_without_step_rewards_the_scheme_is_outcome(tiny, tmp_path):
+    assert ours(tiny, tmp_path, twelve).credit_scheme == "outcome"
+    with pytest.raises(ConfigError, match="'process' credits steps and no reward scores steps"):
+        ours(tiny, tmp_path, twelve, credit_scheme="process")
+
+
+def test_functions_of_one_name_are_told_apart(tiny, tmp_path):
+    trainer = ours(tiny, tmp_path, [lambda completions, **_: [1.0] * 4, lambda completions, **_: [2.0] * 4])
+    assert trainer.reward_func_names == ["<lambda>", "<lambda> (2)"]
+    trainer._generate_and_score_completions(rows(PLAIN))
+    assert trainer._metrics["train"]["reward"] == [3.0]
+
+
+def test_kl_is_zero_where_policy_and_reference_are_one(tiny, tmp_path):
+    """A model with dropout at learning rate 0, over two passes of one generation."""
+    tokenizer = tokenizer_of(tiny)
+    config = GPT2Config(
+        vocab_size=len(tokenizer), n_embd=16, n_layer=1, n_head=2, n_positions=128,
+        resid_pdrop=0.3, embd_pdrop=0.3, attn_pdrop=0.3, eos_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    GPT2LMHeadModel(config).save_pretrained(tmp_path / "model")
+    args = ProcessGRPOConfig(**arguments(tmp_path / "out", beta=0.1, num_iterations=2, max_steps=2))
+    data = Dataset.from_list(rows(PLAIN))
+    trainer = ProcessGRPOTrainer(str(tmp_path / "model"), twelve, args, data, None, tokenizer)
+    trainer.train()
+    logged = [row for row in trainer.state.log_history if "kl" in row]
+    assert [row["kl"] for row in logged] == pytest.approx([0.0] * len(logged), abs=1e-6)
+    assert [row["kl/k3"] for row in logged] == pytest.approx([0.0] * len(logged), abs=1e-6)
+    assert all(row["clip_ratio/region_mean"] == 0 for row in logged)

@@ -1,0 +1,179 @@
+"""Supervised fine-tuning as a second method: end to end through a run's process, resumed, measured, with an adapter."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.config import METHODS, RunConfig
+from workbench.errors import ConfigError, TaskError
+from workbench.figures.metrics import find_metric
+from workbench.policies.load import load_policy
+from workbench.runs import Run, start
+from workbench.tasks import load_task
+from workbench.tasks.kinds import Demonstration, LabelledSteps, Pair
+from workbench.training.methods.sft import SFTSection, training_rows
+from workbench.ui.handlers.run_follow import describe
+
+SMALL: dict[str, Any] = {
+    "seed": 3,
+    "method": {"name": "sft", "batch_size": 4, "sampling": {"max_completion_length": 24}},
+    "optimiser": {"warmup_steps": 0},
+    "run": {"steps": 4, "eval_every": 2, "eval_prompts": 6, "save_every": 2, "device": "cpu"},
+}
+
+
+def numbers(run: Run) -> list[dict[str, Any]]:
+    """A run's rows without its clock."""
+    return [{k: v for k, v in row.items() if k not in ("time", "seconds")} for row in run.metrics_rows()[0]]
+
+
+@pytest.mark.training
+def test_a_run_by_sft_finishes_and_a_resumed_one_has_the_identical_curve(tmp_path: Path) -> None:
+    run = start(RunConfig.parse(SMALL), tmp_path)
+    assert run.wait().state == "finished", run.dir.log_tail()
+    rows = numbers(run)
+    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
+    assert [row["step"] for row in rows if "accuracy" in row] == [0, 2, 4]
+    assert all(row["loss"] > 0 and 0 < row["mean_token_accuracy"] <= 1 for row in rows[1:])
+    assert "rollouts" not in rows[1]
+    assert run.rollout_steps() == []
+    assert ("rollouts", "none: sft trains on demonstrations") in describe(tmp_path, run.name)["settings"]
+    assert run.summary().scheme == "sft"
+
+    again = Run(tmp_path / "runs" / "again")
+    shutil.copytree(run.path, again.path)
+    for name in ("checkpoint-4", "final"):
+        shutil.rmtree(again.dir.checkpoints / name)
+    again.dir.set_status("stopped", "after step 2 of 4", step=2)
+    assert again.resume().wait().state == "finished", again.dir.log_tail()
+    assert numbers(again) == rows
+    load_policy(str(again.dir.checkpoints / "final"))
+
+
+@pytest.mark.training
+def test_an_adapter_is_trained_alone(tmp_path: Path) -> None:
+    from workbench.training.methods import sft
+
+    config = RunConfig.parse(
+        {**SMALL, "policy": {"lora": {"r": 2, "alpha": 4}}, "run": {"steps": 1, "eval_every": 0, "device": "cpu"}}
+    )
+    trainer: Any = sft.build(config, tmp_path)
+    trained = [name for name, parameter in trainer.model.named_parameters() if parameter.requires_grad]
+    assert trained
+    assert all("lora_" in name for name in trained)
+    trainer.train()
+    trainer.save_final(tmp_path / "final")
+    assert (tmp_path / "final" / "adapter_model.safetensors").is_file()
+
+
+def test_only_the_completion_has_labels_and_prompts_are_those_of_sampling() -> None:
+    from workbench.policies.sampler import encode_prompt
+
+    tokenizer = load_policy("tiny").tokenizer
+    (row,) = training_rows(tokenizer, [Demonstration("Start with 7, add 5.\n", "Step 1: 7 + 5 = 12\nAnswer: 12")])
+    prompt = encode_prompt(tokenizer, "Start with 7, add 5.\n")
+    assert row["input_ids"][: len(prompt)] == prompt
+    assert row["labels"][: len(prompt)] == [-100] * len(prompt)
+    assert row["labels"][len(prompt) :] == row["input_ids"][len(prompt) :]
+    assert tokenizer.decode(row["input_ids"][len(prompt) : -1]) == "Step 1: 7 + 5 = 12\nAnswer: 12"
+    assert row["input_ids"][-1] == tokenizer.eos_token_id
+
+
+def test_conversations_are_left_to_the_chat_template() -> None:
+    (row,) = training_rows(None, [Demonstration([{"role": "user", "content": "7 + 5?"}], "12")])
+    assert row == {
+        "prompt": [{"role": "user", "content": "7 + 5?"}],
+        "completion": [{"role": "assistant", "content": "12"}],
+    }
+
+
+def test_the_section_refuses_what_cannot_work() -> None:
+    with pytest.raises(ConfigError, match="a batch of 5 demonstrations does not divide over 2 ranks"):
+        RunConfig.parse({"method": {"name": "sft", "batch_size": 5}, "run": {"ranks": 2}})
+    with pytest.raises(ConfigError, match="3 does not divide the 8 demonstrations"):
+        RunConfig.parse({"method": {"name": "sft", "batch_size": 8}, "run": {"micro_batch_size": 3}})
+    with pytest.raises(ConfigError, match="method: unknown method 'sfp'; did you mean 'sft'"):
+        RunConfig.parse({"method": "sfp"})
+    with pytest.raises(ConfigError, match=r"this needs a run by grpo, and the method is 'sft'"):
+        _ = RunConfig.parse({"method": "sft"}).grpo
+    assert isinstance(RunConfig.parse({"method": "sft"}).method, SFTSection)
+
+
+def test_every_method_shows_metrics_that_are_explained() -> None:
+    shown = [metric for method in METHODS.values() for metric in method.metrics]
+    assert [metric for metric in shown if find_metric(metric) is None] == []
+    assert METHODS["sft"].summary.startswith("Supervised fine-tuning")
+
+
+# -- kinds of rows -------------------------------------------------------------------------------------------------
+
+
+def written(folder: Path, *rows: dict[str, Any]) -> str:
+    file = folder / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(file)
+
+
+def test_chain_arithmetic_gives_its_teachers_right_answers() -> None:
+    task = load_task("chain-arithmetic")
+    row = task.rows("demonstrations")[3]
+    assert row.prompt == task[3].prompt
+    assert task.answer_is_right(row.completion, task[3].columns)
+    assert load_task("chain-arithmetic-tags").rows("demonstrations")[0].completion.startswith("<reasoning>")
+    with pytest.raises(TaskError, match="has no pairs; it has prompts, demonstrations"):
+        task.rows("pairs")
+
+
+def test_files_say_their_kind_by_their_columns(tmp_path: Path) -> None:
+    user, assistant = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+    task = load_task(written(tmp_path, {"prompt": "q", "completion": "a"}, {"prompt": "p", "completion": "b"}))
+    assert (task.kind, list(task.rows("demonstrations"))) == ("demonstrations", [Demonstration("q", "a")])
+    task = load_task(written(tmp_path, {"messages": [user, assistant]}))
+    assert list(task.rows("demonstrations")) == [Demonstration([user], [assistant])]
+    assert task[0].prompt == [user]
+    task = load_task(written(tmp_path, {"prompt": "q", "chosen": "a", "rejected": "b"}))
+    assert (task.kind, list(task.rows("pairs"))) == ("pairs", [Pair("q", "a", "b")])
+    task = load_task(written(tmp_path, {"prompt": "q", "completions": ["a", "b"], "labels": [True, False]}))
+    assert (task.kind, list(task.rows("labelled_steps"))) == (
+        "labelled_steps",
+        [LabelledSteps("q", ("a", "b"), (True, False))],
+    )
+    assert load_task(written(tmp_path, {"prompt": "q", "answer": "a"})).kind == "prompts"
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "message"),
+    [
+        (
+            {"prompt": "q", "completion": 3},
+            "demonstrations",
+            r"jsonl line 1: 'completion' must be .* not int",
+        ),
+        ({"prompt": "q", "chosen": "a", "rejected": None}, "pairs", r"line 1: 'rejected' must be .* not NoneType"),
+        (
+            {"prompt": "q", "completions": ["a"], "labels": [True, False]},
+            "labelled_steps",
+            r"line 1: 'labels' has 2 entries for the 1 steps",
+        ),
+        (
+            {"prompt": "q", "completions": "a", "labels": []},
+            "labelled_steps",
+            r"'completions' must be a .* not 'a'",
+        ),
+        (
+            {"prompt": "q", "completions": ["a"], "labels": ["good"]},
+            "labelled_steps",
+            r"'labels' must be a list",
+        ),
+    ],
+)
+def test_a_row_that_does_not_fit_is_named_with_its_column(
+    tmp_path: Path, row: dict[str, Any], kind: Any, message: str
+) -> None:
+    with pytest.raises(TaskError, match=message):
+        load_task(written(tmp_path, row)).rows(kind)[0]

@@ -1,0 +1,75 @@
+"""The sources as a whole: no import goes round in a circle or is hidden in a string, and no function is long."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LOADERS = {"import_module", "__import__", "import_string"}
+"""Functions that import a module by its name."""
+LONGEST = 80
+"""Lines of a function at most; ``tests/js/lint.js`` holds the scripts to the same."""
+
+
+def sources() -> dict[str, Path]:
+    paths = (ROOT / "workbench").rglob("*.py")
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+
+
+def imports(tree: ast.AST, modules: set[str]) -> set[str]:
+    """The modules of ours that a source imports, at its top, in a function or for type checking alike."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {name if name in modules else node.module for name in inner}
+    return names & modules
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """The modules of one circle, its first at both ends; empty where there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_import_goes_round_in_a_circle() -> None:
+    found = sources()
+    graph = {name: imports(ast.parse(path.read_text()), set(found)) - {name} for name, path in found.items()}
+    assert circle(graph) == []
+
+
+def test_a_circle_is_found_in_functions_and_type_checking_too() -> None:
+    a = "if TYPE_CHECKING:\n    from p.b import B\n"
+    b = "def f():\n    import p.a\n"
+    graph = {name: imports(ast.parse(text), {"p.a", "p.b"}) for name, text in (("p.a", a), ("p.b", b))}
+    assert sorted(set(circle(graph))) == ["p.a", "p.b"]
+
+
+def test_only_the_packages_root_imports_ours_by_string() -> None:
+    loading = {
+        f"{name}:{node.lineno}"
+        for name, path in sources().items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and (node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")) in LOADERS
+        and name != "workbench"
+    }
+    assert not loading, f"import these modules by an import statement: {', '.join(sorted(loading))}"
+
+
+def test_no_function_is_longer_than_80_lines() -> None:
+    lengths = {
+        f"{path.relative_to(ROOT)}:{node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for folder in ("workbench", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST} == {}

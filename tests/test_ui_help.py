@@ -1,0 +1,68 @@
+"""Help's numbers and the registry of metrics."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.credits import make_credit, make_rollout, worked_credit
+from workbench.credit import SCHEMES
+from workbench.figures.curves import PANELS
+from workbench.figures.metrics import METRICS, find_metric
+from workbench.ui.handlers.help import guide, live
+
+
+def test_the_first_token_is_explained_where_none_is_pinned() -> None:
+    # Rollout 1 has r = 1, 1, 0: A of its first token is the sum of all three (r - 4/9) / (sqrt(5/18) + 1e-4).
+    shown = live(worked_credit())
+    assert shown is not None
+    assert (shown["pinned"], shown["rollout"], shown["token"], shown["step"]) == (False, 1, 0, 1)
+    assert [term["reward"] for term in shown["terms"]] == [1.0, 1.0, 0.0]
+    expected = (1 + 1 + 0 - 3 * 4 / 9) / ((5 / 18) ** 0.5 + 1e-4)
+    assert shown["total"] == pytest.approx(expected, abs=1e-12)
+    assert shown["advantage"] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("scheme", [name for name in SCHEMES if name != "outcome"])
+def test_a_pinned_tokens_terms_add_up_under_every_scheme(scheme: str) -> None:
+    shown = live(worked_credit(scheme), 1, 5)
+    assert shown is not None
+    assert (shown["pinned"], shown["rollout"], shown["token"], shown["step"]) == (True, 2, 5, 2)
+    assert sum(term["value"] for term in shown["terms"]) == pytest.approx(shown["total"], abs=1e-12)
+    assert shown["advantage"] == pytest.approx(shown["total"], abs=1e-6)
+
+
+@pytest.mark.parametrize("place", [(9, 0), (0, 99), (-1, 0), (0, -1), ("0", 0), (True, 0), (None, None)])
+def test_a_token_that_is_not_there_is_the_first_one(place: tuple[object, object]) -> None:
+    shown = live(worked_credit(), *place)
+    assert shown is not None
+    assert (shown["pinned"], shown["rollout"], shown["token"]) == (False, 1, 0)
+
+
+def test_nothing_scored_and_nothing_to_learn_are_told_apart() -> None:
+    assert live(None) is None
+    same = make_credit([make_rollout(["a", "b"])] * 2, [[1], [1]], [[1.0], [1.0]])
+    shown = live(same)
+    assert shown is not None
+    assert (shown["spread"], shown["advantage"]) == (False, 0.0)
+
+
+def test_the_guide_has_every_scheme_and_metric_as_plain_values() -> None:
+    text = json.loads(json.dumps(guide("/workspace/.token", "{origin}")))
+    assert [one["name"] for one in text["schemes"]] == list(SCHEMES)
+    assert len(text["metrics"]) == len(METRICS)
+    assert "/workspace/.token" in text["snippet"]
+    compile(text["snippet"], "snippet", "exec")
+
+
+def test_metrics_have_one_entry_each_and_charts_know_theirs() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    for panel in PANELS:
+        for series in panel.series:
+            metric = find_metric(series.metric)
+            assert metric is not None, series.metric
+            assert metric.formula in panel.about
+    assert find_metric("rewards/my own/mean") == find_metric("rewards/<name>/mean")
+    assert find_metric("rewards/x/other") is None
+    assert find_metric("nothing") is None

@@ -1,0 +1,215 @@
+"""Opening people's own rollouts on the page, without a browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+
+import pytest
+
+from tests.drafts import draft_of
+from workbench.assets import GSM8K
+from workbench.errors import TaskError
+from workbench.rewards import RewardWorker
+from workbench.rollouts import SHIPPED
+from workbench.ui.handlers import rollout_import as importing
+from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.reward_rows import SLOTS
+from workbench.ui.handlers.rollout_import import (
+    ImportForm,
+    Readings,
+    check_rewards,
+    choose_group,
+    find_file,
+    group_rows,
+    open_file,
+    suggested_task,
+    with_suggestions,
+)
+from workbench.ui.handlers.scoring import Note, rescore
+
+LINES = {"regex": r"\n+", "kind": "ends"}
+
+
+@pytest.fixture(scope="module")
+def worker():
+    with RewardWorker() as worker:
+        yield worker
+
+
+def opened(tmp_path, **form):
+    readings = Readings()
+    views = list(open_file(ImportForm(**{"path": "gsm8k", **form}), tmp_path, readings, "tab"))
+    assert readings.begin("tab") is not None  # whatever happened, the tab is free again
+    return views
+
+
+def scoring_form(imported) -> Draft:
+    """The page with the rewards that fit the data, and a pattern of lines."""
+    return with_suggestions(draft_of(None), imported).with_pattern(**LINES)
+
+
+def test_data_that_comes_along_is_opened_with_progress_and_scored(tmp_path, worker):
+    views = opened(tmp_path)
+    assert [view.running for view in views] == [True] * (len(views) - 1) + [False]
+    imported = views[-1].imported
+    assert views[-1].note.text == "300 groups, 300 rows · format gsm8k · tokenizer tiny"
+    assert "taken as finished" in views[-1].note.detail
+    assert group_rows(imported)[1][:3] == ["2", "4", "3 of 4"]
+    assert with_suggestions(draft_of(), imported).regex == r"\n+"
+    chosen = choose_group(scoring_form(imported), imported, 1)
+    assert chosen.where == "group 2 of 300"
+    draft = chosen.draft
+    assert draft.group is imported.groups[1]
+    assert draft.text == imported.groups[1].prompt
+    assert [row.name for row in draft.rows if row] == ["calculator_notes", "gsm8k_answer"]
+    assert len(draft.rows) == SLOTS
+    view = rescore(draft, worker)
+    assert (view.note, view.pattern) == (None, None)
+    drawn = json.loads(view.drawing)
+    assert drawn["other"] == ""
+    assert drawn["about"] == "read from model-solutions-300.jsonl, tokenizer tiny"
+    assert [rollout["outcome"] for rollout in drawn["show"]["rollouts"]] == [1.0, 1.0, 0.0, 1.0]
+
+
+def test_groups_go_round_at_the_ends(tmp_path):
+    imported = opened(tmp_path)[-1].imported
+    assert choose_group(draft_of(), imported, 0, by=-1).index == 299
+    assert choose_group(draft_of(), imported, 299, by=1).index == 0
+    assert choose_group(draft_of(), None, 0) == Note("Open a file first.", level="info")
+
+
+@pytest.mark.parametrize("path", ["mine.jsonl", "sub/../mine.jsonl"])
+def test_a_file_of_the_workspace_is_opened(tmp_path, path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "mine.jsonl").write_text('{"prompt": "a", "completion": "1", "reward": 0.5}\n')
+    imported = opened(tmp_path, path=path)[-1].imported
+    assert group_rows(imported) == [["1", "1", "⌀ 0.50", "a"]]
+    assert [reward.name for reward in suggested_task(imported).rewards] == ["given_reward"]
+
+
+def test_an_upload_goes_before_the_name(tmp_path):
+    upload = tmp_path / "up.jsonl"
+    upload.write_text('{"problem": "p", "steps": ["a", "b"], "label": 1}\n')
+    imported = opened(tmp_path / "elsewhere", upload=str(upload))[-1].imported
+    assert imported.facts.format == "processbench"
+    assert with_suggestions(draft_of(), imported).regex == r"\n{2,}"
+    assert [reward.name for reward in suggested_task(imported).rewards] == ["given_labels"]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", "no file is chosen; upload one, or give a name: chain-arithmetic, gsm8k"),
+        ("/etc/passwd", "'/etc/passwd' is outside the workspace"),
+        ("../mine.jsonl", "'../mine.jsonl' is outside the workspace"),
+        ("link.jsonl", "'link.jsonl' is outside the workspace"),
+        ("nothing.jsonl", "No such file or directory"),
+    ],
+)
+def test_a_file_that_may_not_or_cannot_be_read_is_said(tmp_path, path, message):
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    shutil.copy(GSM8K / "README.md", tmp_path / "mine.jsonl")
+    (workspace / "link.jsonl").symlink_to(tmp_path / "mine.jsonl")
+    last = opened(workspace, path=path)[-1]
+    assert message in last.note.text
+    assert last.imported is None
+
+
+def test_generated_data_needs_no_file(tmp_path, worker):
+    imported = opened(tmp_path, path="chain-arithmetic")[-1].imported
+    assert imported.facts.format == "generated"
+    assert len(imported) == 200
+    assert choose_group(draft_of(), imported, 3).draft.group.rollouts[0].text.startswith("Step 1: ")
+
+
+def test_the_shipped_names_are_not_paths(tmp_path):
+    assert find_file(ImportForm("gsm8k"), tmp_path) == "gsm8k"
+    assert "gsm8k" in SHIPPED
+    with pytest.raises(TaskError):
+        find_file(ImportForm("  "), tmp_path)
+
+
+def test_one_tab_reads_one_file_at_a_time_and_can_cancel_it(tmp_path, monkeypatch):
+    readings = Readings()
+    started, go_on = threading.Event(), threading.Event()
+
+    def slow(source, *, tokenizer, format, on_event, cancelled):
+        on_event({"done": 1, "of": 2})
+        started.set()
+        assert go_on.wait(60)
+        assert cancelled()
+        return importing.Imported((), importing.Facts("plain", 0))
+
+    monkeypatch.setattr(importing, "read_groups", slow)
+    views = open_file(ImportForm("gsm8k"), tmp_path, readings, "tab")
+    assert next(views).note.text == "reading …"
+    assert next(views).note.text == "1 of 2 groups"
+    assert started.is_set()
+    [busy] = open_file(ImportForm("gsm8k"), tmp_path, readings, "tab")
+    assert "reading or checking already" in busy.note.text
+    assert busy.running is None  # the buttons stay as the first one set them
+    readings.cancel("another tab")
+    readings.cancel("tab")
+    go_on.set()
+    last = list(views)[-1]
+    assert (last.note.text, last.imported) == ("Cancelled; nothing was opened.", None)
+    assert readings.opened("tab") is None
+
+
+def test_only_the_last_few_files_are_remembered(tmp_path):
+    readings = Readings()
+    one = importing.Imported((), importing.Facts("plain", 0))
+    for number in range(importing.KEPT_FILES + 1):
+        readings.keep(f"tab {number}", one)
+    assert readings.opened("tab 0") is None
+    assert readings.opened("tab 1") is one
+
+
+# ── checking rewards ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_pages_rewards_are_held_against_the_labels(tmp_path, worker):
+    imported = opened(tmp_path)[-1].imported
+    views = list(check_rewards(imported, scoring_form(imported), "0.5", worker, Readings(), "tab"))
+    assert [view.running for view in views] == [True] * (len(views) - 1) + [False]  # it can be cancelled till its end
+    notes, answer = views[-1].rows
+    assert notes == ("calculator_notes", "completions", "1192", "8", "0.510", "40.7% from 0.5", "–")
+    assert answer == ("gsm8k_answer", "completions", "1200", "0", "1.000", "100.0% from 0.5", "–")
+    assert len(views[-1].worst) == len(views[-1].places) == 20
+    group, rollout = views[-1].places[0]
+    row = views[-1].worst[0]
+    assert (row[1], row[2]) == (str(group + 1), str(rollout + 1))
+    text = imported.groups[group].rollouts[rollout].text
+    assert row[6].split(" ↵ ")[0] == text.split("\n")[0][: importing.SHOWN - 1] or row[6].endswith("…")
+
+
+def test_labels_of_steps_give_a_first_error_f1(tmp_path, worker):
+    imported = opened(tmp_path, path="chain-arithmetic", tokenizer="words")[-1].imported
+    view = list(check_rewards(imported, scoring_form(imported), "", worker, Readings(), "tab"))[-1]
+    assert [(row[0], row[1], row[4], row[6]) for row in view.rows] == [
+        ("step_correctness", "steps", "1.000", "100.0%"),
+        ("answer_correctness", "completions", "1.000", "–"),
+    ]
+    assert view.worst == ()
+
+
+def test_what_cannot_be_checked_is_said(tmp_path, worker):
+    readings = Readings()
+    imported = opened(tmp_path)[-1].imported
+    form = scoring_form(imported)
+
+    def said(imported, form, threshold=""):
+        return list(check_rewards(imported, form, threshold, worker, readings, "tab"))[-1].note.text
+
+    assert said(None, form) == "Open a file with labels first."
+    assert "'high' is no number" in said(imported, form, "high")
+    nothing_on = draft_of(None).with_pattern(**LINES)
+    assert "No reward function is on" in said(imported, nothing_on)
+    (tmp_path / "bare.jsonl").write_text('{"prompt": "a", "completion": "1"}\n')
+    bare = opened(tmp_path, path="bare.jsonl")[-1].imported
+    assert "the data has no labels" in said(bare, form)
+    readings.begin("tab")
+    assert "reading or checking already" in said(imported, form)

@@ -1,0 +1,373 @@
+"""A reward function evaluated on labelled data: agreement, AUC, first-error F1 and the worst disagreements.
+
+Labels are a file's own (see ``rollouts.formats``): ``labels`` of its steps, or a column that says whether a whole
+completion is right. A score counts as "right" from a threshold on. Whatever the reward left unscored is counted and
+left out, never taken for 0.
+
+First-error F1 is ProcessBench's (``first_error``); accuracy and AUC are scikit-learn's. This module does not know how
+groups were read or where rewards run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.checks.first_error import (
+    Chain,
+    FirstError,
+    best_first_error,
+    first_error,
+    first_error_text,
+    threshold_text,
+)
+from workbench.errors import ConfigError, RewardError, TaskError
+from workbench.rewards.builtin.given import given_labels
+from workbench.rewards.client import RewardWorker
+from workbench.rewards.models.reward import Models
+from workbench.rewards.reward import Reward, load_reward
+from workbench.rewards.score import score_completions
+from workbench.schema import Group, RewardKind, StepScores
+from workbench.sections import RewardConfig
+from workbench.steps import PRESETS, StepPattern
+
+Aggregate = Literal["min", "mean", "last"]
+OUTCOME_LABELS = ("correct", "is_correct", "final_answer_correct", "label")
+"""Columns that may say whether a completion is right, in the order in which they are looked for."""
+STEP_LABELS = "labels"
+_AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
+    "min": min,
+    "mean": lambda scores: sum(scores) / len(scores),
+    "last": lambda scores: scores[-1],
+}
+
+Labels = npt.NDArray[np.bool_]
+Scores = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Share of the labelled items that a score from ``threshold`` on says the right thing about."""
+
+    threshold: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """One item the reward is wrong about. ``step`` is None for a whole completion; all indices count from 0."""
+
+    group: int
+    rollout: int
+    step: int | None
+    score: float
+    label: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class RewardCheck:
+    """How a reward does on labelled data.
+
+    ``items`` says what is labelled, steps or completions. Of them ``count`` have a label and a score, ``right`` of
+    these are labelled right, and ``unscored`` have a label and no score. ``auc`` is None where all labels are the same.
+    ``best`` has the threshold with the most agreement, ``given`` the one that was asked for.
+    """
+
+    reward: str
+    kind: RewardKind
+    items: Literal["steps", "completions"]
+    labels: str
+    count: int
+    right: int
+    unscored: int
+    auc: float | None
+    best: Agreement | None
+    given: Agreement | None
+    first_error: FirstError | None
+    best_first_error: FirstError | None
+    worst: tuple[Disagreement, ...]
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; an infinite threshold, from which nothing counts as right, is None."""
+        return dict(_finite(asdict(self)))
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The numbers as (what, value) for a table."""
+        return list(_rows(self))
+
+
+@dataclass(frozen=True)
+class _Item:
+    group: int
+    rollout: int
+    step: int | None
+    score: float | None
+    label: bool
+    text: str
+
+
+def check_reward(
+    groups: Sequence[Group],
+    reward: str | Callable[..., Any] | RewardConfig | Reward,
+    *,
+    labels: str | None = None,
+    pattern: StepPattern | None = None,
+    threshold: float | None = None,
+    aggregate: Aggregate = "min",
+    worst: int = 20,
+    worker: RewardWorker | None = None,
+    models: Models | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> RewardCheck:
+    """Evaluate a reward function on labelled groups.
+
+    ``labels`` is the column to believe: ``labels`` for steps or one of whole completions (true and false, or 1 and 0);
+    by default a step reward is held against steps' labels where there are any, and all else against the first of
+    ``correct``, ``is_correct``, ``final_answer_correct`` and ``label``. A step reward becomes a number for a completion
+    by ``aggregate``. ``pattern`` finds the steps; by default the one that finds the file's own, or lines. Code among
+    the reward, and the pattern, run in ``worker`` as ``score_completions`` says; a reward model is held by ``models``.
+    ``on_progress(done, of)`` counts groups; once ``cancelled`` says True, what is scored by then is judged.
+
+    Raises:
+        TaskError: for data without labels, or labels that are not true or false.
+        ConfigError: for an ``aggregate`` or a column that cannot be used with this reward.
+        RewardError: for a reward that cannot be loaded or fails, naming the group.
+    """
+    cutter = pattern or _pattern_of(groups)
+    loaded = load_reward(reward, worker, models=models, pattern=cutter)
+    if aggregate not in _AGGREGATES:
+        raise ConfigError(f"aggregate {aggregate!r} is unknown; choose one of {', '.join(_AGGREGATES)}")
+    if threshold is not None and not np.isfinite(threshold):
+        raise ConfigError(f"threshold is {threshold}; give a finite number, or leave it out to have the best one found")
+    column = _column(groups, loaded.kind, labels)
+    items: list[_Item] = []
+    chains: list[Chain] = []
+    done = 0
+    for g, (group, scored) in enumerate(_scored(groups, loaded, cutter, worker)):
+        if column == STEP_LABELS:
+            of_steps, of_chains = _step_items(g, group, scored, loaded.name)
+            items += of_steps
+            chains += of_chains
+        else:
+            items += _completion_items(g, group, scored, loaded, column, _AGGREGATES[aggregate])
+        done = g + 1
+        if on_progress is not None:
+            on_progress(done, len(groups))
+        if cancelled is not None and cancelled():
+            break
+    notes = [f"cancelled after {done} of {len(groups)} groups"] if done < len(groups) else []
+    if loaded.kind == "step" and column != STEP_LABELS:
+        notes.append(f"a completion's score is the {aggregate} of its steps' scores")
+    return _judged(loaded, column, items, chains, threshold, worst, notes)
+
+
+# --- scores and labels ---------------------------------------------------------------------------------------------
+
+
+def _column(groups: Sequence[Group], kind: RewardKind, column: str | None) -> str:
+    known = {name for group in groups for rollout in group.rollouts for name in {**group.columns, **rollout.columns}}
+    if column is not None:
+        if column not in known:
+            raise TaskError(f"no completion has the column {column!r}; there are {', '.join(sorted(known)) or 'none'}")
+        if column == STEP_LABELS and kind == "outcome":
+            raise ConfigError("labels of steps say nothing of an outcome reward's scores; name a column of completions")
+        return column
+    usual = [*([STEP_LABELS] if kind == "step" else []), *OUTCOME_LABELS]
+    usual_column = next((name for name in usual if name in known), None)
+    if usual_column is None:
+        raise TaskError(
+            f"the data has no labels to hold the reward against: none of {', '.join(usual)} among its columns "
+            f"({', '.join(sorted(known)) or 'none'})"
+        )
+    return usual_column
+
+
+def _pattern_of(groups: Sequence[Group]) -> StepPattern:
+    preset = next((group.sampling.get("preset") for group in groups), None)
+    return PRESETS[preset if preset in PRESETS else "line"].pattern
+
+
+def _scored(
+    groups: Sequence[Group], reward: Reward, pattern: StepPattern, worker: RewardWorker | None
+) -> Iterator[tuple[Group, list[StepScores]]]:
+    for number, group in enumerate(groups, start=1):
+        rows = [{**group.columns, **rollout.columns} for rollout in group.rollouts]
+        prompts = [group.prompt] * len(group)
+        try:
+            scored, _ = score_completions(prompts, group.rollouts, rows, pattern, [reward], worker=worker)
+        except RewardError as error:
+            error.args = (f"group {number}: {error}",)
+            raise
+        yield group, scored
+
+
+def _step_items(g: int, group: Group, scored: Sequence[StepScores], name: str) -> tuple[list[_Item], list[Chain]]:
+    items, chains = [], []
+    for r, (rollout, step_scores) in enumerate(zip(group.rollouts, scored, strict=True)):
+        columns = {**group.columns, **rollout.columns}
+        labels_given = columns.get(STEP_LABELS)
+        if labels_given is None:  # of labelled rollouts, one without
+            continue
+        texts = [rollout.text[step.start : step.end] for step in step_scores.steps]
+        known = columns.get("labelled_steps") or texts
+        if len(known) != len(labels_given):
+            raise TaskError(
+                f"group {g + 1}, rollout {r + 1}: {len(labels_given)} labels for {len(known)} steps; give one each"
+            )
+        labels = given_labels([""], [""], [texts], labelled_steps=[known], labels=[labels_given])[0]
+        scores = step_scores.scores[name]
+        for k, (text, score, label) in enumerate(zip(texts, scores, labels, strict=True)):
+            if label is not None:
+                items.append(_Item(g, r, k, score, _truth(label, g, r), text))
+        wrong = [label is not None and not _truth(label, g, r) for label in labels]
+        if any(label is not None for label in labels):
+            # A wrong step that the pattern cuts otherwise than it was labelled cannot be found.
+            lost = sum(wrong) < sum(label is not None and not _truth(label, g, r) for label in labels_given)
+            chains.append(Chain(scores, wrong.index(True) if any(wrong) else -1, lost))
+    return items, chains
+
+
+def _completion_items(
+    g: int,
+    group: Group,
+    scored: Sequence[StepScores],
+    reward: Reward,
+    column: str,
+    aggregate: Callable[[Sequence[float]], float],
+) -> Iterator[_Item]:
+    for r, (rollout, step_scores) in enumerate(zip(group.rollouts, scored, strict=True)):
+        label = rollout.columns.get(column, group.columns.get(column))
+        if label is None:
+            continue
+        if reward.kind == "outcome":
+            score = step_scores.outcome_scores[reward.name]
+        else:
+            step_values = [value for value in step_scores.scores[reward.name] if value is not None]
+            score = aggregate(step_values) if step_values else None
+        yield _Item(g, r, None, score, _truth(label, g, r), rollout.text)
+
+
+def _truth(label: Any, g: int, r: int) -> bool:
+    label = label.item() if isinstance(label, np.generic) else label
+    if isinstance(label, bool | int | float) and label in (0, 1):
+        return bool(label)
+    raise TaskError(f"group {g + 1}, rollout {r + 1}: the label is {label!r}; give true or false, or 1 or 0")
+
+
+# --- metrics -------------------------------------------------------------------------------------------------------
+
+
+def _judged(
+    reward: Reward,
+    column: str,
+    items: Sequence[_Item],
+    chains: Sequence[Chain],
+    threshold: float | None,
+    worst: int,
+    notes: list[str],
+) -> RewardCheck:
+    from sklearn.metrics import accuracy_score, roc_auc_score
+
+    held = [item for item in items if item.score is not None]
+    scores: Scores = np.array([item.score for item in held], dtype=np.float64)
+    labels: Labels = np.array([item.label for item in held], dtype=np.bool_)
+    both = len(set(labels.tolist())) == 2
+    auc = float(roc_auc_score(labels, scores)) if both else None
+    best = _best_agreement(scores, labels) if held else None
+    at_threshold = None
+    if threshold is not None and held:
+        at_threshold = Agreement(threshold, float(accuracy_score(labels, scores >= threshold)))
+    used = threshold if threshold is not None else best.threshold if best is not None else 0.0
+    if held and not both:
+        notes.append(f"every label is {'right' if labels[0] else 'wrong'}, so the AUC is undefined")
+    if not held:
+        notes.append("nothing that has a label was scored")
+    if auc is not None and auc < 0.5:
+        notes.append("wrong ones score higher than right ones more often than not: the reward is the wrong way round")
+    if lost := sum(chain.lost for chain in chains):
+        notes.append(
+            f"{lost} completions are cut otherwise than labelled at their wrong step; left out of first errors"
+        )
+    if silent := sum(all(score is None for score in chain.scores) for chain in chains):
+        notes.append(f"{silent} completions have no score at all; left out of first errors")
+    if threshold is None and held:
+        notes.append("the best threshold was chosen on these very data, so its numbers flatter the reward")
+    return RewardCheck(
+        reward=reward.name,
+        kind=reward.kind,
+        items="steps" if column == STEP_LABELS else "completions",
+        labels=column,
+        count=len(held),
+        right=int(labels.sum()),
+        unscored=len(items) - len(held),
+        auc=auc,
+        best=best,
+        given=at_threshold,
+        first_error=first_error(chains, used) if chains and held else None,
+        best_first_error=best_first_error(chains, scores) if chains and held else None,
+        worst=_worst(held, scores, labels, used, worst),
+        notes=tuple(notes),
+    )
+
+
+def _best_agreement(scores: Scores, labels: Labels) -> Agreement:
+    """Of the thresholds with the most agreement, the highest; infinity stands for "nothing is right"."""
+    values = np.unique(scores)  # ascending
+    right = np.array([np.inf, *values[::-1]])
+    # With a threshold of v, items from v on count as right.
+    order = np.argsort(scores, kind="stable")
+    ordered, truth = scores[order], labels[order]
+    wrong_below = np.concatenate([[0], np.cumsum(~truth)])  # (n + 1,)
+    right_from = np.concatenate([np.cumsum(truth[::-1])[::-1], [0]])  # (n + 1,)
+    at = np.searchsorted(ordered, right, side="left")
+    shares = (wrong_below[at] + right_from[at]) / len(labels)
+    return Agreement(float(right[int(np.argmax(shares))]), float(shares.max()))
+
+
+def _worst(
+    held: Sequence[_Item], scores: Scores, labels: Labels, threshold: float, count: int
+) -> tuple[Disagreement, ...]:
+    """Where score and label disagree, those first whose score is furthest to the wrong side among all scores."""
+    if not held:
+        return ()
+    ordered = np.sort(scores)
+    rank = (np.searchsorted(ordered, scores, "left") + 1 + np.searchsorted(ordered, scores, "right")) / 2  # from 1
+    badness = np.where(labels, len(scores) + 1 - rank, rank)
+    wrong = np.flatnonzero((scores >= threshold) != labels)
+    chosen = sorted(wrong.tolist(), key=lambda i: -badness[i])[:count]
+    return tuple(
+        Disagreement(item.group, item.rollout, item.step, float(scores[i]), item.label, item.text)
+        for i, item in ((i, held[i]) for i in chosen)
+    )
+
+
+# --- showing -------------------------------------------------------------------------------------------------------
+
+
+def _rows(check: RewardCheck) -> Iterator[tuple[str, str]]:
+    yield check.items, f"{check.count:,} labelled and scored, {check.right:,} of them right"
+    yield "unscored", f"{check.unscored:,} labelled {check.items} got no score"
+    yield "AUC", "undefined" if check.auc is None else f"{check.auc:.3f}"
+    for what, agreement in (("best agreement", check.best), ("agreement", check.given)):
+        if agreement is not None:
+            yield what, f"{agreement.share:.1%} {threshold_text(agreement.threshold)}"
+    for what, error in (("first-error F1", check.first_error), ("best first-error F1", check.best_first_error)):
+        if error is not None:
+            yield what, first_error_text(error)
+    for note in check.notes:
+        yield "note", note
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -1,0 +1,119 @@
+"""The configuration of one run: a tree of typed sections that is YAML, command line and form at once.
+
+``RunConfig`` is what every run shares and one method's section, of those in ``training.methods``. Configurations of
+0.3.0 are read too (``config.migrate``). Importing this loads neither torch, TRL nor gradio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Union
+
+import yaml
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from workbench.config.migrate import MOVED, SHORTHAND, migrate, put
+from workbench.errors import ConfigError
+from workbench.sections import (
+    RUN_NAME,
+    CreditConfig,
+    LabelFormat,
+    Leaf,
+    LoraConfig,
+    MethodSection,
+    ModelConfig,
+    ModelFormat,
+    MonteCarloConfig,
+    OptimiserSection,
+    PolicySection,
+    Reduction,
+    RewardConfig,
+    RunSection,
+    SamplingConfig,
+    Section,
+    SharedConfig,
+    TaskSection,
+    leaves,
+)
+from workbench.steps import StepPattern
+from workbench.training.methods import METHODS, Method
+from workbench.training.methods.grpo import GRPOSection, section_of
+
+
+def _name_of(method: Any) -> Any:
+    return method.get("name") if isinstance(method, Mapping) else getattr(method, "name", None)
+
+
+if TYPE_CHECKING:
+    AnyMethod = MethodSection
+else:
+    _SECTIONS = tuple(Annotated[method.section, Tag(name)] for name, method in METHODS.items())
+    AnyMethod = Annotated[Union[_SECTIONS], Discriminator(_name_of)]  # noqa: UP007
+
+
+class RunConfig(SharedConfig):
+    """Everything a run is made of; a run's ``run.yaml`` is this, whole."""
+
+    method: AnyMethod = Field(default_factory=GRPOSection)
+    """The training method, by ``name``, with its settings."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_any_version(cls, data: Any) -> Any:
+        return migrate(data) if isinstance(data, Mapping) else data
+
+    @property
+    def grpo(self) -> GRPOSection:
+        """The method's section where it is GRPO. Raises ConfigError for another method."""
+        return section_of(self)
+
+    @classmethod
+    def from_yaml(cls, text: str) -> RunConfig:
+        """Raises ConfigError, with a line for every field that does not fit."""
+        try:
+            data = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"the configuration is not YAML: {error}") from error
+        return cls.parse(data if data is not None else {})
+
+    @classmethod
+    def load(cls, path: Path) -> RunConfig:
+        return cls.from_yaml(path.read_text(encoding="utf-8"))
+
+
+PatternConfig = StepPattern
+"""The name that 0.3.0 had for it."""
+
+
+__all__ = [
+    "METHODS",
+    "MOVED",
+    "RUN_NAME",
+    "SHORTHAND",
+    "CreditConfig",
+    "GRPOSection",
+    "LabelFormat",
+    "Leaf",
+    "LoraConfig",
+    "Method",
+    "MethodSection",
+    "ModelConfig",
+    "ModelFormat",
+    "MonteCarloConfig",
+    "OptimiserSection",
+    "PatternConfig",
+    "PolicySection",
+    "Reduction",
+    "RewardConfig",
+    "RunConfig",
+    "RunSection",
+    "SamplingConfig",
+    "Section",
+    "SharedConfig",
+    "StepPattern",
+    "TaskSection",
+    "leaves",
+    "migrate",
+    "put",
+]

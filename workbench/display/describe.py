@@ -1,0 +1,272 @@
+"""Descriptions of objects: one function a class, giving the blocks that a notebook and a terminal show."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from workbench.display.blocks import (
+    Block,
+    Cell,
+    Drawing,
+    Line,
+    Section,
+    Table,
+    Text,
+    Title,
+    in_notebook,
+    in_terminal,
+)
+from workbench.display.cards import STRONGEST
+from workbench.display.tables import number, visible
+from workbench.figures import Heatmap
+from workbench.figures.lines import run_charts
+from workbench.schema import Credit, Example, Explanation, Group, Prompt, Rollout, ScoredGroup
+
+if TYPE_CHECKING:
+    from workbench.checks import Preflight, ProbeReport
+    from workbench.checks.probes import ProbeResult
+    from workbench.checks.reward_check import RewardCheck
+    from workbench.credit import Comparison
+    from workbench.display.comparing import RunComparison
+    from workbench.policies.load import Policy
+    from workbench.policies.step_values import StepValues
+    from workbench.runs import Run
+    from workbench.steps.split import Steps
+    from workbench.tasks.task import Task
+
+Blocks = tuple[Block, ...]
+
+
+def steps(value: Steps) -> Blocks:
+    rows = [
+        (k, step.start, step.end, Cell(value.text[step.start : step.end], "text")) for k, step in enumerate(value, 1)
+    ]
+    missed = () if all(step.matched for step in value) else (Line("no match: the whole text is one step", "note"),)
+    return in_notebook(*missed), Table(("k", "start", "end", "step"), rows)
+
+
+def example(value: Example) -> Blocks:
+    rows = [(name, Cell(str(column), "text")) for name, column in value.columns.items()]
+    prompt = Text(_prompt(value.prompt).text.rstrip())
+    return (prompt, Table(("column", "value"), rows)) if rows else (prompt,)
+
+
+def rollout(value: Rollout) -> Blocks:
+    return Line(_length(value)), Text(value.text)
+
+
+def group(value: Group) -> Blocks:
+    sampling = ", ".join(f"{name} {setting}" for name, setting in value.sampling.items() if setting is not None)
+    rows = [
+        (i, len(rollout), "yes" if rollout.finished else "truncated", Cell(rollout.text, "text"))
+        for i, rollout in enumerate(value.rollouts, 1)
+    ]
+    texts = [Section(f"rollout {i}: {_length(r)}", (Text(r.text),)) for i, r in enumerate(value.rollouts, 1)]
+    return (
+        in_notebook(Title(f"{len(value)} rollouts of {value.policy or 'a file'}"), Line(sampling)),
+        _prompt(value.prompt),
+        in_notebook(Table(("rollout", "tokens", "finished", "text"), rows)),
+        in_terminal(*texts),
+    )
+
+
+def scored(value: ScoredGroup) -> Blocks:
+    """Each rollout's steps with every function's score, coloured by the step's reward."""
+    names = [reward.name for reward in value.rewards if reward.kind == "step"]
+    sections = []
+    for i, scores in enumerate(value.scored):
+        rows = [
+            (
+                k,
+                *(step["scores"][name] for name in names),
+                step["reward"],
+                Cell(step["text"], "text", shade=step["reward"]),
+            )
+            for k, step in enumerate(value.rows(i), 1)
+        ]
+        outcomes = ", ".join(f"{name} {number(score, 2)}" for name, score in scores.outcome_scores.items())
+        table = Table(("k", *names, "reward", "step"), rows)
+        sections.append(
+            Section(f"rollout {i + 1}{_outcome(scores.outcome)}", (in_notebook(Line(outcomes)), table)),
+        )
+    return _prompt(value.group.prompt), *sections
+
+
+def credit(value: Credit) -> Blocks:
+    """The heatmap; in a terminal, each step's reward, normalised reward and the advantage of its last token."""
+    numbers = ("reward", "normalised", "advantage")
+    blocks: list[Block] = [
+        _prompt(value.scored.group.prompt),
+        Line(f"scheme {value.scheme}: mean {number(value.mean)}, std {number(value.std)}"),
+    ]
+    if not value.spread:
+        blocks.append(Line("no spread: every advantage is 0, there is nothing to learn from this group"))
+    blocks += [Line(warning, "note") for warning in value.warnings]
+    for i, (rollout, scores) in enumerate(zip(value.scored.group.rollouts, value.scored.scored, strict=True)):
+        rows = [(str(k), *(step[name] for name in numbers), step["text"]) for k, step in enumerate(value.rows(i), 1)]
+        matched = "" if scores.matched else ", no match"
+        end = "" if rollout.finished else ", truncated"
+        title = f"rollout {i + 1}: {len(rollout)} tokens{_outcome(scores.outcome)}{matched}{end}"
+        blocks.append(Section(title, (Table(("k", *numbers, "step"), rows),)))
+    return Drawing(Heatmap(value)._repr_html_), in_terminal(*blocks)
+
+
+def explanation(value: Explanation) -> Blocks:
+    """The terms, their sum, and the advantage in float32."""
+    rows = [
+        (
+            term.source if term.step is None else f"step {term.step + 1}",
+            *(term.raw, term.mean, term.std, term.normalised, term.factor),
+            _signed(term.value),
+        )
+        for term in value.terms
+    ]
+    bound = "" if value.clip is None else f", bounded by {value.clip:g}"
+    head, advantage = f"rollout {value.rollout + 1}, token {value.token}", float(value.advantage)
+    headers = ("of", "raw", "mean", "std", "normalised", "× factor", "= value")
+    return (
+        in_notebook(Title(f"{head.capitalize()}: advantage {advantage:+.4f}{bound}")),
+        in_terminal(Line(head)),
+        Table(headers, rows, totals=("sum", *[""] * 5, _signed(value.total)), empty="no term"),
+        in_terminal(Line(f"sum {value.total:+.6f}, advantage {advantage:+.6f}{bound}")),
+    )
+
+
+def comparison(value: Comparison) -> Blocks:
+    names = value.a.scheme, value.b.scheme
+    correlation = "undefined" if value.correlation is None else f"{value.correlation:.3f}"
+    rows = [(s.rollout + 1, s.step + 1, s.tokens, s.mean_a, s.mean_b, s.flipped) for s in value.steps]
+    return (
+        Line(
+            f"{names[0]} against {names[1]}: {value.flipped_share:.1%} of the tokens change sign, correlation "
+            f"{correlation}, mean absolute difference {value.mean_absolute_difference:.3f}"
+        ),
+        Drawing(Heatmap(value.a, other=value.b)._repr_html_),
+        in_terminal(Table(("rollout", "k", "tokens", *names, "flipped"), rows)),
+    )
+
+
+def probes(value: ProbeReport) -> Blocks:
+    about = (
+        f"Largest gain of advantage over {value.rollouts} rollouts, for an edit that adds no content; "
+        f"orange where the scheme pays for it. Rewards: {', '.join(value.rewards)}."
+    )
+    rows = [(edit, *map(_gain, row.values())) for edit, row in value.results.items()]
+    left_out = (Line(f"{scheme} left out: {why}", "note") for scheme, why in value.left_out.items())
+    return in_notebook(Line(about), Table(("edit", *value.schemes), rows), *left_out), in_terminal(Text(str(value)))
+
+
+def preflight(value: Preflight) -> Blocks:
+    rows = [
+        (Cell(f.level, f.level), f.name, f.value, f.meaning + (f" → {f.advice}" if f.advice else ""))
+        for f in value.findings
+    ]
+    return in_notebook(Table(("", "what", "measured", "meaning"), rows)), in_terminal(Text(str(value)))
+
+
+def reward_check(value: RewardCheck) -> Blocks:
+    worst = [
+        (
+            *(item.group + 1, item.rollout + 1, None if item.step is None else item.step + 1, item.score),
+            *("right" if item.label else "wrong", Cell(item.text, "text")),
+        )
+        for item in value.worst[:5]
+    ]
+    headers = ("group", "rollout", "step", "score", "labelled", "text")
+    wrong = (Line("Where they disagree most:"), Table(headers, worst)) if worst else ()
+    return Title(f"{value.reward} against {value.labels}"), Table(("", ""), value.rows()), in_notebook(*wrong)
+
+
+def step_values(value: StepValues) -> Blocks:
+    """A row a rollout, a column a step, coloured from the lowest value to the highest; in a terminal a row a step."""
+    known = [v for row in value.values for v in row if v is not None]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    width = max(map(len, value.values), default=0)
+    wide, long = [], []
+    for i, (values, errors, counts) in enumerate(zip(value.values, value.errors, value.counts, strict=True), 1):
+        cells = [_step_value(v, error, low, high) for v, error in zip(values, errors, strict=True)]
+        wide.append((i, *cells, *[""] * (width - len(cells))))
+        long += [(i, k, *cell) for k, cell in enumerate(zip(values, errors, counts, strict=True), 1)]
+    about = (
+        f"The value of each step ± its standard error: the mean {value.outcome} of {value.k} continuations from the "
+        f"step's end. The last step of a finished answer has its own outcome. The prompt's value is "
+        f"{number(value.start, 2)}."
+    )
+    head = f"values by {value.outcome}, {value.k} continuations a step, prompt {number(value.start)}"
+    headers = ("rollout", "k", "value", "standard error", "continuations")
+    return (
+        in_notebook(Line(about), Table(("rollout", *(f"step {k}" for k in range(1, width + 1))), wide)),
+        in_terminal(Line(head), Table(headers, long)),
+    )
+
+
+def policy(value: Policy) -> Blocks:
+    millions = sum(p.numel() for p in value.model.parameters()) / 1e6
+    return (Line(f"policy {value.name}: {millions:.1f} million parameters on {value.model.device}"),)
+
+
+def task(value: Task) -> Blocks:
+    facts = {
+        "task": value.name,
+        "examples": f"{len(value.examples):,} to train on, {len(value.held_out):,} held out",
+        "pattern": f"{value.pattern.regex} ({value.pattern.kind})",
+        "rewards": ", ".join(reward.name for reward in value.rewards) or "none of its own",
+        "scheme": value.scheme,
+        "prompt": _prompt(value[0].prompt).text.strip(),
+    }
+    return (Table(("", ""), [(name, Cell(fact, "text")) for name, fact in facts.items()]),)
+
+
+def run(value: Run) -> Blocks:
+    """The run's state, its settings and its curves so far."""
+    row = value.summary().row("state", "reason", "step", "total_steps", "task", "policy", "scheme", "seed")
+    charts = run_charts(value.metrics_rows()[0], name=value.name)
+    place, reason = f"step {row['step']} of {row['total_steps']}", row["reason"]
+    settings = f"{row['task']}, {row['policy']}, scheme {row['scheme']}, seed {row['seed']}"
+    return (
+        in_notebook(Title(value.name, row["state"]), Line(f"{settings}; {place}. {reason}".rstrip())),
+        in_terminal(Line(f"{value.name}: {row['state']}{f', {reason}' if reason else ''}, {place}")),
+        Drawing(charts.html, str(charts)),
+    )
+
+
+def run_comparison(value: RunComparison) -> Blocks:
+    fields = [field.name for field in dataclasses.fields(value.rows[0])] if value.rows else []
+    table = Table(fields, [tuple(dataclasses.asdict(row).values()) for row in value.rows], empty="no runs")
+    try:
+        return table, Drawing(value.charts().html)
+    except ValueError as error:  # no run has measured what the figure shows
+        return table, in_notebook(Line(str(error)))
+
+
+def _prompt(prompt: Prompt) -> Text:
+    if isinstance(prompt, str):
+        return Text(prompt)
+    return Text("\n".join(f"{visible(m['role'], one_line=True)}: {m['content']}" for m in prompt))
+
+
+def _length(rollout: Rollout) -> str:
+    return f"{len(rollout)} tokens{'' if rollout.finished else ', truncated'}"
+
+
+def _outcome(value: float | None) -> str:
+    return "" if value is None else f", outcome {value:.3f}"
+
+
+def _signed(value: float) -> Cell:
+    return Cell(value, rich=f"{value:+.4f}", shade=value)
+
+
+def _gain(result: ProbeResult) -> Cell:
+    if result.worst is None:
+        return Cell(None)
+    largest = result.worst.largest
+    return Cell(largest, rich=f"{largest:+.2f}", shade=-largest if result.pays else None)
+
+
+def _step_value(value: float | None, error: float | None, low: float, high: float) -> Any:
+    if value is None:
+        return Cell(None)
+    shade = STRONGEST * (2 * (value - low) / (high - low) - 1) if high > low else None
+    return Cell(value, rich=number(value, 2) + (f" ± {number(error, 2)}" if error else ""), shade=shade)

@@ -1,0 +1,246 @@
+// @ts-nocheck: drawing; what is computed is checked in scale.js, data.js, keys.js and overlay.js
+// One panel on the page: a caption with the lines' values, a menu, and its chart, which the keyboard reads and zooms.
+
+import { download, el, setText } from "../dom.js";
+import { LineChart } from "./chart.js";
+import { menu } from "./controls.js";
+import { csv, fileName, isTemplate, leastOf, nameIn, unpack } from "./data.js";
+import { keyChange } from "./keys.js";
+import { picture } from "./picture.js";
+import { indexAt, valueText } from "./scale.js";
+import { colour, dash } from "./style.js";
+import { later } from "./work.js";
+
+// Whose values are captioned, read out and named in a file.
+const isNamed = (line) => !line.faint && line.x.length > 0;
+
+export class Figure {
+  // `owner` is the set of charts this one is in, see curves.js. `panel` is either a stored one with its `lines`, or one
+  // whose lines grow with the metrics of its `series`.
+  constructor(panel, owner) {
+    Object.assign(this, { panel, owner, lines: [], entries: [], visible: false, waiting: false });
+    const steps = panel.x === "step";
+    this.figure = el("figure", { class: "curve", "data-panel": panel.key, tabindex: -1, hidden: true }); // an alarm leads here
+    this.menu = menu(panel.title, {
+      onLog: (on) => {
+        this.chart.log = on;
+        this.draw();
+      },
+      png: async () => download(`${this.fileName}.png`, await picture(this.chart.svg, panel.title, this.legend())),
+      csv: () =>
+        download(`${this.fileName}.csv`, new Blob([csv(this.columns(), panel.x || "x")], { type: "text/csv" })),
+    });
+    this.caption = el("figcaption", { title: panel.about }, el("b", {}, panel.title), this.menu.node);
+    // A slider over the points, for the keyboard and whoever hears it.
+    this.plot = el("div", {
+      class: "plot holder",
+      role: "slider",
+      tabindex: 0,
+      "aria-label": panel.title,
+      onblur: () => owner.point(null, this),
+      onkeydown: (event) => this.press(event),
+    });
+    this.plot.style.minHeight = `${owner.height}px`;
+    this.readout = owner.readout
+      ? this.plot.appendChild(el("div", { class: "readout", "aria-hidden": "true", hidden: true }))
+      : null;
+    this.figure.append(
+      this.caption,
+      this.plot,
+      ...(steps || !panel.x ? [] : [el("div", { class: "x-name" }, panel.x)]),
+    );
+    const on = (change) => this.change(change);
+    this.chart = new LineChart(this.plot, { height: owner.height, share: panel.share, steps, on });
+    this.chart.lines = this.lines;
+    Object.assign(this.chart, { range: owner.rangeOf(panel), smoothing: owner.smoothing });
+    for (const series of panel.series ?? []) if (!isTemplate(series.metric)) this.newLine(series);
+  }
+
+  get fileName() {
+    return fileName(this.owner.name, this.panel.key);
+  }
+
+  change(change) {
+    if ("point" in change) this.owner.point(change.point, this);
+    if ("pick" in change) this.owner.pick(change.pick);
+    if ("zoom" in change) this.owner.zoom(change.zoom, this.panel.x);
+  }
+
+  press(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const { lines, range, pointed, steps } = this.chart;
+    const change = keyChange(event.key, { lines, range, pointed, steps });
+    if (!change) return;
+    event.preventDefault();
+    this.change(change);
+  }
+
+  // ── lines ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+  // As it was before the first value; lines of reward functions, which another run may not have, go.
+  clear() {
+    this.lines.length = this.entries.length = 0;
+    this.captioned = null;
+    for (const series of this.panel.series ?? []) if (!isTemplate(series.metric)) this.newLine(series);
+    this.figure.hidden = true;
+    this.chart.range = this.owner.rangeOf(this.panel);
+    this.chart.clear();
+  }
+
+  newLine({ metric, label, style }) {
+    const line = { metric, label, x: [], y: [], colour: style, dash: style, least: Infinity, average: null };
+    this.lines.push(line);
+    return line;
+  }
+
+  // The line that draws a metric, made when a reward function's metric is first met; null if the panel has none for it.
+  lineOf(metric) {
+    const known = this.lines.find((line) => line.metric === metric);
+    if (known) return known;
+    for (const series of this.panel.series ?? []) {
+      const label = nameIn(series.metric, metric);
+      if (label !== null) return this.newLine({ metric, label, style: series.style + this.lines.length });
+    }
+    return null;
+  }
+
+  // Adds {metric: [steps, values]}; metrics that no line draws are left alone.
+  add(columns) {
+    let any = false;
+    for (const [metric, [steps, values]] of Object.entries(columns)) {
+      const line = this.lineOf(metric);
+      if (!line) continue;
+      any = true;
+      const from = line.y.length;
+      if (from) {
+        for (const step of steps) line.x.push(step);
+        for (const value of values) line.y.push(value);
+      } else Object.assign(line, { x: steps.slice(), y: values.slice() });
+      line.least = leastOf(line.y, from, line.least);
+    }
+    if (any) this.changed();
+  }
+
+  // Takes the lines of a stored panel in place of those there.
+  update(panel) {
+    this.panel = panel;
+    const lines = typeof panel.lines === "function" ? panel.lines() : panel.lines;
+    this.lines.splice(
+      0,
+      Infinity,
+      ...lines.map((line) => {
+        const { y, low } = unpack(line, "x", "y", "low", "high");
+        return { ...line, least: leastOf(low ?? y) };
+      }),
+    );
+    if (this.chart.empty) this.chart.clear();
+    this.changed();
+  }
+
+  changed() {
+    if (this.panel.lines || !this.chart.empty) this.figure.hidden = false;
+    this.fillCaption();
+    this.menu.positive(this.chart.positive);
+    this.owner.filled(this);
+    this.show(this.chart.pointed);
+    this.draw();
+  }
+
+  // ── caption and reading ────────────────────────────────────────────────────────────────────────────────────
+
+  // A name and a value a line; where values are read out in the chart, what the dashes of several metrics mean.
+  fillCaption() {
+    const named = this.lines.filter(isNamed);
+    const shown = this.readout ? this.panel.dashes : named;
+    const key = JSON.stringify(shown.map((line) => [line.label, line.colour, line.dash]));
+    if (key === this.captioned) return;
+    this.captioned = key;
+    this.entries.forEach((entry) => entry.node.remove());
+    this.entries = shown.map((line) => {
+      const value = this.readout ? null : el("output");
+      const label = this.readout || this.panel.named || named.length > 1 ? `${line.label} ` : "";
+      return { line, value, node: el("span", { class: "line" }, swatch(line), label, ...(value ? [value] : [])) };
+    });
+    this.menu.node.before(...this.entries.map((entry) => entry.node));
+  }
+
+  // The crosshair at an x, with the values there; at the end without.
+  show(x) {
+    for (const { line, value } of this.entries) if (value) setText(value, this.textAt(line, x));
+    const at = this.chart.point(x);
+    const last = Math.max(...this.lines.filter(isNamed).map((line) => line.x[line.x.length - 1]), 0);
+    const read = this.lines.filter((line) =>
+      isNamed(line) && (x === null || !this.readout || line.x[line.x.length - 1] >= x)
+    );
+    const values = read.map((line) => `${line.label} ${this.textAt(line, x, true)}`).join("; ");
+    const place = Number((x ?? last).toPrecision(6));
+    const aria = {
+      valuemin: 0,
+      valuemax: last,
+      valuenow: place,
+      valuetext: `${this.panel.x || "at"} ${place}: ${values || "nothing is switched on"}`,
+    };
+    for (const [name, value] of Object.entries(aria)) this.plot.setAttribute(`aria-${name}`, value);
+    if (this.readout) this.readOut(at, place, read, x);
+  }
+
+  // The values beside the crosshair, in the chart that is pointed at.
+  readOut(at, place, lines, x) {
+    this.readout.hidden = at === null || this.owner.pointedAt !== this;
+    if (this.readout.hidden) return;
+    this.readout.style.cssText = at > this.chart.width / 2
+      ? `right: ${this.chart.width - at + 8}px`
+      : `left: ${at + 8}px`;
+    const rows = lines.map((line) =>
+      el("div", {}, swatch(line), `${line.label} `, el("b", {}, this.textAt(line, x, true)))
+    );
+    this.readout.replaceChildren(el("div", {}, `${this.panel.x} ${place}`), ...rows);
+  }
+
+  textAt(line, x, withBand = false) {
+    const i = indexAt(line, x), { share } = this.panel;
+    const band = withBand && i >= 0 && line.low && line.high
+      ? ` (${valueText(line.low[i], share)} to ${valueText(line.high[i], share)})`
+      : "";
+    return valueText(i >= 0 ? line.y[i] : null, share) + band;
+  }
+
+  legend() {
+    const named = this.lines.filter(isNamed);
+    return this.panel.named || named.length > 1 ? named : [];
+  }
+
+  // What a file holds: [[name, x, values], …], with the ends of a band.
+  columns() {
+    if (this.panel.columns) return this.panel.columns();
+    return this.lines.filter(isNamed).flatMap(({ metric, label, x, y, low, high }) => [
+      [metric ?? label, x, y],
+      ...(low && high ? [[`${label}, lowest`, x, low], [`${label}, highest`, x, high]] : []),
+    ]);
+  }
+
+  draw() {
+    if (this.waiting || !this.visible || this.figure.hidden) return;
+    this.waiting = true;
+    later(() => {
+      this.waiting = false;
+      this.drawNow();
+    });
+  }
+
+  drawNow() {
+    if (this.figure.isConnected && !this.figure.hidden) this.chart.draw(this.width ?? this.plot.clientWidth);
+  }
+}
+
+// A short piece of a line as it is drawn.
+function swatch(line) {
+  const node = el("i", { class: "swatch" });
+  const stroke = line.colour === undefined ? "currentColor" : colour(line.colour);
+  const [on, off] = dash(line.dash).split(" ");
+  const pattern = off
+    ? `repeating-linear-gradient(90deg, ${stroke} 0 ${on}px, transparent 0 ${Number(on) + Number(off)}px)`
+    : stroke;
+  node.style.background = pattern;
+  return node;
+}

@@ -1,0 +1,23 @@
+// @ts-nocheck: drawing; what is computed is checked in scale.js, data.js, keys.js and overlay.js
+// Work done a few milliseconds a turn, so that the page never stands still for it.
+
+const BUDGET = 4; // milliseconds of a turn
+const jobs = [];
+let scheduled = false;
+
+export function later(job) {
+  jobs.push(job);
+  if (!scheduled) schedule();
+}
+
+function schedule() {
+  scheduled = true;
+  setTimeout(work); // not an animation frame: those stop in a tab that is not looked at, and a log is long
+}
+
+function work() {
+  const until = performance.now() + BUDGET;
+  while (jobs.length && performance.now() < until) jobs.shift()();
+  scheduled = false;
+  if (jobs.length) schedule();
+}

@@ -1,0 +1,61 @@
+// The details of the pinned token: the facts about it, and under each scheme the terms of its advantage.
+
+/** @import { Credited, Measure, Place, Prepared, SchemePayload } from "./payload.js" */
+
+import { el } from "../dom.js";
+import { score, signed } from "../numbers.js";
+import { facts, quoted, whyAt, whyTable } from "./why.js";
+
+/**
+ * @param {Prepared} data @param {Place} pinned @param {Measure} measure
+ * @param {{ onUnpin: () => void, ask: (rollout: Credited, which: "a" | "b") => void }} options `ask` gets the terms that
+ *   the payload did not bring
+ */
+export function pinnedDetails(data, { g, t }, measure, { onUnpin, ask }) {
+  const rollout = data.rollouts[g];
+  const rows = facts(rollout, t, measure).flatMap(({ name, value, shown }) => [
+    el("dt", { class: shown ? "shown" : null }, name),
+    el("dd", { class: shown ? "shown" : null }, value),
+  ]);
+  const reasons = [reason(data, rollout, t, data.other ? "A " : "", () => ask(rollout, "a"))];
+  const { twin } = rollout;
+  if (twin && data.other) reasons.push(reason(data.other, twin, t, "B ", () => ask(twin, "b")));
+  return [head(rollout, g, t, onUnpin), el("div", { class: "body" }, el("dl", {}, ...rows), ...reasons)];
+}
+
+/** @param {Credited} rollout @param {number} g @param {number} t @param {() => void} onUnpin */
+function head(rollout, g, t, onUnpin) {
+  const k = rollout.stepOf[t];
+  const where = `rollout ${g + 1} · ${k < 0 ? "outside every step" : `step ${k + 1}`} · token ${t} `;
+  const close = { type: "button", class: "close", "aria-label": "Unpin", title: "Unpin (Esc)", onclick: onUnpin };
+  return el(
+    "header",
+    {},
+    el("h4", {}, "Why this colour"),
+    el("span", { class: "where" }, where, el("code", {}, quoted(rollout.texts[t]))),
+    el("button", close, "Esc"),
+  );
+}
+
+/**
+ * The formula and the terms of one token under one scheme.
+ * @param {Partial<SchemePayload>} scheme @param {Credited} rollout @param {number} t
+ * @param {string} letter @param {() => void} ask
+ */
+function reason(scheme, rollout, t, letter, ask) {
+  const why = whyAt(rollout, t);
+  if (!why) {
+    ask();
+    return null;
+  }
+  const clipped = why.clip !== null && Math.abs(why.total) > why.clip && rollout.advantages
+    ? el("p", {}, `clipped to ±${score(why.clip)}: the advantage is ${signed(rollout.advantages[t], 4)}`)
+    : null;
+  return el(
+    "div",
+    { class: "reason" },
+    el("p", { class: "formula" }, el("b", {}, `${letter}${scheme.scheme}`), ` ${scheme.formula}`),
+    whyTable(rollout, why),
+    clipped,
+  );
+}

@@ -1,0 +1,44 @@
+// Moving the focus over the steps of a drawing with the keyboard.
+
+import { STEPS } from "./cards.js";
+
+/** @type {(node: ParentNode) => HTMLElement[]} */
+const stepsIn = (node) => [...node.querySelectorAll(STEPS)].map((step) => /** @type {HTMLElement} */ (step));
+
+/**
+ * Left and right along the rollout and on into the next, up and down between rollouts, Home and End to the ends.
+ * @param {HTMLElement} cards @param {HTMLElement} from @param {string} key
+ */
+export function moveFocus(cards, from, key) {
+  const target = targetOf(cards, from, key);
+  if (!target) return;
+  from.tabIndex = -1;
+  target.tabIndex = 0;
+  target.focus();
+}
+
+/** @param {HTMLElement} cards @param {HTMLElement} from @param {string} key */
+function targetOf(cards, from, key) {
+  const steps = stepsIn(cards);
+  const here = steps.indexOf(from);
+  switch (key) {
+    case "ArrowRight":
+      return steps[here + 1];
+    case "ArrowLeft":
+      return steps[here - 1];
+    case "Home":
+      return steps[0];
+    case "End":
+      return steps[steps.length - 1];
+    default:
+      return sameStepOf(cards, from, key === "ArrowDown" ? 1 : -1);
+  }
+}
+
+/** @param {HTMLElement} cards @param {HTMLElement} from @param {number} by */
+function sameStepOf(cards, from, by) {
+  const articles = [...cards.children];
+  const article = articles[articles.findIndex((node) => node.contains(from)) + by];
+  const steps = article ? stepsIn(article) : [];
+  return steps[Math.min(Number(from.dataset.k), steps.length - 1)];
+}

@@ -1,0 +1,139 @@
+// The types of what is drawn: JSON as figures/heatmap.py makes it (each typedef there is the TypedDict of the same name
+// in figures/payloads.py; a test holds their keys against each other), and what `prepare` in tokens.js adds to it.
+// Nothing imports this module when it runs.
+
+/**
+ * @typedef {Object} TermPayload One term of the sum that a token's advantage is.
+ * @property {string} source "step", "outcome" or "sum"
+ * @property {number | null} step 0-based
+ * @property {Record<string, number | null>} scores by reward function
+ * @property {Record<string, number>} weights by reward function
+ * @property {number | null} reward weighted sum of the scores
+ * @property {number} raw what the scheme normalised
+ * @property {number | null} mean
+ * @property {number | null} std
+ * @property {number} normalised
+ * @property {number} factor
+ * @property {number} value
+ */
+
+/**
+ * @typedef {Object} WhyPayload The terms of one token, asked of the server.
+ * @property {number} first token
+ * @property {number} last token
+ * @property {TermPayload[]} list
+ * @property {number} total
+ * @property {number | null} clip
+ */
+
+/**
+ * @typedef {Object} StretchPayload Tokens with the same terms.
+ * @property {number} first token
+ * @property {number} last token
+ * @property {[number, number][]} terms runs of indices into the rollout's terms
+ * @property {number} total
+ * @property {number | null} clip
+ */
+
+/** @typedef {{ first: number, last: number, list?: TermPayload[], terms?: [number, number][], total: number, clip: number | null }} Why */
+
+/**
+ * @typedef {Object} StepPayload
+ * @property {number} start UTF-16 offset in the rollout's text
+ * @property {number} end
+ * @property {number} first token
+ * @property {number} last token
+ * @property {number | null} reward
+ * @property {number | null} normalised
+ * @property {Record<string, number | null>} scores by reward function
+ */
+
+/**
+ * @typedef {Object} CreditedPayload A rollout under one scheme.
+ * @property {number[]} advantages
+ * @property {boolean} matched
+ * @property {StepPayload[]} steps
+ * @property {number | null} outcome
+ * @property {Record<string, number | null>} outcomes by reward function
+ * @property {[number, number][]} matches UTF-16 offsets
+ * @property {TermPayload[]} [terms]
+ * @property {StretchPayload[]} [why]
+ */
+
+/**
+ * @typedef {Object} RolloutPayload
+ * @property {number[]} ids
+ * @property {string[]} texts
+ * @property {boolean} finished
+ * @property {number[] | null} logprobs
+ * @property {number[] | null} entropies
+ * @property {number[]} [raw]
+ * @property {number[]} [reference]
+ * @property {Record<string, number>} [normalisers] by loss; 1 is an even share
+ * @property {CreditedPayload} [twin] under the second scheme
+ */
+
+/**
+ * @typedef {Object} SchemePayload
+ * @property {string} scheme
+ * @property {string} formula
+ * @property {Record<string, unknown>} options
+ * @property {number | null} mean
+ * @property {number | null} std
+ * @property {boolean} spread
+ * @property {string[]} warnings
+ */
+
+/**
+ * @typedef {Object} OtherPayload The second scheme, compared with the first.
+ * @property {string} scheme
+ * @property {string} formula
+ * @property {Record<string, unknown>} options
+ * @property {number | null} mean
+ * @property {number | null} std
+ * @property {boolean} spread
+ * @property {string[]} warnings
+ * @property {number} flippedShare
+ * @property {number | null} correlation
+ * @property {number} meanDifference
+ */
+
+/**
+ * @typedef {Object} GroupPayload A group, and where it is scored the fields of SchemePayload.
+ * @property {string} prompt
+ * @property {string} [policy]
+ * @property {RolloutPayload[]} rollouts
+ * @property {{ name: string, kind: string, weight: number }[]} [rewards]
+ * @property {boolean} [normalisers] whether rollouts have them
+ * @property {OtherPayload} [other]
+ */
+
+/** @typedef {{ g: number, t: number }} Place a rollout and a token of it, both from 0 */
+
+/**
+ * @typedef {Object} Prepares
+ * @property {Int32Array} offsets UTF-16 offset of each token, and of the end
+ * @property {Int32Array} stepOf step of each token, -1 outside every step
+ * @property {number | null} [rank] 1 is best
+ *
+ * @typedef {Omit<RolloutPayload, "twin"> & Partial<Omit<CreditedPayload, "why">> & Prepares
+ *   & { why?: Why[], twin?: Credited | null }} Credited A rollout ready to be drawn, or its twin.
+ * @typedef {Omit<GroupPayload, "rollouts"> & Partial<SchemePayload> & { rollouts: Credited[] }} Prepared A group ready to
+ *   be drawn.
+ */
+
+/**
+ * @typedef {Object} Measure What tokens and step chips can be coloured by.
+ * @property {string} key
+ * @property {string} label
+ * @property {string} short its name on the chips' key
+ * @property {boolean} signed
+ * @property {boolean} [negative] never above zero
+ * @property {boolean} [one] the same for both of two schemes
+ * @property {boolean} [derived] in no other row of a token's facts
+ * @property {(data: Prepared) => boolean} has
+ * @property {(r: Credited, t: number) => number | null} token
+ * @property {(r: Credited, k: number) => number | null} [step] without it, a step has its tokens' mean
+ */
+
+export {};

@@ -1,0 +1,97 @@
+"""What the heatmap's scripts are sent, as typed dictionaries, under the names that ``drawing/payload.js`` has too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired, TypedDict
+
+Scores = Mapping[str, float | None]
+"""Score by reward function; None where none was given."""
+
+
+class WhyPayload(TypedDict):
+    """The terms of one token."""
+
+    first: int
+    last: int
+    list: Sequence[Mapping[str, Any]]
+    total: float
+    clip: float | None
+
+
+class StretchPayload(TypedDict):
+    """Tokens with the same terms; ``terms`` are runs of indices into the rollout's."""
+
+    first: int
+    last: int
+    terms: Sequence[Sequence[int]]
+    total: float
+    clip: float | None
+
+
+class StepPayload(TypedDict):
+    """``start`` and ``end`` are UTF-16 offsets, ``first`` and ``last`` tokens."""
+
+    start: int
+    end: int
+    first: int
+    last: int
+    reward: float | None
+    normalised: float | None
+    scores: Scores
+
+
+class CreditedPayload(TypedDict):
+    """A rollout under one scheme."""
+
+    advantages: Sequence[float]
+    matched: bool
+    steps: Sequence[StepPayload]
+    outcome: float | None
+    outcomes: Scores
+    matches: Sequence[Sequence[int]]
+    terms: NotRequired[Sequence[Mapping[str, Any]]]
+    why: NotRequired[Sequence[StretchPayload]]
+
+
+class RolloutPayload(TypedDict):
+    """What was sampled, and where it is scored the fields of ``CreditedPayload``."""
+
+    ids: Sequence[int]
+    texts: Sequence[str]
+    finished: bool
+    logprobs: Sequence[float] | None
+    entropies: Sequence[float] | None
+    raw: NotRequired[Sequence[float]]
+    reference: NotRequired[Sequence[float]]
+    normalisers: NotRequired[Mapping[str, float]]
+    twin: NotRequired[CreditedPayload]
+
+
+class SchemePayload(TypedDict):
+    scheme: str
+    formula: str
+    options: Mapping[str, Any]
+    mean: float | None
+    std: float | None
+    spread: bool
+    warnings: Sequence[str]
+
+
+class OtherPayload(SchemePayload):
+    """The second scheme, compared with the first."""
+
+    flippedShare: float
+    correlation: float | None
+    meanDifference: float
+
+
+class GroupPayload(TypedDict):
+    """A group, and where it is scored the fields of ``SchemePayload``."""
+
+    prompt: str
+    policy: NotRequired[str]
+    rollouts: Sequence[RolloutPayload]
+    rewards: NotRequired[Sequence[Mapping[str, Any]]]
+    normalisers: NotRequired[bool]
+    other: NotRequired[OtherPayload]

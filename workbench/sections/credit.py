@@ -1,0 +1,55 @@
+"""How step rewards become token advantages: a scheme and its options, checked against ``credit.SCHEMES``."""
+
+from __future__ import annotations
+
+from typing import Any, Self, cast
+
+from pydantic import Field, model_validator
+
+from workbench.credit import SCHEMES, Normalise, Scheme, check_options
+from workbench.errors import CreditError, did_you_mean
+from workbench.sections.section import Section
+
+
+class CreditConfig(Section):
+    scheme: str = "process"
+    """How step rewards become token advantages: a name in `workbench.credit.SCHEMES`."""
+    normalise: Normalise | None = None
+    """What a reward is compared with; None for the scheme's own choice (mostly pooled, all steps of the group)."""
+    scale: bool | None = None
+    """Divide by the standard deviation (off is Dr. GRPO's choice); None for the scheme's own choice (mostly on)."""
+    gamma: float | None = Field(default=None, ge=0, le=1)
+    """Discount of a step for each step before it, in schemes that carry steps to earlier tokens; None for 1."""
+    outcome_weight: float = Field(default=0.0, ge=-100, le=100)
+    """Weight of the normalised outcome reward added to every token."""
+    clip: float | None = Field(default=None, gt=0)
+    """Bound on the size of an advantage; None for no bound."""
+    options: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    """Options that only this scheme has, by name (`threshold` of first_error, `temperature` of min)."""
+
+    @model_validator(mode="after")
+    def _is_a_scheme(self) -> Self:
+        if self.scheme not in SCHEMES:
+            raise ValueError(
+                f"unknown credit scheme {self.scheme!r}{did_you_mean(self.scheme, SCHEMES)}; choose one of "
+                f"{', '.join(SCHEMES)}"
+            )
+        if doubled := [name for name in self.options if name in CreditConfig.model_fields]:
+            raise ValueError(f"options: {doubled[0]!r} has a field of its own; set that")
+        try:
+            checked = check_options(self.scheme, self.keywords(but=("scheme", "outcome_weight", "clip")))
+        except CreditError as error:
+            raise ValueError(str(error)) from error
+        for name in self.options:  # in place: an assignment would be validated in turn
+            self.options[name] = cast(bool | float | str, checked[name])
+        return self
+
+    @property
+    def of_scheme(self) -> Scheme:
+        """The scheme itself."""
+        return SCHEMES[self.scheme]
+
+    def keywords(self, *, but: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Everything that is set, as `assign_credit` and `credit_group` take it, without what is named in `but`."""
+        values = self.model_dump(exclude={"options"}) | self.options
+        return {name: value for name, value in values.items() if value is not None and name not in but}

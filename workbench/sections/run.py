@@ -1,0 +1,34 @@
+"""The run itself: how long, on what, and what is measured, saved and reported."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from workbench.sections.section import Section
+
+
+class RunSection(Section):
+    steps: int = Field(default=60, ge=1, le=1_000_000)
+    """Optimiser steps."""
+    micro_batch_size: int | None = Field(default=None, ge=1)
+    """Completions in one forward and backward pass; None for the whole batch."""
+    eval_every: int = Field(default=4, ge=0)
+    """Steps between two measures of held-out accuracy; 0 for none."""
+    eval_prompts: int = Field(default=200, ge=1)
+    """Held-out prompts in one measure."""
+    watch_prompts: int = Field(default=2, ge=0, le=64)
+    """Prompts whose answers are sampled again and again with the same seed, to be looked at; 0 for none."""
+    watch_every: int = Field(default=10, ge=1)
+    """Steps between two such looks."""
+    save_every: int = Field(default=20, ge=0)
+    """Steps between two checkpoints to resume from, a multiple of num_iterations; 0 for none."""
+    keep_checkpoints: int = Field(default=2, ge=1, le=1000)
+    """Newest checkpoints that are kept."""
+    ranks: int = Field(default=1, ge=1, le=64)
+    """Processes that share the batch."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train; auto takes a GPU where there is one."""
+    report_to: list[Literal["trackio", "wandb", "tensorboard"]] = Field(default_factory=list)
+    """Trackers that get the metrics too, beside the run's own directory; each must be installed."""

@@ -1,0 +1,24 @@
+"""How completions are sampled."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from workbench.sections.section import Section
+
+
+class SamplingConfig(Section):
+    num_generations: int = Field(default=8, ge=2, le=64)
+    """G, the rollouts of one prompt."""
+    max_completion_length: int = Field(default=128, ge=1, le=32_768)
+    """Tokens after which a completion is truncated."""
+    temperature: float = Field(default=1.0, gt=0, le=10)
+    """Divides the logits before sampling."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Sample from the smallest set of tokens with this much probability."""
+    top_k: int = Field(default=0, ge=0)
+    """Sample from the k likeliest tokens; 0 for all."""
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    """Drop tokens less likely than this share of the likeliest."""
+    repetition_penalty: float = Field(default=1.0, gt=0, le=10)
+    """Above 1 makes tokens already used less likely."""

@@ -1,0 +1,151 @@
+"""``Section``: the base of every part of a configuration, with secrets removed and errors a person can read.
+
+A section is a pydantic model whose fields carry their help text and their range; a value out of range is refused with
+the field's name, the value and what would fit, a misspelt name with the nearest one. YAML, the command line and the
+page's forms are read off the same fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from types import NoneType
+from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+from workbench.errors import ConfigError, did_you_mean
+from workbench.redact import redact, redact_known
+
+_SHOWN = 120  # characters of a wrong value
+_OUT_OF_RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
+_LIMITS = (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most"))
+
+
+class Section(BaseModel):
+    """A part of a configuration; field docstrings are the help texts."""
+
+    model_config = ConfigDict(
+        extra="forbid", validate_assignment=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _without_secrets(cls, value: Any) -> Any:
+        """Removed before anything is stored, so that what is shown, stored and run is the same."""
+        return redact_known(value) if isinstance(value, str) else value
+
+    @classmethod
+    def parse(cls, data: Any) -> Self:
+        """``model_validate`` that raises ConfigError, with a readable line for every field that does not fit."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise ConfigError("\n".join(readable(cls, line) for line in error.errors())) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """One field of a section that a single value sets; ``name`` is dotted, ``kind`` its type without ``| None``."""
+
+    name: str
+    kind: Any
+    optional: bool
+    help: str
+    default: Any
+
+
+def leaves(section: type[Any], prefix: str = "") -> Iterator[Leaf]:
+    """The fields of a section and of the sections in it; lists of sections are left out."""
+    for name, (annotation, help, default) in _fields(section).items():
+        kind, optional = without_none(annotation)
+        if is_section(kind):
+            yield from leaves(kind, f"{prefix}{name}.")
+        elif not any(is_section(part) for part in get_args(kind)):
+            yield Leaf(f"{prefix}{name}", kind, optional, help, default)
+
+
+def is_section(kind: Any) -> bool:
+    """Whether values of this type have fields of their own."""
+    return isinstance(kind, type) and (issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind))
+
+
+def without_none(annotation: Any) -> tuple[Any, bool]:
+    """A type without ``| None``, and whether it had that; a union of several plain types is text."""
+    parts = get_args(annotation)
+    if NoneType not in parts:
+        return annotation, False
+    rest = [part for part in parts if part is not NoneType]
+    return (rest[0] if len(rest) == 1 else str), True
+
+
+def readable(section: type[BaseModel], error: Any) -> str:
+    """One of a ValidationError's errors as a line: the field, what is wrong, and the value."""
+    path, parent = _walk(section, error["loc"])
+    message: str = error["msg"].removeprefix("Value error, ")
+    if error["type"] in _OUT_OF_RANGE and parent is not None:
+        message = f"out of range, which is {_limits(parent, str(error['loc'][-1]))}"
+    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument") and parent is not None:
+        message = f"Extra inputs are not permitted{did_you_mean(str(error['loc'][-1]), _fields(parent))}"
+    if error["type"] == "union_tag_invalid":
+        named, known = error["ctx"]["tag"], error["ctx"]["expected_tags"].replace("'", "")
+        return redact(
+            f"{path}: unknown {path} {named!r}{did_you_mean(named, known.split(', '))}; choose one of {known}"
+        )
+    if not path:
+        return redact(message)
+    if isinstance(error["input"], Mapping) or "\n" in message:
+        return redact(f"{path}: {message}")
+    _, _, value = redact(f"{path}={error['input']!r}").partition("=")  # a field's name may say that it is a secret
+    shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…, {len(value):,} characters"
+    return f"{path}: {message} (got {shown})"
+
+
+def _walk(section: type[BaseModel], location: tuple[str | int, ...]) -> tuple[str, type[Any] | None]:
+    """A place in dotted words, and the section that the last part of it is a field of, if there is one."""
+    names: list[str] = []
+    here: Any = section
+    parent: Any = None
+    for part in location:
+        choices = [kind for kind in map(_bare, (here, *get_args(here))) if is_section(kind)]
+        tagged = [kind for kind in choices if _tag(kind) == part]
+        if tagged and here not in tagged:  # the name of one kind in a union of several
+            here = tagged[0]
+            continue
+        parent = choices[0] if len(choices) == 1 else None
+        names.append(str(part))
+        if isinstance(part, int):
+            here, parent = (get_args(here) or (None,))[0], None
+        else:
+            here = _fields(parent).get(part, (None, "", None))[0] if parent is not None else None
+    return ".".join(names), parent
+
+
+def _bare(kind: Any) -> Any:
+    """A type without its annotations."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def _tag(kind: type[Any]) -> Any:
+    return getattr(kind, "model_fields", {}).get("name") and kind.model_fields["name"].default
+
+
+def _fields(section: type[Any]) -> dict[str, tuple[Any, str, Any]]:
+    """Type, help text and default of each field."""
+    if issubclass(section, BaseModel):
+        return {
+            name: (field.annotation, field.description or "", None if field.is_required() else field.default)
+            for name, field in section.model_fields.items()
+        }
+    hints = get_type_hints(section)
+    return {
+        field.name: (hints[field.name], field.metadata.get("help", ""), field.default)
+        for field in dataclasses.fields(section)
+    }
+
+
+def _limits(section: type[Any], name: str) -> str:
+    """A field's whole range in words, whichever end of it a value missed."""
+    rules = section.model_fields[name].metadata if issubclass(section, BaseModel) else []
+    said = [f"{word} {getattr(rule, key):g}" for rule in rules for key, word in _LIMITS if hasattr(rule, key)]
+    return " and ".join(said) or "any finite number"

@@ -1,0 +1,110 @@
+"""What every run has, whatever the method: ``SharedConfig``, and what every method's section answers.
+
+Everything below ``workbench.config`` that needs to know of a run takes a ``SharedConfig``; which methods there are is
+known above (``workbench.training.methods``, and ``RunConfig``, which names them).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Self
+
+import yaml
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
+
+from workbench.sections.optimiser import OptimiserSection
+from workbench.sections.policy import PolicySection
+from workbench.sections.rewards import RewardConfig
+from workbench.sections.run import RunSection
+from workbench.sections.section import Section
+from workbench.sections.task import TaskSection
+
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+class MethodSection(Section):
+    """Base of a training method's settings. The properties have answers that suit a method without rollouts."""
+
+    name: str
+    """The training method."""
+
+    def check(self, config: SharedConfig) -> None:
+        """Raises ValueError, naming the field, where these settings and the rest of the run do not fit together."""
+
+    @property
+    def label(self) -> str:
+        """What lists and legends call a run of this method."""
+        return self.name
+
+    @property
+    def reward_functions(self) -> Sequence[RewardConfig]:
+        """The reward functions that a run loads."""
+        return ()
+
+    @property
+    def iterations(self) -> int:
+        """Optimiser steps between two points at which a run can be saved and resumed."""
+        return 1
+
+    @property
+    def rollouts_per_step(self) -> int:
+        """Completions sampled for one generation of training; 0 for methods that train on stored text."""
+        return 0
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether a reference policy is held in memory beside the policy."""
+        return False
+
+    def facts(self) -> list[tuple[str, str]]:
+        """(label, value) for a description of a run, in a few lines."""
+        return []
+
+    def less_memory(self, config: SharedConfig) -> str:
+        """Settings that would take less memory, with their present values."""
+        return f"try a smaller run.micro_batch_size (now {config.run.micro_batch_size or 'the whole batch'})"
+
+
+class SharedConfig(Section):
+    """Everything a run is made of, with a method that is not known more closely."""
+
+    name: str | None = None
+    """Name of the run; None for one made from the date."""
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Seed of prompts order, sampling and new weights."""
+    policy: PolicySection = Field(default_factory=PolicySection)
+    task: TaskSection = Field(default_factory=TaskSection)
+    optimiser: OptimiserSection = Field(default_factory=OptimiserSection)
+    run: RunSection = Field(default_factory=RunSection)
+    method: SerializeAsAny[MethodSection]
+
+    @field_validator("name")
+    @classmethod
+    def _name_fits_a_folder(cls, name: str | None) -> str | None:
+        if name is not None and not RUN_NAME.fullmatch(name):
+            raise ValueError("use 1 to 80 letters, digits, dots, dashes and underscores, a letter or digit first")
+        return name
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.policy.adapter is not None and self.policy.lora is not None:
+            raise ValueError(
+                f"policy.lora: the policy has the adapter {self.policy.adapter!r} already, which is trained on; leave "
+                "policy.lora out, or the adapter"
+            )
+        self.method.check(self)
+        every = self.method.iterations
+        if self.run.save_every % every:
+            nearest = max(1, round(self.run.save_every / every)) * every
+            if "save_every" in self.run.model_fields_set:
+                raise ValueError(
+                    f"run.save_every: {self.run.save_every} falls inside a generation of {every} iterations; "
+                    f"the nearest that does not is {nearest}"
+                )
+            self.run.save_every = nearest
+        return self
+
+    def to_yaml(self) -> str:
+        text: str = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        return text

@@ -1,0 +1,21 @@
+"""The task that is trained on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import model_validator
+
+from workbench.sections.section import Section
+
+
+class TaskSection(Section):
+    """A plain string is taken for ``name``."""
+
+    name: str = "chain-arithmetic"
+    """A task's name, a JSONL or Parquet file of prompts and columns, or a data set of the Hub: ``hub:openai/gsm8k``."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, data: Any) -> Any:
+        return {"name": data} if isinstance(data, str) else data

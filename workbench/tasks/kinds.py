@@ -1,0 +1,139 @@
+"""The kinds of rows a task may have beside prompts: demonstrations, pairs, labelled steps; read from JSONL or Parquet.
+
+====================  ==============================================================================================
+kind                  columns of a row
+====================  ==============================================================================================
+``prompts``           ``prompt`` (or ``question``, or ``problem``) and any others
+``demonstrations``    ``prompt`` and ``completion``, or ``messages`` that end with the assistant's
+``pairs``             ``prompt``, ``chosen`` and ``rejected``
+``labelled_steps``    ``prompt``, ``completions`` (a text a step) and ``labels`` (true or false a step), as in TRL
+====================  ==============================================================================================
+
+Texts may be conversations: lists of messages with ``role`` and ``content``. What a row is trained on for is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from workbench.errors import TaskError
+from workbench.rollouts.formats import is_conversation
+from workbench.schema import Prompt
+
+Kind = Literal["prompts", "pairs", "demonstrations", "labelled_steps"]
+PROMPTS = ("prompt", "question", "problem")
+"""The columns that may hold the prompt; the first that is there does."""
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """A prompt and the completion to learn."""
+
+    prompt: Prompt
+    completion: Prompt
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two completions of one prompt, of which ``chosen`` is the better."""
+
+    prompt: Prompt
+    chosen: Prompt
+    rejected: Prompt
+
+
+@dataclass(frozen=True)
+class LabelledSteps:
+    """The steps of one completion and whether each is right."""
+
+    prompt: Prompt
+    steps: tuple[str, ...]
+    labels: tuple[bool, ...]
+
+
+def kind_of(columns: Mapping[str, Any]) -> Kind:
+    """The kind of a row with these columns."""
+    if "messages" in columns or "completion" in columns:
+        return "demonstrations"
+    if "chosen" in columns and "rejected" in columns:
+        return "pairs"
+    return "labelled_steps" if "completions" in columns and "labels" in columns else "prompts"
+
+
+def prompt_of(where: str, columns: Mapping[str, Any]) -> tuple[str, Prompt]:
+    """The column that holds the prompt, and the prompt. Raises TaskError naming the row and what it has."""
+    if _is_dialogue(columns.get("messages")):
+        return "messages", columns["messages"][:-1]
+    name = next((name for name in PROMPTS if name in columns), None)
+    if name is None:
+        raise TaskError(
+            f"{where}: every row must be an object with a 'prompt' (or a 'question', or a 'problem'); its columns are "
+            f"{', '.join(map(repr, columns)) or 'none'}"
+        )
+    return name, _text(where, name, columns[name])
+
+
+def demonstration(where: str, columns: Mapping[str, Any]) -> Demonstration:
+    """Raises TaskError naming the row and the column."""
+    if "messages" in columns:
+        messages = columns["messages"]
+        if not _is_dialogue(messages):
+            raise TaskError(
+                f"{where}: 'messages' must be a list of at least two messages with 'role' and 'content', the last one "
+                f"the assistant's, not {_short(messages)}"
+            )
+        return Demonstration(messages[:-1], messages[-1:])
+    return Demonstration(prompt_of(where, columns)[1], _column(where, columns, "completion"))
+
+
+def pair(where: str, columns: Mapping[str, Any]) -> Pair:
+    """Raises TaskError naming the row and the column."""
+    prompt = prompt_of(where, columns)[1]
+    return Pair(prompt, _column(where, columns, "chosen"), _column(where, columns, "rejected"))
+
+
+def labelled_steps(where: str, columns: Mapping[str, Any]) -> LabelledSteps:
+    """Raises TaskError naming the row and the column."""
+    prompt = prompt_of(where, columns)[1]
+    steps, labels = columns.get("completions"), columns.get("labels")
+    if not isinstance(steps, list) or not all(isinstance(step, str) for step in steps):
+        raise TaskError(f"{where}: 'completions' must be a list with the text of each step, not {_short(steps)}")
+    if not isinstance(labels, list) or not all(label in (0, 1) for label in labels):  # True and False are among them
+        raise TaskError(f"{where}: 'labels' must be a list with true or false for each step, not {_short(labels)}")
+    if len(steps) != len(labels):
+        raise TaskError(f"{where}: 'labels' has {len(labels)} entries for the {len(steps)} steps in 'completions'")
+    return LabelledSteps(prompt, tuple(steps), tuple(map(bool, labels)))
+
+
+READERS: Mapping[Kind, Callable[[str, Mapping[str, Any]], Any]] = {
+    "demonstrations": demonstration,
+    "pairs": pair,
+    "labelled_steps": labelled_steps,
+}
+"""How a row of each kind is read; prompts are read by ``tasks.task``."""
+
+
+def _column(where: str, columns: Mapping[str, Any], name: str) -> Prompt:
+    if name not in columns:
+        has = ", ".join(map(repr, columns)) or "none"
+        raise TaskError(f"{where}: the column {name!r} is missing; the row's columns are {has}")
+    return _text(where, name, columns[name])
+
+
+def _text(where: str, name: str, value: Any) -> Prompt:
+    if isinstance(value, str) or is_conversation(value):
+        return value  # type: ignore[no-any-return]
+    raise TaskError(
+        f"{where}: {name!r} must be text or a list of messages with 'role' and 'content', not {type(value).__name__}"
+    )
+
+
+def _is_dialogue(messages: Any) -> bool:
+    return is_conversation(messages) and len(messages) > 1 and messages[-1]["role"] == "assistant"
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:80]}…"

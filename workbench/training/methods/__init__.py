@@ -1,0 +1,15 @@
+"""The training methods: a method is one module here and one line in ``METHODS``."""
+
+from workbench.training.methods import grpo, sft
+from workbench.training.methods.method import Method
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        grpo.METHOD,
+        sft.METHOD,
+    )
+}  # fmt: skip
+"""Every method by name; the first is the default."""
+
+__all__ = ["METHODS", "Method"]

@@ -1,0 +1,65 @@
+"""What a training method gives the workbench: its section, its trainer, and what its page shows.
+
+Light at import: pages and commands read sections and metrics without loading torch or trl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from workbench.schema import Credit
+from workbench.sections import MethodSection
+
+OnRollouts = Callable[[int, list[Credit]], None]
+"""Called with an optimiser step (1-based; of watched prompts the step just done, 0 before the first) and its groups."""
+
+
+class Trainer(Protocol):
+    """What a run's process asks of a trainer: transformers' own methods and those of ``training.saving``."""
+
+    @property
+    def state(self) -> Any: ...
+    def train(self, resume_from_checkpoint: str | None = None) -> Any: ...
+    def remove_callback(self, callback: Any) -> None: ...
+    def load_weights(self, folder: Path) -> None: ...
+    def save_final(self, folder: Path) -> None: ...
+
+
+class Build(Protocol):
+    """Make a trainer of a configuration whose ``method`` is this method's section.
+
+    ``on_rollouts`` and ``on_watched`` store what a method samples; methods without rollouts ignore them.
+    Raises WorkbenchError for anything in the configuration that cannot be loaded or cannot work together.
+    """
+
+    def __call__(
+        self,
+        config: Any,
+        output_dir: Path,
+        *,
+        on_rollouts: OnRollouts | None = None,
+        on_watched: OnRollouts | None = None,
+        callbacks: Sequence[Any] = (),
+    ) -> Trainer: ...
+
+
+@dataclass(frozen=True)
+class Method:
+    """``metrics`` are the names of ``metrics.jsonl`` that its page shows first; ``has_rollouts``: it stores groups."""
+
+    section: type[MethodSection]
+    build: Build
+    metrics: tuple[str, ...]
+    has_rollouts: bool = False
+
+    @property
+    def name(self) -> str:
+        return str(self.section.model_fields["name"].default)
+
+    @property
+    def summary(self) -> str:
+        """One line on the method: the first of its section's docstring."""
+        return (self.section.__doc__ or "").strip().splitlines()[0]

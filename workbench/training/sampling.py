@@ -1,0 +1,75 @@
+"""Sampling from the policy while it is trained: for generation, held-out accuracy and the watched prompts.
+
+Works with any trainer of transformers. What is sampled for, and how it is scored, is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trl.models import unwrap_model_for_generation
+
+from workbench.policies.load import eos_token_ids
+from workbench.policies.sampler import Sampled, encode_prompt, sample_rows, to_rollout
+from workbench.schema import Prompt, Rollout
+from workbench.sections import SamplingConfig
+
+
+class PolicySampler:
+    """Samples from a trainer's model as it is now, by one set of sampling parameters.
+
+    Args:
+        trainer: a transformers trainer, after its ``__init__``.
+        sampling: temperature, lengths and the rest.
+        rows_at_once: rows a rank has memory for; None for all.
+    """
+
+    def __init__(self, trainer: Any, sampling: SamplingConfig, rows_at_once: int | None = None) -> None:
+        self._trainer, self.sampling = trainer, sampling
+        self.tokenizer = trainer.processing_class
+        # A CPU has memory for all, and is faster with all at once.
+        self.rows_at_once = None if trainer.accelerator.device.type == "cpu" else rows_at_once
+        self._eos_token_ids = eos_token_ids(trainer.accelerator.unwrap_model(trainer.model), self.tokenizer)
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        return encode_prompt(self.tokenizer, prompt)
+
+    def rollout(self, row: Sampled) -> Rollout:
+        return to_rollout(self.tokenizer, row)
+
+    def __call__(
+        self,
+        prompt_ids: Sequence[Sequence[int]],
+        seed: int,
+        *,
+        first_row: int | None = None,
+        total_rows: int | None = None,
+    ) -> list[Sampled]:
+        """Sample a completion for each of this rank's rows, as one process with all ranks' rows would.
+
+        ``first_row`` and ``total_rows`` say where the rows lie among all ranks'; by default every rank has as many.
+        """
+        trainer, accelerator = self._trainer, self._trainer.accelerator
+        if first_row is None or total_rows is None:
+            first_row = accelerator.process_index * len(prompt_ids)
+            total_rows = accelerator.num_processes * len(prompt_ids)
+        with (
+            unwrap_model_for_generation(
+                trainer.model_wrapped,
+                accelerator,
+                gather_deepspeed3_params=getattr(trainer.args, "ds3_gather_for_generation", True),
+                gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
+            ) as model,
+            accelerator.autocast(),
+        ):
+            return sample_rows(
+                model,
+                prompt_ids,
+                self.sampling,
+                eos_token_ids=self._eos_token_ids,
+                pad_token_id=self.tokenizer.pad_token_id,
+                seed=seed,
+                first_row=first_row,
+                total_rows=total_rows,
+            )

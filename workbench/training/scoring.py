@@ -1,0 +1,250 @@
+"""Scores of one generation: TRL's reward functions as rewards, and what every rank adds to the groups.
+
+All rewards, of steps and of outcomes, are called and checked by ``rewards.score_completions``, as in the preview, and
+scores travel between ranks as they are (floats and None). What they are worth to a token is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import Trainer
+from trl import GRPOTrainer
+from trl.data_utils import apply_chat_template, is_conversational
+from trl.extras.profiling import profiling_context
+from trl.trainer.utils import is_async_callable
+
+from workbench.errors import RewardError, WorkbenchError
+from workbench.rewards import ErrorBudget, Reward, RewardWorker, score_completions
+from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, StepScores
+from workbench.steps import StepPattern
+
+_NO_COLUMNS = ("prompt", "completion", "completion_ids")  # which TRL hands over under names of its own
+
+
+# --- TRL's reward functions -------------------------------------------------------------------------------------------
+
+
+def distinct_names(names: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """The names, numbered where one is taken already: ``short``, ``short (2)``."""
+    distinct: list[str] = []
+    for name in names:
+        count = sum(other.partition(" (")[0] == name for other in (*taken, *distinct))
+        distinct.append(f"{name} ({count + 1})" if count else name)
+    return distinct
+
+
+def outcome_rewards(
+    trainer: GRPOTrainer, ours: Mapping[int, Reward], weights: Sequence[float], inputs: Sequence[Mapping[str, Any]]
+) -> list[Reward]:
+    """The reward functions a trainer holds, for one batch: functions, coroutine functions, models and environments'.
+
+    ``ours`` are those that are a ``Reward`` already, by the id of the function TRL has in its place; every other one
+    gets the arguments TRL would call it with. ``weights`` are the weights as they were stated; one that was changed in
+    the trainer since counts as it is there, in float32.
+    """
+    columns = {
+        **{name: [row[name] for row in inputs] for name in inputs[0] if name not in _NO_COLUMNS},
+        "trainer_state": trainer.state,
+        "log_extra": trainer._log_completion_extra,
+        "log_metric": trainer._log_metric,
+        **({} if trainer.environments is None else {"environments": trainer.environments}),
+    }
+    coroutines = {
+        name: function
+        for name, function in zip(trainer.reward_func_names, trainer.reward_funcs, strict=True)
+        if not isinstance(function, torch.nn.Module) and is_async_callable(function)
+    }
+    concurrent = _Concurrent(coroutines, trainer, columns)
+    rewards = []
+    for name, function, tokenizer, stated, now in zip(
+        trainer.reward_func_names,
+        trainer.reward_funcs,
+        trainer.reward_processing_classes,
+        weights,
+        trainer.reward_weights.tolist(),
+        strict=True,
+    ):
+        weight = stated if np.float32(stated) == np.float32(now) else now
+        if id(function) in ours:
+            rewards.append(replace(ours[id(function)], name=name, weight=weight))
+        elif isinstance(function, torch.nn.Module):
+            rewards.append(Reward(name, "outcome", _classifier(trainer, name, function, tokenizer), weight))
+        elif name in coroutines:
+            rewards.append(Reward(name, "outcome", concurrent.function(name), weight))
+        else:
+            rewards.append(Reward(name, "outcome", _function(trainer, name, function, columns), weight))
+    return rewards
+
+
+def _function(trainer: GRPOTrainer, name: str, function: Callable[..., Any], columns: Mapping[str, Any]) -> Any:
+    def call(prompts: Any, completions: Any, completion_ids: Any, **_: Any) -> Any:
+        with profiling_context(trainer, name):
+            return function(prompts=prompts, completions=completions, completion_ids=completion_ids, **_own(columns))
+
+    return _standing_for(function, call)
+
+
+class _Concurrent:
+    """The coroutine functions of one batch, all started when the first is called, as in TRL."""
+
+    def __init__(
+        self, functions: Mapping[str, Callable[..., Any]], trainer: GRPOTrainer, columns: Mapping[str, Any]
+    ) -> None:
+        self._functions, self._trainer, self._columns = functions, trainer, columns
+        self._started: dict[str, Future[Any]] = {}
+
+    def function(self, name: str) -> Any:
+        def call(prompts: Any, completions: Any, completion_ids: Any, **_: Any) -> Any:
+            if not self._started:
+                for other in self._functions:
+                    scores = self._scores(other, list(prompts), list(completions), list(completion_ids))
+                    self._started[other] = asyncio.run_coroutine_threadsafe(scores, self._trainer.async_loop)
+            return self._started[name].result()
+
+        return _standing_for(self._functions[name], call)
+
+    async def _scores(self, name: str, prompts: Any, completions: Any, completion_ids: Any) -> Any:
+        with profiling_context(self._trainer, name):
+            return await self._functions[name](
+                prompts=prompts, completions=completions, completion_ids=completion_ids, **_own(self._columns)
+            )
+
+
+def _classifier(trainer: GRPOTrainer, name: str, model: torch.nn.Module, tokenizer: Any) -> Callable[..., Any]:
+    """A sequence classifier's first logit of prompt and completion, as in TRL."""
+
+    def call(prompts: Any, completions: Any, **_: Any) -> Any:
+        pairs = zip(prompts, completions, strict=True)
+        if is_conversational({"prompt": prompts[0]}):
+            options = trainer.chat_template_kwargs
+            texts = [apply_chat_template({"messages": p + c}, tokenizer, **options)["text"] for p, c in pairs]
+        else:
+            texts = [p + c for p, c in pairs]
+        with profiling_context(trainer, name), torch.inference_mode():
+            batch = tokenizer(
+                text=texts, return_tensors="pt", padding=True, padding_side="right", add_special_tokens=False
+            )
+            return model(**Trainer._prepare_inputs(trainer, batch)).logits[:, 0].float()  # (B,)
+
+    return call
+
+
+def _standing_for(function: Callable[..., Any], call: Any) -> Any:
+    """``call``, whose errors name lines of ``function`` while its arguments stay its own."""
+    call.__signature__ = inspect.signature(call)
+    call.__wrapped__ = function
+    return call
+
+
+def _own(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of the lists for each function, so that one that sorts or pops does not affect the next."""
+    return {name: list(values) if isinstance(values, list) else values for name, values in columns.items()}
+
+
+# --- a generation over ranks ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Member:
+    """One scored completion, before it is gathered into its group."""
+
+    prompt: Prompt
+    columns: Mapping[str, Any]
+    rollout: Rollout
+    scores: StepScores
+
+
+@dataclass(frozen=True)
+class Share:
+    """One rank's completions of a generation, scored, or the error for which it has none."""
+
+    members: Sequence[Member] = ()
+    rewards: tuple[RewardSummary, ...] = ()
+    failure: WorkbenchError | None = None
+    reward_errors: int = field(default=0, kw_only=True)
+
+    def with_reference(self, reference: torch.Tensor | None, *, finished_only: bool) -> Share:
+        """The same with the reference policy's log-probabilities, (B, T), where the loss has them.
+
+        ``finished_only``: those of unfinished completions are masked, and 0 in the place of a log-probability is none.
+        """
+        if reference is None or not self.members:
+            return self
+        members = [
+            member
+            if finished_only and not member.rollout.finished
+            else replace(member, rollout=replace(member.rollout, ref_logprobs=tuple(row[: len(member.rollout)])))
+            for member, row in zip(self.members, reference.tolist(), strict=True)
+        ]
+        return replace(self, members=members)
+
+    def outcomes(self, names: Sequence[str], count: int) -> torch.Tensor:
+        """Outcome scores as TRL logs them: (``count``, F) float32, NaN where there is no score."""
+        table = torch.full((count, len(names)), torch.nan)
+        for row, member in enumerate(self.members):
+            for column, name in enumerate(names):
+                if (score := member.scores.outcome_scores[name]) is not None:
+                    table[row, column] = score
+        return table
+
+
+def score_share(
+    prompts: Sequence[Any],
+    rollouts: Sequence[Rollout],
+    inputs: Sequence[Mapping[str, Any]],
+    pattern: StepPattern,
+    rewards: Sequence[Reward],
+    *,
+    completions: Sequence[Any] | None = None,
+    worker: RewardWorker | None = None,
+    budget: ErrorBudget | None = None,
+) -> Share:
+    """Score this rank's completions. Raises nothing: a failure is put into words that can travel to the other ranks."""
+    columns = [{name: value for name, value in row.items() if name != "prompt"} for row in inputs]
+    try:
+        scores, summaries = score_completions(
+            prompts, rollouts, columns, pattern, rewards, completions=completions, worker=worker, budget=budget
+        )
+    except WorkbenchError as error:
+        return Share(failure=error)
+    except Exception as raised:
+        failure = RewardError(f"scoring raised {type(raised).__name__}: {raised}")
+        failure.__cause__ = raised
+        return Share(failure=failure)
+    rows = zip(columns, rollouts, scores, strict=True)
+    members = [Member(_text_of(prompt), *row) for prompt, row in zip(prompts, rows, strict=True)]
+    return Share(members, summaries, reward_errors=budget.new() if budget is not None else 0)
+
+
+def scored_groups(shares: Sequence[Share], size: int, *, policy: str, sampling: Mapping[str, Any]) -> list[ScoredGroup]:
+    """All ranks' completions in groups of ``size``, in order; of rewards what is the same in every run of a seed."""
+    everyone = list(chain.from_iterable(share.members for share in shares))
+    rewards = tuple(RewardSummary(reward.name, reward.kind, reward.weight) for reward in shares[0].rewards)
+    groups = []
+    for start in range(0, len(everyone), size):
+        members = everyone[start : start + size]
+        rollouts = tuple(member.rollout for member in members)
+        group = Group(members[0].prompt, rollouts, members[0].columns, policy, sampling)
+        groups.append(ScoredGroup(group, tuple(member.scores for member in members), rewards))
+    return groups
+
+
+def _text_of(prompt: Any) -> Prompt:
+    """A prompt without its pictures, which are neither stored nor drawn."""
+    if isinstance(prompt, str):
+        return prompt
+    return [
+        message
+        if isinstance(message["content"], str)
+        else {**message, "content": "".join(part.get("text") or "" for part in message["content"] or ())}
+        for message in prompt
+    ]

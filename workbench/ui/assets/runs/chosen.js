@@ -1,0 +1,143 @@
+// @ts-nocheck: elements and their events; what is computed is checked beside it
+// The chosen runs together: their curves, which can be switched off one by one, and what sets them apart.
+
+import { mount as mountCurves } from "../../../figures/charts/curves.js";
+import { overlayPanels } from "../../../figures/charts/overlay.js";
+import { colour } from "../../../figures/charts/style.js";
+import { el, once } from "../../../figures/dom.js";
+import { giveColours, NONE, plural } from "./columns.js";
+
+const HEIGHT = 190;
+const ALONE = "Choose a second run to see in which settings they differ.";
+const EQUAL = "The chosen runs have the same settings, the seed included.";
+const EMPTY = "None of the chosen runs has logged a row yet; curves appear with the first step.";
+
+// A configuration's colour on a swatch; hidden for one that has none.
+export function paint(swatch, number) {
+  swatch.className = "swatch";
+  swatch.hidden = number === undefined;
+  swatch.style.color = number === undefined ? "" : colour(number);
+  return swatch;
+}
+
+export class ChosenRuns {
+  // `range` is what the curves are zoomed to; `onZoom` is called when that changes.
+  constructor({ range, onZoom }) {
+    Object.assign(this, { drawn: null, off: new Set(), colours: new Map(), colourOf: new Map() });
+    this.each = el("input", { type: "checkbox", id: "runs-each", onchange: () => this.redraw() });
+    this.ofSeeds = el(
+      "span",
+      {},
+      el("label", { class: "each" }, this.each, " each seed"),
+      " ",
+      el("span", { class: "muted" }, "line: mean over seeds · band: lowest to highest seed"),
+    );
+    this.legend = el("ul", { class: "legend", id: "runs-legend", "aria-label": "Configurations" });
+    this.missing = el("ul", { class: "missing", role: "alert", hidden: true });
+    this.empty = el("p", { class: "muted", hidden: true }, EMPTY);
+    const charts = el("div", { id: "runs-curves", class: "overlaid" });
+    this.curves = mountCurves(charts, { height: HEIGHT, readout: true, name: "runs", range, onZoom });
+    this.differences = el("div", {
+      class: "scroller",
+      tabindex: 0,
+      role: "region",
+      "aria-label": "Differences",
+      id: "runs-diff",
+    });
+    const head = el("div", { class: "together-head" }, el("h2", {}, "Chosen runs"), this.ofSeeds);
+    this.node = el(
+      "section",
+      { "aria-label": "Chosen runs", id: "runs-together", hidden: true },
+      head,
+      this.legend,
+      this.missing,
+      this.empty,
+      charts,
+      el("h2", {}, "Differences"),
+      this.differences,
+    );
+  }
+
+  // Only these runs may be switched off.
+  choose(names) {
+    for (const name of [...this.off]) if (!names.has(name)) this.off.delete(name);
+    this.node.hidden = !names.size;
+  }
+
+  // Draws an answer of the server; false if it is what is drawn already.
+  draw(answer) {
+    const drawn = JSON.stringify(answer);
+    if (drawn === this.drawn) return false;
+    this.drawn = drawn;
+    this.answer = answer;
+    const { configurations, missing, dropped } = answer;
+    this.ofSeeds.hidden = !configurations.some(({ runs }) => runs.length > 1);
+    const faults = [
+      ...missing.map(({ error }) => error),
+      ...(dropped ? [`${plural(dropped, "run")} more chosen than are shown together.`] : []),
+    ];
+    this.missing.replaceChildren(...faults.map((fault) => el("li", {}, fault)));
+    this.missing.hidden = !faults.length;
+    this.empty.hidden = answer.panels.length > 0 || !configurations.length;
+    giveColours(this.colours, configurations.map(({ key }) => key));
+    for (const configuration of configurations) configuration.colour = this.colours.get(configuration.key);
+    this.colourOf = new Map(configurations.flatMap(({ runs, colour }) => runs.map(({ name }) => [name, colour])));
+    once(
+      this.legend,
+      configurations,
+      () => this.legend.replaceChildren(...configurations.map((one) => this.item(one))),
+    );
+    this.differences.replaceChildren(this.differenceTable());
+    this.redraw();
+    return true;
+  }
+
+  redraw() {
+    const { panels, configurations } = this.answer;
+    this.curves.show(overlayPanels(panels, configurations, { off: this.off, each: this.each.checked }));
+  }
+
+  // A configuration and its runs as buttons that switch them off and on.
+  item({ label, runs, colour }) {
+    const names = runs.map(({ name }) => name);
+    const buttons = [];
+    const press = () =>
+      buttons.forEach(({ node, of }) =>
+        node.setAttribute("aria-pressed", String(of.some((name) => !this.off.has(name))))
+      );
+    const toggle = (kind, of, title, ...children) => {
+      const flip = () => {
+        const on = of.some((name) => !this.off.has(name));
+        for (const name of of) this.off[on ? "add" : "delete"](name);
+        press();
+        this.redraw();
+      };
+      const node = el("button", { type: "button", class: kind, title, onclick: flip }, ...children);
+      buttons.push({ node, of });
+      return node;
+    };
+    const several = names.length > 1;
+    const seeds = el("span", { class: "muted" }, several ? `${names.length} seeds` : "");
+    const whole = toggle("configuration", names, null, paint(el("i"), colour), label, " ", seeds);
+    const single = runs.map(({ name, seed }) => toggle("seed", [name], name, several ? `seed ${seed}` : name));
+    press();
+    return el("li", {}, whole, ...single);
+  }
+
+  differenceTable() {
+    const { configurations, differences, order } = this.answer;
+    const alone = configurations.flatMap(({ runs }) => runs).length < 2;
+    if (alone || !differences.length) return el("p", { class: "muted" }, alone ? ALONE : EQUAL);
+    const heads = order.map((name) => el("th", { scope: "col" }, paint(el("i"), this.colourOf.get(name)), name));
+    const cell = (value) => el("td", { class: value === NONE ? "muted" : null, title: value }, value);
+    const rows = differences.map(({ field, values }) =>
+      el("tr", {}, el("th", { scope: "row" }, field), ...values.map(cell))
+    );
+    return el(
+      "table",
+      {},
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "setting"), ...heads)),
+      el("tbody", {}, ...rows),
+    );
+  }
+}

@@ -1,0 +1,51 @@
+// @ts-nocheck: elements and their events; what is computed is checked beside it
+// Deleted runs: an offer to undo right after, and the list of all that are in the trash.
+
+import { el, once } from "../../../figures/dom.js";
+import { plural, when } from "./columns.js";
+
+const link = (text, onclick, more = {}) => el("button", { type: "button", class: "link", onclick, ...more }, text);
+
+export class Trash {
+  // `restore` is called with entries of the trash.
+  constructor(restore) {
+    this.restore = restore;
+    this.toast = el("div", { class: "toast", id: "runs-toast", role: "status", hidden: true });
+    this.node = el("details", { class: "trash", id: "runs-trash", hidden: true });
+  }
+
+  offerUndo(moved) {
+    const text = moved.length === 1 ? `Deleted ${moved[0].name}.` : `Deleted ${moved.length} runs.`;
+    const undo = link("Undo", () => this.restore(moved.map(({ entry }) => entry)), { id: "runs-undo" });
+    const dismiss = el("button", {
+      type: "button",
+      class: "close",
+      "aria-label": "Dismiss",
+      onclick: () => this.dismiss(),
+    }, "×");
+    this.toast.replaceChildren(el("span", {}, text), undo, dismiss);
+    this.toast.hidden = false;
+    undo.focus();
+  }
+
+  dismiss() {
+    this.toast.hidden = true;
+  }
+
+  draw(trashed) {
+    this.node.hidden = !trashed.length;
+    const item = ({ name, entry, deleted }) =>
+      el(
+        "li",
+        {},
+        `${name}, ${when(deleted)} `,
+        link("restore", () => this.restore([entry]), { "aria-label": `Restore ${name}` }),
+      );
+    once(this.node, trashed, () =>
+      this.node.replaceChildren(
+        el("summary", {}, plural(trashed.length, "deleted run")),
+        el("p", { class: "muted" }, "Kept in the workspace’s folder trash; remove them there to free the space."),
+        el("ul", {}, ...trashed.map(item)),
+      ));
+  }
+}

@@ -1,0 +1,135 @@
+// @ts-nocheck: elements and their events; what is computed is checked beside it
+// What stands above and below a run's curves: its state, progress, messages, settings and log.
+
+import { el, once, say, setText } from "../../../figures/dom.js";
+import { ADVICE, progressText, stateOf } from "./state.js";
+
+const button = (id, text, onclick, more = {}) => el("button", { type: "button", id, onclick, ...more }, text);
+const notes = (id, label) => el("ul", { id, class: "run-notes", role: "status", "aria-label": label, hidden: true });
+
+export class RunHead {
+  // `on` holds what the buttons do: open(name), stop(), resume(), showRuns() and lead(metrics).
+  constructor(on) {
+    this.on = on;
+    this.picker = el("select", { id: "run-picker", "aria-label": "Run", onchange: () => on.open(this.picker.value) });
+    this.badge = el("span", { id: "run-state", class: "badge", role: "status" });
+    this.progress = el("span", { class: "progress-text" });
+    this.bar = el("div", {
+      class: "progress",
+      role: "progressbar",
+      "aria-label": "Training progress",
+      "aria-valuemin": 0,
+    }, el("div"));
+    this.stop = button("stop", "Stop", on.stop);
+    this.resume = button("resume", "Resume", on.resume, {
+      hidden: true,
+      title: "Go on from the newest valid checkpoint",
+    });
+    this.ahead = button("run-ahead", "", () => on.open(this.ahead.textContent), { class: "link", hidden: true });
+    this.unknown = el(
+      "p",
+      { id: "run-unknown", class: "about", hidden: true },
+      button("run-others", "See the runs there are", on.showRuns, { class: "link" }),
+    );
+    this.warnings = notes("run-warnings", "Warnings");
+    this.alarms = notes("run-alarms", "Checks");
+    this.message = el("p", { id: "run-message", role: "status" });
+    this.reason = el("p", { id: "run-reason", role: "alert", hidden: true });
+    this.settings = el("dl", { class: "facts" });
+    this.settingsBox = el("details", { class: "settings" }, el("summary", {}, "Settings"), this.settings);
+    this.log = el("pre", { id: "run-log", tabindex: 0, "aria-label": "Log" });
+    this.logBox = el("details", { class: "log", open: true }, el("summary", {}, "Log"), this.log);
+    const row = el(
+      "header",
+      { class: "run-head" },
+      el("label", {}, "Run ", this.picker),
+      this.badge,
+      this.progress,
+      this.ahead,
+      el("span", { class: "run-actions" }, this.resume, this.stop),
+    );
+    this.above = [row, this.bar, this.reason, this.unknown, this.message, this.warnings, this.settingsBox, this.alarms];
+  }
+
+  // As it is before anything is known of a run.
+  clear() {
+    say(this.message, "");
+    say(this.reason, "");
+    this.resume.hidden = this.unknown.hidden = this.ahead.hidden = true;
+    this.fill(this.warnings, []);
+    this.fill(this.alarms, []);
+    this.log.textContent = "";
+    this.settings.replaceChildren();
+  }
+
+  drawPicker(runs, current) {
+    if (document.activeElement === this.picker) return;
+    const states = new Map(runs.map((run) => [run.name, run.state]));
+    const names = current && !states.has(current) ? [current, ...states.keys()] : [...states.keys()];
+    const text = (name) => (states.get(name) ? `${name} · ${states.get(name)}` : name);
+    this.picker.replaceChildren(
+      ...names.map((name) => el("option", { value: name, selected: name === current }, text(name))),
+    );
+  }
+
+  describe(settings) {
+    this.settings.replaceChildren(...settings.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+  }
+
+  state(text, kind = text) {
+    setText(this.badge, text);
+    this.badge.className = `badge ${kind}`;
+  }
+
+  lost() {
+    this.state("no connection", "lost");
+    this.progress.textContent = "trying again; what is drawn stays";
+  }
+
+  // Of a run that there is not, or that cannot be read.
+  fail(error) {
+    this.state("unknown", "failed");
+    this.progress.textContent = "";
+    this.bar.hidden =
+      this.stop.hidden =
+      this.logBox.hidden =
+      this.settingsBox.hidden =
+        true;
+    this.unknown.hidden = false;
+    say(this.reason, error);
+  }
+
+  show(news) {
+    this.state(stateOf(news));
+    this.badge.title = news.reason;
+    setText(this.progress, progressText(news, Date.now() / 1000));
+    this.bar.firstChild.style.width = `${news.total ? Math.min(100, (100 * news.step) / news.total) : 0}%`;
+    this.bar.setAttribute("aria-valuemax", news.total);
+    this.bar.setAttribute("aria-valuenow", news.step);
+    this.bar.classList.toggle("waiting", !news.final && news.state !== "running");
+    this.bar.hidden = this.settingsBox.hidden = false;
+    this.stop.hidden = news.final;
+    this.stop.disabled = news.stopping;
+    this.resume.hidden = !news.resumable;
+    this.unknown.hidden = true;
+    this.ahead.hidden = !(news.state === "queued" && !news.started && news.behind);
+    setText(this.ahead, news.behind ?? "");
+    this.fill(this.warnings, news.warnings);
+    this.fill(
+      this.alarms,
+      news.alarms.map((alarm) => alarm.text),
+      (text, i) =>
+        button(null, text, () => this.on.lead(news.alarms[i].metrics), { class: "link", title: "Show the curve" }),
+    );
+    const advice = news.state in ADVICE ? [news.reason, ADVICE[news.state]] : [];
+    say(this.reason, advice.filter(Boolean).join("\n"));
+    const lines = news.log.join("\n");
+    setText(this.log, lines);
+    this.logBox.hidden = !lines;
+  }
+
+  fill(node, texts, child = (text) => text) {
+    node.hidden = !texts.length;
+    once(node, texts, () => node.replaceChildren(...texts.map((text, i) => el("li", {}, child(text, i)))));
+  }
+}

@@ -1,0 +1,23 @@
+// @ts-nocheck: elements and their events; what is computed is checked beside it
+// Back and Forward between tabs: each tab that is shown is an entry of the browser's history, which remembers its name;
+// going back clicks its button.
+
+const TABS = "#pages [role=tab][id$='-tab-button']";
+
+export function followHistory() {
+  let going = false; // through the history
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest?.(TABS);
+    const before = document.querySelector(`${TABS}[aria-selected=true]`);
+    if (!button || going || !before || before === button) return;
+    history.replaceState({ ...history.state, tab: before.id }, "");
+    history.pushState({ tab: button.id }, "", location.href);
+  }, { capture: true });
+  addEventListener("popstate", (event) => {
+    const button = event.state?.tab && document.getElementById(event.state.tab);
+    if (!button || button.getAttribute("aria-selected") === "true") return;
+    going = true;
+    button.click();
+    going = false;
+  });
+}

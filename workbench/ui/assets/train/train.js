@@ -1,0 +1,220 @@
+// @ts-nocheck: elements and their events; what is computed is checked beside it
+// The Train tab's right side: one run, followed live.
+//
+// The page holds the cursor: it asks once a second for the metrics it has not seen and the rollouts stored since, and
+// adds them to what is drawn. Nothing is asked for while the tab cannot be seen. Which run, step, group and pinned step
+// of a rollout are shown, and what the curves are zoomed to, is in the page's address, so that a reload or a link shows
+// the same; the browser's Back goes to the tab that was shown before.
+
+import { mount as mountCurves } from "../../../figures/charts/curves.js";
+import { el, say } from "../../../figures/dom.js";
+import { follow, tabs, whileVisible } from "../widget.js";
+import { RunHead } from "./head.js";
+import { followHistory } from "./history.js";
+import { RunList } from "./list.js";
+import { Rollouts } from "./rollouts.js";
+import { addressWriter, readAddress } from "./state.js";
+
+const TICK = 1000;
+const LIST_EVERY = 5; // ticks between two looks at the list of runs
+const ACTIVE = ["queued", "starting", "running"];
+const NO_ANSWER = "The workbench did not answer; try again.";
+
+export function train(handles) {
+  const tab = new Train(handles);
+  followHistory();
+  tabs.showTrain = (name) => tab.open(name);
+}
+
+class Train {
+  constructor(handles) {
+    const { element, server } = handles;
+    Object.assign(this, { handles, element, server, runs: [], ticks: 0, lost: false, loading: null });
+    this.generation = 0; // answers to what was asked about another run are dropped
+    this.number = -1; // of the start that is shown
+    this.write = addressWriter();
+    this.head = new RunHead({
+      open: (name) => this.open(name),
+      stop: () => this.stop(),
+      resume: () => this.resume(),
+      showRuns: () => tabs.showRuns([]),
+      lead: (metrics) => [...metrics, "step_reward", "reward"].some((metric) => this.curves.lead(metric)),
+    });
+    this.rollouts = new Rollouts(server, () => this.writeAddress());
+    this.list = new RunList((name) => this.open(name));
+    const chartsRoot = el("div", { id: "curves" });
+    this.curves = mountCurves(chartsRoot, {
+      onStep: (step) => this.rollouts.pickNear(step),
+      onZoom: () => this.writeAddress(),
+      onPoint: (step) => {
+        this.rollouts.pointed.textContent = step === null ? "" : `pointing at step ${step}`;
+      },
+    });
+    this.waiting = el("p", { class: "waiting-note" }, "Curves and rollouts appear with the first step.");
+    this.without = el("p", { class: "about", id: "run-without-rollouts", hidden: true });
+    this.empty = el("p", { class: "empty" }, "No run yet. Press Start; curves appear here within seconds.");
+    this.live = el(
+      "div",
+      { class: "live", hidden: true },
+      ...this.head.above,
+      el("section", { "aria-label": "Curves" }, chartsRoot),
+      this.waiting,
+      this.without,
+      this.rollouts.node,
+      this.head.logBox,
+    );
+    element.querySelector(".drawn").append(this.empty, this.live, this.list.node);
+    this.start();
+  }
+
+  start() {
+    const first = readAddress(new URL(location.href).searchParams);
+    follow(this.handles, (_, value) => {
+      if (value.number === this.number) return;
+      const started = this.number >= 0 || value.number > 0;
+      this.number = value.number;
+      if (started && value.run) {
+        this.ticks = 0; // the list gains a run
+        this.open(value.run);
+      } else this.open(first.run, first.run ? first : {});
+    });
+    whileVisible(this.element, () => this.tick(), () => TICK);
+    // Showing the tab again is worth a look at once; leaving it takes its part of the address away.
+    new IntersectionObserver((entries) => {
+      if (entries.some((entry) => entry.isIntersecting)) this.tick();
+      else this.writeAddress();
+    }).observe(this.element);
+  }
+
+  get isVisible() {
+    return this.element.isConnected && this.element.offsetParent !== null;
+  }
+
+  writeAddress() {
+    if (!this.curves) return; // while the parts are made
+    const url = new URL(location.href);
+    const { step, follow: following, group, watched, place } = this.rollouts;
+    const shown = { run: this.run, step: following ? null : step, group, watched, place, range: this.curves.range };
+    this.write(url.searchParams, this.isVisible && this.run ? shown : null);
+    if (url.href !== location.href) history.replaceState(history.state, "", url);
+  }
+
+  open(name, shown = {}) {
+    this.generation++;
+    Object.assign(this, { run: name, cursor: 0, final: false, isLive: false });
+    this.rollouts.clear(name, shown);
+    this.curves.reset({ name: name ?? "", range: shown.range ?? null });
+    this.head.clear();
+    this.live.hidden = !name;
+    this.empty.hidden = Boolean(name);
+    const controls = document.getElementById("train-controls");
+    controls?.classList.toggle("folds", Boolean(name)); // on a narrow screen
+    controls?.fold?.();
+    this.without.hidden = true;
+    this.waiting.hidden = false;
+    this.head.drawPicker(this.runs, name);
+    this.writeAddress();
+    if (!name) return;
+    this.describe(this.generation);
+    this.poll();
+  }
+
+  async describe(asked) {
+    const answer = await this.server.describe({ run: this.run });
+    if (asked === this.generation && !answer.error) this.head.describe(answer.settings);
+  }
+
+  // ── one tick ───────────────────────────────────────────────────────────────────────────────────────────────
+
+  async tick() {
+    this.writeAddress();
+    if (!this.isVisible) return;
+    try {
+      if (this.ticks++ % LIST_EVERY === 0) await this.look();
+      if (this.run && (this.lost || !(this.final && this.cursor))) await this.poll();
+      this.lost = false;
+    } catch {
+      this.lost = true;
+      this.head.lost();
+    }
+  }
+
+  async look() {
+    this.runs = await this.server.runs({});
+    if (this.runs.some((run) => run.name === this.run && ACTIVE.includes(run.state))) this.final = false; // resumed
+    this.head.drawPicker(this.runs, this.run);
+    this.list.draw(this.runs, this.run);
+    if (!this.run && this.runs.length) this.open(this.runs[0].name);
+  }
+
+  async poll() {
+    const asked = this.generation;
+    if (this.loading === asked) return;
+    this.loading = asked;
+    try {
+      const news = await this.server.poll({ run: this.run, cursor: this.cursor, ...this.rollouts.known });
+      if (asked === this.generation) await this.take(news);
+    } finally {
+      if (this.loading === asked) this.loading = null;
+    }
+  }
+
+  async take(news) {
+    if (news.error) {
+      this.head.fail(news.error);
+      this.waiting.hidden = true;
+      this.final = true;
+      this.cursor ||= 1; // nothing more to ask
+      return;
+    }
+    if (news.restarted) this.rollouts.forget();
+    if (news.panels) this.curves.reset({ panels: news.panels, range: this.curves.range });
+    const added = news.block ? this.curves.addBlock(news.block) : null;
+    this.curves.add(news.rows);
+    this.cursor = news.cursor || (news.final ? 1 : 0);
+    this.final = this.rollouts.final = news.final;
+    if (news.final && this.isLive) this.handles.trigger("end"); // its pace is known now: the next run's time is told by it
+    this.isLive = !news.final;
+    this.head.show(news);
+    this.relist(news);
+    this.rollouts.add(news);
+    say(
+      this.without,
+      news.has_rollouts
+        ? ""
+        : `A run of method ${news.method} samples no rollouts; its curves are all there is to see.`,
+    );
+    this.waiting.hidden = news.final || !this.rollouts.node.hidden || Boolean(news.block) || !this.curves.isEmpty;
+    await added; // rows that come later go after it
+  }
+
+  relist(news) {
+    const listed = this.runs.find((run) => run.name === news.run);
+    if (!listed || listed.state === news.state) return;
+    listed.state = news.state;
+    this.head.drawPicker(this.runs, this.run);
+  }
+
+  // ── stopping and resuming ──────────────────────────────────────────────────────────────────────────────────
+
+  stop() {
+    say(this.head.message, "stopping at the end of the step …");
+    return this.ask(this.head.stop, (request) => this.server.stop(request));
+  }
+
+  resume() {
+    return this.ask(this.head.resume, (request) => this.server.resume(request));
+  }
+
+  // What became of a request is said on the page of its own run only, not on one that was opened meanwhile.
+  async ask(button, call) {
+    const asked = this.generation;
+    button.disabled = true;
+    const { message } = await call({ run: this.run }).catch(() => ({ message: NO_ANSWER }));
+    button.disabled = false;
+    if (asked !== this.generation) return;
+    say(this.head.message, message);
+    this.final = false;
+    this.poll();
+  }
+}

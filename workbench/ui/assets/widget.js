@@ -1,0 +1,44 @@
+// What every element of the page that draws a JSON value does: read it, draw it, and ask the server while it can be seen.
+
+/** @import { Handles } from "./payloads.js" */
+
+/** @param {Handles<any>} handles The node that an element draws in. */
+export const rootOf = ({ element }) => /** @type {HTMLElement} */ (element.querySelector(".drawn"));
+
+/**
+ * Draws the value of a gr.HTML now and whenever it changes; it is null where the element is empty.
+ * @template Value
+ * @param {Handles<any>} handles @param {(root: HTMLElement, value: Value | null) => void} draw
+ */
+export function follow(handles, draw) {
+  const { props, watch } = handles;
+  const update = () => draw(rootOf(handles), props.value ? JSON.parse(props.value) : null);
+  watch("value", update);
+  update();
+}
+
+/**
+ * Calls `task` every `milliseconds()` while the element is on a page that can be seen; never two at once.
+ * @param {HTMLElement} element @param {() => unknown} task @param {() => number} milliseconds
+ */
+export function whileVisible(element, task, milliseconds) {
+  let timer = 0;
+  const tick = async () => {
+    clearTimeout(timer);
+    if (!element.isConnected) return;
+    if (!document.hidden) await task();
+    timer = setTimeout(tick, milliseconds());
+  };
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) tick();
+  });
+  tick();
+}
+
+// What the tabs call of each other: each sets its own function when it is mounted.
+export const tabs = {
+  /** @type {(name: string) => void} */
+  showTrain: () => {},
+  /** @type {(names: string[]) => void} */
+  showRuns: () => document.getElementById("runs-tab-button")?.click(),
+};

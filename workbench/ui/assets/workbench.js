@@ -1,0 +1,17 @@
+// The page's own scripts: each export is what a Gradio element calls when it loads, see `drawn` in tabs/common.py.
+
+import { listenToControls } from "./controls.js";
+import { restoreTheme } from "./page.js";
+
+export { findings, probes, strip } from "./checks.js";
+export { code, keep, tools } from "./share.js";
+export { facts, note } from "./notes.js";
+export { header } from "./page.js";
+export { help } from "./help.js";
+export { inspect } from "./inspect.js";
+export { modelStatus, saveFile, watch } from "./rewards.js";
+export { runs } from "./runs/runs.js";
+export { train } from "./train/train.js";
+
+restoreTheme();
+listenToControls();

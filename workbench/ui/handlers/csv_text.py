@@ -1,0 +1,24 @@
+"""Tables as CSV in which no text, header or cell, is taken for a formula by a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+"""A text that starts with one of these is a formula to a spreadsheet."""
+
+
+def csv_text(headers: Sequence[str], rows: Iterable[Sequence[Any]], newline: str = "\r\n") -> str:
+    """The table as CSV; text that a spreadsheet would calculate gets a leading apostrophe, numbers stay as they are."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator=newline)
+    writer.writerow(map(_cell, headers))
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value

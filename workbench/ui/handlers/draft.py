@@ -1,0 +1,276 @@
+"""The state of one browser tab: a draft of the configuration, and the little that is the page's own.
+
+A ``Draft`` is a plain tree of a ``RunConfig``, not yet checked, so that it can hold whatever a field holds while
+somebody types. Widgets are bound to paths of it (``method.sampling.temperature``); paths under ``page`` are the page's
+own. Opening a file, reloading, a link, notebook code and Start read and write this one object, and a field that has no
+widget stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
+
+from workbench.config import RewardConfig, RunConfig, SamplingConfig, put
+from workbench.credit import LOSS_TYPES
+from workbench.errors import ConfigError, PatternError, RewardError
+from workbench.schema import Group, Prompt
+from workbench.steps import PatternKind, StepPattern
+from workbench.ui.handlers.credit import FIELDS, Section, for_scheme, read_section, section_of, shown_values
+from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, padded, row_of
+
+LARGEST_SEED = 2**31 - 1
+"""The largest seed, of a run as of a group."""
+LONGEST_PATTERN = 10_000
+AS_INSPECT = "as on Inspect"
+"""The choice of a run's credit scheme that takes Inspect's."""
+CREDIT, COMPARE, ROWS = "method.credit", "page.compare", "method.rewards"
+NUMBER, TEXT = "number", "text"
+FIELD_KINDS: dict[str, str | tuple[str, ...]] = {
+    "method.pattern.regex": TEXT,
+    "method.pattern.kind": get_args(PatternKind),
+    "page.text": TEXT,
+    "policy.path": TEXT,
+    "method.sampling.num_generations": NUMBER,
+    "method.sampling.temperature": NUMBER,
+    "method.sampling.max_completion_length": NUMBER,
+    "page.seed": NUMBER,
+    "page.reference": TEXT,
+    "run.steps": NUMBER,
+    "method.prompts_per_step": NUMBER,
+    "optimiser.learning_rate": NUMBER,
+    "method.beta": NUMBER,
+    "method.loss_type": tuple(LOSS_TYPES),
+    "page.run_scheme": TEXT,
+    "seed": NUMBER,
+    "name": TEXT,
+}
+"""What a field of the page holds, by path: a number, a text, or one of several names."""
+PAGE_FIELDS = {path: path.removeprefix("page.") for path in FIELD_KINDS if path.startswith("page.")}
+SAMPLING = (
+    *("page.text", "policy.path", "method.sampling.num_generations", "method.sampling.temperature"),
+    *("method.sampling.max_completion_length", "page.seed", "page.reference"),
+)
+RUN = (
+    *("run.steps", "method.prompts_per_step", "optimiser.learning_rate", "method.beta", "method.loss_type"),
+    *("page.run_scheme", "seed", "name"),
+)
+
+
+def row_paths(place: int) -> tuple[str, str, str]:
+    """Switch, weight and code of a row of the list of rewards."""
+    return f"{ROWS}.{place}.on", f"{ROWS}.{place}.weight", f"{ROWS}.{place}.code"
+
+
+def credit_paths(prefix: str) -> tuple[str, ...]:
+    """The scheme's path, and those of the fields of its options in order."""
+    return (f"{prefix}.scheme", *(f"{prefix}.{option.name}" for option in FIELDS))
+
+
+SCORING = (
+    "method.pattern.regex",
+    "method.pattern.kind",
+    *credit_paths(CREDIT),
+    *credit_paths(COMPARE),
+    *(path for place in range(SLOTS) for path in row_paths(place)),
+)
+
+
+def get(tree: Mapping[str, Any], path: str) -> Any:
+    """A value of a tree by its dotted path. Raises KeyError."""
+    for name in path.split("."):
+        if not isinstance(tree, Mapping):
+            raise KeyError(path)
+        tree = tree[name]
+    return tree
+
+
+def with_path(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A copy of a tree with one value set."""
+    changed = dict(tree)
+    put(changed, path.split("."), value)
+    return changed
+
+
+@dataclass(frozen=True)
+class Draft:
+    """``tree`` is that of a ``RunConfig`` but for credit and rewards, which are ``credit`` and the ``rows``.
+
+    The group on screen answers ``edited``, or the example's own ``prompt`` where that is None; ``text`` is what the
+    prompt's editor holds. ``seed`` and ``reference`` are those of sampling on Inspect, ``compare`` the second scheme.
+    """
+
+    tree: Mapping[str, Any]
+    credit: Section
+    rows: tuple[RewardRow | None, ...] = (None,) * SLOTS
+    compare: Section | None = None
+    run_scheme: str = AS_INSPECT
+    seed: float | None = 1
+    reference: str = ""
+    text: str = ""
+    index: int = 0
+    prompt: Prompt = ""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    edited: Prompt | None = None
+    group: Group | None = None
+
+    # ── from and to a configuration ──────────────────────────────────────────────────────────────────────────────
+
+    @classmethod
+    def of(cls, config: RunConfig) -> Draft:
+        """Raises ConfigError for a method that the page does not edit, or more rewards than fit on it."""
+        method = config.grpo
+        if len(method.rewards) > SLOTS:
+            raise ConfigError(f"the configuration has {len(method.rewards)} reward functions; {SLOTS} fit on the page")
+        tree = config.model_dump(exclude={"method": {"credit", "rewards"}})
+        return cls(tree, section_of(method.credit), padded(map(row_of, method.rewards)))
+
+    def with_config(self, config: RunConfig) -> Draft:
+        """The same page with another configuration. Raises ConfigError as ``of`` does."""
+        opened = Draft.of(config)
+        return replace(self, tree=opened.tree, credit=opened.credit, rows=opened.rows, run_scheme=AS_INSPECT)
+
+    def config(self) -> RunConfig:
+        """The run that Start would start, its pattern untried.
+
+        Raises PatternError, RewardError, or ConfigError with a line for every path that does not fit.
+        """
+        self.pattern()
+        rewards = [config for row, config in self.switched_on() if not row.monte_carlo or row.in_run]
+        tree = with_path(self.tree, ROWS, [reward.model_dump() for reward in rewards])
+        return RunConfig.parse(with_path(tree, CREDIT, self.run_credit))
+
+    # ── what the widgets hold ────────────────────────────────────────────────────────────────────────────────────
+
+    def values(self) -> dict[str, Any]:
+        """What each bound widget shows, by path."""
+        shown = {path: getattr(self, name) for path, name in PAGE_FIELDS.items()}
+        shown |= {path: get(self.tree, path) for path in FIELD_KINDS if path not in PAGE_FIELDS}
+        shown["name"] = shown["name"] or ""
+        shown |= _credit_values(CREDIT, self.credit) | _credit_values(COMPARE, self.compare)
+        for place, row in enumerate(self.rows):
+            held = (True, 1.0, "") if row is None else (row.on, row.weight, row.code)
+            shown |= dict(zip(row_paths(place), held, strict=True))
+        return shown
+
+    def with_values(self, values: Mapping[str, Any]) -> Draft:
+        """The draft with what widgets hold, by path. A widget that shows what the draft has changes nothing."""
+        shown = self.values()
+        new = {path: value for path, value in values.items() if path in shown and value != shown[path]}
+        if not new:
+            return self
+        tree = self.tree
+        for path in new.keys() & FIELD_KINDS.keys() - PAGE_FIELDS.keys():
+            tree = with_path(tree, path, _read(path, new[path]))
+        page_values = {name: _read(path, new[path]) for path, name in PAGE_FIELDS.items() if path in new}
+        rows = tuple(
+            row
+            if row is None or not any(path in new for path in row_paths(place))
+            else row.with_values(*(values.get(path, shown[path]) for path in row_paths(place)))
+            for place, row in enumerate(self.rows)
+        )
+        return replace(
+            self,
+            tree=tree,
+            credit=_read_credit(CREDIT, self.credit, shown | new, new) or self.credit,
+            compare=_read_credit(COMPARE, self.compare, shown | new, new),
+            rows=rows,
+            **page_values,
+        )
+
+    def with_row(self, place: int, row: RewardRow | None) -> Draft:
+        return replace(self, rows=tuple(row if i == place else other for i, other in enumerate(self.rows)))
+
+    def with_pattern(self, regex: str, kind: str) -> Draft:
+        tree = with_path(self.tree, "method.pattern.regex", regex)
+        return replace(self, tree=with_path(tree, "method.pattern.kind", kind))
+
+    # ── its parts ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def task(self) -> str:
+        return str(self.tree["task"]["name"])
+
+    @property
+    def policy(self) -> str:
+        return str(self.tree["policy"]["path"])
+
+    @property
+    def regex(self) -> str:
+        return str(self.tree["method"]["pattern"]["regex"])
+
+    @property
+    def kind(self) -> PatternKind:
+        kind: PatternKind = self.tree["method"]["pattern"]["kind"]
+        return kind
+
+    @property
+    def run_credit(self) -> Section:
+        """Inspect's credit, or another scheme with what somebody set on Inspect."""
+        return self.credit if self.run_scheme == AS_INSPECT else for_scheme(self.credit, self.run_scheme)
+
+    def pattern(self) -> StepPattern:
+        """Raises PatternError for one that is empty or too long; it is compiled in the reward worker only."""
+        if not self.regex:
+            raise PatternError("the pattern is empty and would match empty text; write what a step begins with")
+        if len(self.regex) > LONGEST_PATTERN:
+            raise PatternError(f"the pattern has {len(self.regex):,} characters; the limit is {LONGEST_PATTERN:,}")
+        return StepPattern(self.regex, self.kind)
+
+    def sampling(self) -> tuple[SamplingConfig, int]:
+        """The options of sampling on Inspect, and its seed. Raises ConfigError with the field's path."""
+        options = self.tree["method"]["sampling"]
+        defaults = SamplingConfig()
+        empty = [name for name, value in options.items() if value is None and getattr(defaults, name) is not None]
+        if empty:
+            raise ConfigError(f"{empty[0].replace('_', ' ')} is empty; give a number")
+        try:
+            sampling = SamplingConfig.parse(options)
+        except ConfigError as error:
+            raise ConfigError("\n".join(f"method.sampling.{line}" for line in str(error).splitlines())) from error
+        seed = int(self.seed or 0)
+        if not 0 <= seed <= LARGEST_SEED:
+            raise ConfigError(f"seed {seed} is out of range; give 0 to {LARGEST_SEED:,}")
+        return sampling, seed
+
+    def switched_on(self) -> Iterator[tuple[RewardRow, RewardConfig]]:
+        """Raises RewardError for two of one name, or a weight out of range."""
+        names: set[str] = set()
+        for row in self.rows:
+            if row is None or not row.on:
+                continue
+            config = row.config()
+            if config.name in names:
+                raise RewardError(
+                    f"{config.name!r} is there twice; rename one of the two functions", reward=config.name
+                )
+            names.add(config.name)
+            yield row, config
+
+
+def _credit_values(prefix: str, section: Section | None) -> dict[str, Any]:
+    scheme = "none" if section is None else section["scheme"]
+    values = (scheme, *shown_values(section).values())
+    return dict(zip(credit_paths(prefix), values, strict=True))
+
+
+def _read_credit(
+    prefix: str, before: Section | None, values: Mapping[str, Any], new: Mapping[str, Any]
+) -> Section | None:
+    paths = credit_paths(prefix)
+    if not any(path in new for path in paths):
+        return before
+    options = {option.name: values[path] for option, path in zip(FIELDS, paths[1:], strict=True)}
+    return read_section(before, values[paths[0]], options)
+
+
+def _read(path: str, value: Any) -> Any:
+    """Number fields give floats; one that is whole is meant as an integer, any other is refused by its field."""
+    if FIELD_KINDS[path] == NUMBER:
+        whole = isinstance(value, float) and value.is_integer()
+        return int(value) if whole else None if value == "" else value
+    text = value or ""
+    if path == "name":
+        return text.strip() or None
+    return (text.strip() or "tiny") if path == "policy.path" else text

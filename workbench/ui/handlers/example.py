@@ -1,0 +1,144 @@
+"""Choice of task and example on Inspect, edits of the prompt, and pattern presets."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from functools import cache, lru_cache
+from typing import Any
+
+from workbench.config import RunConfig
+from workbench.errors import TaskError
+from workbench.policies.embedded import FIRST_GROUP
+from workbench.schema import Example, Group, Prompt
+from workbench.steps import PRESETS
+from workbench.tasks import HUB, TASKS, Task, load_task
+from workbench.ui.handlers.draft import Draft, with_path
+
+CUSTOM = "custom"
+
+
+@cache
+def first_draft() -> Draft:
+    """The page as it opens: the group that came with the embedded policy, and its task's defaults."""
+    group = first_group()
+    task = find_task("chain-arithmetic")
+    config = RunConfig.parse(
+        {
+            "method": {
+                "pattern": {"regex": task.pattern.regex, "kind": task.pattern.kind},
+                "rewards": [reward.model_dump() for reward in task.rewards],
+                "sampling": {"max_completion_length": task.max_completion_length},
+            }
+        }
+    )
+    index = next((i for i in range(100) if task[i].prompt == group.prompt), 0)
+    return replace(
+        Draft.of(config),
+        index=index,
+        prompt=group.prompt,
+        text=prompt_text(group.prompt),
+        columns=group.columns,
+        group=group,
+    )
+
+
+@cache
+def first_group() -> Group:
+    """The group that came with the embedded policy."""
+    return Group.from_json(json.loads(FIRST_GROUP.read_text(encoding="utf-8")))
+
+
+def is_first_group(group: Group) -> bool:
+    return group == first_group()
+
+
+def find_task(name: str) -> Task:
+    """A task by name or path. Raises TaskError."""
+    name = name.strip()
+    if not name:
+        raise TaskError(
+            f"no task is chosen; take one of {', '.join(TASKS)}, or give a JSONL file's path, or {HUB}OWNER/NAME"
+        )
+    return _cached(name) if is_kept(name) else load_task(name)
+
+
+def is_kept(name: str) -> bool:
+    """Whether a task stays the same once it is loaded: those of a file are read anew, as somebody edits it."""
+    return name in TASKS or name.startswith(HUB)
+
+
+@lru_cache(maxsize=8)
+def _cached(name: str) -> Task:
+    return load_task(name)
+
+
+def choose_example(draft: Draft, index: float | None, *, by: int = 0, task: Task | None = None) -> Draft:
+    """Take example ``index + by`` of the draft's task, going round at the ends. Raises TaskError."""
+    task = task or find_task(draft.task)
+    chosen = (int(index or 0) + by) % len(task)
+    example = task[chosen]
+    return replace(
+        draft,
+        tree=with_path(draft.tree, "task.name", task.name),
+        index=chosen,
+        prompt=example.prompt,
+        text=prompt_text(example.prompt),
+        columns=example.columns,
+        edited=None,
+    )
+
+
+def random_example(draft: Draft) -> Draft:
+    task = find_task(draft.task)
+    return choose_example(draft, random.randrange(len(task)), task=task)
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """A prompt in the editor: plain text as it is, chat messages as JSON."""
+    return prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False, indent=1)
+
+
+def parse_prompt(text: str) -> Prompt:
+    """The editor's text back: a JSON list of messages is a conversation, all else is plain text."""
+    if text.lstrip().startswith("["):
+        try:
+            messages = json.loads(text)
+        except json.JSONDecodeError:
+            return text
+        fits = isinstance(messages, list) and messages and all(_is_message(message) for message in messages)
+        return messages if fits else text
+    return text
+
+
+def _is_message(message: Any) -> bool:
+    return isinstance(message, dict) and all(isinstance(message.get(key), str) for key in ("role", "content"))
+
+
+def edited_example(draft: Draft) -> tuple[Example, str]:
+    """The example to sample, and what to say where its prompt is no longer the one its columns belong to."""
+    prompt = parse_prompt(draft.text)
+    example = Example(prompt, draft.columns)
+    if prompt == draft.prompt or not draft.columns:
+        return example, ""
+    return example, f"The prompt was edited; {', '.join(draft.columns)} are still those of example {draft.index}."
+
+
+def columns_text(columns: Any) -> str:
+    """The row's other columns in a line, shortened."""
+    columns = dict(sorted(columns.items(), key=lambda item: isinstance(item[1], list | dict)))  # short ones first
+    parts = [f"{name} = {value if isinstance(value, str) else json.dumps(value)}" for name, value in columns.items()]
+    line = " · ".join(parts)
+    return line if len(line) <= 200 else f"{line[:199]}…"
+
+
+# ── the step pattern ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def preset_of(regex: str, kind: str) -> str:
+    """The preset that this is, or ``custom``."""
+    for name, preset in PRESETS.items():
+        if (preset.pattern.regex, preset.pattern.kind) == (regex, kind):
+            return name
+    return CUSTOM

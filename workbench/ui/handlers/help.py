@@ -1,0 +1,118 @@
+"""What Help shows: the formula of a pinned token with its live numbers, every scheme, every metric, keys, API, trust.
+
+Plain values for ``help.js``. Numbers come from ``Credit.explain``, which adds up to the very bits on screen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from workbench.credit import NORMALISATIONS, SCHEMES
+from workbench.figures.heatmap import why_payload
+from workbench.figures.metrics import METRICS, SYMBOLS
+from workbench.schema import Credit
+from workbench.ui.handlers.credit import LABELS
+from workbench.ui.handlers.scoring import TRUST_MODEL
+from workbench.ui.payloads import GuidePayload, LivePayload
+
+SHORTCUTS = (
+    ("Ctrl+Enter, ⌘+Enter", "Sample & score, from any field of Inspect"),
+    ("Tab", "from control to control, and to the first step of the heatmap"),
+    ("← →", "to the step before or after, across rollouts"),
+    ("↑ ↓", "to the same step of the rollout above or below"),
+    ("Home End", "to the first or the last step"),
+    ("Enter, Space", "pin the step: why this colour"),
+    ("Esc", "unpin; in the code editor, lets Tab leave it"),
+    ("← → Home End, on a curve", "read the values of a step; on Train, Enter shows its rollouts"),
+    ("+ − 0, on a curve", "zoom in and out about that step, and show all"),
+)
+TRUST = (
+    TRUST_MODEL,
+    "Reward code and patterns run in a process of their own, without network, other programs or your files, with "
+    "limits on time and memory; what this system cannot enforce is said under Rewards.",
+    "Code that came with somebody else's configuration is shown first and does not run until you trust it. "
+    "Only safetensors weights are loaded, and a model's own code only if you say so.",
+    "The page answers on this machine only, to whoever has the link's token, and loads nothing from elsewhere.",
+)
+SNIPPET = """from pathlib import Path
+from gradio_client import Client
+
+token = Path({token!r}).read_text().strip()  # also in the link that the terminal printed
+client = Client("{url}", headers={{"Authorization": f"Bearer {{token}}"}})
+group = client.predict(prompt="Start with 7, add 5.\\n", num_generations=4, api_name="/sample")
+scored = client.predict(group, rewards=["step_correctness"], api_name="/score")
+print(scored["rollouts"][0]["advantages"])
+client.view_api()  # the five functions, with their arguments"""
+
+
+def guide(token_file: str, url: str) -> GuidePayload:
+    """What Help shows whatever is on screen."""
+    return {
+        "schemes": [
+            {
+                "name": scheme.name,
+                "formula": scheme.formula,
+                "source": scheme.reference,
+                "summary": scheme.summary,
+                "options": [
+                    {
+                        "label": LABELS.get(option.name, option.name),
+                        "name": option.name,
+                        "default": _shown(option.default),
+                        "help": option.help,
+                    }
+                    for option in scheme.options
+                ],
+            }
+            for scheme in SCHEMES.values()
+        ],
+        "normalisations": [{"name": name.replace("_", " "), "meaning": text} for name, text in NORMALISATIONS.items()],
+        "metrics": [asdict(metric) for metric in METRICS],
+        "symbols": [list(row) for row in SYMBOLS],
+        "shortcuts": [list(row) for row in SHORTCUTS],
+        "snippet": SNIPPET.format(token=token_file, url=url),
+        "trust": list(TRUST),
+    }
+
+
+def live(credit: Credit | None, rollout: Any = None, token: Any = None) -> LivePayload | None:
+    """One token's advantage, term by term; by default that of the first token. None where nothing is scored."""
+    if credit is None or not len(credit.scored.group):
+        return None
+    fits = isinstance(rollout, int) and isinstance(token, int) and not isinstance(rollout, bool | None)
+    i, t = (rollout, token) if fits else (0, 0)
+    try:
+        why = why_payload(credit, i, t) if i >= 0 else None
+    except IndexError:
+        why = None
+    if why is None:
+        i, t, fits = 0, 0, False
+        why = why_payload(credit, 0, 0)
+    scheme = SCHEMES[credit.scheme]
+    step = next((k for k, (first, last) in enumerate(credit.scored.scored[i].spans) if first <= t <= last), None)
+    return {
+        "scheme": credit.scheme,
+        "formula": scheme.formula,
+        "source": scheme.reference,
+        "summary": scheme.summary,
+        "options": {
+            LABELS.get(name, name): _shown(value) for name, value in credit.options.items() if value is not None
+        },
+        "pinned": fits,
+        "rollout": i + 1,
+        "token": t,
+        "text": credit.scored.group.rollouts[i].texts[t],
+        "step": None if step is None else step + 1,
+        "spread": credit.spread,
+        "terms": why["list"],
+        "total": why["total"],
+        "clip": why["clip"],
+        "advantage": float(str(credit.of(i)[t])),
+    }
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, int | float) else str(value).replace("_", " ")

@@ -1,0 +1,140 @@
+"""In-memory cache of runs' metrics, so that each row is parsed once for all pages.
+
+Of the metrics log: columns of numbers by metric, the newest rows whole (for alarms), and the corrupt rows met. The
+directory stays the truth: every look reads on from where the last one ended, and starts over when the log was resumed
+or replaced.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypedDict
+
+from workbench.checks import Alarm, alarms
+from workbench.config import METHODS
+from workbench.errors import RunError
+from workbench.figures.curves import is_drawn, packed
+from workbench.runs import Run
+from workbench.runs.follow import MetricsReader
+
+KEPT_RUNS = 64
+RECENT = 240
+"""Rows kept whole, four times what an alarm looks at, because not every row has every metric."""
+ASKED_FOR = ("reward", "step_reward", "accuracy", "seconds")
+"""Columns that are there even where nothing was logged, for who asks by name."""
+
+
+@dataclass
+class Column:
+    """One metric: the steps at which it was logged, and its finite values there."""
+
+    steps: array[float] = field(default_factory=lambda: array("d"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+class Block(TypedDict):
+    """A long log, packed: ``values`` gives each metric which of the ``steps`` are its steps, and its values."""
+
+    steps: list[str]
+    values: dict[str, tuple[int, str]]
+
+
+class KeptRun:
+    """One run's log as read so far."""
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self.cursor = 0
+        self.rows = 0
+        self.columns = {metric: Column() for metric in ASKED_FOR}
+        self.recent: deque[Mapping[str, Any]] = deque(maxlen=RECENT)
+        self.corrupt: dict[int, str] = {}
+        self._alarms: tuple[int, list[Alarm]] = (0, [])
+
+    def read_on(self, run: Run) -> None:
+        """Take in what was appended since. Raises RunError for a log that cannot be read."""
+        reader = MetricsReader(run.dir, self.cursor)
+        rows, restarted = reader.read()
+        if restarted:
+            self._clear()
+        self.corrupt.update(run.dir.corrupt)
+        self.cursor = reader.cursor
+        self.rows += len(rows)
+        self.recent.extend(rows)
+        for row in rows:
+            step = row.get("step")
+            if not isinstance(step, int):
+                continue
+            for metric, value in row.items():
+                if isinstance(value, int | float) and math.isfinite(value) and _is_kept(metric):
+                    column = self.columns.setdefault(metric, Column())
+                    column.steps.append(step)
+                    column.values.append(value)
+
+    def alarms(self) -> list[Alarm]:
+        if self._alarms[0] != self.rows:
+            self._alarms = self.rows, alarms(list(self.recent))
+        return self._alarms[1]
+
+    def drawn(self) -> dict[str, Column]:
+        """The columns that curves are drawn of, with at least one value each."""
+        return {metric: column for metric, column in self.columns.items() if len(column) and _is_drawn(metric)}
+
+    def block(self) -> Block:
+        """All drawn metrics."""
+        steps: dict[str, int] = {}
+        values = {
+            metric: (steps.setdefault(packed(column.steps), len(steps)), packed(column.values))
+            for metric, column in self.drawn().items()
+        }
+        return {"steps": list(steps), "values": values}
+
+
+def _is_kept(metric: str) -> bool:
+    return metric in ASKED_FOR or _is_drawn(metric)
+
+
+@lru_cache(maxsize=1024)
+def _is_drawn(metric: str) -> bool:
+    return is_drawn(metric) or any(metric in method.metrics for method in METHODS.values())
+
+
+_kept: OrderedDict[tuple[str, int], tuple[KeptRun, threading.Lock]] = OrderedDict()
+_lock = threading.Lock()
+
+
+@contextmanager
+def kept(run: Run) -> Iterator[KeptRun]:
+    """What is kept of a run, up to date and still while the block reads it.
+
+    Raises RunError for a log that cannot be read.
+    """
+    path = run.path / "metrics.jsonl"
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise RunError(f"metrics of run {run.name!r} cannot be read: {error}") from error
+    key = str(run.path), stat.st_ino
+    with _lock:
+        if key not in _kept:
+            _kept[key] = KeptRun(), threading.Lock()
+        _kept.move_to_end(key)
+        while len(_kept) > KEPT_RUNS:
+            _kept.popitem(last=False)
+        cached, lock = _kept[key]
+    with lock:
+        if stat.st_size != cached.cursor:
+            cached.read_on(run)
+        yield cached

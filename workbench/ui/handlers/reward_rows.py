@@ -1,0 +1,155 @@
+"""One row of the list of reward functions: a reward's configuration, and what only the page knows of it.
+
+A row's editor holds source code. While that is a built-in reward's own source, its name says what the reward is; once
+it is edited the code does. A row that is a reward model or Monte-Carlo values has no editor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from workbench.config import ModelConfig, MonteCarloConfig, RewardConfig
+from workbench.errors import RewardError
+from workbench.policies.step_values import StepValues
+from workbench.rewards import BUILTINS, find_builtin
+from workbench.rewards.source import functions_in, kind_in, reward_functions
+from workbench.schema import Group, RewardKind
+
+SLOTS = 12
+"""Reward functions that fit on the page."""
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """Monte-Carlo values, the group they are of, and the outcome reward they are values of."""
+
+    group: Group
+    values: StepValues
+    outcome: RewardConfig
+
+    def fits(self, group: Group | None, regex: str, kind: str) -> bool:
+        """Whether they are still those of the group on screen, cut by this pattern."""
+        same = group is not None and (group.prompt, group.rollouts) == (self.group.prompt, self.group.rollouts)
+        return same and self.values.pattern == (regex, kind)
+
+
+@dataclass(frozen=True)
+class RewardRow:
+    """``fields`` are those of a ``RewardConfig``, as far as they are set, and may not be valid.
+
+    Monte-Carlo values score the group on screen where they were ``estimated``, and are part of a run's configuration if
+    ``in_run``.
+    """
+
+    fields: Mapping[str, Any]
+    on: bool = True
+    in_run: bool = True
+    estimated: Estimated | None = None
+
+    @property
+    def name(self) -> str:
+        return str(self.fields["name"])
+
+    @property
+    def kind(self) -> RewardKind:
+        return "outcome" if self.fields.get("kind") == "outcome" else "step"
+
+    @property
+    def weight(self) -> float | None:
+        """None where the field is empty, which counts as 1."""
+        weight: float | None = self.fields.get("weight", 1.0)
+        return weight
+
+    @property
+    def has_editor(self) -> bool:
+        return self.fields.get("model") is None and self.fields.get("monte_carlo") is None
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether the name alone says what it is."""
+        return self.has_editor and self.fields.get("code") is None
+
+    @property
+    def code(self) -> str:
+        """What the editor holds."""
+        if not self.has_editor:
+            return ""
+        code: str | None = self.fields.get("code")
+        return builtin_source(self.name, tuple(self.fields.get("options", {}).items())) if code is None else code
+
+    @property
+    def model(self) -> ModelConfig | None:
+        return None if self.fields.get("model") is None else self.unweighted().model
+
+    @property
+    def monte_carlo(self) -> MonteCarloConfig | None:
+        return None if self.fields.get("monte_carlo") is None else self.unweighted().monte_carlo
+
+    def config(self) -> RewardConfig:
+        """Raises RewardError for a weight out of range."""
+        weight = self.weight
+        try:
+            return RewardConfig.model_validate({**self.fields, "weight": 1.0 if weight is None else weight})
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            message = f"{self.name!r}: {where}: {first['msg']} (got {first['input']})"
+            raise RewardError(message, reward=self.name) from error
+
+    def unweighted(self) -> RewardConfig:
+        """The reward with weight 1, whatever the field holds."""
+        return RewardConfig.model_validate({**self.fields, "weight": 1.0})
+
+    def with_values(self, on: Any, weight: Any, code: Any) -> RewardRow:
+        """The row with what its widgets hold."""
+        row = self if bool(on) == self.on else replace(self, on=bool(on))
+        fields = self.fields if weight == self.weight else {**self.fields, "weight": weight}
+        if self.has_editor and (code or "") != self.code:
+            fields = self._of_code(code or "") | ({"weight": fields["weight"]} if "weight" in fields else {})
+        return row if fields is self.fields else replace(row, fields=fields)
+
+    def _of_code(self, code: str) -> dict[str, Any]:
+        """The reward that an edited source describes: its name and kind are what the code says, or as before."""
+        defined = [function.name for function in functions_in(code)]
+        name = self.name
+        if defined and name not in defined:
+            name = (reward_functions(code) or defined)[-1]
+        for builtin in (self.name, name, f"trl:{name}"):
+            if builtin in BUILTINS and code.strip() == builtin_source(builtin).strip():
+                return {"name": builtin, "kind": find_builtin(builtin).kind}
+        return {"name": name, "kind": kind_in(code, name) or self.kind, "code": code}
+
+
+def set_fields(config: RewardConfig) -> dict[str, Any]:
+    """What a reward is, without what is so by default; its kind always."""
+    return {"name": config.name, "kind": config.kind} | config.model_dump(mode="json", exclude_defaults=True)
+
+
+def row_of(config: RewardConfig) -> RewardRow:
+    return RewardRow(set_fields(config))
+
+
+def builtin_row(name: str, weight: float = 1.0) -> RewardRow:
+    return row_of(RewardConfig(name=name, kind=find_builtin(name).kind, weight=weight))
+
+
+def code_row(name: str, kind: RewardKind, code: str) -> RewardRow:
+    return RewardRow({"name": name, "kind": kind, "code": code})
+
+
+def padded(rows: Iterable[RewardRow | None]) -> tuple[RewardRow | None, ...]:
+    """The whole list, with free places at its end."""
+    listed = tuple(rows)[:SLOTS]
+    return listed + (None,) * (SLOTS - len(listed))
+
+
+@lru_cache(maxsize=256)
+def builtin_source(name: str, options: tuple[tuple[str, Any], ...] = ()) -> str:
+    """A built-in reward's source, with its options written in. Raises RewardError where there is no such reward."""
+    builtin = find_builtin(name)
+    return builtin.source_with(dict(options)) if options else builtin.source

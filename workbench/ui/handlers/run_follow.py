@@ -1,0 +1,258 @@
+"""Server calls of the page's script about runs: the list, new rows, stored groups, stop and resume.
+
+Everything about a run is read from its directory, so that every page shows the same; the reader holds its own cursor
+and asks for what it has not seen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypedDict
+
+from workbench.config import METHODS, Method
+from workbench.errors import PatternError, RunError, WorkbenchError
+from workbench.figures.curves import PanelPayload, panels_payload
+from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, to_json
+from workbench.figures.payloads import WhyPayload
+from workbench.runs import Run, list_runs, open_run
+from workbench.runs.follow import MetricsReader
+from workbench.schema import Credit
+from workbench.ui.handlers.metrics_cache import Block, KeptRun, kept
+from workbench.ui.handlers.scoring import explain_token, split
+from workbench.ui.handlers.session import Services
+
+LOG_LINES = 14
+LISTED_RUNS = 200
+LIST_COLUMNS = ("name", "state", "reason", "behind", "resumable", "step", "created", "task", "scheme")
+ROWS_AT_ONCE = 500
+"""Rows of a log that are given as they are; a longer one is given as columns of the metrics that are drawn."""
+
+
+# What ``train.js`` is answered; ui/assets/train/payloads.js names the same keys.
+
+
+class Failed(TypedDict):
+    """In place of any answer about a run that cannot be read."""
+
+    run: str
+    error: str
+
+
+class NewRows(TypedDict):
+    """What was logged since a cursor, or all of it if ``restarted``; ``panels`` are given to whoever begins to read."""
+
+    rows: list[dict[str, Any]]
+    block: Block | None
+    cursor: int
+    restarted: bool
+    panels: list[PanelPayload] | None
+
+
+class News(NewRows):
+    """What is new in a run, and how it stands."""
+
+    run: str
+    state: str
+    final: bool
+    reason: str
+    step: int
+    total: int
+    device: str | None
+    started: float | None
+    updated: float
+    behind: str | None
+    resumable: bool
+    resumed_from: int | None
+    warnings: list[str]
+    alarms: list[dict[str, Any]]
+    stopping: bool
+    method: str
+    has_rollouts: bool
+    steps: list[int]
+    watched: list[int]
+    log: list[str]
+
+
+class Described(TypedDict):
+    """A run's settings, as (name, value)."""
+
+    run: str
+    settings: list[tuple[str, str]]
+
+
+class StoredGroup(TypedDict):
+    """A stored group as the heatmap takes it (JSON), and how many groups the step has."""
+
+    step: int
+    group: int
+    groups: int
+    watched: bool
+    drawing: str
+
+
+class Answer(TypedDict):
+    """What became of a request, as a message; ``level`` is info or error."""
+
+    message: str
+    level: str
+
+
+def runs_table(workspace: Path) -> list[dict[str, Any]]:
+    """The newest runs, with what a list shows of each."""
+    summaries = [run.summary() for run in list_runs(workspace)[:LISTED_RUNS]]
+    return [summary.row(*LIST_COLUMNS) | {"total": summary.total_steps} for summary in summaries]
+
+
+def poll(workspace: Path, name: str, cursor: int, after: int, after_watched: int = -1) -> News | Failed:
+    """What is new in a run since ``cursor`` (bytes of metrics), ``after`` and ``after_watched`` (the last steps with
+    rollouts, and with watched prompts, known).
+
+    A long log is given as one ``block`` of numbers to whoever begins to read it, later rows as ``rows``.
+    """
+    try:
+        run = open_run(name, workspace)
+        status, method = run.status(), _method(run)
+        with kept(run) as known:
+            news = _rows_since(run, known, cursor, method)
+            if news["restarted"]:
+                after, after_watched = -1, -1
+            alarms = [dataclasses.asdict(alarm) for alarm in known.alarms()]
+            corrupt = [f"skipped {what}" for what in known.corrupt.values()]
+        return {
+            "run": run.name,
+            "state": status.state,
+            "final": status.final,
+            "reason": status.reason,
+            "step": status.step,
+            "total": status.total_steps,
+            "device": status.device,
+            "started": status.started,
+            "updated": status.updated,
+            "behind": status.behind,
+            "resumable": run.resumable,
+            "resumed_from": status.resumed_from,
+            "warnings": [*status.warnings, *corrupt],
+            "alarms": alarms,
+            "stopping": status.stop_requested is not None and not status.final,
+            **news,
+            "method": method.name,
+            "has_rollouts": method.has_rollouts,
+            "steps": [step for step in run.rollout_steps() if step > after],
+            "watched": [step for step in run.rollout_steps(watched=True) if step > after_watched],
+            "log": run.log_tail(LOG_LINES),
+        }
+    except WorkbenchError as error:
+        return {"run": name, "error": str(error)}
+
+
+def _method(run: Run) -> Method:
+    """The run's method; the default one for a run whose configuration cannot be read."""
+    try:
+        return METHODS[run.config().method.name]
+    except WorkbenchError:
+        return next(iter(METHODS.values()))
+
+
+def _rows_since(run: Run, known: KeptRun, cursor: int, method: Method) -> NewRows:
+    """What was logged since ``cursor``; everything, ``restarted``, where the run was resumed or its log replaced."""
+    reader = MetricsReader(run.dir, cursor)
+    rows, restarted = reader.read() if cursor or known.rows <= ROWS_AT_ONCE else ([], False)
+    begins = restarted or not cursor
+    block = known.block() if begins and known.rows > ROWS_AT_ONCE else None
+    return {
+        "rows": [] if block else rows,
+        "block": block,
+        "cursor": known.cursor if block else reader.cursor,
+        "restarted": restarted,
+        "panels": panels_payload(method.metrics) if begins else None,
+    }
+
+
+def describe(workspace: Path, name: str) -> Described | Failed:
+    """The settings of a run in a few lines, and how it stands."""
+    try:
+        config = open_run(name, workspace).config()
+    except WorkbenchError as error:
+        return {"run": name, "error": str(error)}
+    return {
+        "run": name,
+        "settings": [
+            ("task", config.task.name),
+            ("policy", config.policy.path),
+            *config.method.facts(),
+            ("optimiser", f"lr {config.optimiser.learning_rate:g}"),
+            ("seed", str(config.seed)),
+        ],
+    }
+
+
+def rollouts(services: Services, name: str, step: int, group: int, watched: bool = False) -> StoredGroup | Failed:
+    """One stored group as the heatmap takes it, with how many groups the step has; of the watched prompts if asked."""
+    try:
+        run = open_run(name, services.workspace)
+        credits = _credits(run, step, watched)
+        group = min(max(group, 0), len(credits) - 1)
+        credit = credits[group]
+        return {
+            "step": step,
+            "group": group,
+            "groups": len(credits),
+            "watched": watched,
+            "drawing": to_json(_drawn(run, credit, services)),
+        }
+    except WorkbenchError as error:
+        return {"run": name, "error": str(error)}
+
+
+def why(
+    workspace: Path, name: str, step: int, group: int, rollout: int, token: int, watched: bool = False
+) -> WhyPayload | None:
+    """Why a token of a stored group has its advantage; None where there is no such token or group."""
+    try:
+        credits = _credits(open_run(name, workspace), step, watched)
+    except WorkbenchError:
+        return None
+    return explain_token(credits[group], rollout, token) if 0 <= group < len(credits) else None
+
+
+def _credits(run: Run, step: int, watched: bool) -> list[Credit]:
+    return _read_credits(run, step, watched, run.dir.rollouts_written(step, watched=watched))
+
+
+@lru_cache(maxsize=32)
+def _read_credits(run: Run, step: int, watched: bool, written: int) -> list[Credit]:
+    return run.rollouts(step, watched=watched)
+
+
+def _drawn(run: Run, credit: Credit, services: Services) -> Mapping[str, Any]:
+    """The credit as stored, with the run's own pattern underlined where it still works."""
+    pattern = run.config().grpo.pattern
+    matches: list[list[tuple[int, int]]] | None
+    try:
+        matches = [split_text.matches for split_text in split(credit.scored.group, pattern, services.pattern_worker)]
+    except PatternError:
+        matches = None
+    return credit_payload(credit, matches, explain_at_most=EXPLAINED_AT_ONCE)
+
+
+def resume(workspace: Path, name: str) -> Answer:
+    """Go on with a run from its newest valid checkpoint; says what it waits for or why it cannot."""
+    try:
+        run = open_run(name, workspace).resume()
+    except WorkbenchError as error:
+        return {"message": str(error), "level": "error"}
+    return {"message": f"{run.name} resumed", "level": "info"}
+
+
+def stop(workspace: Path, name: str) -> Answer:
+    """Stop a run; says so when it is over already."""
+    try:
+        status = open_run(name, workspace).stop()
+    except RunError as error:
+        return {"message": str(error), "level": "info"}
+    except WorkbenchError as error:
+        return {"message": str(error), "level": "error"}
+    return {"message": f"{status.state}" + (f": {status.reason}" if status.reason else ""), "level": "info"}

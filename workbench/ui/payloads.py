@@ -1,0 +1,182 @@
+"""What the page's scripts are sent, as typed dictionaries; ``assets/payloads.js`` has the same under the same names.
+
+Where a dataclass is sent as it is, its fields are the keys: see PAYLOADS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired, TypedDict
+
+from workbench.checks import Finding
+from workbench.figures.metrics import Metric
+from workbench.figures.payloads import GroupPayload
+from workbench.rewards.watch import Correlation, Distribution, Watched
+
+Pairs = Sequence[tuple[str, str]]
+
+
+class NotePayload(TypedDict):
+    """A message beside a control; ``editor`` is the elem_id of the code editor that ``line`` is of."""
+
+    text: str
+    level: str
+    line: int | None
+    detail: str
+    editor: str | None
+
+
+class FactsPayload(TypedDict):
+    rows: Pairs
+    kind: str
+
+
+class HeaderPayload(TypedDict):
+    title: str
+    loop: str
+
+
+class PolicyStatusPayload(TypedDict):
+    state: str
+    policy: str
+    seconds: float
+    message: str
+    device: str
+    parameters: int | None
+
+
+class StreamPayload(TypedDict):
+    texts: Sequence[str]
+    finished: Sequence[bool]
+    prompt: str
+
+
+class DrawingMessage(TypedDict, total=False):
+    """What Inspect's right side is to do."""
+
+    show: GroupPayload
+    about: str
+    other: str
+    stale: str
+    group: GroupPayload
+    busy: str
+    stream: StreamPayload
+    back: bool
+    empty: str
+
+
+class FindingsPayload(TypedDict, total=False):
+    findings: Sequence[Mapping[str, Any]]
+    busy: str
+
+
+class ProbeRow(TypedDict):
+    edit: str
+    scheme: str
+    rollouts: int
+    pays_in: int
+    mean_gain: float | None
+    largest_gain: float | None
+    first_token_before: float | None
+    first_token_after: float | None
+    pays_for_no_content: bool
+    verdict: str
+
+
+class ProbesPayload(TypedDict):
+    schemes: Sequence[str]
+    edits: Sequence[Mapping[str, str]]
+    rows: Sequence[ProbeRow]
+    leftOut: Mapping[str, str]
+    rewards: Sequence[str]
+    threshold: float
+
+
+class WatchPayload(TypedDict):
+    functions: Sequence[Mapping[str, Any]]
+    correlations: Sequence[Mapping[str, Any]]
+    slow: Sequence[str]
+
+
+class FilePayload(TypedDict):
+    name: str
+    text: str
+    once: str
+
+
+class PagePayload(TypedDict, total=False):
+    """What the browser tab keeps of the draft, in parts."""
+
+    scoring: Mapping[str, Any]
+    sampling: Mapping[str, Any]
+    run: Mapping[str, Any]
+    link: Mapping[str, str]
+    tab: str
+    first: bool
+    restored: bool
+
+
+class ExportPayload(TypedDict):
+    name: str
+    type: NotRequired[str]
+    text: NotRequired[str]
+
+
+class CodePayload(TypedDict, total=False):
+    code: str
+    problem: str
+
+
+class OptionPayload(TypedDict):
+    label: str
+    name: str
+    default: str
+    help: str
+
+
+class SchemeGuide(TypedDict):
+    name: str
+    formula: str
+    source: str
+    summary: str
+    options: Sequence[OptionPayload]
+
+
+class GuidePayload(TypedDict):
+    schemes: Sequence[SchemeGuide]
+    normalisations: Sequence[Mapping[str, str]]
+    metrics: Sequence[Mapping[str, str]]
+    symbols: Sequence[Sequence[str]]
+    shortcuts: Sequence[Sequence[str]]
+    snippet: str
+    trust: Sequence[str]
+
+
+class LivePayload(TypedDict):
+    """One token's advantage; ``rollout`` and ``step`` count from 1, ``token`` from 0."""
+
+    scheme: str
+    formula: str
+    source: str
+    summary: str
+    options: Mapping[str, str]
+    pinned: bool
+    rollout: int
+    token: int
+    text: str
+    step: int | None
+    spread: bool
+    terms: Sequence[Mapping[str, Any]]
+    total: float
+    clip: float | None
+    advantage: float
+
+
+DATACLASSES = {
+    "FindingPayload": Finding,
+    "ScoresPayload": Distribution,
+    "FunctionPayload": Watched,
+    "CorrelationPayload": Correlation,
+    "MetricPayload": Metric,
+}
+"""Sent field by field; a function's ``positions`` have their means alone."""

@@ -1,0 +1,137 @@
+"""Events of the rollout import: open a file, show its groups, evaluate the rewards on its labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+
+from workbench.ui.handlers import rollout_import as handlers
+from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.scoring import Note
+from workbench.ui.handlers.session import Services
+from workbench.ui.tabs.common import PRIVATE, note_value, start_and_cancel
+from workbench.ui.tabs.form import Updates, read, shown
+from workbench.ui.tabs.widgets import Form, RolloutImportWidgets
+
+ThenScore = Callable[[Any], None]
+"""Has the group scored once an event is through."""
+QUEUED: dict[str, Any] = {"concurrency_limit": None, **PRIVATE}
+
+
+class RolloutImportEvents:
+    """What the part's widgets do. ``index`` is the group on screen, ``places`` where each listed disagreement is."""
+
+    def __init__(self, part: RolloutImportWidgets, form: Form, services: Services, then_score: ThenScore) -> None:
+        self.part, self.form, self.services, self.then_score = part, form, services, then_score
+        self.readings = handlers.Readings()
+        self.index, self.places = gr.State(0), gr.State(())
+        self._wire_opening()
+        self._wire_choosing()
+        self._wire_checking()
+
+        def stop(request: gr.Request) -> None:
+            self.readings.cancel(_page(request))
+
+        part.cancel.click(stop, None, None, queue=False, **PRIVATE)
+
+    def _chosen(self, before: Draft, view: handlers.GroupView | Note) -> Updates:
+        if isinstance(view, Note):
+            return {self.part.where: note_value(view)}
+        updates = shown(self.form, before, view.draft)
+        return updates | {self.index: view.index, self.part.where: note_value(view.where)}
+
+    def _wire_opening(self) -> None:
+        part, form = self.part, self.form
+
+        def open_file(request: gr.Request, path: str, upload: str | None, *how: str) -> Iterator[list[Any]]:
+            source = handlers.ImportForm(path or "", upload, *how)
+            for view in handlers.open_file(source, self.services.workspace, self.readings, _page(request)):
+                yield [note_value(view.note), *start_and_cancel(view.running), view.imported is not None]
+
+        fresh = gr.State(False)
+        opened = part.open.click(
+            open_file,
+            [part.path, part.upload, part.format, part.tokenizer],
+            [part.note, part.open, part.cancel, fresh],
+            concurrency_limit=2,
+            concurrency_id="importing",
+            **PRIVATE,
+        )
+
+        def show(request: gr.Request, is_fresh: bool, *held: Any) -> Any:
+            """The first group on screen, with the pattern and the rewards that fit the data."""
+            imported = self.readings.opened(_page(request))
+            if imported is None or not is_fresh:
+                return gr.skip()
+            before = read(*held)
+            view = handlers.choose_group(handlers.with_suggestions(before, imported), imported, 0)
+            listed = {part.opened: gr.update(visible=True), part.groups: handlers.group_rows(imported)}
+            return self._chosen(before, view) | listed
+
+        outputs = [self.index, part.where, part.opened, part.groups, *form.outputs]
+        self.then_score(opened.then(show, [fresh, *form.inputs], outputs, **QUEUED))
+
+    def _wire_choosing(self) -> None:
+        part, form = self.part, self.form
+        outputs = [self.index, part.where, *form.outputs]
+
+        def move(by: int) -> Any:
+            def step(request: gr.Request, at: int, *held: Any) -> Updates:
+                before = read(*held)
+                return self._chosen(
+                    before, handlers.choose_group(before, self.readings.opened(_page(request)), at, by=by)
+                )
+
+            return step
+
+        for button, by in ((part.previous, -1), (part.following, 1)):
+            self.then_score(button.click(move(by), [self.index, *form.inputs], outputs, **QUEUED))
+
+        def pick(request: gr.Request, event: gr.SelectData, *held: Any) -> Updates:
+            before = read(*held)
+            imported = self.readings.opened(_page(request))
+            return self._chosen(before, handlers.choose_group(before, imported, int(event.index[0])))
+
+        self.then_score(part.groups.select(pick, form.inputs, outputs, **QUEUED))
+
+        def follow(request: gr.Request, event: gr.SelectData, places: Any, *held: Any) -> Updates:
+            """Put the group of a disagreement on screen."""
+            group, rollout = places[int(event.index[0])]
+            before = read(*held)
+            view = handlers.choose_group(before, self.readings.opened(_page(request)), group)
+            where = note_value(f"group {group + 1}, rollout {rollout + 1}")
+            return self._chosen(before, view) | {part.where: where}
+
+        self.then_score(part.worst.select(follow, [self.places, *form.inputs], outputs, **QUEUED))
+
+    def _wire_checking(self) -> None:
+        part, services = self.part, self.services
+
+        def check(request: gr.Request, threshold: str, *held: Any) -> Iterator[list[Any]]:
+            page = _page(request)
+            imported, worker = self.readings.opened(page), services.reward_worker(page)
+            for view in handlers.check_rewards(
+                imported, read(*held), threshold, worker, self.readings, page, services.models
+            ):
+                yield [
+                    note_value(view.note),
+                    gr.update(value=[list(row) for row in view.rows], visible=bool(view.rows)),
+                    gr.update(value=[list(row) for row in view.worst], visible=bool(view.worst)),
+                    view.places,
+                    *start_and_cancel(view.running),
+                ]
+
+        part.check.click(
+            check,
+            [part.threshold, *self.form.inputs],
+            [part.check_note, part.checks, part.worst, self.places, part.check, part.cancel],
+            concurrency_limit=2,
+            concurrency_id="checking",
+            **PRIVATE,
+        )
+
+
+def _page(request: gr.Request) -> str:
+    return request.session_hash or ""

@@ -1,0 +1,233 @@
+"""The page's widgets, as records: what the tabs build, and their events read and set. No tab knows another's module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+
+@dataclass(frozen=True)
+class CreditWidgets:
+    """``before`` is the scheme that the fields' defaults are those of."""
+
+    scheme: gr.Dropdown
+    fields: tuple[Any, ...]
+    options: gr.Row
+    before: gr.State
+
+
+@dataclass(frozen=True)
+class RowWidgets:
+    """One row of the list of reward functions."""
+
+    holder: gr.Column
+    switch: gr.Checkbox
+    weight: gr.Number
+    code: gr.Code
+    facts: gr.HTML
+    change: gr.Button
+    note: gr.HTML
+    remove: gr.Button
+    save: gr.Button
+    saved: gr.HTML
+
+
+@dataclass(frozen=True)
+class SavedWidgets:
+    """The functions saved in the workspace. ``deleted`` holds what undoes the last deletion."""
+
+    panel: gr.Accordion
+    choice: gr.Dropdown
+    load: gr.Button
+    delete: gr.Button
+    undo: gr.Button
+    note: gr.HTML
+    deleted: gr.State
+
+
+@dataclass(frozen=True)
+class ModelWidgets:
+    """The form of a reward model. ``place`` is the row that it changes; ``loaded`` is what is not a row yet."""
+
+    panel: gr.Accordion
+    path: gr.Textbox
+    form: gr.Dropdown
+    reduce: gr.Dropdown
+    weight: gr.Number
+    trust: gr.Checkbox
+    add: gr.Button
+    cancel: gr.Button
+    note: gr.HTML
+    place: gr.State
+    loaded: gr.State
+
+    @property
+    def fields(self) -> list[Any]:
+        return [self.path, self.form, self.reduce, self.weight, self.trust, self.place]
+
+
+@dataclass(frozen=True)
+class ValuesWidgets:
+    """``estimated`` is what was estimated and is not a row yet; ``file`` is what the page's script saves."""
+
+    panel: gr.Accordion
+    k: gr.Number
+    outcome: gr.Dropdown
+    progress: gr.Checkbox
+    in_run: gr.Checkbox
+    estimate: gr.Button
+    cancel: gr.Button
+    note: gr.HTML
+    label_form: gr.Dropdown
+    estimation: gr.Dropdown
+    save: gr.Button
+    label_note: gr.HTML
+    file: gr.HTML
+    estimated: gr.State
+
+
+@dataclass(frozen=True)
+class RewardWidgets:
+    """The list of reward functions and what adds to it."""
+
+    rows: tuple[RowWidgets, ...]
+    add: gr.Dropdown
+    add_note: gr.HTML
+    models: ModelWidgets
+    values: ValuesWidgets
+    saved: SavedWidgets
+    watch: gr.HTML
+
+    @property
+    def notes(self) -> list[gr.HTML]:
+        return [row.note for row in self.rows]
+
+
+@dataclass(frozen=True)
+class Form:
+    """The draft and the widgets bound to paths of it, with all that shows a part of it.
+
+    ``scoring``, ``sampling`` and ``run`` always hold what the fields of those forms do, as text (``form.pack``).
+    """
+
+    draft: gr.State
+    task: gr.Dropdown
+    example: gr.Number
+    columns: gr.HTML
+    preset: gr.Dropdown
+    bound: Mapping[str, Any]
+    credit: CreditWidgets
+    compare: CreditWidgets
+    rewards: RewardWidgets
+    scoring: gr.Textbox
+    sampling: gr.Textbox
+    run: gr.Textbox
+
+    @property
+    def inputs(self) -> list[Any]:
+        """What ``form.read`` makes the draft of."""
+        return [self.draft, self.scoring, self.sampling, self.run]
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What ``form.shown`` may set."""
+        credit = [w for widgets in (self.credit, self.compare) for w in (widgets.before, widgets.options)]
+        rows = [widget for row in self.rewards.rows for widget in (row.holder, row.facts)]
+        example = [self.task, self.example, self.columns, self.preset]
+        packs = [self.scoring, self.sampling, self.run]
+        return [self.draft, *example, *self.bound.values(), *credit, *rows, *packs]
+
+
+@dataclass(frozen=True)
+class ConfigImportWidgets:
+    opener: gr.UploadButton
+    trust: gr.Button
+    note: gr.HTML
+
+
+@dataclass(frozen=True)
+class RolloutImportWidgets:
+    """The part that opens people's own rollouts."""
+
+    path: gr.Dropdown
+    upload: gr.File
+    format: gr.Dropdown
+    tokenizer: gr.Dropdown
+    open: gr.Button
+    cancel: gr.Button
+    note: gr.HTML
+    opened: gr.Column
+    groups: gr.Dataframe
+    previous: gr.Button
+    following: gr.Button
+    where: gr.HTML
+    threshold: gr.Textbox
+    check: gr.Button
+    checks: gr.Dataframe
+    worst: gr.Dataframe
+    check_note: gr.HTML
+
+
+@dataclass(frozen=True)
+class ShareWidgets:
+    kept: gr.HTML
+    notebook: gr.Button
+    code: gr.HTML
+    problem: gr.HTML
+
+
+@dataclass(frozen=True)
+class ProbeWidgets:
+    schemes: gr.Dropdown
+    go: gr.Button
+    demo: gr.Button
+    note: gr.HTML
+    table: gr.HTML
+
+
+@dataclass(frozen=True)
+class PreflightWidgets:
+    go: gr.Button
+    cancel: gr.Button
+    note: gr.HTML
+    findings: gr.HTML
+
+
+@dataclass(frozen=True)
+class InspectWidgets:
+    """What the Inspect tab has beside the fields of the draft."""
+
+    previous: gr.Button
+    following: gr.Button
+    chance: gr.Button
+    pattern_note: gr.HTML
+    isolation: gr.HTML
+    credit_note: gr.HTML
+    formula: gr.HTML
+    strip: gr.HTML
+    drawing: gr.HTML
+    sample: gr.Button
+    cancel: gr.Button
+    train: gr.Button
+    sample_note: gr.HTML
+    probes: ProbeWidgets
+    rollout_import: RolloutImportWidgets
+    config_import: ConfigImportWidgets
+    share: ShareWidgets
+
+
+@dataclass(frozen=True)
+class TrainWidgets:
+    """What the Train tab has beside the fields of the draft."""
+
+    inherited: gr.HTML
+    estimate: gr.HTML
+    preflight: PreflightWidgets
+    start: gr.Button
+    start_note: gr.HTML
+    notebook: gr.Button
+    code: gr.HTML
+    live: gr.HTML
