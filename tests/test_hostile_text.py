@@ -167,16 +167,18 @@ def test_a_toast_full_of_payloads_does_nothing(browser: Browser, app: App) -> No
     """
 
     def forge(route: Route) -> None:
-        request = route.request.post_data or ""
-        route.continue_(post_data=request.replace(r"\"dapo\"", json.dumps(json.dumps(ALL))[1:-1]))
+        request = json.loads(route.request.post_data or "{}")
+        schemes, *held = request["data"]
+        route.continue_(post_data=json.dumps({**request, "data": [[ALL], *held]}))
+        assert schemes == []
 
     page = browser.new_page()
     page.add_init_script(WATCH)
     page.goto(with_token(app.url))
     expect(page.locator("#drawing .rollout")).to_have_count(8)
+    page.locator("#probes").get_by_text("Exploit probes").click()
     page.route("**/queue/join*", forge)
-    page.get_by_role("tab", name="Train").click()
-    page.locator("#start").click()
+    page.locator("#probe").click()
     expect(page.locator(".toast-body").first).to_contain_text("Value:")
     assert page.evaluate("window.__fired") == []
     assert page.locator(".toast-body").locator(ACTIVE).count() == 0
