@@ -84,7 +84,7 @@ def test_a_loss_that_is_not_a_number_names_the_step_and_the_way_out(tmp_path):
     trainer = build_trainer(config_of(run), tmp_path / "out", callbacks=[recorder])
     loss = trainer._compute_loss
     trainer._compute_loss = lambda model, inputs: loss(model, inputs) * (math.nan if trainer.state.global_step else 1)
-    with pytest.raises(NotANumberError, match="loss is NaN at step 2; lower optimiser.learning_rate"):
+    with pytest.raises(NotANumberError, match=r"loss is NaN at step 2; lower optimiser\.learning_rate"):
         trainer.train()
     rows, _ = run.read_metrics()
     assert [row["loss"] is None for row in rows] == [False, True]

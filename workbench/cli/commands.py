@@ -84,7 +84,7 @@ def _follow(args: argparse.Namespace, run: runs.Run) -> int:
     status = run.status()
     for warning in run.dir.warnings():
         say(f"warning: {warning}")
-    print_result(args, show.run_data(run, status), lambda: f"{run.name}: {status.state}, {status.reason}".rstrip(", "))
+    print_result(args, show.run_data(run), lambda: f"{run.name}: {status.state}, {status.reason}".rstrip(", "))
     return 1 if status.state in ("failed", "crashed") else 0
 
 
@@ -96,13 +96,13 @@ def list_runs(args: argparse.Namespace) -> int:
 def show_run(args: argparse.Namespace) -> int:
     run = runs.open_run(args.name, args.workspace)
     status = run.status()
-    return print_result(args, show.run_data(run, status), lambda: show.run_text(run, status, args.lines))
+    return print_result(args, show.run_data(run), lambda: show.run_text(run, status, args.lines))
 
 
 def stop_run(args: argparse.Namespace) -> int:
     run = runs.open_run(args.name, args.workspace)
     status = run.stop()
-    return print_result(args, show.run_data(run, status), lambda: f"{run.name}: {status.state}, {status.reason}")
+    return print_result(args, show.run_data(run), lambda: f"{run.name}: {status.state}, {status.reason}")
 
 
 def compare(args: argparse.Namespace) -> int:

@@ -25,16 +25,11 @@ def progress(run: Run, row: Mapping[str, Any]) -> str:
     return "  ".join([f"{run.name}  step {row.get('step')}/{run.status().total_steps}", *numbers, *seconds])
 
 
-def run_data(run: Run, status: RunStatus) -> dict[str, Any]:
+def run_data(run: Run) -> dict[str, Any]:
     """A run's status, configuration and last metrics row."""
-    rows, _ = run.metrics_rows()
-    return {
-        "name": run.name,
-        "path": str(run.path),
-        **dataclasses.asdict(status),
-        "config": run.config().model_dump(mode="json"),
-        "metrics": rows[-1] if rows else None,
-    }
+    data = run.data()
+    status, rows = data.pop("status"), data.pop("metrics")
+    return {**data, **status, "metrics": rows[-1] if rows else None}
 
 
 def run_text(run: Run, status: RunStatus, lines: int) -> str:

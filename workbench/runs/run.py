@@ -5,6 +5,7 @@ Nothing is remembered here that is not in the directory, so that every opener, i
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import time
@@ -83,6 +84,19 @@ class Run:
             scheme=config.method.label,
             seed=config.seed,
         )
+
+    def data(self) -> dict[str, Any]:
+        """Name, path, status, configuration and metrics rows as plain data; what is not finite is None.
+
+        Raises WorkbenchError for a run that cannot be read.
+        """
+        return {
+            "name": self.name,
+            "path": str(self.path),
+            "status": dataclasses.asdict(self.status()),
+            "config": self.config().model_dump(mode="json"),
+            "metrics": self.metrics_rows()[0],
+        }
 
     def status(self) -> RunStatus:
         """Current status of the run.

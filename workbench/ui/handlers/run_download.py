@@ -6,10 +6,9 @@ log as they are where the page shows it.
 
 from __future__ import annotations
 
-import dataclasses
 import zipfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from workbench.redact import redact
 from workbench.rundir.files import encode
@@ -30,12 +29,8 @@ def metrics_csv(run: Run) -> str:
 
 def run_json(run: Run) -> bytes:
     """Name, status, configuration and metrics rows as one JSON object; what is not finite is null."""
-    data: dict[str, Any] = {
-        "name": run.name,
-        "status": dataclasses.asdict(run.status()),
-        "config": run.config().model_dump(mode="json"),
-        "metrics": run.metrics_rows()[0],
-    }
+    data = run.data()
+    del data["path"]  # of this machine
     return encode(data) + b"\n"
 
 
