@@ -381,6 +381,15 @@ def test_preflight_credits_as_the_run_would():
     assert (credit.scheme, credit.options["scale"], credit.options["normalise"]) == ("min", True, "leave_one_out")
 
 
+def test_preflight_tells_what_the_scheme_says_of_the_rewards():
+    batch = [groups("Step 1: a = b\nStep 2: c", "Step 1: a\nStep 2: c\n")] * 2
+    finding = named(preflight(batch, STARTS, [contains_equals], CreditConfig(scheme="min")))["scheme min"]
+    assert (finding.level, finding.value) == ("check", "2 of 2 groups")
+    assert "set signed for rewards from 0 to 1" in finding.meaning
+    signed = CreditConfig(scheme="min", options={"signed": True})
+    assert "scheme min" not in named(preflight(batch, STARTS, [contains_equals], signed))
+
+
 # -- alarms -----------------------------------------------------------------------------------------------------------
 
 

@@ -96,6 +96,41 @@ def test_min_credits_the_worst_step():
     assert worst.tolist() == [pytest.approx([-2.0, -1.5], abs=1e-6), pytest.approx([2.0, 1.0], abs=1e-6)]
 
 
+def test_min_with_signed_maps_rewards_from_0_to_1_onto_pures():
+    # 2r - 1: x is 0 0 -1 | 0 -1 | -1/3 -1/3 -1/3 0 but for exp(-20); means -1/3, -1/2, -1/4; baselines -0.375, -7/24
+    # and -5/12. What a step carries: 0.375 0.375 -0.625 | 7/24 -17/24 | 1/12 three times and 5/12.
+    carried = rows(assign_credit(REWARDS, ENDS, LENGTHS, "min", signed=True, gamma=0.0))
+    assert carried[0] == pytest.approx([0.375] * 8 + [-0.625] * 2, abs=1e-6)
+    assert carried[1] == pytest.approx([7 / 24] * 5 + [-17 / 24] * 4, abs=1e-6)
+    assert carried[2] == pytest.approx([1 / 12] * 7 + [5 / 12] * 2, abs=1e-6)
+    summed = rows(assign_credit(REWARDS, ENDS, LENGTHS, "min", signed=True))
+    assert summed[0] == pytest.approx([0.125] * 4 + [-0.25] * 4 + [-0.625] * 2, abs=1e-6)
+    by_hand = [[2 * r - 1 for r in row] for row in REWARDS]
+    assert rows(assign_credit(by_hand, ENDS, LENGTHS, "min")) == summed
+
+
+@pytest.mark.parametrize(
+    ("rewards", "signed", "said"),
+    [
+        ([[1.0, 0.0], [0.2, None]], False, "no step reward of the group is negative"),
+        ([[1.0, -1.0], [0.2, None]], False, None),
+        ([[1.0, 0.0], [0.2, None]], True, None),
+        ([[1.0, -1.0], [0.2, None]], True, "the group has -1"),
+        ([[3.0, 0.0], [0.2, None]], True, "the group has 3"),
+        ([[None, None], [None, None]], False, None),
+        ([[None, None], [None, None]], True, None),
+    ],
+)
+def test_min_says_which_groups_have_other_rewards_than_it_is_made_for(rewards, signed, said):
+    """Each group of a batch by itself; the other one here is right for plain min."""
+    other = scored([[0.5, -0.5], [0.3, 0.2]], [[0, 1], [0, 1]], [2, 2])
+    group = scored(rewards, [[0, 1], [0, 1]], [2, 2])
+    before, credit = credit_groups([other, group], "min", signed=signed)
+    assert bool(before.warnings) is signed
+    assert len(credit.warnings) == (said is not None)
+    assert said is None or said in credit.warnings[0]
+
+
 def test_progress_credits_what_a_step_changed():
     # Differences 1 0 -1 | 1 -1 | 0 0 0 1: mean 1/9, squares 5 - 9/81 = 4.888889, over 8 0.611111, std 0.781736.
     # z(1) = (8/9) / 0.781836 = 1.13692, z(0) = -0.14212, z(-1) = -1.42115.
@@ -278,9 +313,10 @@ def test_bad_options_are_named(options, message):
 
 def test_the_options_of_a_scheme_are_its_signature():
     options = {option.name: option for option in SCHEMES["min"].options}
-    assert list(options) == ["normalise", "scale", "gamma", "temperature"]
+    assert list(options) == ["normalise", "scale", "gamma", "temperature", "signed"]
     assert (options["temperature"].kind, options["temperature"].default) == ("number", 0.1)
     assert (options["scale"].kind, options["scale"].default) == ("switch", False)
+    assert (options["signed"].kind, options["signed"].default) == ("switch", False)
     assert options["normalise"].default == "leave_one_out"
     assert all(option.help for scheme in SCHEMES.values() for option in scheme.options)
 

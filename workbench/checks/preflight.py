@@ -7,6 +7,7 @@ a few groups (eight prompts are the custom) and passes them in.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -111,6 +112,7 @@ def preflight_of(
         *_prompts(groups, pattern),
         *_sampling(groups),
         *_spread(credits),
+        *_scheme_warnings(credits),
         *_reward_time(scored, sampling_seconds),
         *_correlations(scored),
     ]
@@ -275,6 +277,13 @@ def _spread(credits: Sequence[Credit]) -> Iterable[Finding]:
         "all rewards of the group are equal: every advantage is 0, nothing to learn from it",
         "prompts of middling difficulty, more rollouts a group, or a finer reward" if flat > 0.5 else "",
     )
+
+
+def _scheme_warnings(credits: Sequence[Credit]) -> Iterable[Finding]:
+    """What the scheme says of the rewards it got, the warnings that most groups have first."""
+    counts = Counter(warning for credit in credits for warning in dict.fromkeys(credit.warnings))
+    for warning, count in counts.most_common(3):
+        yield Finding(f"scheme {credits[0].scheme}", "check", f"{count} of {len(credits)} groups", warning)
 
 
 # ── rewards ──────────────────────────────────────────────────────────────────────────────────────────────────────

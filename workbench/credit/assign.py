@@ -99,9 +99,10 @@ def _assigned(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str,
         parts.append(Part(added.kind, added.carry, added.values, np.full(batch.completions, weight)))
     settled = {**values, "outcome_weight": weight, "clip": clip}
     assigned, first = [], 0
-    for group in groups:
+    for number, group in enumerate(groups):
         after = first + len(group.lengths)
-        assigned.append(_of_group(group, first, after, batch, parts, settled, idle))
+        warnings = [*idle, *(part.group_warnings[number] for part in parts if number in part.group_warnings)]
+        assigned.append(_of_group(group, first, after, batch, parts, settled, warnings))
         first = after
     return assigned
 
@@ -113,7 +114,7 @@ def _of_group(
     batch: Batch,
     parts: Sequence[Part],
     options: Mapping[str, Any],
-    idle: Sequence[str],
+    group_warnings: Sequence[str],
 ) -> _Assigned:
     cut = tuple(part.of_members(batch, first, after) for part in parts)
     warnings = [
@@ -123,7 +124,7 @@ def _of_group(
         if first <= i < after
     ]
     spread = any(_has_spread(part, batch, first, after) for part in parts)
-    return _Assigned(_advantages(group, cut, options["clip"]), cut, spread, options, (*idle, *warnings))
+    return _Assigned(_advantages(group, cut, options["clip"]), cut, spread, options, (*group_warnings, *warnings))
 
 
 def _has_spread(part: Part, batch: Batch, first: int, after: int) -> bool:

@@ -25,6 +25,7 @@ from workbench.schema import Carry, CreditPart, PartKind
 Gamma = Annotated[float, Range("Discount of a step for each step before it", 0.0, 1.0)]
 Temperature = Annotated[float, Range("Of the softmax that picks a completion's worst steps", 1e-3, 100.0)]
 Threshold = Annotated[float, Range("A step with a lower reward is an error", -1e6, 1e6)]
+Signed = Annotated[bool, "Map rewards from 0 to 1 onto -1 to 1 first: r becomes 2r - 1"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class Part:
     gamma: float = 1.0
     warnings: dict[int, str] = field(default_factory=dict)
     """What to say of a completion, by its number in the batch."""
+    group_warnings: dict[int, str] = field(default_factory=dict)
+    """What to say of a group, by its number in the batch."""
 
     def of_members(self, batch: Batch, first: int, after: int) -> CreditPart:
         """The part of the completions ``first`` to ``after`` (exclusive) of the batch."""
@@ -200,22 +203,48 @@ def min_form(
     scale: bool = False,
     gamma: Gamma = 1.0,
     temperature: Temperature = 0.1,
+    signed: Signed = False,
 ) -> Part:
     """A completion is worth its worst step: rewards are weighted by how low they are, then summed from the end.
 
     x_{i,k} = softmax_k(-r_{i,k} / temperature) * r_{i,k}; A_{i,t} = suffix sum of x minus its leave-one-out mean, which
     is the mean over the other completions of their mean x. PURE (arXiv 2504.15275), and its code for the baseline
     (https://github.com/CJReinforce/PURE, ``reward_baseline="step"``).
+
+    PURE's rewards are p1 - p0, from -1 to 1: the worst step weighs most and is negative. A wrong step of reward 0
+    weighs most, too, but most of 0 is 0: it carries the baseline alone. For rewards from 0 to 1 set ``signed``.
     """
-    scored = ~np.isnan(batch.rewards)
-    c, r = batch.completion[scored], batch.rewards[scored]
+    rewards = 2.0 * batch.rewards - 1.0 if signed else batch.rewards
+    scored = ~np.isnan(rewards)
+    c, r = batch.completion[scored], rewards[scored]
     lowest = np.full(batch.completions, np.inf)
     np.minimum.at(lowest, c, r)
     weights = np.exp((lowest[c] - r) / temperature)  # the largest exponent is 0
     shares = weights / np.bincount(c, weights, minlength=batch.completions)[c]
     values = np.full_like(batch.rewards, np.nan)
     values[scored] = shares * r
-    return Part("step", "suffix", _pooled(batch, values, normalise, scale), gamma=gamma)
+    pooled = _pooled(batch, values, normalise, scale)
+    return Part("step", "suffix", pooled, gamma=gamma, group_warnings=_sign_warnings(batch, signed))
+
+
+def _sign_warnings(batch: Batch, signed: bool) -> dict[int, str]:
+    """The groups whose rewards are not what ``min`` (or ``min`` with ``signed``) is made for."""
+    warnings = {}
+    for group in np.unique(batch.step_group).tolist():
+        rewards = batch.rewards[batch.step_group == group]
+        low, high = np.nanmin(rewards, initial=np.inf), np.nanmax(rewards, initial=-np.inf)
+        if signed and (low < 0 or high > 1):
+            outside = low if low < 0 else high
+            warnings[group] = (
+                f"signed maps rewards from 0 to 1 onto -1 to 1 and the group has {outside:g}; "
+                "turn it off where wrong steps have negative rewards already"
+            )
+        elif not signed and 0 <= low < np.inf:
+            warnings[group] = (
+                "no step reward of the group is negative, and under 'min' a wrong step of reward 0 carries next to "
+                "nothing; set signed for rewards from 0 to 1 (2r - 1), or give wrong steps negative rewards"
+            )
+    return warnings
 
 
 def progress(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True, gamma: Gamma = 1.0) -> Part:

@@ -25,7 +25,7 @@ class CreditConfig(Section):
     clip: float | None = Field(default=None, gt=0)
     """Bound on the size of an advantage; None for no bound."""
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
-    """Options that only this scheme has, by name (`threshold` of first_error, `temperature` of min)."""
+    """Options that only this scheme has, by name (`threshold` of first_error, `temperature` and `signed` of min)."""
 
     @model_validator(mode="after")
     def _is_a_scheme(self) -> Self:
