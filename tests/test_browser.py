@@ -115,7 +115,17 @@ def test_a_reward_of_ones_own_changes_the_scores_and_its_errors_have_a_line(page
 def test_equal_rewards_teach_nothing_and_the_page_says_so(page: Page) -> None:
     add_reward(page, "Your own step function", 2, "def same(prompt, step, **columns):\n    return 1.0\n")
     page.locator("#reward-on-0 input").uncheck()
-    expect(page.locator("#drawing .notices")).to_contain_text("nothing to learn from this group")
+    notices = page.locator("#drawing .notices")
+    expect(notices).to_contain_text("only the outcome reward (answer_correctness) differs")
+    expect(page.locator("#reward-note-1")).to_contain_text("not used: outcome weight is 0")
+    notices.get_by_role("button", name="Outcome weight 1").click()
+    expect(page.locator("#credit-outcome-weight input")).to_have_value("1")
+    expect(notices).to_be_empty()
+    expect(page.locator("#reward-note-1")).not_to_contain_text("not used")
+    expect(page.locator(f"{CARDS} .text i.p").first).to_be_visible()
+    page.locator("#reward-on-1 input").uncheck()
+    page.locator("#credit-outcome-weight input").fill("0")
+    expect(notices).to_contain_text("nothing to learn from this group")
 
 
 def test_a_token_is_pinned_and_explained(page: Page) -> None:

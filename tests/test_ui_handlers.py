@@ -28,7 +28,7 @@ from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, builtin_row
 from workbench.ui.handlers.rewards import OWN_OUTCOME, OWN_STEP, TEMPLATES, add_reward, task_rows
 from workbench.ui.handlers.sampling import adopt, sample
-from workbench.ui.handlers.scoring import explain_token, rescore
+from workbench.ui.handlers.scoring import explain_token, remedied, rescore
 from workbench.ui.handlers.session import Services
 
 
@@ -143,6 +143,30 @@ def test_equal_rewards_have_no_spread(worker):
     view = rescore(form(own("def mine(prompt, step, **columns):\n    return 1.0\n")), worker)
     assert json.loads(view.drawing)["show"]["spread"] is False
     assert not view.credit.advantages.any()
+
+
+def test_a_group_whose_outcome_alone_differs_gets_its_colours_by_a_remedy(worker):
+    """One right answer, and every step worth the same: ``process`` makes nothing of it."""
+    whole = "def right(prompts, completions, **columns):\n    return [float(i == 0) for i in range(len(prompts))]\n"
+    same = "def mine(prompt, step, **columns):\n    return 1.0\n"
+    draft = form(own(same), own(whole, name="right", kind="outcome"))
+    view = rescore(draft, worker)
+    shown = json.loads(view.drawing)["show"]["noSpread"]
+    cause = "only the outcome reward (right) differs, and process with outcome weight 0 does not use it"
+    assert shown["reason"] == f"Every advantage is 0: {cause}"
+    assert shown["remedies"] == ["Outcome weight 1", "Scheme outcome"]
+    finding = next(f for f in json.loads(view.preflight)["findings"] if f["name"] == "groups without spread")
+    assert (finding["meaning"], finding["level"]) == (f"in 1 of 1 groups {cause}", "stop")
+    assert finding["advice"] == "outcome weight 1, or scheme outcome"
+    for label, credit in (
+        ("Outcome weight 1", {"scheme": "process", "outcome_weight": 1.0}),
+        ("Scheme outcome", {"scheme": "outcome"}),
+    ):
+        after = remedied(draft, view.credit, label)
+        assert after.credit == credit
+        assert rescore(after, worker).credit.advantages.any()
+    assert remedied(draft, view.credit, "Scheme step") is None  # what was not offered
+    assert remedied(draft, view.credit, None) is remedied(draft, None, "Scheme outcome") is None
 
 
 def test_switching_every_function_off_says_so(worker):

@@ -8,6 +8,7 @@ import pytest
 
 from tests.credits import make_credit, make_rollout, worked_credit
 from workbench.credit import SCHEMES
+from workbench.credit.unused import NO_SPREAD
 from workbench.figures.curves import PANELS
 from workbench.figures.metrics import METRICS, find_metric
 from workbench.ui.handlers.help import guide, live
@@ -45,7 +46,8 @@ def test_nothing_scored_and_nothing_to_learn_are_told_apart() -> None:
     same = make_credit([make_rollout(["a", "b"])] * 2, [[1], [1]], [[1.0], [1.0]])
     shown = live(same)
     assert shown is not None
-    assert (shown["spread"], shown["advantage"]) == (False, 0.0)
+    assert shown["noSpread"] == {"reason": NO_SPREAD, "advice": "", "remedies": []}
+    assert shown["advantage"] == 0.0
 
 
 def test_the_guide_has_every_scheme_and_metric_as_plain_values() -> None:

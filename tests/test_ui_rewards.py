@@ -15,10 +15,11 @@ from workbench.rewards import BUILTINS, RewardWorker
 from workbench.rewards.watch import CallTimes
 from workbench.schema import RewardSummary
 from workbench.ui.handlers import rewards as handlers
+from workbench.ui.handlers.credit import with_settings
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, builtin_row, code_row, row_of
-from workbench.ui.handlers.scoring import Note, rescore
+from workbench.ui.handlers.scoring import Note, rescore, unused_notes
 
 STEP = "def mine(prompt, step, **columns):\n    return 1.0\n"
 OUTCOME = "def whole(prompts, completions, **columns):\n    return [0.0] * len(prompts)\n"
@@ -123,7 +124,7 @@ def test_under_each_row_stands_what_its_function_gave(worker: RewardWorker) -> N
     view = rescore(shown, worker)
     assert view.credit is not None
     watched = handlers.watch_group(shown, view.credit.scored, CallTimes())
-    right, mine, tags, empty = handlers.row_notes(shown.rows, watched)[:4]
+    right, mine, tags, empty = handlers.row_notes(shown.rows, watched, {})[:4]
     assert right is not None
     assert mine is not None
     assert tags is not None
@@ -136,12 +137,33 @@ def test_under_each_row_stands_what_its_function_gave(worker: RewardWorker) -> N
     assert tags.text == "off"
     assert empty is None
     assert {right.level, mine.level, tags.level} == {"plain"}
-    same = handlers.row_notes(form(replace(own(STEP), on=False), own(STEP)).rows, watched)
+    same = handlers.row_notes(form(replace(own(STEP), on=False), own(STEP)).rows, watched, {})
     assert same[0] is not None
     assert (same[0].text, same[1]) == ("off", mine)  # of two rows of one name, the one that ran
     payload = json.loads(handlers.watch_message(watched))
     assert [one["name"] for one in payload["functions"]] == ["step_correctness", "mine"]
     assert payload["functions"][1]["rows"] == [1.0] * 8
+
+
+def test_a_row_says_that_the_scheme_does_not_use_it(worker: RewardWorker) -> None:
+    """The page opens with both kinds of rewards under ``process`` with outcome weight 0."""
+    both = form(builtin_row("step_correctness"), builtin_row("answer_correctness"))
+
+    def notes(draft: Draft) -> list[str]:
+        view = rescore(draft, worker)
+        assert view.credit is not None
+        watched = handlers.watch_group(draft, view.credit.scored, CallTimes())
+        return [note.text.split("  ·  ")[0] for note in handlers.row_notes(draft.rows, watched, unused_notes(view))[:2]]  # type: ignore[union-attr]
+
+    assert notes(both) == ["mean 0.81", "not used: outcome weight is 0"]
+    alpha = replace(both, credit=with_settings(both.credit, {"outcome_weight": 1.0}))
+    assert notes(alpha) == ["mean 0.81", "mean 0.12"]
+    outcome = replace(both, credit=with_settings(both.credit, {"scheme": "outcome"}))
+    assert notes(outcome) == ["not used: outcome reads outcomes alone", "mean 0.12"]
+    beside = replace(both, compare={"scheme": "outcome"})
+    assert notes(beside) == ["not used by B: outcome reads outcomes alone", "not used by A: outcome weight is 0"]
+    step = replace(both, compare={"scheme": "step"})
+    assert notes(step) == ["mean 0.81", "not used by A and B: outcome weight is 0"]
 
 
 def test_a_function_slower_than_the_groups_sampling_is_named(worker: RewardWorker) -> None:

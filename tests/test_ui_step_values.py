@@ -368,7 +368,7 @@ def test_a_rows_note_is_of_what_it_gave(worker: RewardWorker) -> None:
     shown = form(placed())
     view = rescore(shown, worker)
     assert view.credit is not None
-    (said, *_) = row_notes(shown.rows, watch_group(shown, view.credit.scored, CallTimes()))
+    (said, *_) = row_notes(shown.rows, watch_group(shown, view.credit.scored, CallTimes()), {})
     assert said is not None
     assert said.text.startswith("mean 0.44")
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from workbench.credit import credit_groups
+from workbench.credit import credit_groups, why_no_spread
 from workbench.errors import ConfigError, CreditError, RewardError
 from workbench.rewards import Reward, RewardWorker, load_reward, score_group
 from workbench.rewards.models.reward import Models
@@ -269,13 +269,20 @@ def _repeated(group: Group) -> float:
 
 
 def _spread(credits: Sequence[Credit]) -> Iterable[Finding]:
-    flat = float(np.mean([not credit.spread for credit in credits]))
+    flat = [reason for credit in credits if (reason := why_no_spread(credit)) is not None]
+    share = len(flat) / len(credits)
+    meaning = "all that the scheme compares is equal: every advantage is 0, nothing to learn from such a group"
+    advice = "prompts of middling difficulty, more rollouts a group, or a finer reward"
+    unused = [reason for reason in flat if reason.remedies]
+    if 2 * len(unused) > len(flat):
+        meaning = f"in {len(unused)} of {len(credits)} groups {unused[0].cause}"
+        advice = unused[0].advice
     yield Finding(
         "groups without spread",
-        "stop" if flat == 1 else "check" if flat > 0.5 else "ok",
-        f"{flat:.0%}",
-        "all rewards of the group are equal: every advantage is 0, nothing to learn from it",
-        "prompts of middling difficulty, more rollouts a group, or a finer reward" if flat > 0.5 else "",
+        "stop" if share == 1 else "check" if share > 0.5 else "ok",
+        f"{share:.0%}",
+        meaning,
+        advice if share > 0.5 else "",
     )
 
 

@@ -6,6 +6,7 @@ from workbench.credit.compare import Comparison, StepDifference, compare_credits
 from workbench.credit.normalise import NORMALISATIONS, Normalise
 from workbench.credit.options import Option
 from workbench.credit.schemes import SCHEMES, Scheme, check_options
+from workbench.credit.unused import NoSpread, Remedy, unused_rewards, why_no_spread
 from workbench.credit.weights import LOSS_TYPES, LossType, group_normalisers, length_normalisers, loss_weights
 from workbench.schema import Credit, Explanation, Term
 
@@ -17,8 +18,10 @@ __all__ = [
     "Explanation",
     "GroupRewards",
     "LossType",
+    "NoSpread",
     "Normalise",
     "Option",
+    "Remedy",
     "Scheme",
     "StepDifference",
     "Term",
@@ -31,6 +34,8 @@ __all__ = [
     "group_normalisers",
     "length_normalisers",
     "loss_weights",
+    "unused_rewards",
+    "why_no_spread",
 ]
 
 

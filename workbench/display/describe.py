@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from workbench.credit import why_no_spread
 from workbench.display.blocks import (
     Block,
     Cell,
@@ -100,8 +101,8 @@ def credit(value: Credit) -> Blocks:
         _prompt(value.scored.group.prompt),
         Line(f"scheme {value.scheme}: mean {number(value.mean)}, std {number(value.std)}"),
     ]
-    if not value.spread:
-        blocks.append(Line("no spread: every advantage is 0, there is nothing to learn from this group"))
+    if (flat := why_no_spread(value)) is not None:
+        blocks.append(Line(f"{flat}; {flat.advice}" if flat.remedies else str(flat)))
     blocks += [Line(warning, "note") for warning in value.warnings]
     for i, (rollout, scores) in enumerate(zip(value.scored.group.rollouts, value.scored.scored, strict=True)):
         rows = [(str(k), *(step[name] for name in numbers), step["text"]) for k, step in enumerate(value.rows(i), 1)]

@@ -18,10 +18,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.credit import SCHEMES, Comparison, compare_credits, group_normalisers
+from workbench.credit import SCHEMES, Comparison, compare_credits, group_normalisers, why_no_spread
 from workbench.figures.fragment import fragment, page
 from workbench.figures.fragment import to_json as to_json
-from workbench.figures.payloads import CreditedPayload, GroupPayload, RolloutPayload, StretchPayload, WhyPayload
+from workbench.figures.payloads import (
+    CreditedPayload,
+    GroupPayload,
+    NoSpreadPayload,
+    RolloutPayload,
+    StretchPayload,
+    WhyPayload,
+)
 from workbench.schema import Credit, Group, StepScores
 
 Payload = dict[str, Any]
@@ -107,7 +114,15 @@ def credit_payload(
 
 def _scheme_payload(credit: Credit) -> Payload:
     scheme = SCHEMES.get(credit.scheme)
-    return credit.facts() | {"formula": scheme.formula if scheme else ""}
+    return credit.facts() | {"formula": scheme.formula if scheme else "", "noSpread": no_spread_payload(credit)}
+
+
+def no_spread_payload(credit: Credit) -> NoSpreadPayload | None:
+    """None for a group with spread."""
+    flat = why_no_spread(credit)
+    if flat is None:
+        return None
+    return {"reason": str(flat), "advice": flat.advice, "remedies": [remedy.label for remedy in flat.remedies]}
 
 
 def even_shares(credit: Credit) -> dict[str, list[float]]:

@@ -68,6 +68,14 @@ class RolloutPayload(TypedDict):
     twin: NotRequired[CreditedPayload]
 
 
+class NoSpreadPayload(TypedDict):
+    """Why every advantage is 0, and the labels of the remedies."""
+
+    reason: str
+    advice: str
+    remedies: Sequence[str]
+
+
 class SchemePayload(TypedDict):
     scheme: str
     formula: str
@@ -75,6 +83,7 @@ class SchemePayload(TypedDict):
     mean: float | None
     std: float | None
     spread: bool
+    noSpread: NoSpreadPayload | None
     warnings: Sequence[str]
 
 

@@ -10,7 +10,7 @@ from typing import Any, NotRequired, TypedDict
 
 from workbench.checks import Finding
 from workbench.figures.metrics import Metric
-from workbench.figures.payloads import GroupPayload
+from workbench.figures.payloads import GroupPayload, NoSpreadPayload
 from workbench.rewards.watch import Correlation, Distribution, Watched
 
 Pairs = Sequence[tuple[str, str]]
@@ -165,7 +165,7 @@ class LivePayload(TypedDict):
     token: int
     text: str
     step: int | None
-    spread: bool
+    noSpread: NoSpreadPayload | None
     terms: Sequence[Mapping[str, Any]]
     total: float
     clip: float | None

@@ -13,6 +13,7 @@ import { pinnedDetails } from "./details.js";
 import { moveFocus } from "./focus.js";
 import { makeLegend } from "./legend.js";
 import { MEASURES, ofWhole, rangeOf, tint } from "./measures.js";
+import { noticesOf } from "./notices.js";
 import { makeTip } from "./tip.js";
 import { prepare } from "./tokens.js";
 
@@ -33,12 +34,14 @@ export class Heatmap {
    * @param {{
    *   onPin?: ((pinned: Place | null) => void) | null,
    *   explain?: ((rollout: number, token: number, which: "a" | "b") => Promise<Why | null>) | null,
-   * }} [options] `explain` promises the terms of a token where the payload has none
+   *   onRemedy?: ((label: string) => void) | null,
+   * }} [options] `explain` promises the terms of a token where the payload has none; `onRemedy` gives a group spread
    */
-  constructor(root, { onPin = null, explain = null } = {}) {
+  constructor(root, { onPin = null, explain = null, onRemedy = null } = {}) {
     this.root = root;
     this.onPin = onPin;
     this.explain = explain;
+    this.onRemedy = onRemedy;
     /** @type {((key: string) => void) | null} called when somebody chooses what tokens are coloured by */
     this.onColour = null;
     /** @type {Prepared} */
@@ -108,13 +111,8 @@ export class Heatmap {
   drawHead() {
     const { data } = this;
     const scored = data.rollouts.some((rollout) => rollout.steps);
-    const notices = scored && data.spread === false
-      ? ["No spread: the advantage is 0, there is nothing to learn from this group."]
-      : [];
     this.about.replaceChildren(...(scored ? summary(data.rollouts) : []));
-    this.notices.replaceChildren(
-      ...[...notices, ...(data.warnings ?? [])].map((line) => el("p", { role: "status" }, line)),
-    );
+    this.notices.replaceChildren(...noticesOf(data, this.onRemedy));
     this.compared.replaceChildren(...(data.other ? comparison(data, (g, t) => this.pin(g, t)) : []));
     this.cards.classList.toggle("two", Boolean(data.other));
   }

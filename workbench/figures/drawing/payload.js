@@ -74,6 +74,13 @@
  */
 
 /**
+ * @typedef {Object} NoSpreadPayload Why every advantage is 0, and the labels of the remedies.
+ * @property {string} reason
+ * @property {string} advice
+ * @property {string[]} remedies
+ */
+
+/**
  * @typedef {Object} SchemePayload
  * @property {string} scheme
  * @property {string} formula
@@ -81,6 +88,7 @@
  * @property {number | null} mean
  * @property {number | null} std
  * @property {boolean} spread
+ * @property {NoSpreadPayload | null} noSpread
  * @property {string[]} warnings
  */
 
@@ -92,6 +100,7 @@
  * @property {number | null} mean
  * @property {number | null} std
  * @property {boolean} spread
+ * @property {NoSpreadPayload | null} noSpread
  * @property {string[]} warnings
  * @property {number} flippedShare
  * @property {number | null} correlation

@@ -6,12 +6,12 @@
 
 import { copy, el } from "../../figures/dom.js";
 import { MINUS, number } from "../../figures/numbers.js";
+import { noSpreadText } from "../../figures/drawing/notices.js";
 import { termName } from "../../figures/drawing/why.js";
 import { address } from "./address.js";
 import { follow } from "./widget.js";
 
 const NOTHING = "Nothing is scored on Inspect right now; score a group there and come back.";
-const NO_SPREAD = "This group has no spread: every advantage is 0, there is nothing to learn from it.";
 const NO_ANSWER = "The workbench did not answer; the numbers come back when it does.";
 const STANDARDISED =
   "z(x) = (x − mean) / (std + 0.0001) over the group's scored values, std with ddof = 1; an unscored step is in " +
@@ -58,7 +58,7 @@ function liveParts(live) {
     el("p", {}, "For ", whereText(live), el("code", {}, JSON.stringify(live.text)), ":"),
     table("Terms of the advantage", TERMS, live.terms.map(termRow)),
     el("p", { id: "help-sum" }, sumText(live)),
-    ...(live.spread ? [] : [el("p", { class: "warn" }, NO_SPREAD)]),
+    ...(live.noSpread ? [el("p", { class: "warn" }, noSpreadText(live.noSpread))] : []),
   ];
 }
 

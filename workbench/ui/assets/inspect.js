@@ -33,7 +33,7 @@ export function sameAnswers(a, b) {
 
 class InspectView {
   /** @param {Parameters<typeof inspect>[0]} handles */
-  constructor({ server }) {
+  constructor({ server, trigger }) {
     this.about = el("p", { class: "about" });
     this.busy = el("p", { class: "busy", role: "status", hidden: true });
     this.stale = el("p", { class: "stale", role: "status", hidden: true });
@@ -41,6 +41,7 @@ class InspectView {
     this.heatmap = mount(this.holder, {
       explain: (rollout, token, which) => server.why({ tab: address.tab, rollout, token, which }),
       onPin: (pinned) => address.pin(pinned),
+      onRemedy: (remedy) => trigger("apply", { remedy }),
     });
     this.shown = false;
   }

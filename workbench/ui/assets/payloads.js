@@ -1,7 +1,7 @@
 // The types of what the page draws and of what it asks the server: each is the TypedDict of the same name in
 // ui/payloads.py; a test holds their keys against each other. Nothing imports this module when it runs.
 
-/** @import { GroupPayload, TermPayload } from "../../figures/drawing/payload.js" */
+/** @import { GroupPayload, NoSpreadPayload, TermPayload } from "../../figures/drawing/payload.js" */
 
 /**
  * @template [Server=unknown]
@@ -10,7 +10,7 @@
  * @property {{ value: string }} props
  * @property {(name: "value", update: () => void) => void} watch
  * @property {Server} server the functions that the element was given
- * @property {(event: string) => void} trigger
+ * @property {(event: string, data?: Record<string, unknown>) => void} trigger
  */
 
 /**
@@ -228,7 +228,7 @@
  * @property {number} token from 0
  * @property {string} text
  * @property {number | null} step from 1
- * @property {boolean} spread
+ * @property {NoSpreadPayload | null} noSpread
  * @property {TermPayload[]} terms
  * @property {number} total
  * @property {number | null} clip

@@ -116,6 +116,15 @@ def for_scheme(section: Section, scheme: str) -> Section:
     return read_section(None, scheme, moved) or section
 
 
+def with_settings(section: Section, settings: Mapping[str, Any]) -> Section:
+    """The section with some settings changed, the scheme among them; what the new scheme has too stays."""
+    section = for_scheme(section, settings.get("scheme", section["scheme"]))
+    for name, value in settings.items():
+        if name != "scheme":
+            section = _with_option(section, name, value)
+    return section
+
+
 def _options(section: Section) -> dict[str, Any]:
     return {name: value for name, value in section.items() if name not in ("scheme", "options")} | dict(
         section.get("options", {})

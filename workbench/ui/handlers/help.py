@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from workbench.credit import NORMALISATIONS, SCHEMES
-from workbench.figures.heatmap import why_payload
+from workbench.figures.heatmap import no_spread_payload, why_payload
 from workbench.figures.metrics import METRICS, SYMBOLS
 from workbench.schema import Credit
 from workbench.ui.handlers.credit import LABELS
@@ -104,7 +104,7 @@ def live(credit: Credit | None, rollout: Any = None, token: Any = None) -> LiveP
         "token": t,
         "text": credit.scored.group.rollouts[i].texts[t],
         "step": None if step is None else step + 1,
-        "spread": credit.spread,
+        "noSpread": no_spread_payload(credit),
         "terms": why["list"],
         "total": why["total"],
         "clip": why["clip"],

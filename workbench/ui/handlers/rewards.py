@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -213,13 +213,16 @@ def watch_message(watched: RewardWatch) -> str:
     return message(**watch_payload(watched))
 
 
-def row_notes(rows: Rows, watched: RewardWatch) -> list[Note | None]:
-    """Under each row, what its function gave and took; its range and source are the detail."""
+def row_notes(rows: Rows, watched: RewardWatch, unused: Mapping[str, str]) -> list[Note | None]:
+    """Under each row, what its function gave and took; its range and source are the detail.
+
+    ``unused`` says by name why a function plays no part in what is drawn.
+    """
     known = {function.name: function for function in watched.functions}
-    return [_row_note(row, known) for row in rows]
+    return [_row_note(row, known, unused) for row in rows]
 
 
-def _row_note(row: RewardRow | None, known: dict[str, Watched]) -> Note | None:
+def _row_note(row: RewardRow | None, known: Mapping[str, Watched], unused: Mapping[str, str]) -> Note | None:
     if row is None:
         return None
     about = ""
@@ -230,7 +233,8 @@ def _row_note(row: RewardRow | None, known: dict[str, Watched]) -> Note | None:
     if function is None:
         return Note("off", level="plain", detail=about)
     scores = function.scores
-    parts = ["no score" if scores.mean is None else f"mean {scores.mean:.2g}".replace("-", "−")]
+    parts = [unused[row.name]] if row.name in unused else []
+    parts += ["no score" if scores.mean is None else f"mean {scores.mean:.2g}".replace("-", "−")]
     if scores.zeros:
         parts.append(f"{int(100 * scores.zeros + 0.5)} % zero")
     if scores.unscored:

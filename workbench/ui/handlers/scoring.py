@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from workbench.checks import Finding, preflight_of
 from workbench.config import RewardConfig
-from workbench.credit import SCHEMES, credit_group
+from workbench.credit import SCHEMES, credit_group, unused_rewards, why_no_spread
 from workbench.errors import ConfigError, PatternError, RewardError, WorkbenchError
 from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
 from workbench.figures.payloads import GroupPayload, WhyPayload
@@ -21,7 +21,7 @@ from workbench.rewards import Reward, RewardWorker, score_split
 from workbench.rewards.models.reward import Models
 from workbench.schema import Credit, Group, Step
 from workbench.steps import Split, StepPattern
-from workbench.ui.handlers.credit import credit_config
+from workbench.ui.handlers.credit import Section, credit_config, shown_values, with_settings
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.reward_rows import RewardRow
 
@@ -177,6 +177,13 @@ def explain_token(credit: Credit | None, rollout: Any, token: Any) -> WhyPayload
         return None
 
 
+def remedied(draft: Draft, credit: Credit | None, label: Any) -> Draft | None:
+    """The draft with the settings of a remedy that was offered beside the drawn credit; None where it was not."""
+    flat = why_no_spread(credit) if credit is not None else None
+    remedy = next((remedy for remedy in flat.remedies if remedy.label == label), None) if flat is not None else None
+    return None if remedy is None else replace(draft, credit=with_settings(draft.credit, remedy.settings))
+
+
 def findings_json(findings: Sequence[Finding]) -> str:
     """Findings of a pre-flight as the page's script draws them."""
     return to_json({"findings": [asdict(finding) for finding in findings]})
@@ -192,10 +199,23 @@ def to_fallback(group: Group) -> GroupPayload:
     return group_payload(group)
 
 
-def scheme_note(scheme: str) -> str:
-    """The formula of a scheme and where it comes from."""
-    known = SCHEMES[scheme]
-    return f"{known.formula}  ({known.reference})"
+def scheme_note(section: Section) -> str:
+    """The formula of a scheme, with the outcome's term where it has one, and where it comes from."""
+    scheme, weight = SCHEMES[section["scheme"]], shown_values(section)["outcome_weight"]
+    return f"{scheme.formula}{f' + {weight:g} · z(R)' if weight else ''}  ({scheme.reference})"
+
+
+def unused_notes(view: ScoringView) -> dict[str, str]:
+    """Why a reward plays no part in the colours, by the names of those that do not in one of the schemes drawn."""
+    if view.credit is None:
+        return {}
+    first = unused_rewards(view.credit)
+    if view.other is None:
+        return {name: f"not used: {why}" for name, why in first.items()}
+    second = unused_rewards(view.other)
+    said = {name: f"not used by A: {why}" for name, why in first.items()}
+    said |= {name: f"not used by B: {why}" for name, why in second.items()}
+    return said | {name: f"not used by A and B: {first[name]}" for name in first.keys() & second.keys()}
 
 
 def _about(group: Group) -> str:

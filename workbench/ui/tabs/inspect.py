@@ -135,9 +135,8 @@ def _step_widgets(first: Draft) -> dict[str, Any]:
 
 def _credit_widgets(first: Draft) -> dict[str, Any]:
     heading("Credit")
-    scheme = first.credit["scheme"]
-    credit = build_credit_form(scheme)
-    formula = drawn("formula", "note", note_value(scheme_note(scheme)), classes=["note", "one-line"])
+    credit = build_credit_form(first.credit["scheme"])
+    formula = drawn("formula", "note", note_value(scheme_note(first.credit)), classes=["note", "one-line"])
     compare = build_credit_form(NONE, prefix="b-", optional=True)
     return {"credit": credit, "formula": formula, "compare": compare, "credit_note": note("credit-note")}
 

@@ -16,7 +16,7 @@ from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.page_state import restore
 from workbench.ui.handlers.rewards import with_task
 from workbench.ui.handlers.sampling import adopt, sample
-from workbench.ui.handlers.scoring import Note, isolation_note, message, rescore, scheme_note
+from workbench.ui.handlers.scoring import Note, isolation_note, message, remedied, rescore, scheme_note
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.checks import wire_probes
 from workbench.ui.tabs.common import PRIVATE, note_value, start_and_cancel
@@ -45,6 +45,7 @@ def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> Non
         event.then(lambda: secrets.token_hex(8), None, again, concurrency_limit=None, **PRIVATE)
 
     _wire_scoring(form, widgets, services, again)
+    _wire_remedies(form, widgets, services, then_score)
     wire_credit(form.credit)
     wire_credit(form.compare)
     wire_rewards(form, services, then_score)
@@ -80,7 +81,7 @@ def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again
             handlers.preset_of(draft.regex, draft.kind),
             note_value(view.pattern),
             note_value(view.note),
-            note_value(scheme_note(draft.credit["scheme"])),
+            note_value(scheme_note(draft.credit)),
             watch,
             *row_notes,
             kept_value(services, draft),
@@ -105,6 +106,17 @@ def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again
         return gr.skip() if preset is None else [preset.pattern.regex, preset.pattern.kind]
 
     form.preset.input(choose_preset, form.preset, [regex, kind], queue=False, **PRIVATE)
+
+
+def _wire_remedies(form: Form, widgets: InspectWidgets, services: Services, then_score: ThenScore) -> None:
+    """The buttons beside what the drawing says of a group without spread."""
+
+    def remedy(request: gr.Request, event: gr.EventData, *held: Any) -> Any:
+        draft = read(*held)
+        after = remedied(draft, services.credit(request.session_hash or ""), event._data.get("remedy"))
+        return gr.skip() if after is None else shown(form, draft, after)
+
+    then_score(widgets.drawing.apply(remedy, form.inputs, form.outputs, queue=False, **PRIVATE))
 
 
 # ── examples ─────────────────────────────────────────────────────────────────────────────────────────────────────

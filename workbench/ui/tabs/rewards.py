@@ -16,7 +16,7 @@ from workbench.ui.handlers import rewards as handlers
 from workbench.ui.handlers.draft import Draft, row_paths
 from workbench.ui.handlers.models import form_of
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow
-from workbench.ui.handlers.scoring import Note, ScoringView
+from workbench.ui.handlers.scoring import Note, ScoringView, unused_notes
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value
 from workbench.ui.tabs.form import Updates, read, shown
@@ -130,7 +130,7 @@ def watched(services: Services, tab: str, draft: Draft, view: ScoringView) -> tu
     notes = [note_value(wrong, editor=f"reward-code-{i}") for i, wrong in enumerate(view.rows)]
     if view.credit is not None:
         seen = handlers.watch_group(draft, view.credit.scored, services.call_times(tab))
-        gave = handlers.row_notes(draft.rows, seen)
+        gave = handlers.row_notes(draft.rows, seen, unused_notes(view))
         drawing = handlers.watch_message(seen)
         notes = [note_value(wrong or said) for wrong, said in zip(view.rows, gave, strict=True)]
     return drawing, [gr.skip() if row is None else said for row, said in zip(draft.rows, notes, strict=True)]
