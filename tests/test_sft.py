@@ -125,8 +125,8 @@ def test_chain_arithmetic_gives_its_teachers_right_answers() -> None:
     assert row.prompt == task[3].prompt
     assert task.answer_is_right(row.completion, task[3].columns)
     assert load_task("chain-arithmetic-tags").rows("demonstrations")[0].completion.startswith("<reasoning>")
-    with pytest.raises(TaskError, match="has no pairs; it has prompts, demonstrations"):
-        task.rows("pairs")
+    with pytest.raises(TaskError, match="has no labelled steps; it has prompts, demonstrations, pairs"):
+        task.rows("labelled_steps")
 
 
 def test_files_say_their_kind_by_their_columns(tmp_path: Path) -> None:

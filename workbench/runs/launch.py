@@ -18,10 +18,11 @@ def start(config: RunConfig, workspace: Path | str | None = None, *, module: str
     directory>``. The workspace is by default the folder named by WORKBENCH_WORKSPACE, or ``workspace`` in the current
     one.
 
-    Raises RunError if the directory cannot be made or the process cannot be started. What goes wrong after that is
-    in the run's status.
+    Raises the errors of ``MethodSection.check_files`` for rows and models that the method cannot use, and RunError if
+    the directory cannot be made or the process cannot be started. What goes wrong after that is in the run's status.
     """
     refuse_under_a_launcher()
+    config.method.check_files(config)
     folder = default_workspace() if workspace is None else Path(workspace)
     try:
         run = RunDir.create(folder.resolve(), config, sources(config))

@@ -32,6 +32,9 @@ class MethodSection(Section):
     def check(self, config: SharedConfig) -> None:
         """Raises ValueError, naming the field, where these settings and the rest of the run do not fit together."""
 
+    def check_files(self, config: SharedConfig) -> None:
+        """Raises WorkbenchError for what the run's files hold and it cannot use; called before it is queued."""
+
     @property
     def label(self) -> str:
         """What lists and legends call a run of this method."""

@@ -136,6 +136,13 @@ def noisy_answer(
     return _slip(text, len(results), rng) if rng.random() < slip else text
 
 
+def wrong_answer(chain: Chain, rng: random.Random, style: Style = "steps") -> str:
+    """An answer with a wrong result, in the right format."""
+    while (results := noisy_results(chain, rng, wrong=0.4))[-1] == chain.answer:
+        pass
+    return render(chain, results, style)
+
+
 def noisy_results(chain: Chain, rng: random.Random, wrong: float) -> list[int]:
     """What the noisy teacher claims after each operation; a wrong value that would leave 0 to 99 later is not drawn."""
     results: list[int] = []

@@ -5,7 +5,7 @@ kind                  columns of a row
 ====================  ==============================================================================================
 ``prompts``           ``prompt`` (or ``question``, or ``problem``) and any others
 ``demonstrations``    ``prompt`` and ``completion``, or ``messages`` that end with the assistant's
-``pairs``             ``prompt``, ``chosen`` and ``rejected``
+``pairs``             ``chosen`` and ``rejected``, with a ``prompt`` or beginning with the same one, as in TRL
 ``labelled_steps``    ``prompt``, ``completions`` (a text a step) and ``labels`` (true or false a step), as in TRL
 ====================  ==============================================================================================
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Literal
 
 from workbench.errors import TaskError
@@ -37,7 +38,7 @@ class Demonstration:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two completions of one prompt, of which ``chosen`` is the better."""
+    """Two completions of one prompt, of which ``chosen`` is the better; neither is empty, and they differ."""
 
     prompt: Prompt
     chosen: Prompt
@@ -63,10 +64,15 @@ def kind_of(columns: Mapping[str, Any]) -> Kind:
 
 
 def prompt_of(where: str, columns: Mapping[str, Any]) -> tuple[str, Prompt]:
-    """The column that holds the prompt, and the prompt. Raises TaskError naming the row and what it has."""
+    """The column that holds the prompt, and the prompt; of a pair without one, "" and what its two sides share.
+
+    Raises TaskError naming the row and what it has.
+    """
     if _is_dialogue(columns.get("messages")):
         return "messages", columns["messages"][:-1]
     name = next((name for name in PROMPTS if name in columns), None)
+    if name is None and kind_of(columns) == "pairs":
+        return "", _shared_prompt(where, columns)
     if name is None:
         raise TaskError(
             f"{where}: every row must be an object with a 'prompt' (or a 'question', or a 'problem'); its columns are "
@@ -89,9 +95,18 @@ def demonstration(where: str, columns: Mapping[str, Any]) -> Demonstration:
 
 
 def pair(where: str, columns: Mapping[str, Any]) -> Pair:
-    """Raises TaskError naming the row and the column."""
-    prompt = prompt_of(where, columns)[1]
-    return Pair(prompt, _column(where, columns, "chosen"), _column(where, columns, "rejected"))
+    """Raises TaskError naming the row and the column; also for a side that is empty, and for two that are the same."""
+    name, prompt = prompt_of(where, columns)
+    chosen, rejected = _column(where, columns, "chosen"), _column(where, columns, "rejected")
+    if (name and _words(chosen) and _words(chosen) == _words(rejected)) or chosen == rejected:
+        raise TaskError(f"{where}: 'chosen' and 'rejected' are the same text, which prefers neither; remove the row")
+    if not name or _begins_with_the_prompt(chosen):
+        prompt = _shared_prompt(where, columns)
+        chosen, rejected = chosen[len(prompt) :], rejected[len(prompt) :]
+    for column, side in (("chosen", chosen), ("rejected", rejected)):
+        if not _words(side):
+            raise TaskError(f"{where}: {column!r} is empty; give both sides of a pair an answer, or remove the row")
+    return Pair(prompt, chosen, rejected)
 
 
 def labelled_steps(where: str, columns: Mapping[str, Any]) -> LabelledSteps:
@@ -113,6 +128,30 @@ READERS: Mapping[Kind, Callable[[str, Mapping[str, Any]], Any]] = {
     "labelled_steps": labelled_steps,
 }
 """How a row of each kind is read; prompts are read by ``tasks.task``."""
+
+
+def _shared_prompt(where: str, columns: Mapping[str, Any]) -> Prompt:
+    """What both sides begin with: whole messages, or text up to where they part, as TRL's ``extract_prompt`` has it."""
+    chosen, rejected = _column(where, columns, "chosen"), _column(where, columns, "rejected")
+    same = sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(chosen, rejected, strict=False)))
+    if isinstance(chosen, str) and chosen[same - 1 : same] == " ":
+        same -= 1  # tokenizers keep a space with the word after it
+    if not same or isinstance(chosen, str) != isinstance(rejected, str):
+        raise TaskError(
+            f"{where}: a pair without a 'prompt' must have it at the beginning of both 'chosen' and 'rejected', and "
+            "these begin differently; add the column 'prompt'"
+        )
+    return chosen[:same]
+
+
+def _begins_with_the_prompt(side: Prompt) -> bool:
+    """Whether a side is the whole conversation, also beside a column ``prompt``, as in several data sets of the Hub."""
+    return not isinstance(side, str) and bool(side) and side[0]["role"] != "assistant"
+
+
+def _words(side: Prompt) -> str:
+    """A completion's text, to tell whether there is any."""
+    return (side if isinstance(side, str) else "".join(message["content"] for message in side)).strip()
 
 
 def _column(where: str, columns: Mapping[str, Any], name: str) -> Prompt:

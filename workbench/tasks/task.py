@@ -8,6 +8,7 @@ a data set of the Hub; each row has a ``prompt`` (or a ``question``, or a ``prob
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from workbench.sections import RewardConfig
 from workbench.steps import PRESETS, StepPattern
 from workbench.tasks import chain_arithmetic
 from workbench.tasks.hub import PREFIX, hub_rows
-from workbench.tasks.kinds import READERS, Demonstration, Kind, kind_of, prompt_of
+from workbench.tasks.kinds import READERS, Demonstration, Kind, Pair, kind_of, prompt_of
 
 T = TypeVar("T")
 
@@ -59,7 +60,7 @@ class Task:
 
     ``can_check`` says whether every row carries the right answer, so that exact-answer accuracy can be measured;
     ``checker`` is the outcome reward that compares with it. ``kind`` is what its rows are; ``data`` holds the training
-    rows of every kind it can give beside prompts.
+    rows of every kind it can give beside prompts, ``held_out_data`` the held-out ones.
     """
 
     name: str
@@ -73,20 +74,21 @@ class Task:
     checker: Callable[..., list[float | None]] = answer_correctness
     kind: Kind = "prompts"
     data: Mapping[Kind, Sequence[Any]] = field(default_factory=dict)
+    held_out_data: Mapping[Kind, Sequence[Any]] = field(default_factory=dict)
 
-    def rows(self, kind: Kind) -> Sequence[Any]:
-        """The training rows of a kind: ``Demonstration``, ``Pair``, ``LabelledSteps``, or ``Example`` for prompts.
+    def rows(self, kind: Kind, *, held_out: bool = False) -> Sequence[Any]:
+        """The training or held-out rows of a kind: ``Demonstration``, ``Pair``, ``LabelledSteps``, ``Example``.
 
         Raises TaskError for a kind that the task does not have.
         """
         if kind == "prompts":
-            return self.examples
+            return self.held_out if held_out else self.examples
         if kind not in self.data:
             raise TaskError(
                 f"task {self.name!r} has no {kind.replace('_', ' ')}; it has "
                 f"{', '.join(name.replace('_', ' ') for name in ('prompts', *self.data))}"
             )
-        return self.data[kind]
+        return self.held_out_data.get(kind, ()) if held_out else self.data[kind]
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -115,16 +117,26 @@ def _chain(name: str, style: chain_arithmetic.Style) -> Callable[[], Task]:
             pattern=StepPattern(r"(?m)^(?:Step \d+|<answer>)") if style == "tags" else StepPattern(),
             rewards=(*CHAIN_REWARDS, *tag_rewards),
             max_completion_length=144 if style == "tags" else 112,
-            data={"demonstrations": Examples(100_000, lambda i: _worked(i, style))},
+            data=_taught(100_000, style, held_out=False),
+            held_out_data=_taught(1_000, style, held_out=True),
         )
 
     return make
 
 
-def _worked(index: int, style: chain_arithmetic.Style) -> Demonstration:
-    """The problem as the task's teacher works it, without errors."""
-    chain = chain_arithmetic.chain(index)
-    return Demonstration(chain.prompt(style), chain_arithmetic.render(chain, chain.values, style))
+def _taught(count: int, style: chain_arithmetic.Style, held_out: bool) -> dict[Kind, Sequence[Any]]:
+    """The problems as the task's teacher works them: without errors, and beside an answer with errors."""
+
+    def demonstration(index: int) -> Demonstration:
+        chain = chain_arithmetic.chain(index, held_out=held_out)
+        return Demonstration(chain.prompt(style), chain_arithmetic.render(chain, chain.values, style))
+
+    def pair(index: int) -> Pair:
+        chain, right = chain_arithmetic.chain(index, held_out=held_out), demonstration(index)
+        rng = random.Random(f"chain-arithmetic/pair/{'held-out' if held_out else 'train'}/{index}")
+        return Pair(right.prompt, right.completion, chain_arithmetic.wrong_answer(chain, rng, style))
+
+    return {"demonstrations": Examples(count, demonstration), "pairs": Examples(count, pair)}
 
 
 def _gsm8k() -> Task:
@@ -194,10 +206,16 @@ def _from_file(path: Path) -> Task:
     if kind == "prompts":
         return task
 
-    def typed(i: int) -> Any:
-        return READERS[kind](f"{path.name} {read[i].where}", read[i].values)
+    def typed(first: int, count: int) -> dict[Kind, Sequence[Any]]:
+        def row(i: int) -> Any:
+            return READERS[kind](f"{path.name} {read[first + i].where}", read[first + i].values)
 
-    return replace(task, kind=kind, data={kind: Examples(len(task.examples), typed)})
+        return {kind: Examples(count, row)}
+
+    held_out = len(task.held_out)
+    return replace(
+        task, kind=kind, data=typed(0, len(task.examples)), held_out_data=typed(len(read) - held_out, held_out)
+    )
 
 
 def _from_hub(name: str) -> Task:

@@ -1,7 +1,8 @@
-"""Exact-answer accuracy on a fixed held-out set, sampled as training samples, every few steps of a run."""
+"""Measures on held-out rows every few steps of a run, and exact-answer accuracy, sampled as training samples."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -13,13 +14,40 @@ from workbench.training.sampling import PolicySampler
 
 SEED = 1_000_003
 """Of the draws: the same at every measure, so that two measures differ by the policy alone."""
+Measure = Callable[[], Mapping[str, float]]
+"""Metrics of the trainer's model as it is now; called by all ranks, and the same on each."""
 
 
-class HeldOutAccuracy(TrainerCallback):
-    """Adds ``accuracy`` (0 to 1) to the metrics before training, every ``eval_every`` steps, and at the end.
+class HeldOut(TrainerCallback):
+    """Adds what ``measures`` give to the metrics before training, every ``eval_every`` steps, and at the end."""
 
-    One completion is sampled for each of the first ``eval_prompts`` held-out rows, with the run's sampling
-    parameters; ranks share the rows.
+    def __init__(self, trainer: Any, run: RunSection, measures: list[Measure]) -> None:
+        self._trainer, self._every, self._measures = trainer, run.eval_every, measures
+
+    @classmethod
+    def add_to(cls, trainer: Any, run: RunSection, measures: list[Measure]) -> None:
+        """Measure while ``trainer`` trains, if there is anything to measure."""
+        if measures:
+            # First in line, so that the step's row is complete when it is recorded.
+            trainer.callback_handler.callbacks.insert(0, cls(trainer, run, measures))
+
+    def _measure(self) -> dict[str, float]:
+        return {name: value for measure in self._measures for name, value in measure().items()}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step:  # resumed: measured before the first step already
+            return
+        self._trainer.log(self._measure())
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % self._every == 0 or state.global_step == state.max_steps:
+            for name, value in self._measure().items():
+                self._trainer._metrics["train"][name].append(value)
+
+
+class HeldOutAccuracy:
+    """Measures ``accuracy`` (0 to 1): one completion is sampled for each of the first ``eval_prompts`` held-out rows,
+    with the run's sampling parameters; ranks share the rows.
 
     A measure over n rows has a standard error of about sqrt(a(1 - a) / n).
     """
@@ -27,7 +55,6 @@ class HeldOutAccuracy(TrainerCallback):
     def __init__(self, trainer: Any, sampler: PolicySampler, task: Task, run: RunSection) -> None:
         self._trainer, self._sampler = trainer, sampler
         self._task = task
-        self._every = run.eval_every
         self._count = min(run.eval_prompts, len(task.held_out))
         accelerator = trainer.accelerator
         self._share = -(-self._count // accelerator.num_processes)  # rows a rank; the last may have fewer
@@ -52,11 +79,5 @@ class HeldOutAccuracy(TrainerCallback):
         everyone = trainer.accelerator.reduce(torch.tensor(right, device=trainer.accelerator.device), reduction="sum")
         return int(everyone) / self._count
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step:  # resumed: measured before the first step already
-            return
-        self._trainer.log({"accuracy": self.measure()})
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step % self._every == 0 or state.global_step == state.max_steps:
-            self._trainer._metrics["train"]["accuracy"].append(self.measure())
+    def __call__(self) -> dict[str, float]:
+        return {"accuracy": self.measure()}

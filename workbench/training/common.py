@@ -9,6 +9,7 @@ import torch
 
 from workbench.errors import ConfigError
 from workbench.policies.load import Policy, load_policy, pick_device
+from workbench.schema import Prompt
 from workbench.sections import PolicySection, SharedConfig
 
 
@@ -29,6 +30,11 @@ def load_trained_policy(config: SharedConfig) -> Policy:
             "policy.lora out, or name the adapter's base as the policy"
         )
     return policy
+
+
+def as_messages(role: str, text: Prompt) -> Prompt:
+    """A text as a conversation of one message; a conversation as it is."""
+    return [{"role": role, "content": text}] if isinstance(text, str) else text
 
 
 def lora_config(policy: PolicySection) -> Any:

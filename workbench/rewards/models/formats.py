@@ -26,9 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.architecture import architecture, writes_text
 from workbench.errors import RewardError
 from workbench.schema import Prompt
-from workbench.sections import ModelFormat
+from workbench.sections import ModelConfig, ModelFormat
 
 QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
 """The system message Qwen2.5-Math-PRM was trained with; a conversation that brings its own keeps that."""
@@ -161,6 +162,17 @@ FORMATS: dict[ModelFormat, Format] = {
     )
 }
 """Name → format of process reward models."""
+
+
+def check_scores_text(config: ModelConfig) -> None:
+    """Raises RewardError for the folder of a language model in a format that reads a classifier's head."""
+    signs = config.format in FORMATS and FORMATS[config.format].signs
+    if not signs and not config.trust_remote_code and writes_text(config.path):
+        raise RewardError(
+            f"reward model {config.path!r} is a {architecture(config.path)}, which writes text and scores none; give a "
+            "model with a classification head (train one with --method reward), or choose a format that asks language "
+            f"models: {', '.join(name for name, form in FORMATS.items() if form.signs)}"
+        )
 
 
 def guess_format(path: str) -> ModelFormat:

@@ -1,6 +1,6 @@
 """The training methods: a method is one module here and one line in ``METHODS``."""
 
-from workbench.training.methods import grpo, sft
+from workbench.training.methods import dpo, grpo, sft
 from workbench.training.methods.method import Method
 
 METHODS: dict[str, Method] = {
@@ -8,6 +8,7 @@ METHODS: dict[str, Method] = {
     for method in (
         grpo.METHOD,
         sft.METHOD,
+        dpo.METHOD,
     )
 }  # fmt: skip
 """Every method by name; the first is the default."""

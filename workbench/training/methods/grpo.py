@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from workbench.architecture import check_language_model
 from workbench.credit import LossType
 from workbench.errors import ConfigError
 from workbench.sections import CreditConfig, MethodSection, Pattern, RewardConfig, SamplingConfig, SharedConfig
@@ -102,6 +103,14 @@ class GRPOSection(MethodSection):
                 f"method.epsilon_high: {self.epsilon_high} would cap cispo's ratio below 1 and scale every "
                 "gradient down; cispo's cap is the ratio itself, set it to 5"
             )
+
+    def check_files(self, config: SharedConfig) -> None:
+        from workbench.rewards.models.formats import check_scores_text
+
+        check_language_model(config.policy.path)
+        for reward in self.rewards:
+            if reward.model is not None:
+                check_scores_text(reward.model)
 
     def _check_rewards(self, ranks: int) -> None:
         if not self.rewards:
@@ -200,7 +209,7 @@ def build(
     from workbench.rewards import RewardWorker, load_reward
     from workbench.rewards.models.local import LocalModels
     from workbench.tasks import load_task
-    from workbench.training.accuracy import HeldOutAccuracy
+    from workbench.training.accuracy import HeldOut, HeldOutAccuracy
     from workbench.training.common import load_trained_policy, lora_config
     from workbench.training.trainer import ProcessGRPOTrainer
     from workbench.training.watching import WatchedPrompts
@@ -233,8 +242,7 @@ def build(
         callbacks=list(callbacks),
     )
     if config.run.eval_every and task.can_check:
-        # First in line, so that the step's row is complete when it is recorded.
-        trainer.callback_handler.callbacks.insert(0, HeldOutAccuracy(trainer, trainer.sample, task, config.run))
+        HeldOut.add_to(trainer, config.run, [HeldOutAccuracy(trainer, trainer.sample, task, config.run)])
     if config.run.watch_prompts and on_watched is not None:
         trainer.add_callback(WatchedPrompts(trainer, task, config, method.sampling, rewards, worker, on_watched))
     return trainer

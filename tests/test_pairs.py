@@ -1,0 +1,340 @@
+"""Training on pairs: the losses against independent references, runs that resume, measures, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tests import reward_models
+from tests.stored_runs import config_of
+from workbench.checks.calibration import calibration_error
+from workbench.config import METHODS, RunConfig
+from workbench.errors import ConfigError, PolicyError, TaskError, WorkbenchError
+from workbench.policies.load import load_policy
+from workbench.policies.sampler import encode_prompt
+from workbench.process.recorder import Recorder
+from workbench.rundir import RunDir
+from workbench.runs import start
+from workbench.tasks import load_task
+from workbench.tasks.kinds import Pair
+from workbench.training.methods import dpo
+from workbench.training.pairs import HeldOutPairs, pair_metrics
+
+SUMS = [(a, b) for a in range(2, 8) for b in range(3, 7)]
+
+
+def written(folder: Path, *rows: Mapping[str, Any], name: str = "pairs.jsonl") -> str:
+    file = folder / name
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def sums(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """24 short pairs in TRL's format, each with the right answer."""
+    rows = [
+        {
+            "prompt": f"Start with {a}, add {b}.\n",
+            "chosen": f"Step 1: {a} + {b} = {a + b}\nAnswer: {a + b}",
+            "rejected": f"Step 1: {a} + {b} = {a + b + 1}\nAnswer: {a + b + 1}",
+            "answer": str(a + b),
+        }
+        for a, b in SUMS
+    ]
+    return written(tmp_path_factory.mktemp("pairs"), *rows)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A random language model of two layers, 32 wide."""
+    return reward_models.save("causal", tmp_path_factory.mktemp("small"), eos_token_id=1)
+
+
+def configuration(task: str, method: Mapping[str, Any], policy: Any = "tiny", **run: Any) -> RunConfig:
+    return RunConfig.parse(
+        {
+            "seed": 3,
+            "policy": policy,
+            "task": task,
+            "method": {"batch_size": 4, **method},
+            "optimiser": {"warmup_steps": 0, "learning_rate": 5e-5},
+            "run": {"steps": 4, "eval_every": 2, "eval_prompts": 2, "save_every": 2, "device": "cpu", **run},
+        }
+    )
+
+
+def train(run: RunDir, resume: str | None = None) -> Any:
+    """What the run's process does, in this one; the trainer."""
+    config = config_of(run)
+    recorder = Recorder(run, config, writes=True)
+    trainer: Any = METHODS[config.method.name].build(config, run.checkpoints, callbacks=[recorder])
+    trainer.train(resume_from_checkpoint=None if resume is None else str(run.checkpoints / resume))
+    run.close()
+    return trainer
+
+
+def numbers(run: RunDir) -> list[dict[str, Any]]:
+    """A run's rows without its clock."""
+    return [{k: v for k, v in row.items() if k not in ("time", "seconds")} for row in run.read_metrics()[0]]
+
+
+DPO = {"name": "dpo", "sampling": {"max_completion_length": 8}}
+
+
+# -- runs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.training
+def test_a_run_by_dpo_finishes_and_prefers_what_was_chosen(tmp_path: Path, sums: str) -> None:
+    run = start(configuration(sums, DPO | {"batch_size": 20}, steps=3), tmp_path)
+    assert run.wait().state == "finished", run.dir.log_tail()
+    rows = numbers(run.dir)
+    assert [row["step"] for row in rows] == [0, 1, 2, 3]
+    measured = [row for row in rows if "pair_accuracy" in row]
+    assert [row["step"] for row in measured] == [0, 2, 3]
+    assert all(0 <= row["accuracy"] <= 1 for row in measured)
+    # Before training policy and reference are one: every margin is 0, every pair a toss, and a toss is well calibrated.
+    assert [measured[0][name] for name in ("margin", "pair_accuracy", "calibration_error")] == [0, 0.5, 0]
+    assert rows[1]["loss"] == pytest.approx(math.log(2), abs=1e-5)
+    assert rows[3]["margin/train"] > rows[2]["margin/train"] > 0
+    assert rows[3]["loss"] < rows[2]["loss"] < rows[1]["loss"]
+    load_policy(str(run.dir.checkpoints / "final"))
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("how", ["all weights", "lora", "an adapter trained on"])
+def test_a_resumed_run_by_dpo_has_the_identical_curve(tmp_path: Path, sums: str, small: str, how: str) -> None:
+    policy: dict[str, Any] = {"path": small}
+    if how != "all weights":
+        policy["lora"] = {"r": 2, "alpha": 4}
+    if how == "an adapter trained on":
+        before = RunDir.create(tmp_path, configuration(sums, DPO, policy, steps=1, eval_every=0, save_every=0))
+        train(before).save_final(before.checkpoints / "final")
+        policy = {"path": str(before.checkpoints / "final")}
+    run = RunDir.create(tmp_path, configuration(sums, DPO, policy))
+    trained = [name for name, value in train(run).model.named_parameters() if value.requires_grad]
+    assert all("lora_" in name for name in trained) == (how != "all weights")
+    rows = numbers(run)
+    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
+    assert (rows[1]["margin/train"], rows[1]["rewards/chosen"]) == (0, 0)  # the reference is the policy as loaded
+    assert rows[4]["loss"] != rows[2]["loss"]
+    shutil.rmtree(run.checkpoints / "checkpoint-4")
+    train(run, resume="checkpoint-2")
+    assert numbers(run) == rows
+
+
+# -- losses ----------------------------------------------------------------------------------------------------------
+
+
+def completion_logprobs(model: Any, prompt: list[int], completion: list[int]) -> torch.Tensor:
+    """log p(completion | prompt) from a plain forward pass over one row, in float64."""
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([prompt + completion])).logits[0].double()
+    rows = logits[len(prompt) - 1 : -1].log_softmax(-1)
+    return rows[torch.arange(len(completion)), torch.tensor(completion)]
+
+
+REFERENCES = {
+    # Rafailov et al., arXiv 2305.18290, eq. 7
+    "sigmoid": lambda w, r, beta: -math.log(1 / (1 + math.exp(-beta * (w - r)))),
+    # Zhao et al., arXiv 2305.10425, as a hinge on the margin
+    "hinge": lambda w, r, beta: max(0.0, 1 - beta * (w - r)),
+    # Chowdhury et al., arXiv 2403.00409, eq. 11, with label_smoothing 0.1
+    "robust": lambda w, r, beta: (
+        (0.9 * math.log1p(math.exp(-beta * (w - r))) - 0.1 * math.log1p(math.exp(beta * (w - r)))) / 0.8
+    ),
+}
+
+
+@pytest.mark.parametrize("loss", REFERENCES)
+def test_the_dpo_loss_is_the_papers_on_random_ids_and_weights(tmp_path: Path, small: str, sums: str, loss: str) -> None:
+    """The largest difference was 4e-7: float32 against float64."""
+    method = {**DPO, "beta": 0.5, "loss_type": loss, "label_smoothing": 0.1 if loss == "robust" else 0.0}
+    trainer: Any = dpo.build(configuration(sums, method, small, eval_every=0), tmp_path)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            parameter += 0.02 * torch.randn(parameter.shape, generator=generator)
+    rows = [
+        {
+            name: torch.randint(5, 300, (length,), generator=generator).tolist()
+            for name, length in (("prompt_ids", 3 + i), ("chosen_ids", 9 - i), ("rejected_ids", 4 + 2 * i))
+        }
+        for i in range(4)
+    ]
+    ratios = [
+        [
+            float(
+                (
+                    completion_logprobs(trainer.model, row["prompt_ids"], row[side])
+                    - completion_logprobs(trainer.ref_model, row["prompt_ids"], row[side])
+                ).sum()
+            )
+            for side in ("chosen_ids", "rejected_ids")
+        ]
+        for row in rows
+    ]
+    batch = trainer.data_collator(rows)
+    expected = sum(REFERENCES[loss](w, r, 0.5) for w, r in ratios) / 4
+    assert abs(trainer.compute_loss(trainer.model, batch).item() - expected) < 1e-5
+    with torch.no_grad():
+        margins = dpo.margins(trainer, batch).tolist()
+    assert margins == pytest.approx([0.5 * (w - r) for w, r in ratios], abs=1e-5)
+    assert min(map(abs, margins)) > 1e-3  # the numbers above are not all 0
+
+
+def test_pairs_become_the_ids_that_sampling_has() -> None:
+    tokenizer = load_policy("tiny").tokenizer
+    pairs = [Pair("Start with 7, add 5.\n", "Answer: 12", "Answer: 13"), Pair("Start. " * 50, "a", "b")]
+    (row,) = dpo.token_rows(tokenizer, pairs, max_length=64)  # the second prompt alone is longer
+    assert row["prompt_ids"] == encode_prompt(tokenizer, pairs[0].prompt)
+    assert tokenizer.decode(row["chosen_ids"]) == f"Answer: 12{tokenizer.eos_token}"
+    assert row["rejected_ids"][-1] == tokenizer.eos_token_id
+    message = {"role": "user", "content": "7 + 5?"}
+    assert dpo.token_rows(None, [Pair([message], "12", "13")], 64) == [
+        {
+            "prompt": [message],
+            "chosen": [{"role": "assistant", "content": "12"}],
+            "rejected": [{"role": "assistant", "content": "13"}],
+        }
+    ]
+
+
+# -- measures --------------------------------------------------------------------------------------------------------
+
+
+def test_calibration_by_hand() -> None:
+    # Four at confidence .9 (one said as 1 - .1), of which three are right; two at .6, of which one is right.
+    probabilities, labels = [0.9, 0.9, 0.1, 0.9, 0.6, 0.4], [1, 1, 0, 0, 1, 1]
+    assert calibration_error(probabilities, labels) == pytest.approx(4 / 6 * 0.15 + 2 / 6 * 0.1)
+    assert calibration_error([0.5, 0.5], [1, 0]) == 0
+    assert calibration_error([1.0, 1.0], [1, 0]) == 0.5
+    assert math.isnan(calibration_error([], []))
+
+
+def test_pair_metrics_by_hand() -> None:
+    measured = pair_metrics([math.log(9), math.log(9), -math.log(9), 0.0])
+    assert measured["pair_accuracy"] == (1 + 1 + 0 + 0.5) / 4
+    assert measured["margin"] == pytest.approx(math.log(9) / 4)
+    # Three at confidence .9 of which two are right, one toss at .5 that counts half.
+    assert measured["calibration_error"] == pytest.approx(3 / 4 * (0.9 - 2 / 3))
+    assert pair_metrics([1e6, -1e6])["calibration_error"] == 0.5
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_invariant_measures_of_held_out_pairs_do_not_depend_on_ranks(
+    monkeypatch: pytest.MonkeyPatch, ranks: int
+) -> None:
+    """7 pairs, 2 at a time: every rank does as many forward passes, and each pair counts once."""
+    passes, gathered = [], list[tuple[int, float]]()
+
+    def measure(rank: int) -> dict[str, float]:
+        trainer = SimpleNamespace(
+            accelerator=SimpleNamespace(num_processes=ranks, process_index=rank, device=torch.device("cpu")),
+            eval_dataset=[{"margin": float(i - 2)} for i in range(7)],
+            data_collator=lambda rows: {"margin": torch.tensor([row["margin"] for row in rows])},
+            args=SimpleNamespace(per_device_train_batch_size=2),
+            compute_loss_context_manager=torch.no_grad,
+        )
+        count = 0
+
+        def margins(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+            nonlocal count
+            count += 1
+            return batch["margin"]
+
+        result = HeldOutPairs(trainer, margins)()
+        passes.append(count)
+        return result
+
+    def gather(measured: list[tuple[int, float]]) -> list[tuple[int, float]]:
+        gathered.extend(measured)
+        return gathered if len(passes) == ranks - 1 else [(i, 0.0) for i in range(7 + ranks)]
+
+    monkeypatch.setattr("workbench.training.pairs.gather_object", gather)
+    measured = [measure(rank) for rank in range(ranks)][-1]  # the last of them has heard the others
+    assert measured == pair_metrics([float(i - 2) for i in range(7)])
+    assert len(set(passes)) == 1
+
+
+def test_every_method_shows_metrics_that_are_drawn_or_explained() -> None:
+    assert METHODS["dpo"].metrics[0] == "loss"
+    assert METHODS["dpo"].summary.startswith("Direct preference optimisation")
+
+
+# -- what is refused before a run is queued --------------------------------------------------------------------------
+
+
+def test_pairs_without_a_prompt_share_how_they_begin(tmp_path: Path) -> None:
+    user = {"role": "user", "content": "7 + 5?"}
+    right, wrong = ({"role": "assistant", "content": text} for text in ("12", "13"))
+    for row in ({}, {"prompt": "7 + 5?"}):  # many data sets of the Hub repeat the prompt in both sides
+        task = load_task(written(tmp_path, {**row, "chosen": [user, right], "rejected": [user, wrong]}))
+        assert list(task.rows("pairs")) == [Pair([user], [right], [wrong])]
+    task = load_task(written(tmp_path, {"chosen": "The sky is blue.", "rejected": "The sky is red."}))
+    assert list(task.rows("pairs")) == [Pair("The sky is", " blue.", " red.")]
+
+
+GOOD = {"prompt": "q", "chosen": "a", "rejected": "b"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([GOOD, {"prompt": "q", "chosen": "a", "rejected": "a "}], "line 2: 'chosen' and 'rejected' are the same text"),
+        ([GOOD, {"prompt": "q", "chosen": " ", "rejected": "b"}], "line 2: 'chosen' is empty"),
+        ([GOOD, {"prompt": "q", "chosen": "a", "rejected": ""}], "line 2: 'rejected' is empty"),
+        ([{"chosen": "ab", "rejected": "a"}, GOOD], "line 1: 'rejected' is empty"),
+        ([{"chosen": "a", "rejected": "b"}, GOOD], "line 1: a pair without a 'prompt' must have it at the beginning"),
+        ([GOOD, GOOD, {"prompt": "q", "chosen": "a"}], "line 3: the column 'rejected' is missing"),
+        ([{"prompt": "q", "answer": "a"}] * 9, "has no pairs; it has prompts"),
+    ],
+)
+@pytest.mark.parametrize("method", ["dpo"])
+def test_rows_that_prefer_nothing_are_named_before_a_run_is_queued(
+    tmp_path: Path, method: str, rows: list[dict[str, Any]], message: str
+) -> None:
+    config = configuration(written(tmp_path, *rows), {"name": method, "batch_size": 1})
+    with pytest.raises(TaskError, match=message):
+        start(config, tmp_path)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_too_few_pairs_and_options_without_effect_are_refused(tmp_path: Path) -> None:
+    config = configuration(written(tmp_path, GOOD, GOOD, GOOD), {"name": "dpo", "batch_size": 8})
+    with pytest.raises(ConfigError, match="a step takes 8 pairs and the task has 2; set it to 2 or less"):
+        start(config, tmp_path)
+    with pytest.raises(ConfigError, match=r"0\.1 has no effect with loss_type 'sigmoid'"):
+        RunConfig.parse({"method": {"name": "dpo", "label_smoothing": 0.1}})
+    with pytest.raises(ConfigError, match="exo_pair needs it above 0"):
+        RunConfig.parse({"method": {"name": "dpo", "loss_type": "exo_pair"}})
+    with pytest.raises(ConfigError, match="3 does not divide the 8 pairs"):
+        RunConfig.parse({"method": {"name": "dpo", "batch_size": 8}, "run": {"micro_batch_size": 3}})
+
+
+@pytest.mark.parametrize("method", ["grpo", "sft", "dpo"])
+def test_a_classifier_is_no_policy_and_is_refused_before_a_run_is_queued(tmp_path: Path, method: str) -> None:
+    scorer = reward_models.save("sequence", tmp_path / "scorer")
+    config = RunConfig.parse({"method": method, "policy": scorer})
+    with pytest.raises(PolicyError, match="is a LlamaForSequenceClassification, which scores text and writes none"):
+        start(config, tmp_path)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("form", ["classifier", "stepwise"])
+def test_a_policy_is_no_reward_model_and_is_refused_before_a_run_is_queued(tmp_path: Path, form: str) -> None:
+    writer = reward_models.save("causal", tmp_path / "writer")
+    model = {"path": writer, "format": form}
+    reward = {"name": "judge", "kind": "outcome" if form == "classifier" else "step", "model": model}
+    scheme = "outcome" if form == "classifier" else "process"
+    config = RunConfig.parse({"method": {"name": "grpo", "rewards": [reward], "credit": {"scheme": scheme}}})
+    with pytest.raises(WorkbenchError, match="is a LlamaForCausalLM, which writes text and scores none"):
+        start(config, tmp_path)

@@ -1,0 +1,214 @@
+"""Direct preference optimisation on pairs, through TRL's ``DPOTrainer``: its section, its trainer, its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from workbench.errors import ConfigError
+from workbench.sections import SamplingConfig, SharedConfig
+from workbench.training.methods.method import Method, OnRollouts, Trainer
+from workbench.training.methods.stored import StoredSection
+
+if TYPE_CHECKING:
+    import torch
+
+    from workbench.tasks.kinds import Pair
+
+LossType = Literal[
+    "sigmoid",
+    "hinge",
+    "ipo",
+    "exo_pair",
+    "nca_pair",
+    "robust",
+    "bco_pair",
+    "sppo_hard",
+    "aot",
+    "aot_unpaired",
+    "apo_zero",
+    "apo_down",
+    "discopop",
+    "sigmoid_norm",
+]
+_SMOOTHED = ("robust", "exo_pair", "aot", "aot_unpaired")
+"""The losses that TRL smooths labels in."""
+
+
+class DPOSection(StoredSection):
+    """Direct preference optimisation: the policy learns to prefer each pair's chosen completion (arXiv 2305.18290)."""
+
+    kind = "pairs"
+    name: Literal["dpo"] = "dpo"
+    """The training method."""
+    beta: float = Field(default=0.1, gt=0)
+    """How strongly the policy is held to the reference, which is the policy as it is loaded."""
+    loss_type: LossType = "sigmoid"
+    """What is made of a pair's margin (TRL's names); sigmoid is DPO's own, −log σ(margin)."""
+    label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
+    """Probability that a pair's sides are swapped; of the losses robust, exo_pair, aot and aot_unpaired."""
+    sampling: SamplingConfig = Field(default_factory=SamplingConfig)
+    """How held-out answers are sampled, to measure accuracy."""
+
+    @property
+    def has_reference(self) -> bool:
+        return True
+
+    def check(self, config: SharedConfig) -> None:
+        super().check(config)
+        if self.label_smoothing and self.loss_type not in _SMOOTHED:
+            raise ValueError(
+                f"method.label_smoothing: {self.label_smoothing} has no effect with loss_type {self.loss_type!r}; set "
+                f"it to 0, or loss_type to {' or '.join(_SMOOTHED)}"
+            )
+        if self.loss_type == "exo_pair" and not self.label_smoothing:
+            raise ValueError("method.label_smoothing: exo_pair needs it above 0; its paper recommends 0.001")
+
+    def facts(self) -> list[tuple[str, str]]:
+        return [
+            ("method", "dpo: direct preference optimisation"),
+            ("batch", f"{self.batch_size} pairs"),
+            ("loss", f"β {self.beta:g}, {self.loss_type}"),
+            ("rollouts", "none: dpo trains on pairs"),
+        ]
+
+
+def build(
+    config: SharedConfig,
+    output_dir: Path,
+    *,
+    on_rollouts: OnRollouts | None = None,
+    on_watched: OnRollouts | None = None,
+    callbacks: Sequence[Any] = (),
+) -> Trainer:
+    """Load pairs, policy and reference, and put them into TRL's trainer; nothing is sampled but held-out answers."""
+    from datasets import Dataset, disable_progress_bars
+    from trl import DPOConfig, DPOTrainer
+
+    from workbench.tasks import load_task
+    from workbench.training.accuracy import HeldOut, HeldOutAccuracy, Measure
+    from workbench.training.common import load_trained_policy, lora_config, shared_arguments
+    from workbench.training.pairs import HeldOutPairs, rename_metrics
+    from workbench.training.sampling import PolicySampler
+    from workbench.training.saving import Resumable
+
+    class ResumableDPOTrainer(Resumable, DPOTrainer):
+        def _prepare_dataset(self, dataset: Any, *args: Any) -> Any:
+            return dataset if "prompt_ids" in dataset.column_names else super()._prepare_dataset(dataset, *args)
+
+        def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+            rename_metrics(self, {"rewards/accuracies": "pair_accuracy/train", "rewards/margins": "margin/train"})
+            super().log(logs, start_time)
+
+    method = config.method
+    assert isinstance(method, DPOSection)
+    policy = load_trained_policy(config)
+    is_adapter = config.policy.lora is not None or hasattr(policy.model, "peft_config")
+    rows = token_rows(policy.tokenizer, method.training_rows(config), method.max_length)
+    held_out = token_rows(policy.tokenizer, method.held_out_rows(config), method.max_length)
+    if len(rows) < method.batch_size:
+        raise ConfigError(
+            f"method.max_length: the prompts of all but {len(rows)} pairs fill {method.max_length} tokens, and a step "
+            f"takes {method.batch_size} pairs; set it higher"
+        )
+    disable_progress_bars()  # nobody who reads a run's log can act on them
+    arguments = shared_arguments(config, output_dir, method.batch_size // config.run.ranks)
+    trainer = ResumableDPOTrainer(
+        model=policy.model,
+        ref_model=None if is_adapter else load_trained_policy(config).model,
+        args=DPOConfig(
+            **arguments,
+            max_length=method.max_length,
+            beta=method.beta,
+            loss_type=[method.loss_type],
+            label_smoothing=method.label_smoothing,
+            gradient_checkpointing=config.optimiser.gradient_checkpointing,
+            trust_remote_code=config.policy.trust_remote_code,
+        ),
+        train_dataset=Dataset.from_list(rows),
+        eval_dataset=Dataset.from_list(held_out) if held_out else None,
+        processing_class=policy.tokenizer,
+        peft_config=lora_config(config.policy),
+        callbacks=list(callbacks),
+    )
+    task, measures = load_task(config.task.name), list[Measure]()
+    if held_out:
+        measures.append(HeldOutPairs(trainer, partial(margins, trainer)))
+    if config.run.eval_every and task.can_check:
+        sampler = PolicySampler(trainer, method.sampling, arguments["per_device_train_batch_size"])
+        measures.append(HeldOutAccuracy(trainer, sampler, task, config.run))
+    HeldOut.add_to(trainer, config.run, measures)
+    return trainer
+
+
+def token_rows(tokenizer: Any, pairs: Sequence[Pair], max_length: int) -> list[dict[str, Any]]:
+    """Rows for TRL. Texts become token ids, the prompt's those of sampling; conversations are left to TRL's templates.
+
+    Tokenised together, as TRL would, the end of a prompt may merge with the completion: the policy would be trained on
+    a prompt that it never sees. A pair whose prompt alone has ``max_length`` tokens is left out, as TRL does.
+    """
+    from workbench.policies.sampler import encode_prompt
+    from workbench.training.common import as_messages
+
+    if not all(isinstance(text, str) for pair in pairs for text in (pair.prompt, pair.chosen, pair.rejected)):
+        return [
+            {
+                "prompt": as_messages("user", pair.prompt),
+                "chosen": as_messages("assistant", pair.chosen),
+                "rejected": as_messages("assistant", pair.rejected),
+            }
+            for pair in pairs
+        ]
+
+    def completion(text: Any) -> list[int]:
+        return [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+
+    rows = [
+        {
+            "prompt_ids": encode_prompt(tokenizer, pair.prompt),
+            "chosen_ids": completion(pair.chosen),
+            "rejected_ids": completion(pair.rejected),
+        }
+        for pair in pairs
+    ]
+    fitting = [row for row in rows if len(row["prompt_ids"]) < max_length]
+    if len(fitting) < len(rows):
+        left_out = len(rows) - len(fitting)
+        print(f"{left_out} of {len(rows)} pairs are left out: their prompt has {max_length} tokens or more", flush=True)
+    return fitting
+
+
+def margins(trainer: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """beta [log pi/pi_ref(chosen) - log pi/pi_ref(rejected)] of a batch from TRL's collator, (B,).
+
+    TRL's trainer computes the same inside its loss and gives no more of it than the mean.
+    """
+    labels = batch["input_ids"].masked_fill(batch["completion_mask"] == 0, -100)
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    outputs = trainer.model_wrapped(**inputs, labels=labels, fused_lm_head=True, use_cache=False)
+    chosen, rejected = outputs.log_probs.sum(dim=1).chunk(2)
+    reference = trainer.compute_ref_log_probs(trainer.ref_model or trainer.model_wrapped, batch)
+    return trainer.beta * ((chosen - reference[0]) - (rejected - reference[1]))
+
+
+METHOD = Method(
+    DPOSection,
+    build,
+    metrics=(
+        "loss",
+        "pair_accuracy",
+        "pair_accuracy/train",
+        "margin",
+        "margin/train",
+        "calibration_error",
+        "accuracy",
+        "rewards/chosen",
+        "rewards/rejected",
+        "logps/chosen",
+        "logps/rejected",
+    ),
+)

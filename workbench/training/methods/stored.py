@@ -1,0 +1,78 @@
+"""``StoredSection``: what methods that train on stored rows have in common; nothing is sampled but held-out answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from workbench.architecture import check_language_model
+from workbench.errors import ConfigError
+from workbench.sections import MethodSection, SharedConfig
+
+if TYPE_CHECKING:
+    from workbench.tasks.kinds import Kind
+
+_LEAST_ROWS = 1000
+"""Rows that are taken where there are that many, however few the run's steps ask for: epochs mix them all."""
+
+
+class StoredSection(MethodSection):
+    """Base of methods that train on rows of one kind: their batch, and what is checked of them."""
+
+    kind: ClassVar[Kind]
+    """The kind of rows."""
+    batch_size: int = Field(default=32, ge=1, le=65_536)
+    """Rows (demonstrations, pairs) in one optimiser step, over all ranks."""
+    max_length: int = Field(default=1024, ge=2, le=131_072)
+    """Tokens of prompt and completion together; what is longer is cut off, or left out where a score is learnt."""
+
+    def check(self, config: SharedConfig) -> None:
+        ranks, micro = config.run.ranks, config.run.micro_batch_size
+        if self.batch_size % ranks:
+            raise ValueError(f"run.ranks: a batch of {self.batch_size} {self.kind} does not divide over {ranks} ranks")
+        if micro is not None and self.batch_size // ranks % micro:
+            raise ValueError(
+                f"run.micro_batch_size: {micro} does not divide the {self.batch_size // ranks} {self.kind} of a "
+                "rank's batch"
+            )
+
+    def check_files(self, config: SharedConfig) -> None:
+        self.check_model(config)
+        self.training_rows(config)
+        self.held_out_rows(config)
+
+    def check_model(self, config: SharedConfig) -> None:
+        check_language_model(config.policy.path)
+
+    def training_rows(self, config: SharedConfig) -> list[Any]:
+        """The rows that the run trains on. Raises TaskError and ConfigError for bad rows and for too few."""
+        from workbench.tasks import load_task
+
+        rows = load_task(config.task.name).rows(self.kind)
+        if len(rows) < self.batch_size:
+            raise ConfigError(
+                f"method.batch_size: a step takes {self.batch_size} {self.kind} and the task has {len(rows)}; set it "
+                f"to {len(rows)} or less, or give more rows"
+            )
+        return _first(rows, max(config.run.steps * self.batch_size, _LEAST_ROWS))
+
+    def held_out_rows(self, config: SharedConfig) -> list[Any]:
+        """The rows that the run is measured on; none where it measures nothing. Raises TaskError."""
+        if not config.run.eval_every:
+            return []
+        from workbench.tasks import load_task
+
+        return _first(load_task(config.task.name).rows(self.kind, held_out=True), config.run.eval_prompts)
+
+    def less_memory(self, config: SharedConfig) -> str:
+        return (
+            f"try shorter {self.kind} (method.max_length, now {self.max_length}), a smaller method.batch_size (now "
+            f"{self.batch_size}) or a smaller run.micro_batch_size "
+            f"(now {config.run.micro_batch_size or self.batch_size // config.run.ranks})"
+        )
+
+
+def _first(rows: Sequence[Any], count: int) -> list[Any]:
+    return [rows[i] for i in range(min(len(rows), count))]
