@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,6 +47,9 @@ def test_splicing_keeps_every_token_it_does_not_touch():
     assert edited.token_ids == (0, INSERTED, INSERTED, INSERTED, INSERTED, 3)
     assert edited.text == "abcXY Zf"
     assert spliced(one, [(0, 2, ""), (6, 6, "!")]).text == "cdef!"
+    assert edited.mask is None
+    with_tool = spliced(replace(one, mask=(1, 1, 0, 1)), [(3, 5, "XY Z")])
+    assert with_tool.mask == (1, 1, 1, 1, 0, 1)
 
 
 def test_the_last_step_is_said_twice_where_nothing_separates_it():

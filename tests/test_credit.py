@@ -233,6 +233,38 @@ def test_preamble_belongs_to_no_step_but_gets_the_suffix_sum():
     assert own[0, 2] > 0
 
 
+def test_tokens_that_were_not_sampled_get_zero():
+    """A tool wrote tokens 5 to 7 of the first completion; steps ahead of it still count for the tokens before it."""
+    masks = [[1] * 5 + [0] * 3 + [1] * 2, None, None]
+    plain = assign_credit(REWARDS, ENDS, LENGTHS, "process")
+    masked = assign_credit(REWARDS, ENDS, LENGTHS, "process", masks=masks)
+    assert masked[0].tolist() == [*plain[0, :5].tolist(), 0.0, 0.0, 0.0, *plain[0, 8:].tolist()]
+    assert masked[1:].tolist() == plain[1:].tolist()
+    credit = credit_group(scored(REWARDS, ENDS, LENGTHS, masks=masks), "process")
+    assert credit.advantages.tobytes() == masked.tobytes()
+    assert (credit.explain(0, 6).terms, credit.explain(0, 6).total) == ((), 0.0)
+    assert len(credit.explain(0, 4).terms) == 2
+    # 7 + 9 + 9 sampled tokens, 7 of them in the first completion.
+    weights = loss_weights(credit, "dapo")
+    assert weights[0, :5] == pytest.approx(plain[0, :5] / 25)
+    assert loss_weights(credit, "grpo")[0, 0] == pytest.approx(plain[0, 0] / (3 * 7))
+    assert not weights[0, 5:8].any()
+    assert loss_weights(credit, "dr_grpo")[0, 0] == pytest.approx(plain[0, 0] / (3 * 10))
+
+
+def test_rescaled_counts_sampled_tokens_alone():
+    # Rewards 1, 1, 0 over 4, 1 and 2 sampled tokens: mean 5/7; z(sum) 1.1545; a 1 gets 1.1545 / 0.714296 = 1.6163.
+    masks = [[1] * 5 + [0] * 3 + [1] * 2, None, None]
+    advantages = assign_credit(REWARDS, ENDS, LENGTHS, "rescaled", masks=masks)
+    assert rows(advantages)[0] == pytest.approx([1.6163] * 5 + [0.0] * 5, abs=1e-4)
+
+
+@pytest.mark.parametrize("mask", [[1, 0], [1, 2, 0]])
+def test_a_mask_that_does_not_fit_is_named(mask):
+    with pytest.raises(CreditError, match="completion 0: its mask has"):
+        assign_credit([[1], [0]], [[1], [1]], [3, 3], masks=[mask, None])
+
+
 def test_invariant_unscored_is_not_zero():
     """None is left out of mean and std and adds nothing to any token: removing the step changes no other number."""
     with_none = assign_credit([[1, None, 0], [0, 1]], [[1, 3, 5], [2, 5]], [6, 6], "process")
@@ -519,10 +551,12 @@ def test_batch_normalisation_takes_its_std_from_all_groups():
     assert second[:, 0].tolist() == pytest.approx([-1.02958, 1.02958], abs=1e-4)
 
 
-def scored(rewards, ends, lengths, outcomes=None, starts=None):
+def scored(rewards, ends, lengths, outcomes=None, starts=None, masks=None):
     """A scored group whose text is one letter a token."""
     starts = starts or [[0, *(e + 1 for e in row[:-1])] for row in ends]
-    group = Group("?", tuple(Rollout(tuple(range(n)), ("x",) * n, finished=False) for n in lengths))
+    masks = [None if mask is None else tuple(mask) for mask in masks or [None] * len(lengths)]
+    rows = zip(lengths, masks, strict=True)
+    group = Group("?", tuple(Rollout(tuple(range(n)), ("x",) * n, finished=False, mask=mask) for n, mask in rows))
     one = tuple(
         StepScores(
             steps=tuple(Step(s, e + 1) for s, e in zip(starts[i], ends[i], strict=True)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,8 @@ def test_a_format_can_be_insisted_on(tmp_path):
 def test_a_groups_own_json_comes_back_as_it_was(tmp_path, tiny):
     group = wb.sample_group(tiny, wb.load_task("chain-arithmetic")[0], num_generations=2, max_completion_length=20)
     group = wb.with_reference(tiny, group)
+    masked = replace(group.rollouts[0], mask=(0,) + (1,) * (len(group.rollouts[0]) - 1))
+    group = replace(group, rollouts=(masked, *group.rollouts[1:]))
     [back] = (found := read_groups(jsonl(tmp_path, group.to_json()))).groups
     assert (back.prompt, back.columns) == (group.prompt, json.loads(json.dumps(dict(group.columns))))
     assert back.rollouts == group.rollouts
@@ -182,6 +185,12 @@ def test_a_groups_own_json_comes_back_as_it_was(tmp_path, tiny):
 def test_measures_that_are_not_one_number_a_token_are_refused_by_name(tmp_path, values):
     rollout = {"token_ids": [1, 2], "texts": ["a", "b"], "entropies": values}
     with pytest.raises(TaskError, match="line 1: 'entropies' of rollout 1 must be one number a token, 2 of them"):
+        wb.load_groups(jsonl(tmp_path, {"prompt": "p", "rollouts": [rollout]}))
+
+
+def test_a_mask_of_other_numbers_than_0_and_1_is_refused(tmp_path):
+    rollout = {"token_ids": [1, 2], "texts": ["a", "b"], "mask": [1, 2]}
+    with pytest.raises(TaskError, match="'mask' of rollout 1 must be 1 for each token that the policy sampled"):
         wb.load_groups(jsonl(tmp_path, {"prompt": "p", "rollouts": [rollout]}))
 
 

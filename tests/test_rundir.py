@@ -45,6 +45,7 @@ def make_credit(texts: tuple[str, ...] = ("St", "ep", "\n"), prompt: object = "S
         entropies=(0.3, 1.25, 0.7),
         ref_logprobs=(-0.2, -1.0, 0.0),
         raw_logprobs=(-0.1, -1.25, 0.0),
+        mask=(1, 0, 1),
     )
     second = Rollout((8, 9), ("x", "y"), finished=False)
     group = Group(prompt, (first, second), {"answer": "12", "operations": [["+", 5]]}, "tiny", {"temperature": 1.0})

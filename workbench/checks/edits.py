@@ -70,6 +70,8 @@ class Target:
         return sum(step.matched for step in self.split(text).steps)
 
 
+Piece = tuple[str, int, int]
+"""A token's text and id, and whether the policy sampled it."""
 Change = tuple[int, int, str]
 """Characters ``start`` to ``end`` are replaced."""
 
@@ -100,15 +102,17 @@ class Edit:
 
 def spliced(rollout: Rollout, changes: Sequence[Change]) -> Rollout:
     """``rollout`` with text replaced: untouched tokens keep id and text, the rest is cut into words with id -1."""
-    pieces = [(text, token_id) for text, token_id in zip(rollout.texts, rollout.token_ids, strict=True)]
+    mask = rollout.mask or (1,) * len(rollout)
+    pieces = list(zip(rollout.texts, rollout.token_ids, mask, strict=True))
     end = [pieces.pop()] if rollout.finished else []
     for start, stop, new in sorted(changes, reverse=True):
         pieces = _replaced(pieces, start, stop, new)
     pieces += end
     return replace(
         rollout,
-        token_ids=tuple(token_id for _, token_id in pieces),
-        texts=tuple(text for text, _ in pieces),
+        token_ids=tuple(token_id for _, token_id, _ in pieces),
+        texts=tuple(text for text, _, _ in pieces),
+        mask=None if rollout.mask is None else tuple(sampled for _, _, sampled in pieces),
         logprobs=None,
         entropies=None,
         ref_logprobs=None,
@@ -116,23 +120,23 @@ def spliced(rollout: Rollout, changes: Sequence[Change]) -> Rollout:
     )
 
 
-def _replaced(pieces: list[tuple[str, int]], start: int, stop: int, new: str) -> list[tuple[str, int]]:
-    before: list[tuple[str, int]] = []
-    after: list[tuple[str, int]] = []
+def _replaced(pieces: list[Piece], start: int, stop: int, new: str) -> list[Piece]:
+    before: list[Piece] = []
+    after: list[Piece] = []
     at = 0
-    for text, token_id in pieces:
+    for text, token_id, sampled in pieces:
         end = at + len(text)
         if end <= start:
-            before.append((text, token_id))
+            before.append((text, token_id, sampled))
         elif at >= stop:
-            after.append((text, token_id))
+            after.append((text, token_id, sampled))
         else:
             if at < start:
-                before.append((text[: start - at], INSERTED))
+                before.append((text[: start - at], INSERTED, sampled))
             if end > stop:
-                after.append((text[stop - at :], INSERTED))
+                after.append((text[stop - at :], INSERTED, sampled))
         at = end
-    return before + [(chunk, INSERTED) for chunk in _CHUNK.findall(new)] + after
+    return before + [(chunk, INSERTED, 1) for chunk in _CHUNK.findall(new)] + after
 
 
 def _same_words(target: Target, text: str) -> bool:

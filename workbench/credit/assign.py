@@ -29,6 +29,7 @@ def assign_credit(
     *,
     step_starts: Sequence[Sequence[int]] | None = None,
     outcome_rewards: Sequence[float | None] | None = None,
+    masks: Sequence[Sequence[int] | None] | None = None,
     outcome_weight: float = 0.0,
     clip: float | None = None,
     **options: Any,
@@ -43,19 +44,22 @@ def assign_credit(
         step_starts: first token of each step; by default a step starts right after the one before it. Only schemes
             that give a token its own step's value look at it.
         outcome_rewards: R_i, needed by ``outcome`` and by ``outcome_weight``.
+        masks: 1 for each token of a completion that the policy sampled, 0 for each that a tool or an environment wrote,
+            whose advantage is 0; None where the policy sampled all.
         outcome_weight: α of the term α · z(R_i) added to every token, z as the other options say.
         clip: bound on the size of an advantage.
         **options: the scheme's own, as ``SCHEMES[scheme].options`` lists them: ``normalise``, ``scale``, ``gamma`` and
             what only that scheme has; None is the scheme's default.
 
     Returns:
-        (G, max T_i) float32, 0 on padding. A pool without spread gives 0 everywhere.
+        (G, max T_i) float32, 0 on padding and on tokens that were not sampled. A pool without spread gives 0
+        everywhere.
 
     Raises:
         CreditError: if the lists do not fit together, a reward is not finite, an option is unknown or out of range, or
             the scheme lacks what it needs.
     """
-    group = GroupRewards.checked(step_rewards, step_ends, lengths, step_starts, outcome_rewards)
+    group = GroupRewards.checked(step_rewards, step_ends, lengths, step_starts, outcome_rewards, masks)
     return _assigned([group], scheme, {**options, "outcome_weight": outcome_weight, "clip": clip})[0].advantages
 
 
@@ -141,6 +145,8 @@ def _advantages(group: GroupRewards, parts: Sequence[CreditPart], clip: float | 
             row += part.laid_out(i, group.spans(i), length)
         if clip is not None:
             row = np.clip(row, -clip, clip)
+        if (sampled := group.sampled(i)) is not None:
+            row = np.where(sampled, row, 0.0)
         with np.errstate(over="ignore"):
             advantages[i, :length] = row
     if not np.isfinite(advantages).all():

@@ -28,7 +28,8 @@ class GroupRewards:
     """One group's jagged rewards and where its steps lie in tokens, as ``assign_credit`` takes them.
 
     ``ends[i][k]`` is index(k), the last token of step k in completion i; ``starts[i][k]`` its first token;
-    ``lengths[i]`` is T_i in tokens. ``outcomes`` is None when no outcome reward was given.
+    ``lengths[i]`` is T_i in tokens. ``outcomes`` is None when no outcome reward was given. ``masks[i]`` is 1 for each
+    token that the policy sampled and 0 for others, None where it sampled all.
     """
 
     steps: Sequence[Sequence[float | None]]
@@ -36,6 +37,7 @@ class GroupRewards:
     ends: Sequence[Sequence[int]]
     lengths: Sequence[int]
     outcomes: Sequence[float | None] | None = None
+    masks: Sequence[Sequence[int] | None] | None = None
 
     def __post_init__(self) -> None:
         self._check()
@@ -48,20 +50,27 @@ class GroupRewards:
         lengths: Sequence[int],
         starts: Sequence[Sequence[int]] | None = None,
         outcomes: Sequence[float | None] | None = None,
+        masks: Sequence[Sequence[int] | None] | None = None,
     ) -> GroupRewards:
         """By default a step starts right after the one before it. Raises CreditError where the lists do not fit."""
         steps, ends = [list(row) for row in steps], [list(row) for row in ends]
         if starts is None:
             starts = [[0, *(end + 1 for end in row[:-1])] if row else [] for row in ends]
         outcome_list = None if outcomes is None else list(outcomes)
-        return cls(steps, [list(row) for row in starts], ends, list(lengths), outcome_list)
+        return cls(steps, [list(row) for row in starts], ends, list(lengths), outcome_list, masks)
 
     @classmethod
     def of(cls, scored: ScoredGroup) -> GroupRewards:
-        return cls.checked(scored.step_rewards, scored.step_ends, scored.lengths, scored.step_starts, scored.outcomes)
+        ends, starts = scored.step_ends, scored.step_starts
+        return cls.checked(scored.step_rewards, ends, scored.lengths, starts, scored.outcomes, scored.masks)
 
     def spans(self, i: int) -> list[tuple[int, int]]:
         return list(zip(self.starts[i], self.ends[i], strict=True))
+
+    def sampled(self, i: int) -> npt.NDArray[np.bool_] | None:
+        """Which tokens of completion i the policy sampled, (T_i,); None for all."""
+        mask = None if self.masks is None else self.masks[i]
+        return None if mask is None else np.asarray(mask, dtype=bool)
 
     def _check(self) -> None:
         named = {
@@ -69,6 +78,7 @@ class GroupRewards:
             "step_ends": self.ends,
             "step_starts": self.starts,
             "outcome_rewards": self.outcomes,
+            "masks": self.masks,
         }
         for name, rows in named.items():
             if rows is not None and len(rows) != len(self.lengths):
@@ -77,6 +87,12 @@ class GroupRewards:
                 )
         for i, length in enumerate(self.lengths):
             _check_completion(i, self.steps[i], self.starts[i], self.ends[i], length)
+        for i, mask in enumerate(() if self.masks is None else self.masks):
+            if mask is not None and (len(mask) != self.lengths[i] or not set(mask) <= {0, 1}):
+                raise CreditError(
+                    f"completion {i}: its mask has {len(mask)} entries of {sorted(set(mask))[:3]} and the completion "
+                    f"{self.lengths[i]} tokens; give 1 for each token that the policy sampled, 0 for each other one"
+                )
         for i, reward in enumerate(() if self.outcomes is None else self.outcomes):
             _check_number(f"completion {i}: outcome reward", reward)
 
@@ -126,13 +142,25 @@ def _owned(first: Integers, last: Integers, completion: Integers) -> Integers:
     return owned
 
 
+def _sampled_width(width: Integers, first: Integers, offsets: Integers, groups: Sequence[GroupRewards]) -> Integers:
+    """How many of each step's own tokens the policy sampled, (N,)."""
+    masks = [group.sampled(i) for group in groups for i in range(len(group.lengths))]
+    for i, mask in enumerate(masks):
+        if mask is None:
+            continue
+        for n in range(offsets[i], offsets[i + 1]):
+            width[n] = np.count_nonzero(mask[first[n] : first[n] + width[n]])
+    return width
+
+
 @dataclass(frozen=True)
 class Batch:
     """B completions of one or more groups, flat. N is the number of their steps.
 
     ``rewards`` (N,) are the step rewards, NaN where unscored; ``completion`` (N,) is the completion a step belongs to,
-    ``index`` (N,) its number there and ``width`` (N,) its own tokens; ``offsets`` (B + 1,) where each completion's
-    steps lie; ``group`` (B,) which group a completion belongs to; ``outcomes`` (B,) R, or None when there is none.
+    ``index`` (N,) its number there and ``width`` (N,) its own sampled tokens; ``offsets`` (B + 1,) where each
+    completion's steps lie; ``group`` (B,) which group a completion belongs to; ``outcomes`` (B,) R, or None when there
+    is none.
     """
 
     rewards: Floats
@@ -162,7 +190,7 @@ class Batch:
             rewards=_numbers(reward for group in groups for row in group.steps for reward in row),
             completion=completion,
             index=np.arange(len(completion)) - offsets[completion],
-            width=_owned(first, last, completion),
+            width=_sampled_width(_owned(first, last, completion), first, offsets, groups),
             offsets=offsets,
             group=np.repeat(np.arange(len(groups)), [len(group.lengths) for group in groups]),
             outcomes=outcomes,

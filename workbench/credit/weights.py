@@ -34,6 +34,7 @@ def length_normalisers(
 ) -> npt.NDArray[np.float64]:
     """The coefficient c_i of completion i's tokens, (G,): the loss is −Σ_i c_i Σ_t A_{i,t} ρ_{i,t}.
 
+    ``lengths`` are T_i, the tokens that the policy sampled: what tools wrote has no part in the loss.
     ``masked`` completions (truncated ones, under ``mask_truncated_completions``) weigh nothing and are left out of Σ T.
     Sources: grpo, DeepSeekMath (arXiv 2402.03300) eq. 3; dapo (2503.14476) eq. 8; dr_grpo (2503.20783) section 3.
     Raises CreditError for a loss there is not.
@@ -61,14 +62,15 @@ def group_normalisers(
 
     The limit matters to dr_grpo alone; where the group does not know its own it is its longest completion.
     """
-    lengths = [len(rollout) for rollout in group.rollouts]
-    limit = max_completion_length or group.sampling.get("max_completion_length") or max(lengths, default=1)
+    lengths = [rollout.sampled_length for rollout in group.rollouts]
+    longest = max(map(len, group.rollouts), default=1)
+    limit = max_completion_length or group.sampling.get("max_completion_length") or longest
     masking = group.sampling.get("mask_truncated_completions", False) if mask_truncated is None else mask_truncated
     masked = [bool(masking) and rollout.truncated for rollout in group.rollouts]
     return length_normalisers(lengths, loss_type, max_completion_length=int(limit), masked=masked)
 
 
 def loss_weights(credit: Credit, loss_type: str = "dapo", **limits: Any) -> npt.NDArray[np.float64]:
-    """A_{i,t} · c_i of every token, (G, T_max) float64, 0 on padding; ``limits`` are those of ``group_normalisers``."""
+    """A_{i,t} · c_i of every token, (G, T_max) float64, 0 where A is; ``limits`` are those of ``group_normalisers``."""
     normalisers = group_normalisers(credit.scored.group, loss_type, **limits)
     return np.asarray(credit.advantages * normalisers[:, None], dtype=np.float64)

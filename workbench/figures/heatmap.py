@@ -29,7 +29,7 @@ from workbench.figures.payloads import (
     StretchPayload,
     WhyPayload,
 )
-from workbench.schema import Credit, Group, StepScores
+from workbench.schema import Credit, Group, Rollout, StepScores
 
 Payload = dict[str, Any]
 Spans = Sequence[tuple[int, int]]
@@ -127,8 +127,8 @@ def no_spread_payload(credit: Credit) -> NoSpreadPayload | None:
 
 def even_shares(credit: Credit) -> dict[str, list[float]]:
     """What each loss multiplies each completion's advantages with, where 1 is an even share of the group's tokens."""
-    tokens = sum(credit.scored.lengths)
     group = credit.scored.group
+    tokens = sum(rollout.sampled_length for rollout in group.rollouts)
     return {loss: [round(c * tokens, 6) for c in group_normalisers(group, loss)] for loss in DRAWN_LOSSES}
 
 
@@ -208,12 +208,13 @@ def _work(credit: Credit) -> int:
 def _explanations(credit: Credit, i: int, scored: StepScores) -> tuple[list[Payload], list[StretchPayload]]:
     """The distinct terms of a rollout, and for each stretch of tokens which of them add up to its advantage.
 
-    Terms change only where a step starts or ends, so one explanation a stretch explains every token of it.
+    Terms change only where a step or what the policy sampled starts or ends, so one explanation a stretch explains
+    every token of it.
     """
     terms: list[Payload] = []
     places: dict[tuple[str, int | None, float, float], int] = {}
     stretches: list[StretchPayload] = []
-    for first, last in _stretches(scored.spans, len(credit.scored.group.rollouts[i])):
+    for first, last in _stretches(scored.spans, credit.scored.group.rollouts[i]):
         explanation = credit.explain(i, last)
         indices = []
         for term in explanation.terms:
@@ -245,10 +246,13 @@ def _ranges(indices: Sequence[int]) -> list[list[int]]:
     return runs
 
 
-def _stretches(spans: Spans, length: int) -> Iterator[tuple[int, int]]:
+def _stretches(spans: Spans, rollout: Rollout) -> Iterator[tuple[int, int]]:
+    length = len(rollout)
     borders = {0, length}
     for first, last in spans:
         borders.update((first, last + 1))
+    mask = rollout.mask or ()
+    borders.update(t for t in range(1, len(mask)) if mask[t] != mask[t - 1])
     edges = sorted(border for border in borders if 0 <= border <= length)
     for first, after in pairwise(edges):
         yield first, after - 1

@@ -46,6 +46,7 @@ class Record:
     entropies: tuple[float, ...] | None = None
     ref_logprobs: tuple[float, ...] | None = None
     raw_logprobs: tuple[float, ...] | None = None
+    mask: tuple[int, ...] | None = None
     finished: bool | None = None
     series: str = ""
     columns: dict[str, Any] = field(default_factory=dict)
@@ -211,6 +212,7 @@ def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
                 entropies=_a_token(where, number, "entropies", rollout, len(ids)),
                 ref_logprobs=_a_token(where, number, "ref_logprobs", rollout, len(ids)),
                 raw_logprobs=_a_token(where, number, "raw_logprobs", rollout, len(ids)),
+                mask=_mask(where, number, rollout, len(ids)),
                 finished=bool(rollout.get("finished")),
                 series=where,
                 columns=shared | (rollout.get("columns") or {}),
@@ -228,6 +230,15 @@ def _a_token(where: str, number: int, name: str, rollout: Mapping[str, Any], cou
     if not _are_numbers(values) or len(values) != count:
         raise TaskError(f"{where}: {name!r} of rollout {number} must be one number a token, {count} of them")
     return tuple(map(float, values))
+
+
+def _mask(where: str, number: int, rollout: Mapping[str, Any], count: int) -> tuple[int, ...] | None:
+    values = _a_token(where, number, "mask", rollout, count)
+    if values is not None and not set(values) <= {0, 1}:
+        raise TaskError(
+            f"{where}: 'mask' of rollout {number} must be 1 for each token that the policy sampled, 0 for others"
+        )
+    return None if values is None else tuple(map(int, values))
 
 
 def _is_solution(value: Any) -> bool:

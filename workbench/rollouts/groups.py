@@ -60,7 +60,7 @@ class Draft:
 def _record(data: Mapping[str, Any]) -> Record:
     tuples = {
         name: None if data.get(name) is None else tuple(data[name])
-        for name in ("steps", "token_ids", "texts", "logprobs", "entropies", "ref_logprobs", "raw_logprobs")
+        for name in ("steps", "token_ids", "texts", "logprobs", "entropies", "ref_logprobs", "raw_logprobs", "mask")
     }
     return Record(**{**data, **tuples})
 
@@ -189,6 +189,7 @@ class Builder:
                 columns=record.columns,
                 ref_logprobs=record.ref_logprobs,
                 raw_logprobs=record.raw_logprobs,
+                mask=record.mask,
             )
         if record.token_ids:
             try:

@@ -39,6 +39,7 @@ SCHEMA = pa.schema(
         ("entropies", _numbers),
         ("ref_logprobs", _numbers),
         ("raw_logprobs", _numbers),
+        ("mask", _integers),
         ("step_starts", _integers),  # characters
         ("step_ends", _integers),
         ("step_matched", pa.list_(pa.bool_())),
@@ -104,6 +105,7 @@ def _row(credit: Credit, i: int) -> dict[str, Any]:
         "entropies": rollout.entropies,
         "ref_logprobs": rollout.ref_logprobs,
         "raw_logprobs": rollout.raw_logprobs,
+        "mask": rollout.mask,
         "step_starts": [step.start for step in scored.steps],
         "step_ends": [step.end for step in scored.steps],
         "step_matched": [step.matched for step in scored.steps],

@@ -197,6 +197,8 @@ class Credit:
     def explain(self, rollout: int, token: int) -> Explanation:
         """The terms whose sum is the advantage of ``token`` in ``rollout`` (both 0-based). Linear in the steps.
 
+        A token that the policy did not sample has advantage 0 and no terms.
+
         Raises IndexError when there is no such rollout or token.
         """
         length = len(self.scored.group.rollouts[rollout])
@@ -204,7 +206,7 @@ class Credit:
             raise IndexError(f"rollout {rollout} has tokens 0 to {length - 1}, not {token}")
         terms: list[Term] = []
         total = 0.0
-        for part in self.parts:
+        for part in self.parts if self.scored.group.rollouts[rollout].is_sampled(token) else ():
             steps = _steps_of(part, self.scored.scored[rollout].spans, token)
             if steps:
                 total += float(part.carried(rollout)[steps[0]])

@@ -39,9 +39,10 @@ class Rollout:
     a token; they join to ``tokenizer.decode(token_ids)``. ``logprobs`` are natural-log probabilities under the policy
     that sampled, after temperature and the other logits processors; ``raw_logprobs`` are those at the same temperature
     before any other processor, and ``ref_logprobs`` the same of a reference policy, where one was asked: KL and ratio
-    are between these two. ``finished`` says whether the last token is an end-of-sequence token; a rollout that is not
-    finished was truncated. ``columns`` is what its data says of this completion alone (a label, say); reward functions
-    receive it with the group's own.
+    are between these two. ``mask`` is 1 for each token that the policy sampled and 0 for what a tool or an environment
+    wrote, which the loss leaves out; None where the policy sampled all. ``finished`` says whether the last token is an
+    end-of-sequence token; a rollout that is not finished was truncated. ``columns`` is what its data says of this
+    completion alone (a label, say); reward functions receive it with the group's own.
     """
 
     token_ids: tuple[int, ...]
@@ -52,6 +53,7 @@ class Rollout:
     columns: Mapping[str, Any] = field(default_factory=dict, hash=False)
     ref_logprobs: tuple[float, ...] | None = None
     raw_logprobs: tuple[float, ...] | None = None
+    mask: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -59,6 +61,15 @@ class Rollout:
     @property
     def truncated(self) -> bool:
         return not self.finished
+
+    @property
+    def sampled_length(self) -> int:
+        """Number of tokens that the policy sampled."""
+        return len(self) if self.mask is None else sum(self.mask)
+
+    def is_sampled(self, token: int) -> bool:
+        """Whether the policy sampled this token (0-based)."""
+        return self.mask is None or bool(self.mask[token])
 
     @cached_property
     def text(self) -> str:
@@ -75,6 +86,7 @@ class Rollout:
             **({"columns": dict(self.columns)} if self.columns else {}),
             **({} if self.ref_logprobs is None else {"ref_logprobs": list(self.ref_logprobs)}),
             **({} if self.raw_logprobs is None else {"raw_logprobs": list(self.raw_logprobs)}),
+            **({} if self.mask is None else {"mask": list(self.mask)}),
         }
 
     @classmethod
@@ -88,6 +100,7 @@ class Rollout:
             columns=data.get("columns") or {},
             ref_logprobs=None if data.get("ref_logprobs") is None else tuple(data["ref_logprobs"]),
             raw_logprobs=None if data.get("raw_logprobs") is None else tuple(data["raw_logprobs"]),
+            mask=None if data.get("mask") is None else tuple(data["mask"]),
         )
 
 

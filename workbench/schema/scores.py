@@ -107,6 +107,11 @@ class ScoredGroup:
         return [len(rollout) for rollout in self.group.rollouts]
 
     @property
+    def masks(self) -> list[tuple[int, ...] | None]:
+        """Which tokens of each completion the policy sampled; None for all."""
+        return [rollout.mask for rollout in self.group.rollouts]
+
+    @property
     def outcomes(self) -> list[float | None] | None:
         """R of each completion, or ``None`` when no outcome reward function was given."""
         if not any(reward.kind == "outcome" for reward in self.rewards):

@@ -83,7 +83,7 @@ class ProcessGRPOConfig(GRPOConfig):
         """Raises ConfigError where the other fields do not fit ``scheme``."""
         if scheme not in SCHEMES:
             raise ConfigError(f"credit_scheme: unknown scheme {scheme!r}; choose one of {', '.join(SCHEMES)}")
-        if reserved := {"scheme", "outcome_weight", "clip", "step_starts", "outcome_rewards"} & set(
+        if reserved := {"scheme", "outcome_weight", "clip", "step_starts", "outcome_rewards", "masks"} & set(
             self.credit_options
         ):
             raise ConfigError(f"credit_options: {sorted(reserved)[0]!r} has a field of its own; set that")

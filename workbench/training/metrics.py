@@ -23,17 +23,18 @@ def group_metrics(
     ``unscored_share`` steps no function scored; ``zero_spread_share`` groups that teach nothing; ``step_reward`` mean
     weighted reward of scored steps; ``rewards/<name>/mean`` and ``/std`` (ddof=0) of each step reward's scores (those
     of outcome rewards are TRL's); ``rewards/<name>/zero_share`` of every reward's scores; ``advantage_abs_mean`` mean
-    |A| over tokens; ``accuracy/train`` share of rollouts whose answer is right.
+    |A| over sampled tokens; ``accuracy/train`` share of rollouts whose answer is right.
     """
     scored = [step_scores for credit in credits for step_scores in credit.scored.scored]
     rewards = [reward for step_scores in scored for reward in step_scores.rewards]
-    tokens = np.concatenate([np.abs(credit.of(i)) for credit in credits for i in range(len(credit.scored.group))])
+    total = sum(float(np.abs(credit.advantages).sum(dtype=np.float64)) for credit in credits)
+    tokens = sum(rollout.sampled_length for credit in credits for rollout in credit.scored.group.rollouts)
     metrics = {
         "steps_per_answer": float(np.mean([len(step_scores.steps) for step_scores in scored])),
         "no_match_share": float(np.mean([not step_scores.matched for step_scores in scored])),
         "unscored_share": float(np.mean([reward is None for reward in rewards])),
         "zero_spread_share": float(np.mean([not credit.spread for credit in credits])),
-        "advantage_abs_mean": float(tokens.mean()),
+        "advantage_abs_mean": total / max(tokens, 1),
         "step_reward": _mean([reward for reward in rewards if reward is not None]),
     }
     for name in scored[0].scores:

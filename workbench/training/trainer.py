@@ -2,6 +2,7 @@
 
 TRL's subclass seam is narrow and this module is the only one that touches it:
 
+* ``_generate`` tells which tokens the policy sampled and which tools or environments wrote;
 * ``_generate_single_turn`` samples with the group sampler instead of ``model.generate`` (vLLM, continuous batching,
   tools and images stay TRL's);
 * ``_calculate_rewards`` scores steps and outcomes in one pass, as the preview does; TRL gets the outcome scores for its
@@ -20,6 +21,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -95,6 +97,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         self._reward_worker, self._error_budget = reward_worker, error_budget
         self._reward_errors = 0  # of all ranks
         self._sampled: list[Sampled] | None = None
+        self._masks: Sequence[Sequence[int]] | None = None  # 0 where a tool or an environment wrote
         self._share: Share | None = None
         self._generations: dict[str, tuple[int, int]] = {}  # mode -> (global step, generations so far in it)
         self._policy_logps: torch.Tensor | None = None
@@ -145,6 +148,11 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         self.args.check_credit(self.credit_scheme)
 
     # -- sampling ----------------------------------------------------------------------------------------------------
+
+    def _generate(self, prompts: list[Any]) -> Any:
+        generated = super()._generate(prompts)
+        self._masks = generated[2]
+        return generated
 
     def _generate_single_turn(
         self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, has_tool_images: bool = False
@@ -254,10 +262,13 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         if self._sampled is not None:
             return [to_rollout(self._tokenizer, row) for row in self._sampled]
         eos = set(self.eos_token_ids)
-        return [
+        rollouts = [
             to_rollout(self._tokenizer, Sampled(token_ids=list(ids), finished=bool(ids) and ids[-1] in eos))
             for ids in completion_ids
         ]
+        if self._masks is None:
+            return rollouts
+        return [replace(rollout, mask=tuple(mask)) for rollout, mask in zip(rollouts, self._masks, strict=True)]
 
     def _local_advantages(self, credits: Sequence[Credit], completion_ids: torch.Tensor) -> torch.Tensor:
         """This rank's rows of all groups' advantages, padded to (B, T) float32 like ``completion_ids``."""
