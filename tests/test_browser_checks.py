@@ -123,11 +123,17 @@ def test_probes_and_their_demo(page: Page) -> None:
     page.locator("#probe-demo").click()
     page.wait_for_function("document.querySelectorAll('#heatmap .rollout').length === 4")
     expect(page.locator("#reward-on-0")).to_contain_text("sums_and_answer")
+    expect(page.locator("#prompt textarea")).to_have_value(re.compile("A box holds 3 pens"))
     page.locator("#probe").click()
     row = page.locator("#probe-table tbody tr").filter(has_text="split a step")
     expect(row.locator("td").first).to_have_text("+1.95 ▲")
     row.get_by_role("button").first.click()
     expect(page.locator("#probe-table .said")).to_contain_text("first token +0.48 to +2.44")
+    page.locator("#probe-undo").click()
+    page.wait_for_function("document.querySelectorAll('#heatmap .rollout').length === 8")
+    expect(page.locator("#reward-on-0")).to_contain_text("step_correctness")
+    expect(page.locator("#prompt textarea")).to_have_value(re.compile("Start with"))
+    expect(page.locator("#probe-undo")).to_be_hidden()
 
 
 def test_preflight_before_start(page: Page, app: App) -> None:

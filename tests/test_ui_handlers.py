@@ -479,9 +479,14 @@ def test_code_of_an_opened_configuration_waits_to_be_trusted(services):
     assert note.detail == "# mine\n" + code.rstrip()
     trusted = imports.trust_opened(opened, services.trust)
     assert trusted.foreign == ()
-    draft, note = imports.take_over(form(), trusted)
-    assert note.text == "the settings are those of shared.yaml"
-    assert [row.name for row in draft.rows[:2]] == ["mine", "step_correctness"]
+    other = own("def other(prompt, step, **columns):\n    return 1.0\n", name="other")
+    draft, note = imports.take_over(form(other), trusted)
+    assert note.text == "the settings are those of shared.yaml; your own functions are kept, switched off: other"
+    assert [(row.name, row.on) for row in draft.rows if row] == [
+        ("mine", True),
+        ("step_correctness", True),
+        ("other", False),
+    ]
     assert imports.open_config("again.yaml", shared.to_yaml().encode(), services.trust).foreign == ()
 
 

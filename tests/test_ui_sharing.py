@@ -19,6 +19,7 @@ from workbench.errors import ConfigError
 from workbench.rewards import Reward, RewardWorker, score_group
 from workbench.schema import Credit, Group
 from workbench.steps import StepPattern
+from workbench.ui.handlers.checks import probe_demo
 from workbench.ui.handlers.credit import credit_section
 from workbench.ui.handlers.draft import RUN, SAMPLING, Draft
 from workbench.ui.handlers.example import find_task, first_group
@@ -27,6 +28,7 @@ from workbench.ui.handlers.groups import RECENT, GroupStore
 from workbench.ui.handlers.notebook import can_sample_again, inspect_code, text_literal, train_code
 from workbench.ui.handlers.page_state import dump, link_of, restore
 from workbench.ui.handlers.reward_rows import SLOTS, builtin_row
+from workbench.ui.handlers.rewards import keep_written
 from workbench.ui.handlers.scoring import rescore
 
 MINE = '''LIMIT = 9
@@ -354,11 +356,11 @@ def test_another_scheme_for_the_run_takes_over_what_somebody_set() -> None:
 
 
 def kept(draft: Draft, saved: str = "", **fields: Any) -> str:
-    """What a browser tab keeps of a page."""
+    """What a browser tab keeps of a page, whose address is a link to it."""
     values = draft.values() | fields
     parts = {"sampling": SAMPLING, "run": RUN}
     forms = {part: {path: values[path] for path in paths} for part, paths in parts.items()}
-    return json.dumps({"scoring": dump(draft, saved), **forms})
+    return json.dumps({"scoring": dump(draft, saved), "address": link_of(draft, saved), **forms})
 
 
 def test_a_reload_brings_everything_back(store: GroupStore) -> None:
@@ -408,6 +410,39 @@ def test_a_link_to_another_group_of_the_example_forgets_the_edited_prompt(store:
     found = restore(memory, link, store)
     assert found is not None
     assert (found.draft.edited, found.draft.text) == (None, find_task(draft.task)[draft.index].prompt)
+
+
+def test_a_link_shows_the_same_in_every_tab_and_keeps_what_somebody_wrote_there(store: GroupStore) -> None:
+    """The tab has the demo of the probes, a function of its own, another pattern, prompt and length."""
+    demo, said = probe_demo(draft_of(own_row(MINE, weight=0.5), builtin_row("tag_format")))
+    assert said.text.endswith("your own functions are kept, switched off: mine")
+    assert [(row.name, row.on) for row in demo.rows if row] == [
+        ("sums_and_answer", True),
+        ("right_answer", True),
+        ("mine", False),
+    ]
+    assert demo.group is not None
+    assert demo.text == demo.prompt == demo.group.prompt
+    assert dict(demo.columns) == {"answer": "10"}
+    first, second, *others = demo.rows  # the editor gives code back without the line break at its end
+    assert first is not None
+    demo = replace(demo, rows=(first.with_values(True, 1.0, first.code.rstrip()), second, *others))
+    memory = kept(demo, store.keep_recent(demo.group), **{"method.sampling.max_completion_length": 9})
+    link = link_of(draft_of(scheme="step"), "")
+    fresh, found = restore("", link, store), restore(memory, link, store)
+    assert fresh is not None
+    assert found is not None
+    assert found.problems == ("your own functions are kept, switched off: mine",)
+    assert replace(found.draft, rows=fresh.draft.rows) == fresh.draft
+    assert found.draft.rows == (*fresh.draft.rows[:2], replace(own_row(MINE, weight=0.5), on=False), *[None] * 9)
+
+
+def test_functions_that_do_not_fit_beside_others_are_named() -> None:
+    full = [own_row(MINE.replace("mine", f"mine_{i}"), f"mine_{i}") for i in range(SLOTS)]
+    rows, said = keep_written([builtin_row("step_correctness"), full[0]], full)
+    assert [row.name for row in rows if row] == ["step_correctness", *(f"mine_{i}" for i in range(SLOTS - 1))]
+    assert [row.on for row in rows if row] == [True, True, *[False] * (SLOTS - 2)]
+    assert said.endswith("mine_10; there was no room for mine_11")
 
 
 def test_an_imported_groups_prompt_stays_its_own(store: GroupStore) -> None:

@@ -1,4 +1,4 @@
-import { pinAsked, placeOf } from "../../workbench/ui/assets/address.js";
+import { linkIn, pinAsked, placeOf } from "../../workbench/ui/assets/address.js";
 import { gainText, verdict } from "../../workbench/ui/assets/checks.js";
 import { isAbout, sumText, termCells } from "../../workbench/ui/assets/help.js";
 import { sameAnswers } from "../../workbench/ui/assets/inspect.js";
@@ -25,6 +25,13 @@ Deno.test("an address is read back to the same pin, and to none where it is nons
     equal(asked(query), null);
   }
   equal(pinAsked(new URLSearchParams("rollout=1&t=1"), [{ texts: ["a", "b"] }]), null); // nothing is scored
+});
+
+Deno.test("of an address, the parameters of a link are kept", () => {
+  const parameters = new URLSearchParams(
+    "token=x&task=t&example=2&saved=&run=a&rollout=1&options=%7B%22gamma%22%3A0.5%7D",
+  );
+  equal(linkIn(parameters), { task: "t", example: "2", options: '{"gamma":0.5}' });
 });
 
 Deno.test("the worst level of the findings is the verdict", () => {

@@ -55,6 +55,10 @@ export function pinAsked(parameters, rollouts) {
   return t === undefined ? null : { g, t };
 }
 
+/** @param {URLSearchParams} parameters Those of a link that an address has. */
+export const linkIn = (parameters) =>
+  Object.fromEntries([...parameters].filter(([name, value]) => LINKED.includes(name) && value));
+
 class Address {
   constructor() {
     this.tab = ""; // how the workbench knows this tab
@@ -66,6 +70,7 @@ class Address {
     this.pinned = null;
     this.changed = false; // whether the address speaks of Inspect yet
     this.writing = 0; // the timer of the next write
+    globalThis.addEventListener?.("pagehide", () => this.store({}));
   }
 
   /** @param {PagePayload} value Keeps what the server says of the controls. */
@@ -80,15 +85,17 @@ class Address {
     this.writing = setTimeout(() => this.write(), TYPING);
   }
 
-  /** @param {PagePayload} value */
+  /** @param {PagePayload} value The address is kept beside it: any other one is a link to follow. */
   store({ scoring, sampling, run }) {
     try {
       const stored = JSON.parse(sessionStorage.getItem(STORED) ?? "{}");
+      if (!scoring && !sampling && !run && !Object.keys(stored).length) return; // the page is as it opened
       const parts = {
         ...stored,
         ...(scoring ? { scoring } : {}),
         ...(sampling ? { sampling } : {}),
         ...(run ? { run } : {}),
+        address: linkIn(new URL(location.href).searchParams),
       };
       sessionStorage.setItem(STORED, JSON.stringify(parts));
     } catch { /* no storage, or a full one: the controls last until reload */ }
@@ -112,6 +119,7 @@ class Address {
       else url.searchParams.delete(name);
     }
     if (url.href !== location.href) history.replaceState(history.state, "", url);
+    this.store({});
   }
 
   /** A link to what is on screen. */

@@ -5,7 +5,6 @@ Both take the controls as they stand. A pattern or a reward's code runs in the t
 
 from __future__ import annotations
 
-import inspect
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -18,11 +17,11 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.figures.heatmap import to_json
 from workbench.rewards import RewardWorker
 from workbench.rewards.models.reward import Models
-from workbench.schema import Example, Group, RewardKind
+from workbench.schema import Example, Group
 from workbench.ui.handlers.credit import changed, credit_config
 from workbench.ui.handlers.draft import Draft
-from workbench.ui.handlers.example import find_task
-from workbench.ui.handlers.reward_rows import code_row, padded
+from workbench.ui.handlers.example import find_task, with_group
+from workbench.ui.handlers.rewards import demo_rows, keep_written
 from workbench.ui.handlers.scoring import Note, findings_json, portable_configs
 from workbench.ui.handlers.session import Services
 
@@ -71,15 +70,13 @@ def probe_json(report: ProbeReport) -> str:
     )
 
 
-def probe_demo(draft: Draft) -> Draft:
+def probe_demo(draft: Draft) -> tuple[Draft, Note]:
     """The group in which one good step, split in four, earns about five times the advantage under ``process``."""
-    group, pattern, rewards = split_step_demo()
-    rows = []
-    for function in rewards:
-        kind: RewardKind = "step" if "step" in inspect.signature(function).parameters else "outcome"
-        rows.append(code_row(function.__name__, kind, inspect.getsource(function)))
-    draft = replace(draft, group=group, edited=group.prompt, rows=padded(rows))
-    return draft.with_pattern(pattern.regex, pattern.kind)
+    group, pattern, _ = split_step_demo()
+    rows, kept = keep_written(demo_rows(), draft.rows)
+    loaded = replace(with_group(draft, group), rows=rows).with_pattern(pattern.regex, pattern.kind)
+    said = "the demo's group, pattern and functions are on screen"
+    return loaded, Note("; ".join(filter(None, (said, kept))), level="info")
 
 
 # ── pre-flight ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,6 +13,7 @@ from workbench.rewards import TrustStore
 from workbench.tasks import HUB
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import choose_example, find_task
+from workbench.ui.handlers.rewards import keep_written
 from workbench.ui.handlers.scoring import Note
 
 MAX_BYTES = 1_000_000
@@ -58,7 +59,9 @@ def trust_opened(opened: Opened, store: TrustStore) -> Opened:
 def take_over(draft: Draft, opened: Opened) -> tuple[Draft, Note]:
     """The page with the configuration, and what to say of it; the group on screen stays."""
     taken = draft.with_config(opened.config)
-    note = Note(f"the settings are those of {opened.name}", level="info")
+    rows, kept = keep_written(taken.rows, draft.rows)
+    taken = replace(taken, rows=rows)
+    note = Note("; ".join(filter(None, (f"the settings are those of {opened.name}", kept))), level="info")
     if taken.task == draft.task:
         return taken, note
     if taken.task.startswith(HUB):

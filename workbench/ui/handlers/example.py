@@ -90,6 +90,13 @@ def choose_example(draft: Draft, index: float | None, *, by: int = 0, task: Task
     )
 
 
+def with_group(draft: Draft, group: Group) -> Draft:
+    """A group that was not sampled here on screen, with its own prompt and columns beside it."""
+    return replace(
+        draft, prompt=group.prompt, text=prompt_text(group.prompt), columns=group.columns, group=group, edited=None
+    )
+
+
 def random_example(draft: Draft) -> Draft:
     task = find_task(draft.task)
     return choose_example(draft, random.randrange(len(task)), task=task)

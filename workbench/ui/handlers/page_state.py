@@ -1,9 +1,10 @@
 """State that survives a reload: a tab's draft as plain values, and links to it.
 
 A browser tab keeps its draft itself (``share.js``) in parts: ``scoring`` is the draft as scored last, ``sampling`` and
-``run`` are what the fields of those forms hold, by path. A link holds the draft as far as it fits into an address, and
-never code, a policy, a file's path nor a Hub id. Groups are kept in the workspace under the hash of what they hold.
-What comes back, from a browser or an address, is not trusted: what does not fit is left out and said.
+``run`` are what the fields of those forms hold, by path, and ``address`` the link that the tab's address is. A link
+holds the draft as far as it fits into an address, and never code, a policy, a file's path nor a Hub id. Groups are kept
+in the workspace under the hash of what they hold. What comes back, from a browser or an address, is not trusted: what
+does not fit is left out and said.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from workbench.ui.handlers.draft import FIELD_KINDS, NUMBER, RUN, SAMPLING, TEXT
 from workbench.ui.handlers.example import CUSTOM, choose_example, find_task, first_draft, preset_of
 from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, padded, row_of
-from workbench.ui.handlers.rewards import with_task
+from workbench.ui.handlers.rewards import keep_written, with_task
 
 LONGEST_REGEX = 300
 """Characters of a pattern that go into a link."""
@@ -33,6 +34,11 @@ LONGEST_SETTINGS = 1_500
 """Characters of the settings in a link."""
 LARGEST_KEPT = 2_000_000
 """Characters of a browser's own copy that are read."""
+LINK = (
+    *("task", "example", "saved", "preset", "regex", "kind"),
+    *("scheme", "options", "compare", "compare-options", "settings"),
+)
+"""The parameters of a link."""
 LINKED = ("method.", "optimiser.", "run.")
 NOT_SET = ("method.name", "task.name")
 NOT_LINKED = ("method.name", "method.pattern.", "run.report_to", "run.device")
@@ -135,20 +141,27 @@ class Restored:
 
 
 def restore(stored: str, query: Mapping[str, str], store: GroupStore) -> Restored | None:
-    """The page that a browser kept, changed to what a link's parameters say; None where there is neither."""
+    """The page that a browser tab kept, or the one of a link's parameters; None where there is neither.
+
+    A tab keeps its own address, too: any other one is a link, and shows the same page whatever tab it is opened in.
+    Functions that somebody wrote in the tab stay, switched off.
+    """
     memory = _json(stored)
-    names = ("task", "example", "saved", "preset", "regex", "scheme", "compare", "settings")
-    if not memory and not any(query.get(name) for name in names):
+    link = {name: query[name] for name in LINK if query.get(name)}
+    if not memory and not link:
         return None
     parts = _of_any_version(memory)
     restoring = _Restoring(store)
-    restoring.remember(parts)
-    restoring.follow(query, kept=_text(_table(parts.get("scoring")).get("saved")))
+    if link in ({}, _table(memory.get("address"))):
+        restoring.remember(parts)
+    else:
+        restoring.follow(link)
+        restoring.keep_written(_table(parts.get("scoring")).get("rewards"))
     return Restored(restoring.draft, tuple(restoring.problems))
 
 
 class _Restoring:
-    """The draft while it is put together, from what was kept first and from the link then."""
+    """The draft while it is put together, from what was kept or from a link."""
 
     def __init__(self, store: GroupStore) -> None:
         self.store, self.draft = store, first_draft()
@@ -165,23 +178,20 @@ class _Restoring:
             credit = _section(_table(scoring.get("credit"))) or self.draft.credit
             self.draft = replace(self.draft, credit=credit, compare=_section(_table(scoring.get("compare"))))
             if isinstance(scoring.get("rewards"), list):
-                self._rows(scoring["rewards"])
+                self.draft = replace(self.draft, rows=self._rows(scoring["rewards"]))
         for part, paths in (("sampling", SAMPLING), ("run", RUN)):
             self._fields({path: value for path, value in _table(parts.get(part)).items() if path in paths})
 
-    def follow(self, query: Mapping[str, str], *, kept: str | None) -> None:
-        """``kept`` names the group that the tab kept: a link to that one, and to its example, is the tab's own address
-        read again, and its prompt stays as it was edited or imported."""
+    def follow(self, query: Mapping[str, str]) -> None:
         task = query.get("task")
         if task and task not in TASKS and task != self.draft.task:
             # A link may come from anybody; it opens nothing that the page would not offer by itself.
             self.problems.append(f"the link's task {task[:80]!r} is not built in; choose it under Task if you know it")
             task = None
-        before = (self.draft.task, self.draft.index)
-        linked = (task or self.draft.task, _index(query.get("example")) or 0)
-        if (task or query.get("example")) and not (linked == before and query.get("saved") in (None, "", kept)):
-            self._example(*linked)
-        if self.draft.task != before[0]:  # a link to another task brings what choosing the task would
+        before = self.draft.task
+        if task or query.get("example"):
+            self._example(task or before, _index(query.get("example")) or 0)
+        if self.draft.task != before:  # a link to another task brings what choosing the task would
             self.draft = with_task(self.draft, find_task(self.draft.task))
         if query.get("saved"):
             self._group(query["saved"])
@@ -197,8 +207,8 @@ class _Restoring:
             self.draft = replace(self.draft, credit=_section(first) or self.draft.credit, compare=_section(second))
         settings = _json(query.get("settings", ""))
         rows = settings.pop("rewards", None)
-        if isinstance(rows, list) and rows != _builtin_rows(self.draft):  # the tab's own may be among code
-            self._rows([row for row in rows if _is_builtin(row)])
+        if isinstance(rows, list):
+            self.draft = replace(self.draft, rows=self._rows([row for row in rows if _is_builtin(row)]))
         known = dict(_leaves(self.draft.tree))
         tree: dict[str, Any] = {}
         for path, value in settings.items():
@@ -272,8 +282,15 @@ class _Restoring:
         if edited:
             self.draft = replace(self.draft, edited=group.prompt)
 
-    def _rows(self, rows: list[Any]) -> None:
-        self.draft = replace(self.draft, rows=padded(map(self._row, rows[:SLOTS])))
+    def keep_written(self, rows: Any) -> None:
+        """What somebody wrote in the tab that a link was opened in."""
+        if isinstance(rows, list):
+            kept, said = keep_written(self.draft.rows, self._rows(rows))
+            self.draft = replace(self.draft, rows=kept)
+            self.problems += [said] if said else []
+
+    def _rows(self, rows: list[Any]) -> tuple[RewardRow | None, ...]:
+        return padded(map(self._row, rows[:SLOTS]))
 
     def _row(self, data: Any) -> RewardRow | None:
         """A row of the list of rewards. Consent to run a reward model's own code is not kept."""

@@ -5,12 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from inspect import getsource
 from pathlib import Path
+from typing import Any
 
+from workbench.checks import split_step_demo
 from workbench.errors import WorkbenchError
 from workbench.figures.rewards import watch_payload
 from workbench.rewards import BUILTINS, find_builtin
 from workbench.rewards.saved import delete_saved, list_saved, load_saved, save_reward, undo_delete
+from workbench.rewards.source import kind_in
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
 from workbench.schema import RewardKind, ScoredGroup
 from workbench.tasks import Task
@@ -98,9 +103,38 @@ def task_rows(rows: Rows, task: Task) -> tuple[RewardRow | None, ...]:
 
     A row without code is one that has not reached the page yet: choosing may be told twice.
     """
+    return padded([*map(row_of, task.rewards), *_written(rows)])
+
+
+def keep_written(rows: Rows, before: Rows) -> tuple[tuple[RewardRow | None, ...], str]:
+    """``rows``, followed by what somebody wrote of the list they take the place of, switched off; and what to say."""
+    listed = [row for row in rows if row is not None]
+    known = [_function(row) for row in (*listed, *demo_rows())]
+    written = [replace(row, on=False) for row in _written(before) if _function(row) not in known]
+    room = SLOTS - len(listed)
+    kept, left = (", ".join(row.name for row in part) for part in (written[:room], written[room:]))
+    said = [f"your own functions are kept, switched off: {kept}" if kept else ""]
+    said += [f"there was no room for {left}" if left else ""]
+    return padded([*listed, *written]), "; ".join(filter(None, said))
+
+
+def _function(row: RewardRow) -> dict[str, Any]:
+    """What a row is whatever it weighs; an editor may drop the last line break of its code."""
+    return {name: value for name, value in row.fields.items() if name != "weight"} | {"code": row.code.strip()}
+
+
+def _written(rows: Rows) -> list[RewardRow]:
+    """The functions and models of a list that somebody wrote, changed or added."""
     changed = (row for row in rows if row is not None and not row.is_builtin)
-    written = (row for row in changed if row.code.strip() or not row.has_editor)
-    return padded([*map(row_of, task.rewards), *written])
+    return [row for row in changed if row.code.strip() or not row.has_editor]
+
+
+@cache
+def demo_rows() -> tuple[RewardRow, ...]:
+    """The reward functions of the probes' demo."""
+    _, _, functions = split_step_demo()
+    codes = [(function.__name__, getsource(function)) for function in functions]
+    return tuple(code_row(name, kind_in(code, name) or "step", code) for name, code in codes)
 
 
 def row_label(row: RewardRow | None) -> str:

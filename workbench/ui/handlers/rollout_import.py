@@ -23,7 +23,7 @@ from workbench.steps import PRESETS
 from workbench.tasks import LABELLED, Task, labelled_groups
 from workbench.ui.handlers.background_jobs import Works
 from workbench.ui.handlers.draft import Draft
-from workbench.ui.handlers.example import prompt_text
+from workbench.ui.handlers.example import with_group
 from workbench.ui.handlers.progress import BackgroundWork
 from workbench.ui.handlers.rewards import task_rows
 from workbench.ui.handlers.scoring import Note, portable_configs
@@ -208,10 +208,7 @@ def choose_group(draft: Draft, imported: Imported | None, index: int, *, by: int
         return Note("Open a file first.", level="info")
     chosen = (index + by) % len(imported)
     group = imported.groups[chosen]
-    draft = replace(
-        draft, prompt=group.prompt, text=prompt_text(group.prompt), columns=group.columns, group=group, edited=None
-    )
-    return GroupView(draft, chosen, f"group {chosen + 1} of {len(imported)}")
+    return GroupView(with_group(draft, group), chosen, f"group {chosen + 1} of {len(imported)}")
 
 
 def with_suggestions(draft: Draft, imported: Imported) -> Draft:

@@ -184,6 +184,7 @@ class ProbeWidgets:
     schemes: gr.Dropdown
     go: gr.Button
     demo: gr.Button
+    undo: gr.Button
     note: gr.HTML
     table: gr.HTML
 
