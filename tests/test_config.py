@@ -44,7 +44,10 @@ def test_a_full_configuration_round_trips():
             r"optimiser.learning_rate: out of range, which is above 0 and at most 1 \(got nan\)",
         ),
         ({"training": {"lora": {"r": 0}}}, "policy.lora.r: out of range, which is at least 1 and at most 1024"),
-        ({"training": {"beta": float("inf")}}, r"method.beta: out of range, which is at least 0 \(got inf\)"),
+        (
+            {"training": {"beta": float("inf")}},
+            r"method.beta: out of range, which is at least 0 and at most 1000 \(got inf\)",
+        ),
         (
             {"sampling": {"temperature": "hot"}},
             r"method.sampling.temperature: Input should be a valid number.* \(got 'hot'\)",

@@ -250,7 +250,7 @@ def test_a_tokenizer_by_name_by_folder_and_as_an_object_give_the_same(tmp_path, 
 @pytest.mark.parametrize(
     ("tokenizer", "message"),
     [
-        ("/no/such/folder", "tokenizer '/no/such/folder': there is no such folder or file"),
+        ("/no/such/folder", "tokenizer: there is no folder '/no/such/folder'"),
         ("no-body/nothing-here", "tokenizer 'no-body/nothing-here' "),
         (object(), "object is no fast tokenizer"),
     ],

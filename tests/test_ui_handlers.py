@@ -440,7 +440,7 @@ def test_a_setting_that_does_not_fit_is_named(changes, named):
 
 
 def test_a_pattern_that_does_not_compile_starts_no_run(services):
-    name, note = run_setup.start_run(training_form(form(regex="[")), services, "tab")
+    name, note = run_setup.start_run(training_form(form(regex="[")), services)
     assert name is None
     assert "does not compile" in note.text
     assert not (services.workspace / "runs").exists()
@@ -454,13 +454,13 @@ def test_no_pattern_runs_in_the_pages_own_process(services, worker, run, monkeyp
     assert json.loads(rescore(form(), worker).drawing)["show"]
     assert json.loads(run_follow.rollouts(services, "seen", 1, 0)["drawing"])["rollouts"]
     bad = training_form(seed=-1)
-    assert "seed" in run_setup.start_run(bad, services, "tab")[1].text
+    assert "seed" in run_setup.start_run(bad, services)[1].text
 
 
 def test_a_runs_own_code_is_trusted_and_no_other(services, monkeypatch):
     monkeypatch.setattr(run_setup, "start", lambda config, workspace: SimpleNamespace(name="started"))
     code = "def mine(prompt, step, **columns):\n    return 1.0\n"
-    name, _ = run_setup.start_run(training_form(form(own(code))), services, "tab")
+    name, _ = run_setup.start_run(training_form(form(own(code))), services)
     assert name == "started"
     assert services.trust.is_trusted(code)
     assert not services.trust.is_trusted(code + "#")
@@ -493,8 +493,8 @@ def test_code_of_an_opened_configuration_waits_to_be_trusted(services):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"x" * 1_000_001, "c.yaml has 1,000,001 bytes; a configuration may have 1,000,000"),
-        (b"task: \xff", "c.yaml is not UTF-8 at byte 6"),
+        (b"x" * 1_000_001, "c.yaml has over 1,000,000 bytes"),
+        (b"task: \xff", "c.yaml: byte 6 is not UTF-8; save it as UTF-8"),
         (b"seed: [", "not YAML"),
         (b"rewards: [" + b",".join(b"{name: r%d}" % i for i in range(SLOTS + 1)) + b"]", "fit on the page"),
     ],

@@ -6,9 +6,9 @@ Of a Hub id nothing is known here; the loaders say what is wrong with one.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from workbench.errors import PolicyError
+from workbench.places import local_path
 
 _SCORERS = ("SequenceClassification", "TokenClassification", "RewardModel")
 _WRITERS = ("CausalLM", "LMHeadModel", "ConditionalGeneration")
@@ -16,10 +16,12 @@ _WRITERS = ("CausalLM", "LMHeadModel", "ConditionalGeneration")
 
 def architecture(path: str) -> str:
     """The first architecture that a folder's config.json names; "" where there is none."""
+    folder = local_path(path)
+    if folder is None:
+        return ""
     try:
-        named = json.loads((Path(path).expanduser() / "config.json").read_text(encoding="utf-8"))["architectures"]
-        return str(named[0])
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return str(json.loads((folder / "config.json").read_text(encoding="utf-8"))["architectures"][0])
+    except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError):
         return ""
 
 

@@ -127,3 +127,13 @@ def did_you_mean(name: object, names: Iterable[object]) -> str:
     """``; did you mean 'x'?`` for a name that is close to one of ``names``, else nothing: the end of a message."""
     close = get_close_matches(str(name), [str(known) for known in names], n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def shown(value: object, most: int = 120) -> str:
+    """A value as a message shows it: its ``repr``, cut where it is long."""
+    return cut(repr(value), most)
+
+
+def cut(text: str, most: int = 120) -> str:
+    """The beginning of a text, and how long it is, where it is longer than a message should be."""
+    return text if len(text) <= most else f"{text[:most]}…, {len(text):,} characters"

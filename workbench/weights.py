@@ -15,7 +15,8 @@ from typing import Any
 import psutil
 import torch
 
-ADAPTER = "adapter_model.safetensors"
+from workbench.places import ADAPTER
+
 INDEX = "model.safetensors.index.json"
 DAMAGED = "copy or download it again"
 _MASKS = re.compile(r"(^|\.)(masked_bias|(attn|attention)\.bias|inv_freq)$")  # constants that old files hold

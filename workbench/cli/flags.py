@@ -15,8 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-import yaml
-
 from workbench.config import (
     METHODS,
     MOVED,
@@ -32,6 +30,7 @@ from workbench.config import (
     migrate,
     put,
 )
+from workbench.config.reading import read_text, read_yaml
 from workbench.errors import ConfigError
 
 
@@ -275,14 +274,10 @@ def _method(data: Mapping[str, Any]) -> str:
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {path}: {error}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--config {path} is not YAML: {error}") from error
+    what = f"--config {path}"
+    data = read_yaml(read_text(path, what), what)
     if data is not None and not isinstance(data, dict):
-        raise ConfigError(f"--config {path}: a mapping of fields is wanted, and this is a {type(data).__name__}")
+        raise ConfigError(f"{what}: a mapping of fields is wanted, and this is a {type(data).__name__}")
     return data or {}
 
 
@@ -330,10 +325,7 @@ def _from_file(text: str) -> dict[str, Any]:
     from workbench.rewards.source import kind_in
 
     name, kind, weight = _reward_parts(text)
-    try:
-        code = Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--reward-file {name}: {error}") from error
+    code = read_text(Path(name), f"--reward-file {name}")
     stem = Path(name).stem
     return {"name": stem, "kind": kind or kind_in(code, stem) or "step", "weight": weight, "code": code}
 

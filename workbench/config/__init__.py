@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
-import yaml
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from workbench.config.migrate import MOVED, SHORTHAND, migrate, put
-from workbench.errors import ConfigError
+from workbench.config.reading import MAX_BYTES, read_text, read_yaml
 from workbench.sections import (
     RUN_NAME,
     CreditConfig,
@@ -71,15 +70,13 @@ class RunConfig(SharedConfig):
     @classmethod
     def from_yaml(cls, text: str) -> RunConfig:
         """Raises ConfigError, with a line for every field that does not fit."""
-        try:
-            data = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"the configuration is not YAML: {error}") from error
+        data = read_yaml(text, "the configuration")
         return cls.parse(data if data is not None else {})
 
     @classmethod
     def load(cls, path: Path) -> RunConfig:
-        return cls.from_yaml(path.read_text(encoding="utf-8"))
+        """Raises ConfigError as ``from_yaml`` does, and for a file that cannot be read."""
+        return cls.from_yaml(read_text(path, str(path)))
 
 
 PatternConfig = StepPattern
@@ -87,6 +84,7 @@ PatternConfig = StepPattern
 
 
 __all__ = [
+    "MAX_BYTES",
     "METHODS",
     "MOVED",
     "RUN_NAME",

@@ -27,7 +27,7 @@ from transformers import (
     get_cosine_schedule_with_warmup,
 )
 
-from workbench.policies.load import policy_path
+from workbench.policies.find import policy_path
 from workbench.rewards.builtin import step_correctness
 from workbench.rewards.models.formats import FORMATS, read_steps
 from workbench.rewards.models.model import ProcessModel, padded

@@ -7,7 +7,6 @@ repository's own code runs only when ``trust_remote_code`` says so.
 from __future__ import annotations
 
 import contextlib
-import json
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,11 +17,11 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from workbench.errors import PolicyError
+from workbench.places import ADAPTER
 from workbench.policies.consent import check_weights, code_refused, pickles_refused
-from workbench.policies.embedded import EMBEDDED
+from workbench.policies.find import adapter_path, base_of, is_adapter, policy_path
 from workbench.quiet import quiet_loading
 from workbench.weights import (
-    ADAPTER,
     WeightsError,
     check_finite,
     check_layers,
@@ -105,12 +104,12 @@ def load_policy(
         PolicyError: if it cannot be found or read; the message says where it was looked for.
     """
     where = policy_path(name)
-    if (Path(where) / "adapter_config.json").is_file() and not (Path(where) / "config.json").is_file():
+    if is_adapter(Path(where)):
         if adapter is not None:
             raise PolicyError(
                 f"folder {name!r} is an adapter itself; name its base as the policy to put {adapter!r} on"
             )
-        base = _base_of(Path(where))
+        base = base_of(Path(where))
         policy = load_policy(
             base, where, device=device, dtype=dtype, trust_remote_code=trust_remote_code, trainable=trainable
         )
@@ -176,7 +175,7 @@ def _model(where: str, dtype: torch.dtype | str, device: torch.device, trust_rem
 def _with_adapter(model: PreTrainedModel, adapter: str, trainable: bool) -> Any:
     from peft import PeftModel, get_peft_model_state_dict
 
-    where = _adapter_path(adapter)
+    where = adapter_path(adapter)
     with quiet_loading(where), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Found missing adapter keys")  # refused below
         adapted = PeftModel.from_pretrained(model, where, is_trainable=trainable)
@@ -239,48 +238,6 @@ def _refusals(name: str, what: str = "policy") -> Iterator[None]:
         raise PolicyError(f"{what} {name!r} does not fit into memory; take a smaller model") from error
     except Exception as error:  # whatever a damaged file or configuration leads to in four libraries
         raise PolicyError(_refusal(name, error, what)) from error
-
-
-def policy_path(name: str) -> str:
-    """Where the weights of ``name`` are: a folder for embedded and local ones, the Hub id itself otherwise.
-
-    Raises PolicyError for a folder that is not there or holds no model.
-    """
-    if name in EMBEDDED:
-        return str(EMBEDDED[name])
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
-            raise PolicyError(f"folder {name!r} holds no config.json; point at a folder saved by save_pretrained")
-        return str(folder)
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise PolicyError(
-            f"there is no folder {name!r}; give the folder of a saved model, a Hub id like "
-            f"'Qwen/Qwen2.5-0.5B-Instruct', or {' or '.join(repr(known) for known in EMBEDDED)}"
-        )
-    return name
-
-
-def _base_of(folder: Path) -> str:
-    """The policy that a folder's adapter was trained on, as the adapter names it."""
-    try:
-        base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise PolicyError(f"adapter folder {str(folder)!r}: its adapter_config.json names no base model") from error
-    if not base:
-        raise PolicyError(
-            f"adapter folder {str(folder)!r} names no base model; give that as the policy, this as adapter"
-        )
-    return str(base)
-
-
-def _adapter_path(name: str) -> str:
-    where = policy_path(name)
-    if Path(where).is_dir():
-        check_weights(name, Path(where))
-    if Path(where).is_dir() and not (Path(where) / ADAPTER).is_file():
-        raise PolicyError(f"adapter folder {name!r} holds no adapter_model.safetensors; save it with safetensors")
-    return where
 
 
 def _refusal(name: str, error: Exception, what: str) -> str:

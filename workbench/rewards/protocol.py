@@ -40,6 +40,7 @@ EXPECTED: dict[Form, str] = {
 }
 RESERVED = frozenset({"prompt", "prompts", "completion", "completions", "completion_ids", "step", "steps"})
 """Column names that would hide an argument; such columns are not passed on, as in TRL."""
+_BY_THE_CALLER = frozenset({"step_ends", "trainer_state", "log_extra", "log_metric", "environments"})
 _SHOWN = 80
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -96,6 +97,17 @@ def form_of(signature: inspect.Signature) -> Form:
 
 def kind_of(form: Form) -> RewardKind:
     return "outcome" if form == "outcome" else "step"
+
+
+def columns_of(signature: inspect.Signature) -> tuple[str, ...]:
+    """The columns of the data without which the function cannot be called."""
+    return tuple(
+        name
+        for name, parameter in signature.parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        and name not in RESERVED | _BY_THE_CALLER
+    )
 
 
 def check_kind(name: str, signature: inspect.Signature, kind: RewardKind) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from workbench.assets import GSM8K
 from workbench.child import Child
 from workbench.errors import ChildError, ChildTimeout, TaskError
+from workbench.places import local_path
 from workbench.rollouts.files import MAX_BYTES, Row
 from workbench.rollouts.formats import Record
 from workbench.rollouts.groups import Builder, Draft, Facts
@@ -128,7 +129,7 @@ def resolve(path: str | Path) -> Path:
     """The file that a path or a name of shipped data stands for."""
     if isinstance(path, str) and path in SHIPPED:
         return SHIPPED[path]
-    return Path(path).expanduser()
+    return local_path(str(path)) or Path(path)
 
 
 def _asked(

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from workbench.assets import ASSETS
 from workbench.errors import TaskError
+from workbench.places import is_hub_id, local_path, no_folder
 from workbench.steps import token_texts
 
 WORDS = "words"
@@ -164,15 +165,15 @@ def _from_files(name: str) -> Subwords:
     from tokenizers import Tokenizer
 
     embedded = ASSETS / name if re.fullmatch(r"[\w-]+", name) else None
-    folder = embedded if embedded is not None and embedded.is_dir() else Path(name).expanduser()
-    if folder.is_file():
-        files = {"tokenizer.json": folder}
+    folder = embedded if embedded is not None and embedded.is_dir() else local_path(name)
+    if folder is None:
+        if not is_hub_id(name):
+            raise TaskError(f"tokenizer: {no_folder(name)}; give 'tiny', a folder or file, or a Hub name")
+        files = _from_hub(name)
     elif folder.is_dir():
         files = {file.name: file for file in folder.glob("*.json")}
-    elif name.startswith((".", "/", "~")):
-        raise TaskError(f"tokenizer {name!r}: there is no such folder or file")
     else:
-        files = _from_hub(name)
+        files = {"tokenizer.json": folder}
     if "tokenizer.json" not in files:
         raise TaskError(
             f"tokenizer {name!r} has no tokenizer.json; load it with transformers and save it with save_pretrained"

@@ -56,6 +56,8 @@ __all__ = ["FINAL_STATES", "RunDir", "RunState", "RunStatus"]
 
 _ROLLOUTS_FILE = re.compile(r"(step|watched)-(\d{6,})\.parquet")
 _TAIL_BYTES = 64 * 1024
+MOST_CONFIG = 1_000_000
+"""Characters of a ``run.yaml``."""
 _RESERVE = ".reserve"
 _RESERVE_BYTES = 64 * 1024
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -135,7 +137,8 @@ class RunDir:
     def config_text(self) -> str:
         """The stored configuration as YAML; ``RunConfig.from_yaml`` parses it."""
         try:
-            text = (self.path / "run.yaml").read_text(encoding="utf-8")
+            with (self.path / "run.yaml").open(encoding="utf-8") as stream:
+                text = stream.read(MOST_CONFIG + 1)  # whoever parses it refuses what is longer
         except (OSError, ValueError) as error:
             raise RunError(f"run {self.name!r} has no readable run.yaml: {error}") from error
         if not text.strip():

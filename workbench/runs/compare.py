@@ -51,13 +51,18 @@ def compare(
     ``report(run, row)`` is called with each metrics row as it is written. A run that fails is yielded like the others,
     with what it had measured; ``run.status()`` says why. The run at hand is stopped if the caller is interrupted.
 
-    Raises CreditError for an unknown scheme, before anything is started.
+    Raises CreditError for an unknown scheme, ConfigError for one that the rest does not fit, before anything is
+    started.
     """
     for scheme in schemes:
         find_scheme(scheme)
-    for scheme, seed in itertools.product(schemes, range(config.seed, config.seed + seeds)):
+    planned = [
+        (scheme, seed, _changed(config, scheme, seed))
+        for scheme, seed in itertools.product(schemes, range(config.seed, config.seed + seeds))
+    ]
+    for scheme, seed, changed in planned:
         rows = []
-        with start(_changed(config, scheme, seed), workspace, module=module).held() as run:
+        with start(changed, workspace, module=module).held() as run:
             for row in run.follow():
                 rows.append(row)
                 if report is not None:

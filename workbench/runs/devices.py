@@ -29,6 +29,7 @@ NAMED = ("GPU-", "MIG-")
 """How a device begins that CUDA knows by its name; the lock of another ("cpu", or "cuda" for GPUs unlisted) is one."""
 _POLL = 0.1
 _DRIVER = Path("/proc/driver/nvidia/gpus")
+_DRIVERS = (_DRIVER, *map(Path, ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")))  # NVIDIA's, under WSL, AMD's
 
 OnWait = Callable[[Path | None, str], None]
 """Called with the run that is waited for (None if it cannot be told) and the device, each time that changes."""
@@ -50,6 +51,14 @@ def pool(device: str) -> list[str]:
     if device == "cpu":
         return ["cpu"]
     return gpus() or (["cpu"] if device == "auto" else ["cuda"])
+
+
+def check_count(names: list[str], ranks: int) -> None:
+    """Raises RunError where there are fewer of the GPUs ``names`` than ranks, or no GPU at all though one is wanted."""
+    if names[0].startswith(NAMED) and len(names) < ranks:
+        raise RunError(f"run.ranks: {ranks} ranks need a GPU each and this process may use {len(names)}; lower it")
+    if names == ["cuda"] and not any(driver.exists() for driver in _DRIVERS):
+        raise RunError("run.device: 'cuda' is asked for and this machine has no driver of a GPU; use auto or cpu")
 
 
 def gpus() -> list[str]:
@@ -78,8 +87,7 @@ def take(names: list[str], count: int, run: Path, on_wait: OnWait, *, since: int
     ``since`` is when the run began to wait (unix nanoseconds): its place in the queue. Raises RunError where there are
     fewer GPUs than that.
     """
-    if names[0].startswith(NAMED) and len(names) < count:
-        raise RunError(f"run.ranks: {count} ranks need a GPU each and this process may use {len(names)}; lower it")
+    check_count(names, count)
     folder = locks_folder()
     reported: tuple[Path | None, str] | None = None
     with _ticket(folder / f"queue-{'cpu' if names == ['cpu'] else 'gpu'}", run, since or time.time_ns()) as earlier:

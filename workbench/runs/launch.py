@@ -7,6 +7,7 @@ from pathlib import Path
 from workbench.config import RunConfig
 from workbench.errors import RunError
 from workbench.rundir import RunDir
+from workbench.runs.check import checked
 from workbench.runs.run import Run, default_workspace
 from workbench.runs.spawn import TRAINING, refuse_under_a_launcher, sources, spawn
 
@@ -18,11 +19,14 @@ def start(config: RunConfig, workspace: Path | str | None = None, *, module: str
     directory>``. The workspace is by default the folder named by WORKBENCH_WORKSPACE, or ``workspace`` in the current
     one.
 
-    Raises the errors of ``MethodSection.check_files`` for rows and models that the method cannot use, and RunError if
-    the directory cannot be made or the process cannot be started. What goes wrong after that is in the run's status.
+    Raises the WorkbenchError of what would keep the run from working as far as that is known before it loads, and for
+    several such things ConfigError with a line for each (``runs.check``); RunError if the directory cannot be made or
+    the process cannot be started. What goes wrong after that is in the run's status. Paths of this machine are stored
+    as absolute ones.
     """
     refuse_under_a_launcher()
-    config.method.check_files(config)
+    if module == TRAINING:  # what another module makes of a configuration is its own affair
+        config = checked(config)
     folder = default_workspace() if workspace is None else Path(workspace)
     try:
         run = RunDir.create(folder.resolve(), config, sources(config))

@@ -12,17 +12,17 @@ from workbench.sections.section import Section
 class RunSection(Section):
     steps: int = Field(default=60, ge=1, le=1_000_000)
     """Optimiser steps."""
-    micro_batch_size: int | None = Field(default=None, ge=1)
+    micro_batch_size: int | None = Field(default=None, ge=1, le=1_000_000)
     """Completions in one forward and backward pass; None for the whole batch."""
-    eval_every: int = Field(default=4, ge=0)
+    eval_every: int = Field(default=4, ge=0, le=1_000_000)
     """Steps between two measures of held-out accuracy; 0 for none."""
-    eval_prompts: int = Field(default=200, ge=1)
+    eval_prompts: int = Field(default=200, ge=1, le=1_000_000)
     """Held-out prompts in one measure."""
     watch_prompts: int = Field(default=2, ge=0, le=64)
     """Prompts whose answers are sampled again and again with the same seed, to be looked at; 0 for none."""
-    watch_every: int = Field(default=10, ge=1)
+    watch_every: int = Field(default=10, ge=1, le=1_000_000)
     """Steps between two such looks."""
-    save_every: int = Field(default=20, ge=0)
+    save_every: int = Field(default=20, ge=0, le=1_000_000)
     """Steps between two checkpoints to resume from, a multiple of num_iterations; 0 for none."""
     keep_checkpoints: int = Field(default=2, ge=1, le=1000)
     """Newest checkpoints that are kept."""

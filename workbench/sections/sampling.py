@@ -12,13 +12,13 @@ class SamplingConfig(Section):
     """G, the rollouts of one prompt."""
     max_completion_length: int = Field(default=128, ge=1, le=32_768)
     """Tokens after which a completion is truncated."""
-    temperature: float = Field(default=1.0, gt=0, le=10)
+    temperature: float = Field(default=1.0, ge=0.001, le=10)
     """Divides the logits before sampling."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Sample from the smallest set of tokens with this much probability."""
-    top_k: int = Field(default=0, ge=0)
+    top_k: int = Field(default=0, ge=0, le=1_000_000)
     """Sample from the k likeliest tokens; 0 for all."""
     min_p: float | None = Field(default=None, ge=0, le=1)
     """Drop tokens less likely than this share of the likeliest."""
-    repetition_penalty: float = Field(default=1.0, gt=0, le=10)
+    repetition_penalty: float = Field(default=1.0, ge=0.01, le=10)
     """Above 1 makes tokens already used less likely."""

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from workbench.errors import ConfigError, did_you_mean
+from workbench.errors import ConfigError, cut, did_you_mean, shown
 from workbench.redact import redact, redact_known
 
-_SHOWN = 120  # characters of a wrong value
+_LINES = 20  # of a message
 _OUT_OF_RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
 _LIMITS = (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most"))
 
@@ -41,7 +41,11 @@ class Section(BaseModel):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            raise ConfigError("\n".join(readable(cls, line) for line in error.errors())) from error
+            errors = error.errors()
+            lines = [readable(cls, line) for line in errors[:_LINES]]
+            if more := len(errors[_LINES:]):
+                lines.append(f"and {more:,} more")
+            raise ConfigError("\n".join(lines)) from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +86,7 @@ def without_none(annotation: Any) -> tuple[Any, bool]:
 def readable(section: type[BaseModel], error: Any) -> str:
     """One of a ValidationError's errors as a line: the field, what is wrong, and the value."""
     path, parent = _walk(section, error["loc"])
-    message: str = error["msg"].removeprefix("Value error, ")
+    message = cut(error["msg"].removeprefix("Value error, "), 1000)
     if error["type"] in _OUT_OF_RANGE and parent is not None:
         message = f"out of range, which is {_limits(parent, str(error['loc'][-1]))}"
     if error["type"] in ("extra_forbidden", "unexpected_keyword_argument") and parent is not None:
@@ -90,15 +94,14 @@ def readable(section: type[BaseModel], error: Any) -> str:
     if error["type"] == "union_tag_invalid":
         named, known = error["ctx"]["tag"], error["ctx"]["expected_tags"].replace("'", "")
         return redact(
-            f"{path}: unknown {path} {named!r}{did_you_mean(named, known.split(', '))}; choose one of {known}"
+            f"{path}: unknown {path} {shown(named)}{did_you_mean(named, known.split(', '))}; choose one of {known}"
         )
     if not path:
         return redact(message)
     if isinstance(error["input"], Mapping) or "\n" in message:
         return redact(f"{path}: {message}")
     _, _, value = redact(f"{path}={error['input']!r}").partition("=")  # a field's name may say that it is a secret
-    shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…, {len(value):,} characters"
-    return f"{path}: {message} (got {shown})"
+    return f"{path}: {message} (got {cut(value)})"
 
 
 def _walk(section: type[BaseModel], location: tuple[str | int, ...]) -> tuple[str, type[Any] | None]:
@@ -113,7 +116,7 @@ def _walk(section: type[BaseModel], location: tuple[str | int, ...]) -> tuple[st
             here = tagged[0]
             continue
         parent = choices[0] if len(choices) == 1 else None
-        names.append(str(part))
+        names.append(cut(str(part), 60))
         if isinstance(part, int):
             here, parent = (get_args(here) or (None,))[0], None
         else:

@@ -20,6 +20,7 @@ from workbench.sections.run import RunSection
 from workbench.sections.section import Section
 from workbench.sections.task import TaskSection
 
+_LINE_ENDS = re.compile("[\r\x85\u2028\u2029]")
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -109,5 +110,8 @@ class SharedConfig(Section):
         return self
 
     def to_yaml(self) -> str:
-        text: str = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        data = self.model_dump(mode="json")
+        text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+        if _LINE_ENDS.search(text):  # which a reader would take for those of the file itself: escaped instead
+            text = yaml.safe_dump(data, sort_keys=False)
         return text

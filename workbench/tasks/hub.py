@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.errors import TaskError
+from workbench.errors import TaskError, shown
 
 PREFIX = "hub:"
 FORM = "hub:OWNER/NAME, hub:OWNER/NAME/CONFIG, and @REVISION behind either"
@@ -29,6 +29,14 @@ class HubRows:
     held_out: Sequence[Mapping[str, Any]] | None
 
 
+def parts_of(name: str) -> tuple[str, str | None, str | None]:
+    """Repository, config and revision of a data set's name. Raises TaskError for a name of another form."""
+    match = _NAME.fullmatch(name.removeprefix(PREFIX))
+    if match is None or ".." in name:
+        raise TaskError(f"{shown(name)} names no data set of the Hub; the form is {FORM}")
+    return match["repository"], match["config"], match["revision"]
+
+
 def hub_rows(name: str) -> HubRows:
     """The split ``train`` (or the first) of a data set, and what it holds out.
 
@@ -37,10 +45,7 @@ def hub_rows(name: str) -> HubRows:
     Raises:
         TaskError: for a name of another form, and whatever keeps ``datasets`` from loading it.
     """
-    match = _NAME.fullmatch(name.removeprefix(PREFIX))
-    if match is None or ".." in name:
-        raise TaskError(f"{name!r} names no data set of the Hub; the form is {FORM}")
-    repository, config, revision = match["repository"], match["config"], match["revision"]
+    repository, config, revision = parts_of(name)
     from datasets import get_dataset_config_names, load_dataset
 
     try:

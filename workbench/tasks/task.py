@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from workbench.assets import GSM8K
-from workbench.errors import TaskError
+from workbench.errors import TaskError, did_you_mean, shown
+from workbench.places import local_path
 from workbench.rewards.builtin import answer_correctness
 from workbench.rewards.builtin.gsm8k_answer import gsm8k_answer
 from workbench.rollouts import read_rows, row_of
@@ -186,11 +187,11 @@ def load_task(name: str) -> Task:
         return TASKS[name]()
     if name.startswith(PREFIX):
         return _from_hub(name)
-    path = Path(name).expanduser()
-    if not path.is_file():
+    path = local_path(name)
+    if path is None:
         raise TaskError(
-            f"no task or file called {name!r}; tasks are {', '.join(TASKS)}, or give a JSONL file's path, or "
-            f"{PREFIX}OWNER/NAME for a data set of the Hub"
+            f"no task or file called {shown(name)}{did_you_mean(name, TASKS)}; tasks are {', '.join(TASKS)}, or give a "
+            f"JSONL file's path, or {PREFIX}OWNER/NAME for a data set of the Hub"
         )
     return _from_file(path)
 

@@ -5,7 +5,7 @@ What each does is in its own module, a family in each; ``entry`` says what is kn
 
 from __future__ import annotations
 
-from workbench.errors import RewardCodeError
+from workbench.errors import RewardCodeError, did_you_mean, shown
 from workbench.rewards.builtin.calculator_notes import calculator_notes
 from workbench.rewards.builtin.chain_arithmetic import answer_correctness, step_correctness, tag_format
 from workbench.rewards.builtin.demo import length_and_mistake
@@ -159,7 +159,9 @@ def find_builtin(name: str) -> Builtin:
     if name.startswith(PREFIX):
         return trl_function(name.removeprefix(PREFIX))
     raise RewardCodeError(
-        f"no built-in reward is named {name!r}; choose one of {', '.join(BUILTINS)}, or give its code", reward=name
+        f"no built-in reward is named {shown(name)}{did_you_mean(name, BUILTINS)}; choose one of "
+        f"{', '.join(BUILTINS)}, or give its code",
+        reward=name,
     )
 
 

@@ -21,6 +21,7 @@ from workbench.errors import RewardCodeError, did_you_mean
 from workbench.schema import RewardKind
 
 OptionValue = bool | int | float | str
+_IDS = "completion_ids"
 _TYPES: dict[type, tuple[type, ...]] = {bool: (bool,), int: (int, float), float: (int, float), str: (str,)}
 """Of an option's default → of the values it takes."""
 
@@ -60,6 +61,12 @@ class Builtin:
     def options(self) -> dict[str, OptionValue]:
         """Option name → default."""
         return {name: ast.literal_eval(default) for name, default in _defaults(self.source).items()}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the data that it needs: its parameters whose default is None, token ids apart."""
+        parameters = () if self.function is None else inspect.signature(self.function).parameters.values()
+        return tuple(parameter.name for parameter in parameters if parameter.default is None and parameter.name != _IDS)
 
     @property
     def range(self) -> str:

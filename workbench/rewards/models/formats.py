@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.architecture import architecture, writes_text
-from workbench.errors import RewardError
+from workbench.errors import RewardError, shown
+from workbench.places import is_hub_id, local_path, no_folder
 from workbench.schema import Prompt
 from workbench.sections import ModelConfig, ModelFormat
 
@@ -175,17 +176,30 @@ def check_scores_text(config: ModelConfig) -> None:
         )
 
 
+def model_path(path: str) -> str:
+    """Where a reward model is: its folder, or the Hub id itself. Raises RewardError for a folder that cannot be one."""
+    folder = local_path(path)
+    if folder is None:
+        if not is_hub_id(path):
+            raise RewardError(f"reward model: {no_folder(path)}; give a saved model's folder, or a Hub id")
+        return path
+    if not (folder / "config.json").is_file():
+        raise RewardError(f"folder {shown(path)} holds no config.json; point at a model saved by save_pretrained")
+    return str(folder)
+
+
 def guess_format(path: str) -> ModelFormat:
     """A folder's format by its architecture. Raises RewardError where that leaves a choice, naming the choices."""
     choices = ", ".join(("classifier", *FORMATS))
-    file = Path(path).expanduser() / "config.json"
-    if not file.is_file() and path.startswith(("/", "~", ".")):  # no Hub id does
-        raise RewardError(f"there is no model in {path!r}: {file} is not there; give a model's folder, or a Hub id")
+    file = Path(model_path(path)) / "config.json"
     if not file.is_file():
         raise RewardError(f"the format of reward model {path!r} must be said; one of {choices}")
-    names = json.loads(file.read_text(encoding="utf-8")).get("architectures") or [""]
+    try:
+        names = json.loads(file.read_text(encoding="utf-8")).get("architectures") or [""]
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise RewardError(f"reward model {path!r}: its config.json cannot be read ({error}); save it again") from error
     for ending, form in _ARCHITECTURES.items():
-        if names[0].endswith(ending):
+        if str(names[0]).endswith(ending):
             return form
     raise RewardError(f"{path!r} is a {names[0] or 'model'}, which fits several formats; say which of {choices}")
 

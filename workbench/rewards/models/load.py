@@ -25,7 +25,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 
 from workbench.errors import RewardError
 from workbench.quiet import quiet_loading
-from workbench.rewards.models.formats import FORMATS
+from workbench.rewards.models.formats import FORMATS, model_path
 from workbench.rewards.models.model import Classifier, ProcessModel
 from workbench.sections import ModelConfig
 from workbench.weights import WeightsError, check_finite, check_layers, check_loaded, tensor_names
@@ -59,7 +59,7 @@ def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Clas
 
     Raises RewardError if it cannot be found or read, or is not what its format says.
     """
-    where = _where(config.path)
+    where = model_path(config.path)
     try:
         with quiet_loading(where):
             tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=config.trust_remote_code)
@@ -131,17 +131,6 @@ def good_label(model_config: Any, config: ModelConfig) -> int | None:
     if count > 2:
         raise RewardError(f"{config.path!r} has {count} labels; name the good one in label: {', '.join(names)}")
     return None if count == 1 else 1
-
-
-def _where(path: str) -> str:
-    folder = Path(path).expanduser()
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise RewardError(f"folder {path!r} holds no config.json; point at a model saved by save_pretrained")
-        return str(folder)
-    if path.startswith((".", "/", "~")) or path.count("/") > 1:
-        raise RewardError(f"there is no folder {path!r}; give a saved model's folder, or a Hub id")
-    return path
 
 
 def _device(device: str) -> torch.device:

@@ -19,7 +19,7 @@ from workbench.steps import StepPattern
 from workbench.training.methods.method import Method, OnRollouts
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    import pyarrow as pa
 
     from workbench.rewards import ErrorBudget
     from workbench.tasks import Task
@@ -46,11 +46,11 @@ class GRPOSection(MethodSection):
     """Distinct prompts in one generation; the batch is this times G."""
     loss_type: LossType = "dapo"
     """How token losses are averaged (TRL's names)."""
-    beta: float = Field(default=0.0, ge=0)
+    beta: float = Field(default=0.0, ge=0, le=1000)
     """Weight of the KL to the reference policy in the loss; 0 needs no reference."""
     epsilon: float = Field(default=0.2, ge=0, lt=1)
     """Lower (and, unless set apart, upper) clip range of the ratio."""
-    epsilon_high: float | None = Field(default=None, ge=0)
+    epsilon_high: float | None = Field(default=None, ge=0, le=1_000_000)
     """Upper clip range of the ratio."""
     num_iterations: int = Field(default=1, ge=1, le=64)
     """mu, the optimiser passes over one generation."""
@@ -60,15 +60,15 @@ class GRPOSection(MethodSection):
     """Move the reference policy towards the policy as training goes."""
     ref_model_mixup_alpha: float = Field(default=0.6, ge=0, le=1)
     """alpha in pi_ref <- alpha pi + (1 - alpha) pi_ref."""
-    ref_model_sync_steps: int = Field(default=512, ge=1)
+    ref_model_sync_steps: int = Field(default=512, ge=1, le=1_000_000)
     """Steps between two such moves."""
-    rollouts_every: int = Field(default=1, ge=1)
+    rollouts_every: int = Field(default=1, ge=1, le=1_000_000)
     """Store the rollouts of every n-th generation."""
     reward_deadline: float = Field(default=30.0, gt=0, le=86_400)
     """Seconds one reward function's code may take for a rank's whole batch."""
     on_reward_error: Literal["stop", "unscored"] = "stop"
     """When a reward function fails: stop the run, or leave what it failed on unscored."""
-    max_reward_errors: int = Field(default=20, ge=0)
+    max_reward_errors: int = Field(default=20, ge=0, le=1_000_000)
     """Such failures a run survives, over all ranks, if on_reward_error is unscored."""
 
     @property
@@ -106,8 +106,11 @@ class GRPOSection(MethodSection):
 
     def check_files(self, config: SharedConfig) -> None:
         from workbench.rewards.models.formats import check_scores_text
+        from workbench.tasks import HUB, load_task
 
         check_language_model(config.policy.path)
+        if not config.task.name.startswith(HUB):  # whose rows may be many: they are read when the run loads them
+            self.rows_of(config, load_task(config.task.name))
         for reward in self.rewards:
             if reward.model is not None:
                 check_scores_text(reward.model)
@@ -158,6 +161,35 @@ class GRPOSection(MethodSection):
                 f"rank's batch; try {_nearest_divisor(batch // ranks, micro)}"
             )
 
+    def rows_of(self, config: SharedConfig, task: Task) -> pa.Table:
+        """The prompts and columns of as many rows as a run will ask for, at least a thousand where there are that many.
+
+        Raises ConfigError for a task with fewer rows than one generation takes, or whose columns make no table.
+        """
+        import pyarrow as pa
+
+        from workbench.rewards.protocol import RESERVED
+
+        if len(task) < self.prompts_per_step:
+            raise ConfigError(
+                f"method.prompts_per_step: {self.prompts_per_step} distinct prompts are asked for and the "
+                f"task has {len(task)} training rows; set it to {len(task)} or less, or give more rows"
+            )
+        rows = [task[i] for i in range(min(len(task), max(config.run.steps * self.prompts_per_step, 1000)))]
+        # TRL hands columns to reward functions by name, those of the first row, beside what it gives them itself;
+        # images it takes for a prompt's pictures.
+        taken = RESERVED | {"image", "images"}
+        names = dict.fromkeys(name for row in rows for name in row.columns if name not in taken)
+        try:
+            return pa.Table.from_pylist(
+                [{"prompt": row.prompt, **{name: row.columns.get(name) for name in names}} for row in rows]
+            )
+        except (pa.ArrowException, OverflowError) as error:
+            raise ConfigError(
+                f"task {config.task.name!r}: a column holds values of several kinds "
+                f"({str(error).splitlines()[0][:200]}); make them all text, say"
+            ) from error
+
     def facts(self) -> list[tuple[str, str]]:
         rewards = (f"{r.name}{f' × {r.weight:g}' if r.weight != 1 else ''}" for r in self.rewards)
         return [
@@ -205,6 +237,8 @@ def build(
     Raises:
         WorkbenchError: for anything in the configuration that cannot be loaded or cannot work together.
     """
+    from datasets import Dataset
+
     from workbench.policies.monte_carlo import monte_carlo_reward
     from workbench.rewards import RewardWorker, load_reward
     from workbench.rewards.models.local import LocalModels
@@ -232,7 +266,7 @@ def build(
         args=trainer_arguments(config, output_dir),
         step_rewards=[reward for reward in rewards if reward.kind == "step"],
         policy_name=config.policy.path,
-        train_dataset=training_rows(task, config),
+        train_dataset=Dataset(method.rows_of(config, task)),
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.policy),
         is_right=task.answer_is_right if task.can_check else None,
@@ -308,38 +342,6 @@ def trainer_arguments(config: SharedConfig, output_dir: Path) -> ProcessGRPOConf
         ref_model_mixup_alpha=method.ref_model_mixup_alpha,
         ref_model_sync_steps=method.ref_model_sync_steps,
     )
-
-
-def training_rows(task: Task, config: SharedConfig) -> Dataset:
-    """As many of the task's rows as the run will ask for, at least a thousand where there are that many.
-
-    Raises ConfigError for a task with fewer rows than one generation takes.
-    """
-    import pyarrow as pa
-    from datasets import Dataset
-
-    from workbench.rewards.protocol import RESERVED
-
-    prompts = section_of(config).prompts_per_step
-    if len(task) < prompts:
-        raise ConfigError(
-            f"method.prompts_per_step: {prompts} distinct prompts are asked for and the "
-            f"task has {len(task)} training rows; set it to {len(task)} or less, or give more rows"
-        )
-    rows = [task[i] for i in range(min(len(task), max(config.run.steps * prompts, 1000)))]
-    # TRL hands columns to reward functions by name, those of the first row, beside what it gives them itself; images
-    # it takes for a prompt's pictures.
-    taken = RESERVED | {"image", "images"}
-    names = dict.fromkeys(name for row in rows for name in row.columns if name not in taken)
-    try:
-        return Dataset.from_list(
-            [{"prompt": row.prompt, **{name: row.columns.get(name) for name in names}} for row in rows]
-        )
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise ConfigError(
-            f"task {config.task.name!r}: a column holds values of several kinds ({str(error).splitlines()[0][:200]}); "
-            "make them all text, say"
-        ) from error
 
 
 METHOD = Method(

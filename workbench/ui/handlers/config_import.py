@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from workbench.config import RunConfig
+from workbench.config.reading import decoded
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.rewards import TrustStore
 from workbench.tasks import HUB
@@ -15,8 +16,6 @@ from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import choose_example, find_task
 from workbench.ui.handlers.rewards import keep_written
 from workbench.ui.handlers.scoring import Note
-
-MAX_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -31,12 +30,7 @@ class Opened:
 
 def open_config(name: str, content: bytes, store: TrustStore) -> Opened:
     """Raises ConfigError for what is no configuration, or none that the page can hold."""
-    if len(content) > MAX_BYTES:
-        raise ConfigError(f"{name} has {len(content):,} bytes; a configuration may have {MAX_BYTES:,}")
-    try:
-        config = RunConfig.from_yaml(content.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{name} is not UTF-8 at byte {error.start}; save it as UTF-8") from error
+    config = RunConfig.from_yaml(decoded(content, name))
     draft = Draft.of(config)
     try:
         draft.values()

@@ -9,6 +9,7 @@ from workbench.errors import WorkbenchError
 from workbench.figures.heatmap import to_json
 from workbench.redact import redact
 from workbench.runs import default_workspace, start
+from workbench.runs.check import with_absolute_paths
 from workbench.ui.handlers.credit import summary
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.notebook import train_code
@@ -42,7 +43,8 @@ def estimated(draft: Draft, services: Services) -> list[tuple[str, str]]:
         return []
     status = services.policy.status()
     parameters = status.parameters if status.policy == config.policy.path else None
-    return estimate(config, measured_pace(services.workspace, config.policy.path), parameters)
+    stored_path = with_absolute_paths(config).policy.path
+    return estimate(config, measured_pace(services.workspace, stored_path), parameters)
 
 
 def _reward_line(row: RewardRow) -> str:
@@ -57,11 +59,10 @@ def _reward_line(row: RewardRow) -> str:
     return name + (f" × {row.weight:g}" if row.weight not in (None, 1.0) else "")
 
 
-def start_run(draft: Draft, services: Services, tab: str) -> tuple[str | None, Note | None]:
+def start_run(draft: Draft, services: Services) -> tuple[str | None, Note | None]:
     """Start a run; its name, or what to put right. Code that was typed here is trusted from now on."""
     try:
         config = draft.config()
-        services.reward_worker(tab).split([], draft.pattern())
         for reward in config.grpo.rewards:
             if reward.foreign is not None:
                 services.trust.trust(reward.foreign)

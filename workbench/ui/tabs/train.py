@@ -72,8 +72,8 @@ def _fields() -> dict[str, Any]:
 def wire_train(form: Form, widgets: TrainWidgets, services: Services) -> None:
     started = gr.State(0)
 
-    def start(request: gr.Request, starts: int, *held: Any) -> list[Any]:
-        run, problem = run_setup.start_run(read(*held), services, request.session_hash or "")
+    def start(starts: int, *held: Any) -> list[Any]:
+        run, problem = run_setup.start_run(read(*held), services)
         if run is None:
             return [gr.skip(), starts, note_value(problem)]
         return [_live_value(run, starts + 1), starts + 1, ""]

@@ -1,0 +1,252 @@
+"""What keeps a run from working is refused before the run is queued, in one place for page, shell and notebook."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from workbench import cli, places, runs
+from workbench.config import RunConfig
+from workbench.errors import RunError, WorkbenchError
+from workbench.policies.embedded import EMBEDDED
+from workbench.runs import devices
+from workbench.runs.check import checked
+
+STEPS = {"name": "mine", "kind": "step", "code": "def mine(prompt, step, **columns):\n    return 1.0\n"}
+TALK = [{"role": "user", "content": "7 + 5?"}]
+
+
+def _rows(path: Path, *rows: dict) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def _model(folder: Path, config: str = '{"model_type": "llama"}', weights: str = "model.safetensors") -> str:
+    folder.mkdir()
+    (folder / "config.json").write_text(config)
+    if weights:
+        (folder / weights).write_bytes(b"")
+    return str(folder)
+
+
+def _code(code: str, **more: object) -> dict:
+    return {"rewards": [STEPS | {"code": code} | more]}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"pattern": {"regex": "(["}}, r"method\.pattern: the step pattern does not compile"),
+        ({"pattern": {"regex": "x*"}}, r"method\.pattern: the step pattern matches empty text"),
+        ({"rewards": [{"name": "step_corectness"}]}, "'step_corectness'; did you mean 'step_correctness'?"),
+        ({"rewards": [STEPS, {"name": "answer_correctness"}]}, "'answer_correctness' is set as a step reward"),
+        (
+            {"rewards": [STEPS, {"name": "overlong", "kind": "outcome", "options": {"max_len": 3}}]},
+            "no option 'max_len'",
+        ),
+        (_code("def mine(prompt, step, **columns)\n    return 1"), "line 1"),
+        (_code("import nothing_like_this\ndef mine(prompt, step, **columns):\n    return 1"), "nothing_like_this"),
+        (_code("def mine(prompt, step):\n    return 1"), "cannot take the data's columns"),
+        (
+            _code("def mine(prompt, step, answr, **columns):\n    return 1"),
+            "needs the column 'answr', which no row of task 'chain-arithmetic' has; did you mean 'answer'?",
+        ),
+        ({"rewards": [{"name": "v", "monte_carlo": {"outcome": "step_correctness"}}]}, "name an outcome reward"),
+        ({"rewards": [{"name": "v", "monte_carlo": {"outcome": "anser"}}]}, "no built-in reward is named 'anser'"),
+        (
+            {"rewards": [STEPS | {"code": None, "model": {"path": "./prm", "format": "ki"}}]},
+            "there is no folder './prm'",
+        ),
+        ({"policy": "./llama"}, "there is no folder './llama'"),
+        ({"policy": "a/b/c"}, "there is no folder 'a/b/c'"),
+        ({"policy": "my model"}, "there is no folder 'my model'"),
+        ({"policy": "someone/model"}, "'someone/model' is not in the cache and HF_HUB_OFFLINE is set"),
+        ({"policy": {"path": "tiny", "adapter": "/nowhere/adapter"}}, "there is no folder '/nowhere/adapter'"),
+        (
+            {"task": "chain-arithmetik"},
+            r"task\.name: no task or file called 'chain-arithmetik'; did you mean 'chain-arith",
+        ),
+        ({"task": "hub:a"}, "'hub:a' names no data set of the Hub; the form is hub:OWNER/NAME"),
+        ({"task": "gsm8k"}, "needs the column 'start'"),
+        ({"method": {"name": "sft"}, "task": "gsm8k"}, "has no demonstrations"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_the_queue(data: dict, message: str, monkeypatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(WorkbenchError, match=message):
+        checked(RunConfig.parse(data))
+
+
+@pytest.mark.parametrize(
+    ("rows", "data", "message"),
+    [
+        ([{"prompt": "a"}], {}, r"method\.prompts_per_step: 6 distinct prompts are asked for and the task has 1 "),
+        ([{"prompt": "a"}] * 20, {}, r"'answer_correctness' needs the column 'answer', .*; its columns are none: add"),
+        ([{"prompt": "a", "answr": 1}] * 20, {}, "needs the column 'answer', .*; did you mean 'answr'?"),
+        ([{"prompt": "a", "n": 10**30}] * 20, {}, "a column holds values of several kinds .*too large"),
+        ([{"prompt": "a", "n": 1}, {"prompt": "a", "n": "x"}] * 10, {}, "a column holds values of several kinds"),
+        ([{"prompt": TALK, "answer": "12"}] * 20, {}, "has no chat template, and the prompt of row 1 of"),
+        (
+            [{"prompt": "a", "completion": "b"}] * 9,
+            {"name": "sft"},
+            r"a step takes 32 demonstrations and the task has 8",
+        ),
+        ([{"prompt": "a", "completion": 7}] * 40, {"name": "sft"}, r"line 1: 'completion' must be text"),
+        ([{"question_": "a"}], {}, r"task\.name: rows\.jsonl line 1: every row must be an object with a 'prompt'"),
+    ],
+)
+def test_a_task_that_a_run_could_not_use_is_refused(rows: list, data: dict, message: str, tmp_path: Path) -> None:
+    method = data or {"rewards": [STEPS, {"name": "answer_correctness", "kind": "outcome"}]}
+    with pytest.raises(WorkbenchError, match=message):
+        checked(RunConfig.parse({"task": _rows(tmp_path / "rows.jsonl", *rows), "method": method}))
+
+
+@pytest.mark.parametrize(
+    ("config", "weights", "message"),
+    [
+        ('{"model_type": "llama"}', "", "holds no weights"),
+        ('{"model_type": "llama"}', "pytorch_model.bin", "a pickle, which can run any program"),
+        ("{", "model.safetensors", "its config.json cannot be read"),
+        ("[" * 100_000, "model.safetensors", "its config.json cannot be read"),
+        ("[]", "model.safetensors", "holds no settings by name"),
+    ],
+)
+def test_a_folder_that_holds_no_policy_is_refused(config: str, weights: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(WorkbenchError, match=message):
+        checked(RunConfig(policy=_model(tmp_path / "llama", config, weights)))
+
+
+def test_an_adapters_folder_is_looked_at_with_its_base(tmp_path: Path) -> None:
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "/gone/base"}')
+    (folder / "adapter_model.safetensors").write_bytes(b"")
+    with pytest.raises(WorkbenchError, match="there is no folder '/gone/base'"):
+        checked(RunConfig(policy=str(folder)))
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "tiny"}')
+    assert checked(RunConfig(policy=str(folder))).policy.path == str(folder)
+    with pytest.raises(WorkbenchError, match=r"policy\.lora: .* is an adapter already"):
+        checked(RunConfig.parse({"policy": {"path": str(folder), "lora": {}}}))
+
+
+def test_every_problem_is_named_at_once_and_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.runs.check.find_spec", lambda package: None)
+    monkeypatch.setattr(devices, "gpus", list)
+    monkeypatch.setattr(devices, "_DRIVERS", ())
+    run = {"report_to": ["wandb"], "device": "cuda"}
+    config = RunConfig.parse({"policy": "./gone", "task": "gone.jsonl", "pattern": {"regex": "["}, "run": run})
+    with pytest.raises(WorkbenchError) as refused:
+        runs.start(config, tmp_path)
+    lines = str(refused.value).splitlines()
+    starts = ("run.device:", "run.report_to:", "there is no folder", "task.name:", "method.pattern:")
+    assert [line.startswith(start) for line, start in zip(lines, starts, strict=True)] == [True] * 5
+    assert not (tmp_path / "runs").exists()
+
+
+def test_ranks_without_a_gpu_each_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "gpus", lambda: ["GPU-a"])
+    with pytest.raises(WorkbenchError, match=r"run\.ranks: 2 ranks need a GPU each and this process may use 1"):
+        checked(RunConfig.parse({"run": {"ranks": 2}}))
+    with pytest.raises(RunError, match=r"run\.ranks: 2 ranks"):
+        devices.check_count(["GPU-a"], 2)
+
+
+def test_the_command_line_refuses_in_the_same_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(WorkbenchError) as refused:
+        checked(RunConfig(policy="./gone"))
+    assert cli.main(["train", "--policy", "./gone", "--workspace", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"error: {refused.value}\n"
+
+
+def test_what_works_passes(tmp_path: Path) -> None:
+    for data in ({}, {"method": "sft"}, {"pattern": {"regex": r"(?m)^\d+\."}, "rewards": [STEPS]}):
+        config = RunConfig.parse(data)
+        assert checked(config) == config
+    talk = _rows(tmp_path / "talk.jsonl", *[{"prompt": TALK, "answer": "12"}] * 20)
+    policy = Path(_model(tmp_path / "chat"))
+    (policy / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
+    outcome = {"rewards": [{"name": "answer_correctness", "kind": "outcome"}], "credit": {"scheme": "outcome"}}
+    checked(RunConfig.parse({"policy": str(policy), "task": talk, "method": outcome}))
+
+
+# -- paths ------------------------------------------------------------------------------------------------------------
+
+
+def test_paths_of_this_machine_are_stored_as_absolute_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("models").mkdir()
+    _model(Path("models/llama"))
+    _rows(Path("rows.jsonl"), *[{"prompt": "a", "answer": "b"}] * 20)
+    reward = {"name": "prm", "model": {"path": "models/llama", "format": "stepwise"}}
+    config = RunConfig.parse({"policy": "models/llama", "task": "rows.jsonl", "rewards": [reward]})
+    there = checked(config)
+    model = there.grpo.rewards[0].model
+    assert (there.policy.path, model.path) == (str(tmp_path / "models/llama"),) * 2
+    assert there.task.name == str(tmp_path / "rows.jsonl")
+    assert config.policy.path == "models/llama"  # what was asked for stays as it is
+    (tmp_path / "tiny").mkdir()  # what comes along has its name for itself
+    assert checked(RunConfig()).policy.path == "tiny"
+
+
+def test_a_name_that_can_only_be_a_path_is_not_looked_up_on_the_hub(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert places.is_hub_id("models/llama")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "llama-3").mkdir()
+    assert not places.is_hub_id("models/llama")
+    message = places.no_folder("models/llama")
+    assert "not looked for on the Hub, as the folder 'models' is here" in message
+    assert message.endswith("did you mean 'models/llama-3'?")
+    for name in (
+        "./a",
+        "/a",
+        "~/a",
+        "a/b/c",
+        "a/",
+        "a\\b",
+        "a b",
+        "",
+        "a\0b",
+        "x" * 5000,
+        "\ud800",
+        "-a",
+        "~nobody-at-all/x",
+    ):
+        assert not places.is_hub_id(name), name
+        assert places.local_path(name) is None, name
+        assert places.absolute(name) == name
+
+
+def test_the_hub_is_asked_once_and_silence_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    from httpx import Request, Response
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    answers: list[Exception | None] = [
+        RepositoryNotFoundError("404", response=Response(404, request=Request("GET", "https://hub"))),
+        TimeoutError(),
+        None,
+    ]
+
+    def repo_info(self, name: str, **how: object) -> None:
+        if error := answers.pop(0):
+            raise error
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(HfApi, "repo_info", repo_info)
+    assert "does not exist, or is not open to you" in str(places.hub_problem("nobody/nothing"))
+    assert places.hub_problem("somebody/silent") is None
+    assert places.hub_problem("somebody/model") is None
+    assert not answers
+
+
+def test_the_embedded_policy_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.symlink(tmp_path / "loop", tmp_path / "loop")
+    assert places.local_path("loop") is None
+    from workbench.policies.find import policy_path
+
+    assert policy_path("tiny") == str(EMBEDDED["tiny"])

@@ -1,0 +1,129 @@
+"""Where a policy and its adapter lie, and whether what lies there can be a policy at all. Loads no torch.
+
+What the files hold is looked at when they are loaded (``policies.load``); what is checked here costs nothing, so that a
+run that cannot work is refused before it is queued.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import ConfigError, PolicyError, shown
+from workbench.places import ADAPTER, hub_problem, is_hub_id, local_path, no_folder
+from workbench.policies.consent import check_weights
+from workbench.policies.embedded import EMBEDDED
+from workbench.sections import PolicySection
+
+
+def policy_path(name: str) -> str:
+    """Where the weights of ``name`` are: a folder for embedded and local ones, the Hub id itself otherwise.
+
+    Raises PolicyError for a folder that is not there or holds no model.
+    """
+    if name in EMBEDDED:
+        return str(EMBEDDED[name])
+    folder = local_path(name)
+    if folder is not None:
+        if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
+            raise PolicyError(f"folder {shown(name)} holds no config.json; point at a folder saved by save_pretrained")
+        return str(folder)
+    if not is_hub_id(name):
+        raise PolicyError(
+            f"{no_folder(name)}; give the folder of a saved model, a Hub id like "
+            f"'Qwen/Qwen2.5-0.5B-Instruct', or {' or '.join(repr(known) for known in EMBEDDED)}"
+        )
+    return name
+
+
+def adapter_path(name: str) -> str:
+    """Where an adapter's weights are, as ``policy_path``. Raises PolicyError."""
+    where = policy_path(name)
+    if Path(where).is_dir():
+        check_weights(name, Path(where))
+        if not (Path(where) / ADAPTER).is_file():
+            raise PolicyError(f"adapter folder {name!r} holds no {ADAPTER}; save it with safetensors")
+    return where
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder is an adapter's alone, without its base."""
+    return (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file()
+
+
+def base_of(folder: Path) -> str:
+    """The policy that a folder's adapter was trained on, as the adapter names it."""
+    try:
+        base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise PolicyError(f"adapter folder {str(folder)!r}: its adapter_config.json names no base model") from error
+    if not base:
+        raise PolicyError(
+            f"adapter folder {str(folder)!r} names no base model; give that as the policy, this as adapter"
+        )
+    return str(base)
+
+
+def check_policy(section: PolicySection) -> Path | None:
+    """Look for a run's policy and adapter; the folder of the policy's files, None where they are on the Hub.
+
+    Raises PolicyError or ConfigError for what could not be loaded or trained.
+    """
+    folder = _found(section.path)
+    if folder is not None and is_adapter(folder):
+        if section.lora is not None:
+            raise ConfigError(
+                f"policy.lora: the policy {section.path!r} is an adapter already, which is trained on; leave "
+                "policy.lora out, or name the adapter's base as the policy"
+            )
+        if section.adapter is not None:
+            raise PolicyError(
+                f"folder {section.path!r} is an adapter itself; name its base as the policy to put "
+                f"{section.adapter!r} on"
+            )
+        adapter_path(section.path)
+        return check_policy(section.model_copy(update={"path": base_of(folder)}))
+    if section.adapter is not None and local_path(adapter_path(section.adapter)) is None:
+        _refuse_from_hub(section.adapter, "adapter_config.json")
+    if folder is not None:
+        _check_files(section, folder)
+    return folder
+
+
+def _found(name: str) -> Path | None:
+    where = policy_path(name)
+    if local_path(where) is None:
+        _refuse_from_hub(where)
+        return None
+    return Path(where)
+
+
+def _refuse_from_hub(name: str, file: str = "config.json") -> None:
+    if problem := hub_problem(name, file):
+        raise PolicyError(problem)
+
+
+def _check_files(section: PolicySection, folder: Path) -> None:
+    try:
+        config: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise PolicyError(
+            f"policy {section.path!r}: its config.json cannot be read ({error}); save the model again"
+        ) from error
+    if not isinstance(config, dict):
+        raise PolicyError(f"policy {section.path!r}: its config.json holds no settings by name; save the model again")
+    check_weights(section.path, folder)
+    if not any(folder.glob("*.safetensors")):
+        raise PolicyError(f"folder {section.path!r} holds no weights; save the model there with save_pretrained")
+
+
+def has_chat_template(folder: Path) -> bool:
+    """Whether the tokenizer in a folder can write a conversation as a prompt, as far as its files tell."""
+    if any(folder.glob("chat_template*")) or (folder / "additional_chat_templates").is_dir():
+        return True
+    try:
+        config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return True  # a tokenizer of another form: it is tried when it is loaded
+    return not isinstance(config, dict) or bool(config.get("chat_template"))

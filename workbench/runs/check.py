@@ -1,0 +1,183 @@
+"""Checks of a whole configuration before its run is queued: files, columns, code, packages and devices it asks for.
+
+What a section can tell of itself was checked when it was parsed (``sections``). What needs the policy's weights or a
+GPU is seen when the run loads them. ``launch.start`` is the one caller, so that page, command line and notebook refuse
+the same things in the same words. No torch is loaded; code and patterns run in a sealed worker, which ends here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from workbench.config import MAX_BYTES, ModelConfig, RewardConfig, RunConfig
+from workbench.errors import ConfigError, RewardError, TaskError, WorkbenchError, did_you_mean, shown
+from workbench.places import absolute, hub_problem, local_path
+from workbench.policies.embedded import EMBEDDED
+from workbench.policies.find import check_policy, has_chat_template
+from workbench.rewards import RewardWorker, find_builtin, load_reward
+from workbench.rewards.models.formats import model_path
+from workbench.rewards.protocol import columns_of
+from workbench.runs import devices
+from workbench.steps import PRESETS, StepPattern
+from workbench.tasks import HUB, TASKS, Task, load_task
+from workbench.tasks.hub import parts_of
+
+TRACKERS = {"trackio": ("trackio",), "wandb": ("wandb",), "tensorboard": ("tensorboard", "tensorboardX")}
+"""Tracker → the packages of which it needs one."""
+_ROWS = 1000  # looked at for their columns
+
+
+def checked(config: RunConfig) -> RunConfig:
+    """The configuration with absolute paths, so that it means the same from any folder.
+
+    Raises the WorkbenchError of what would keep the run from working; ConfigError, with a line for each, for several.
+    """
+    config = with_absolute_paths(config)
+    problems: list[WorkbenchError] = []
+
+    def attempt(check: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return check(*arguments)
+        except WorkbenchError as error:
+            problems.append(error)
+            return None
+
+    attempt(_check_size, config)
+    attempt(_check_device, config)
+    attempt(_check_trackers, config)
+    folder = attempt(check_policy, config.policy)
+    task = attempt(_task_of, config)
+    if task is not None or config.task.name.startswith(HUB):
+        attempt(config.method.check_files, config)
+    if task is not None:
+        attempt(_check_prompts, config, task, folder)
+    with _worker(config) as worker:
+        attempt(_check_pattern, getattr(config.method, "pattern", None), worker)
+        columns = None if task is None else _columns(task)
+        for reward in config.method.reward_functions:
+            attempt(_check_reward, reward, config, columns, worker)
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise ConfigError("\n".join(dict.fromkeys(map(str, problems))))
+    return config
+
+
+def with_absolute_paths(config: RunConfig) -> RunConfig:
+    """A copy in which what lies on this machine is named by its absolute path."""
+    config = config.model_copy(deep=True)
+    if config.policy.path not in EMBEDDED:
+        config.policy.path = absolute(config.policy.path)
+    if config.policy.adapter is not None:
+        config.policy.adapter = absolute(config.policy.adapter)
+    if config.task.name not in TASKS and not config.task.name.startswith(HUB):
+        config.task.name = absolute(config.task.name)
+    for reward in config.method.reward_functions:
+        if reward.model is not None:
+            reward.model.path = absolute(reward.model.path)
+    return config
+
+
+def _check_size(config: RunConfig) -> None:
+    if (size := len(config.to_yaml())) > MAX_BYTES:
+        raise ConfigError(f"the configuration has {size:,} characters as YAML; the limit is {MAX_BYTES:,}")
+
+
+def _check_device(config: RunConfig) -> None:
+    devices.check_count(devices.pool(config.run.device), config.run.ranks)
+
+
+def _check_trackers(config: RunConfig) -> None:
+    for tracker in config.run.report_to:
+        if not any(find_spec(package) for package in TRACKERS[tracker]):
+            raise ConfigError(
+                f"run.report_to: {tracker!r} is not installed; pip install {tracker}, or take it out of run.report_to"
+            )
+
+
+def _task_of(config: RunConfig) -> Task | None:
+    """The task, but of a data set of the Hub, which may be large, only that it is there."""
+    name = config.task.name
+    try:
+        if not name.startswith(HUB):
+            return load_task(name)
+        repository, _, _ = parts_of(name)
+    except TaskError as error:
+        raise TaskError(f"task.name: {error}") from error
+    if local_path(repository) is None and (problem := hub_problem(repository, kind="dataset")):
+        raise TaskError(f"task.name: {problem}")
+    return None
+
+
+def _columns(task: Task) -> frozenset[str]:
+    return frozenset(name for i in range(min(len(task), _ROWS)) for name in task[i].columns)
+
+
+def _check_prompts(config: RunConfig, task: Task, folder: Path | None) -> None:
+    """Raises ConfigError for conversations with a policy that has no template for them."""
+    if folder is None or has_chat_template(folder):
+        return
+    talks = next((i for i in range(min(len(task), _ROWS)) if not isinstance(task[i].prompt, str)), None)
+    if talks is not None:
+        raise ConfigError(
+            f"policy.path: {config.policy.path!r} has no chat template, and the prompt of row {talks + 1} of "
+            f"{config.task.name!r} is a conversation; give prompts as text, or take a policy trained on conversations"
+        )
+
+
+# -- code, in a worker ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _worker(config: RunConfig) -> Iterator[RewardWorker]:
+    """A reward worker with the run's own deadline; its process is started by the first call."""
+    deadline = getattr(config.method, "reward_deadline", None)
+    with RewardWorker() if deadline is None else RewardWorker(deadline) as worker:
+        yield worker
+
+
+def _check_pattern(pattern: StepPattern | None, worker: RewardWorker) -> None:
+    if pattern is None or pattern in (StepPattern(), *(preset.pattern for preset in PRESETS.values())):
+        return
+    try:
+        worker.split([], pattern)
+    except WorkbenchError as error:
+        raise ConfigError(f"method.pattern: {error}") from error
+
+
+def _check_reward(
+    reward: RewardConfig, config: RunConfig, columns: frozenset[str] | None, worker: RewardWorker
+) -> None:
+    """Load it as the run would, and see that the task has the columns it reads; a model is only looked for."""
+    if reward.model is not None:
+        _check_model(reward.name, reward.model)
+        return
+    if reward.monte_carlo is not None:
+        outcome = find_builtin(reward.monte_carlo.outcome)
+        if outcome.kind != "outcome":
+            raise ConfigError(f"reward {reward.name!r}: {outcome.name!r} scores steps; name an outcome reward")
+        needed: Iterable[str] = outcome.columns
+    else:
+        loaded = load_reward(reward, worker)
+        needed = columns_of(loaded.signature) if reward.code is not None else find_builtin(reward.name).columns
+    missing = [] if columns is None else [name for name in needed if name not in columns]
+    if columns is not None and missing:
+        raise ConfigError(
+            f"reward {reward.name!r} needs the column {missing[0]!r}, which no row of task {config.task.name!r} has"
+            f"{did_you_mean(missing[0], columns)}; its columns are {', '.join(sorted(columns)) or 'none'}: add it, or "
+            "take another reward"
+        )
+
+
+def _check_model(name: str, model: ModelConfig) -> None:
+    where = model_path(model.path)
+    folder = local_path(where)
+    problem = hub_problem(where) if folder is None else None
+    if folder is not None and not any(folder.glob("*.safetensors")):
+        problem = f"folder {shown(model.path)} holds no weights as safetensors; save the model there again"
+    if problem is not None:
+        raise RewardError(f"reward {name!r}: {problem}")
