@@ -70,7 +70,7 @@ class _Reader(yaml.SafeLoader):
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         self._values += 1
         if isinstance(event, yaml.AliasEvent):
-            raise _refusal(f"the alias *{cut(event.anchor, 40)} stands for something else; write that out", event)
+            raise _refusal(f"the alias *{cut(str(event.anchor), 40)} stands for something else; write that out", event)
         if getattr(event, "tag", None) not in (None, "!"):
             raise _refusal(f"the tag {cut(event.tag, 60)} is not read; leave it out", event)
         if self._depth >= MAX_DEPTH:
