@@ -6,8 +6,9 @@ import asyncio
 import inspect
 import os
 import re
+import signal
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from workbench.errors import WorkbenchError
+from workbench.handoff import page_link
 from workbench.ui import app as page
 from workbench.ui.access import TOKEN_FILE, Access, Login, workspace_token
 from workbench.ui.guard import ANY_ADDRESS, LOOPBACK_NAMES, Guard, script_hashes
@@ -347,8 +349,10 @@ def test_other_addresses_are_refused_without_a_login(tmp_path: Path, host: str, 
     assert not (tmp_path / TOKEN_FILE).exists()
 
 
-def launched(monkeypatch: pytest.MonkeyPatch, **how: Any) -> SimpleNamespace:
-    """What ``launch`` would serve, and the links it gives."""
+def launched(
+    monkeypatch: pytest.MonkeyPatch, tell: Callable[[str], None] = lambda link: None, **how: Any
+) -> SimpleNamespace:
+    """What ``launch`` would serve, and the links it gives; ``tell`` hears of each."""
     got = SimpleNamespace(links=[], opened=[])
 
     class Server:
@@ -372,7 +376,12 @@ def launched(monkeypatch: pytest.MonkeyPatch, **how: Any) -> SimpleNamespace:
     monkeypatch.setattr(page, "create_app", create)
     monkeypatch.setattr(page, "_check_free", lambda host, port: None)
     monkeypatch.setattr(page, "threading", SimpleNamespace(Thread=Thread))
-    page.launch(announce=got.links.append, **how)
+
+    def announce(link: str) -> None:
+        got.links.append(link)
+        tell(link)
+
+    page.launch(announce=announce, **how)
     return got
 
 
@@ -392,6 +401,25 @@ def test_neither_log_nor_another_process_sees_the_token(monkeypatch: pytest.Monk
     (opened,) = got.opened
     assert token not in opened
     assert got.what["access"].takes_link(opened.partition("token=")[2])
+
+
+def test_a_page_that_is_asked_to_end_takes_its_link_along(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """uvicorn raises the signal again that ended it."""
+    before = signal.getsignal(signal.SIGTERM)
+    seen: list[str | None] = []
+
+    def announce(link: str) -> None:
+        seen.append(page_link(tmp_path))
+        signal.raise_signal(signal.SIGTERM)
+
+    try:
+        with pytest.raises(SystemExit) as ended:
+            launched(monkeypatch, workspace=tmp_path, tell=announce)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert seen == [f"http://127.0.0.1:7860/?token={workspace_token(tmp_path)}"]
+    assert page_link(tmp_path) is None
 
 
 def test_without_a_token_the_other_checks_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import signal
+import sysconfig
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,8 +14,11 @@ import torch
 
 import workbench as wb
 from tests.stored_runs import config_of
+from workbench.config import METHODS
 from workbench.figures.metrics import find_metric
+from workbench.process import child
 from workbench.process.child import NotANumberError, Recorder, main
+from workbench.process.imports import PACKAGE, without_folders
 from workbench.rundir import RunDir
 from workbench.training.methods.grpo import build as build_trainer
 
@@ -76,6 +83,43 @@ def test_a_missing_policy_ends_the_run_with_where_it_was_looked_for(tmp_path):
     status = run.status()
     assert status.state == "failed"
     assert "there is no folder './no/such/folder'" in status.reason
+
+
+def test_a_folder_with_a_librarys_name_is_no_library(tmp_path, monkeypatch):
+    """TRL imports trackio to save a checkpoint if there is such a thing."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trackio").mkdir()
+    small = {"steps": 1, "prompts_per_step": 1, "eval_every": 0, "save_every": 1}
+    run = wb.train(config(training=small, sampling={"num_generations": 2, "max_completion_length": 8}), tmp_path)
+    assert run.wait(timeout=240).state == "finished", "\n".join(run.log_tail())
+
+
+def test_neither_the_current_folder_nor_the_packages_is_searched_unless_libraries_lie_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    library, root, mine = sysconfig.get_paths()["purelib"], str(PACKAGE.parent), str(tmp_path / "mine")
+    assert without_folders(["", str(tmp_path), root, library, mine]) == [library, mine]
+    monkeypatch.chdir(library)
+    assert without_folders([library]) == [library]
+
+
+def test_ranks_part_once_training_is_over(tmp_path, monkeypatch):
+    """A process that exits over the threads of their connections aborts now and then."""
+
+    class Trained:
+        state = SimpleNamespace(global_step=2)
+
+        def __getattr__(self, name):
+            return lambda *_, **__: None
+
+    monkeypatch.setattr(child, "_use_cores", lambda config: None)
+    monkeypatch.setitem(METHODS, "grpo", replace(METHODS["grpo"], build=lambda *_, **__: Trained()))
+    before = signal.getsignal(signal.SIGTERM)
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        assert main([str(RunDir.create(tmp_path, config()).path)]) == 0
+        assert not torch.distributed.is_initialized()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_loss_that_is_not_a_number_names_the_step_and_the_way_out(tmp_path):

@@ -122,10 +122,10 @@ def test_a_run_inherits_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_ranks_are_started_by_torchrun() -> None:
     path = Path("/w/runs/a")
-    assert spawn.training_command(path, 1) == [sys.executable, "-m", "workbench.process.child", "/w/runs/a"]
+    assert spawn.training_command(path, 1) == [sys.executable, "-m", "workbench.process", "/w/runs/a"]
     assert spawn.training_command(path, 4)[1:] == [
         *("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "4"),
-        *("-m", "workbench.process.child", "/w/runs/a"),
+        *("-m", "workbench.process", "/w/runs/a"),
     ]
 
 

@@ -182,7 +182,7 @@ def test_nothing_is_left_behind_in_shared_memory(worker: RewardWorker, call: str
 )
 def test_the_folder_has_a_quota(body: str) -> None:
     with RewardWorker(deadline=60) as worker:
-        scratch = worker._started() and worker._scratch
+        scratch = worker._started() and worker._scratch.path
         with pytest.raises(RewardError, match="the worker's folder held over 64 MB or 1,000 files, and it was ended"):
             run(worker, f"{body}\nreturn 1")
         assert not scratch.exists()

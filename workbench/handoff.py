@@ -3,7 +3,7 @@
 ::
 
     <workspace>/groups/<name>.json  a group; its name is the hash of what it holds, and all that a link may say of it
-    <workspace>/.page.json          the running page's link, its token included, readable by its owner alone
+    <workspace>/.pages/<pid>-….json   a running page's link, its token included, readable by its owner alone
 
 Neither side is known here: ``display`` keeps groups and looks for the page, ``ui`` announces itself and opens groups.
 """
@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +26,7 @@ from workbench.rundir.files import encode, replace_file
 from workbench.schema import Group
 
 GROUPS = "groups"
-PAGE_FILE = ".page.json"
+PAGES = ".pages"
 _SAME_START = 5.0  # seconds by which a process's start time may drift when the system's clock is set
 
 
@@ -67,28 +68,35 @@ def read_group(folder: Path, name: str) -> Group | None:
 
 @contextmanager
 def announced(workspace: Path, link: str) -> Iterator[None]:
-    """While the block runs, ``page_link`` finds ``link``; a workspace's second page takes the first one's place."""
-    path = workspace / PAGE_FILE
+    """While the block runs, ``page_link`` finds ``link``, the newest of several pages on one workspace first."""
+    folder = workspace / PAGES
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.glob("*.json"):
+        if _running(path) is None:
+            path.unlink(missing_ok=True)
     mine = encode({"link": link, "pid": os.getpid(), "created": psutil.Process().create_time()})
-    workspace.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(mine)
+    descriptor, name = tempfile.mkstemp(suffix=".json", prefix=f"{os.getpid()}-", dir=folder)  # of mode 0600
     try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(mine)
         yield
     finally:
         with contextlib.suppress(OSError):
-            if path.read_bytes() == mine:
-                path.unlink()
+            os.unlink(name)
 
 
 def page_link(workspace: Path) -> str | None:
-    """The link to the page that runs on this workspace, None where none does."""
+    """The link to the page that was started last of those that run on this workspace, None where none does."""
+    pages = [page for path in (workspace / PAGES).glob("*.json") if (page := _running(path)) is not None]
+    return max(pages)[1] if pages else None
+
+
+def _running(path: Path) -> tuple[int, str] | None:
+    """When a page was announced, in nanoseconds, and its link; None where its process is gone."""
     try:
-        page = json.loads((workspace / PAGE_FILE).read_bytes())
+        page = json.loads(path.read_bytes())
         process = psutil.Process(page["pid"])
         runs = abs(process.create_time() - page["created"]) < _SAME_START
-        return str(page["link"]) if runs else None
+        return (path.stat().st_mtime_ns, str(page["link"])) if runs else None
     except (OSError, ValueError, KeyError, TypeError, psutil.NoSuchProcess):
-        return None  # no page, one that crashed, or a file that is not ours
+        return None  # it crashed, has just ended, or the file is not ours

@@ -1,4 +1,4 @@
-"""The process of one training run: ``python -m workbench.process.child <run directory> [--resume <checkpoint>]``.
+"""The process of one training run: ``python -m workbench.process <run directory> [--resume <checkpoint>]``.
 
 Reads ``run.yaml``, trains, and leaves everything a reader may want in the run's directory; with more than one rank it
 is started once a rank by ``torchrun``, and rank 0 alone writes. SIGTERM asks it to stop at the end of the current
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import sys
 import traceback
 import warnings
 from pathlib import Path
@@ -24,7 +23,6 @@ from workbench.errors import RunError
 from workbench.process.failures import reason
 from workbench.process.recorder import NotANumberError, Recorder
 from workbench.quiet import RENAMED
-from workbench.redact import RedactedStream
 from workbench.rundir import RunDir
 from workbench.training.methods.method import Trainer
 
@@ -58,6 +56,7 @@ def main(arguments: list[str]) -> int:
         trainer.remove_callback(PrinterCallback)  # the recorder's lines say it shorter
         signal.signal(signal.SIGTERM, recorder.request_stop)  # until here it simply ends the process
         _train(trainer, run, config, args.resume)
+        _leave_group()
         if writes:
             step, steps = trainer.state.global_step, config.run.steps
             if recorder.stop_requested and step < steps:
@@ -76,6 +75,15 @@ def main(arguments: list[str]) -> int:
         except RunError as error:
             print(f"error: {error}", flush=True)
     return 0
+
+
+def _leave_group() -> None:
+    """End the connections between ranks, whose threads would abort a process that exits over them.
+
+    Only once training is over everywhere: a rank that failed would wait here for the others.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _use_cores(config: RunConfig) -> None:
@@ -100,8 +108,3 @@ def _train(trainer: Trainer, run: RunDir, config: RunConfig, checkpoint: str | N
     else:
         trainer.train(resume_from_checkpoint=None if folder is None else str(folder))
     trainer.save_final(run.checkpoints / "final")
-
-
-if __name__ == "__main__":
-    sys.stdout, sys.stderr = RedactedStream(sys.stdout), RedactedStream(sys.stderr)
-    sys.exit(main(sys.argv[1:]))

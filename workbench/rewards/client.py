@@ -8,17 +8,13 @@ killed, which limits accidents; it is no sandbox for strangers' code. A layer of
 from __future__ import annotations
 
 import inspect
-import os
 import re
-import shutil
-import tempfile
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from workbench.child import Child, child_environment
@@ -34,6 +30,7 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.rewards.protocol import Batch, Score, check_outcome, check_steps, form_of
+from workbench.rewards.scratch import MAX_BYTES, MAX_FILES, Scratch
 from workbench.rewards.seal import sealed_environment
 from workbench.rewards.wire import (
     FILENAME,
@@ -52,10 +49,6 @@ DEADLINE = 5.0
 PATTERN_MARGIN = 1.0
 """Seconds for compiling a pattern and what the ``regex`` package's own time limit misses, over that limit."""
 MAX_REPLY = 64 * 2**20
-SCRATCH_BYTES = 64 * 2**20
-"""What all files of the worker's folder together may hold; looked at every 50 ms of a call and after it."""
-SCRATCH_FILES = 1_000
-"""Files and folders that may be there."""
 _HANG_REPORT = re.compile(r"Timeout \([\d:.]+\)!\n(?:(?:Thread|Current thread) .*\n(?: +.*\n)*\n?)*")
 """What the worker writes when a call has nearly used up its time, also one that then ends well."""
 
@@ -72,7 +65,7 @@ class RewardWorker:
         self.pattern_margin = pattern_margin
         self.output = ""
         self._child: Child | None = None
-        self._scratch = Path()
+        self._scratch: Scratch | None = None
         self._lock = threading.Lock()
         self._printed = ""
         self._missing: tuple[str, ...] | None = None
@@ -240,29 +233,31 @@ class RewardWorker:
         return reply, self.output
 
     def _over_quota(self) -> bool:
-        """Never True: such a worker is not asked to end but ended. Raises _QuotaError."""
-        bytes_held, files = _held_in(self._scratch)
-        if bytes_held > SCRATCH_BYTES or files > SCRATCH_FILES:
+        """Never True: such a worker is not asked to end but ended. Raises _QuotaError.
+
+        Asked every 50 ms of a call and after it.
+        """
+        if self._scratch is not None and self._scratch.is_over_quota():
             raise _QuotaError(
-                f"the worker's folder held over {SCRATCH_BYTES >> 20} MB or {SCRATCH_FILES:,} files, and it was ended; "
+                f"the worker's folder held over {MAX_BYTES >> 20} MB or {MAX_FILES:,} files, and it was ended; "
                 "let the code write less, or remove what it wrote"
             )
         return False
 
     def _started(self) -> Child:
         if self._child is None:
-            scratch = Path(tempfile.mkdtemp(prefix="workbench-reward-"))
-            self._scratch = scratch
+            self._scratch = Scratch()
+            folder = self._scratch.path
             child = Child(
                 "workbench.rewards.worker",
                 name="worker",
                 options=["-P"],  # the folder it works in is no place to import from
-                environment=sealed_environment(child_environment(), scratch),
-                folder=scratch,
+                environment=sealed_environment(child_environment(), folder),
+                folder=folder,
                 events=False,
                 max_frame=MAX_REPLY,
             )
-            self._clean_up = weakref.finalize(child, _remove, scratch, os.getpid())
+            self._clean_up = weakref.finalize(child, self._scratch.remove)
             self._child = child
         return self._child
 
@@ -283,27 +278,6 @@ class RewardWorker:
 
 class _QuotaError(Exception):
     """The worker's folder holds more than it may; says how much that is."""
-
-
-def _held_in(folder: Path) -> tuple[int, int]:
-    """Bytes and number of the files below a folder, up to just over the limits."""
-    size, count, folders = 0, 0, [str(folder)]
-    while folders and size <= SCRATCH_BYTES and count <= SCRATCH_FILES:
-        with suppress(OSError), os.scandir(folders.pop()) as entries:  # it may be removed meanwhile
-            for entry in entries:
-                count += 1
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-                else:
-                    size += 512 * entry.stat(follow_symlinks=False).st_blocks
-                if count > SCRATCH_FILES:
-                    break
-    return size, count
-
-
-def _remove(scratch: Path, owner: int) -> None:
-    if os.getpid() == owner:  # not in a forked copy
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 @cache

@@ -21,7 +21,7 @@ from workbench.rundir import RunDir
 from workbench.runs.processes import TAG
 from workbench.runs.watch import watch
 
-TRAINING = "workbench.process.child"
+TRAINING = "workbench.process"
 
 
 def spawn(run: RunDir, module: str = TRAINING, *, resume: bool = False) -> None:
@@ -35,7 +35,7 @@ def spawn(run: RunDir, module: str = TRAINING, *, resume: bool = False) -> None:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**child_environment(), TAG: str(run.path), "PYTHONUNBUFFERED": "1"},
+                env={**child_environment(), TAG: str(run.path), "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"},
                 start_new_session=True,
             )
     except OSError as error:

@@ -203,4 +203,5 @@ def not_saved(name: str, step: int, folder: Path, error: Exception) -> RunError:
     text = str(error)
     full = any(sign in text for sign in ("No space left", "File too large", "quota", "PytorchStreamWriter failed"))
     cause = f"the disk is full at step {step}" if full else f"saving failed at step {step}"
-    return RunError(f"{cause}: {name} could not be written ({text}); {usable}. Free some space and resume the run")
+    advice = "Free some space" if full else "Put that right"
+    return RunError(f"{cause}: {name} could not be written ({text}); {usable}. {advice} and resume the run")

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import socket
+import sys
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -269,6 +271,9 @@ def launch(
             once = f"{address}?token={access.one_time_token()}" if access.token else address
             threading.Thread(target=webbrowser.open, args=[once], daemon=True).start()
 
+    # uvicorn ends well on SIGTERM and then raises it again, which by default ends the process before the link is gone.
+    with suppress(ValueError):  # not the main thread, which alone gets signals
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with announced(folder, f"{address}?token={access.token}" if access.token else address):
         _Server(config, started).run()
 
