@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from typing import Any
 
 import pytest
@@ -369,6 +370,28 @@ def test_think_format_is_one(text: str, expected: float) -> None:
 )
 def test_math_equality(text: str, answer: Any, expected: float | None) -> None:
     assert score("math_equality", text, answer=answer) == expected
+
+
+def test_math_equality_limits_processor_time_so_that_a_busy_machine_gives_the_same_scores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import math_verify
+
+    parse, timers = math_verify.parse, []
+
+    def watched(*values: Any, **options: Any) -> Any:
+        timers.append([signal.getitimer(timer)[0] for timer in (signal.ITIMER_VIRTUAL, signal.ITIMER_REAL)])
+        return parse(*values, **options)
+
+    monkeypatch.setattr(math_verify, "parse", watched)
+    assert score("math_equality", r"\boxed{72}", answer="72") == 1.0
+    assert timers
+    assert all(0 < virtual < 1.1 and real == 0 for virtual, real in timers)
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
+
+
+def test_math_equality_gives_up_on_what_takes_for_ever() -> None:
+    assert score("math_equality", r"\boxed{9^{9^{9^{9^9}}}}", answer="72") == 0.0
 
 
 def test_math_equality_works_on_any_thread() -> None:

@@ -103,8 +103,8 @@ def answer_correctness(
         raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
 
     def final_answer(text: str) -> str | None:
-        found = re.findall(r"<answer>((?:(?!<answer>).)*?)</answer>|(?:\bAnswer:|####)([^\n]*)", text, re.DOTALL)
-        return None if not found else found[-1][0] or found[-1][1]
+        matches = re.findall(r"<answer>((?:(?!<answer>).)*?)</answer>|(?:\bAnswer:|####)([^\n]*)", text, re.DOTALL)
+        return None if not matches else matches[-1][0] or matches[-1][1]
 
     def value(text: str) -> Decimal | str:
         plain = text.strip().removesuffix(".")
@@ -116,8 +116,8 @@ def answer_correctness(
         if right is None:
             scores.append(None)
             continue
-        found = final_answer(completion if isinstance(completion, str) else completion[-1]["content"])
-        scores.append(float(found is not None and value(found) == value(str(right))))
+        claim = final_answer(completion if isinstance(completion, str) else completion[-1]["content"])
+        scores.append(float(claim is not None and value(claim) == value(str(right))))
     return scores
 
 
@@ -132,6 +132,6 @@ def tag_format(
     scores: list[float | None] = []
     for completion in completions:
         text = (completion if isinstance(completion, str) else completion[-1]["content"]).strip()
-        found = whole.fullmatch(text) if all(text.count(tag) == 1 for tag in tags) else None
-        scores.append(0.5 if found and found[1].strip() and found[2].strip() else 0.0)
+        match = whole.fullmatch(text) if all(text.count(tag) == 1 for tag in tags) else None
+        scores.append(0.5 if match and match[1].strip() and match[2].strip() else 0.0)
     return scores

@@ -33,13 +33,13 @@ def given_labels(
     """
     if labelled_steps is None or labels is None:
         raise ValueError("the columns 'labelled_steps' and 'labels' are missing; this reward is for labelled steps")
-    found: list[list[float | None]] = []
-    for texts, known, given in zip(steps, labelled_steps, labels, strict=True):
-        left = list(zip(known or [], given or [], strict=True))
+    scored: list[list[float | None]] = []
+    for texts, texts_labelled, values in zip(steps, labelled_steps, labels, strict=True):
+        left = list(zip(texts_labelled or [], values or [], strict=True))
         scores: list[float | None] = []
         for text in texts:
             place = next((i for i, (labelled, _) in enumerate(left) if labelled.strip() == text.strip()), None)
             scores.append(None if place is None else left[place][1])
             left = left if place is None else left[place + 1 :]
-        found.append(scores)
-    return found
+        scored.append(scores)
+    return scored

@@ -36,8 +36,8 @@ def gsm8k_correctness(
             scores.append(None)
             continue
         text = completion if isinstance(completion, str) else completion[-1]["content"]
-        given = text.split("<answer>")[1].split("</answer>") if text.count("<answer>") == 1 else []
-        equal = len(given) == 2 and value(given[0]) == value(str(right).split("####")[-1])
+        parts = text.split("<answer>")[1].split("</answer>") if text.count("<answer>") == 1 else []
+        equal = len(parts) == 2 and value(parts[0]) == value(str(right).split("####")[-1])
         scores.append(2.0 if equal else 0.0)
     return scores
 
@@ -51,8 +51,8 @@ def gsm8k_integer(
     scores: list[float | None] = []
     for completion in completions:
         text = completion if isinstance(completion, str) else completion[-1]["content"]
-        given = text.split("<answer>")[1].split("</answer>") if text.count("<answer>") == 1 else []
-        whole = len(given) == 2 and re.fullmatch(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)", given[0].strip())
+        parts = text.split("<answer>")[1].split("</answer>") if text.count("<answer>") == 1 else []
+        whole = len(parts) == 2 and re.fullmatch(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)", parts[0].strip())
         scores.append(0.5 if whole else 0.0)
     return scores
 
@@ -68,8 +68,8 @@ def gsm8k_strict_format(
     scores: list[float | None] = []
     for completion in completions:
         text = completion if isinstance(completion, str) else completion[-1]["content"]
-        found = whole.fullmatch(text) if all(text.count(tag) == 1 for tag in tags) else None
-        scores.append(0.5 if found and found[1].strip() and found[2].strip() else 0.0)
+        match = whole.fullmatch(text) if all(text.count(tag) == 1 for tag in tags) else None
+        scores.append(0.5 if match and match[1].strip() and match[2].strip() else 0.0)
     return scores
 
 
@@ -87,8 +87,8 @@ def gsm8k_soft_format(
     scores: list[float | None] = []
     for completion in completions:
         text = completion if isinstance(completion, str) else completion[-1]["content"]
-        found = begins.match(text) if all(text.count(tag) == 1 for tag in tags) else None
-        scores.append(0.5 if found and found[1].strip() and found[2].strip() else 0.0)
+        match = begins.match(text) if all(text.count(tag) == 1 for tag in tags) else None
+        scores.append(0.5 if match and match[1].strip() and match[2].strip() else 0.0)
     return scores
 
 

@@ -26,9 +26,9 @@ def gsm8k_answer(
         raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
 
     def number(text: str) -> Decimal | None:
-        found = re.match(r"\s*(-?)\s*\$?\s*(-?)(\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)", text, re.ASCII)
+        match = re.match(r"\s*(-?)\s*\$?\s*(-?)(\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)", text, re.ASCII)
         return (
-            Decimal(found[1] + found[2] + found[3].replace(",", "")) if found and not (found[1] and found[2]) else None
+            Decimal(match[1] + match[2] + match[3].replace(",", "")) if match and not (match[1] and match[2]) else None
         )
 
     def final(text: str) -> Decimal | None:
@@ -43,6 +43,6 @@ def gsm8k_answer(
         if truth is None:
             scores.append(None)
             continue
-        found = final(completion if isinstance(completion, str) else completion[-1]["content"])
-        scores.append(float(found is not None and found == truth))
+        claim = final(completion if isinstance(completion, str) else completion[-1]["content"])
+        scores.append(float(claim is not None and claim == truth))
     return scores

@@ -1,7 +1,8 @@
 """Equality of mathematical answers, judged by ``math-verify``.
 
-Comparing can take for ever (a tower of powers is enough), and the library's own limit is an alarm signal that only the
-main thread can have. So it runs in the reward worker, on its main thread and under its deadline.
+Comparing can take for ever (a tower of powers is enough). The library limits it by the clock on the wall, so that a
+busy machine gives other scores than a quiet one; here the limit is processor time. Only the main thread can have the
+signal that tells it, so the function runs in the reward worker, on its main thread and under its deadline.
 """
 
 from __future__ import annotations
@@ -12,33 +13,50 @@ def math_equality(
     completions: list[str | list[dict[str, str]]],
     answer: list[object] | None = None,
     *,
-    seconds: int = 1,
+    seconds: float = 1,
     **columns: object,
 ) -> list[float | None]:
     """1 if the completion's final answer is mathematically equal to the column `answer`, else 0, by math-verify.
 
     The final answer is what stands in the last `<answer>` or `<SOLUTION>` tag, in the last \\boxed{}, or the last
     number or formula. A right answer that cannot be read gives no score; an answer whose reading or comparing takes
-    longer than `seconds` (whole ones) is not equal.
+    more than `seconds` of processor time is not equal.
     """
     import logging
     import re
+    import signal
     import threading
+    from collections.abc import Callable
+    from typing import Any
 
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+    from math_verify.errors import TimeoutException
 
     if answer is None:
         raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
-    # The library keeps time with an alarm signal, which only the main thread can have; elsewhere it would raise.
     on_main = threading.current_thread() is threading.main_thread()
-    limit = seconds if on_main else None
     for name in ("math_verify.parser", "math_verify.grader"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     forms = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
 
-    def read(text: str) -> list[object]:
-        found: list[object] = parse(text, forms, extraction_mode="first_match", parsing_timeout=limit)
-        return found
+    def expire(*_: object) -> None:
+        raise TimeoutException
+
+    def limited(run: Callable[..., Any], otherwise: Any, *values: Any, **options: Any) -> Any:
+        if not on_main:  # no signals there
+            return run(*values, **options)
+        before = signal.signal(signal.SIGVTALRM, expire)
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)  # repeated: what a destructor raises is lost
+        try:
+            return run(*values, **options)
+        except TimeoutException:
+            return otherwise
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, before)
+
+    def read(text: str) -> Any:
+        return limited(parse, [], text, forms, extraction_mode="first_match", parsing_timeout=None)
 
     def final(text: str) -> str:
         tagged = re.findall(r"<(answer|SOLUTION)>((?:(?!<\1>).)*?)</\1>", text, re.DOTALL)
@@ -54,7 +72,7 @@ def math_equality(
         if not expected:
             scores.append(None)
             continue
-        given = final(text).strip()
-        claimed = read(given) or read(f"${given}$")
-        scores.append(float(verify(expected, claimed, timeout_seconds=limit)))
+        claim = final(text).strip()
+        claimed = read(claim) or read(f"${claim}$")
+        scores.append(float(limited(verify, False, expected, claimed, timeout_seconds=None)))
     return scores

@@ -23,8 +23,8 @@ def qwen3_format_exact(
     for completion in completions:
         text = completion if isinstance(completion, str) else completion[-1]["content"]
         once = all(text.count(tag) == 1 for tag in tags) and text.count("<start_working_out>") <= 1
-        found = whole.fullmatch(text) if once else None
-        is_exact = found and "<start_working_out>" not in found[1] and found[1].strip() and found[2].strip()
+        match = whole.fullmatch(text) if once else None
+        is_exact = match and "<start_working_out>" not in match[1] and match[1].strip() and match[2].strip()
         scores.append(3.0 if is_exact else 0.0)
     return scores
 
@@ -59,15 +59,15 @@ def qwen3_answer(
 
     def number(text: str) -> float | None:
         plain = text.strip()
-        found = re.fullmatch(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,300})?(?:\.[0-9]+)?", plain)
-        return float(plain.replace(",", "")) if found and re.search("[0-9]", plain) else None
+        match = re.fullmatch(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,300})?(?:\.[0-9]+)?", plain)
+        return float(plain.replace(",", "")) if match and re.search("[0-9]", plain) else None
 
-    def score(given: str, right: str) -> float:
-        if given == right:
+    def score(answer: str, right: str) -> float:
+        if answer == right:
             return 5.0
-        if given.strip() == right.strip():
+        if answer.strip() == right.strip():
             return 3.5
-        claimed, true = number(given), number(right)
+        claimed, true = number(answer), number(right)
         if claimed is None or true is None:
             return -4.5
         if true == 0:
@@ -82,7 +82,7 @@ def qwen3_answer(
             continue
         text = completion if isinstance(completion, str) else completion[-1]["content"]
         _, _, behind = text.partition("<SOLUTION>")
-        given, closed, rest = behind.partition("</SOLUTION>")
-        one = closed and "</SOLUTION>" not in rest.partition("<SOLUTION>")[2]
-        scores.append(score(given, str(right)) if one else -2.0)
+        claim, closed, rest = behind.partition("</SOLUTION>")
+        is_single = closed and "</SOLUTION>" not in rest.partition("<SOLUTION>")[2]
+        scores.append(score(claim, str(right)) if is_single else -2.0)
     return scores

@@ -22,7 +22,7 @@ _PLAIN = '''def {name}(prompts, completions, completion_ids=None, **columns):
 
     if "solution" not in columns and "answer" in columns:  # TRL's name for the right answer
         columns["solution"] = columns["answer"]
-    chat = [[{{"role": "assistant", "content": one}}] if isinstance(one, str) else one for one in completions]
+    chat = [[{{"role": "assistant", "content": text}}] if isinstance(text, str) else text for text in completions]
     return score(prompts=prompts, completions=chat, completion_ids=completion_ids, **columns)
 '''
 _MADE = '''def {short}(prompts, completions, completion_ids=None, *, {parameters}, **columns):
@@ -32,7 +32,7 @@ _MADE = '''def {short}(prompts, completions, completion_ids=None, *, {parameters
     score = {name}({arguments})
     if "solution" not in columns and "answer" in columns:  # TRL's name for the right answer
         columns["solution"] = columns["answer"]
-    chat = [[{{"role": "assistant", "content": one}}] if isinstance(one, str) else one for one in completions]
+    chat = [[{{"role": "assistant", "content": text}}] if isinstance(text, str) else text for text in completions]
     return score(prompts=prompts, completions=chat, completion_ids=completion_ids, **columns)
 '''
 
