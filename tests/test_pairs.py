@@ -12,20 +12,27 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import LlamaForSequenceClassification
 
 from tests import reward_models
 from tests.stored_runs import config_of
 from workbench.checks.calibration import calibration_error
-from workbench.config import METHODS, RunConfig
+from workbench.config import METHODS, ModelConfig, RewardConfig, RunConfig
 from workbench.errors import ConfigError, PolicyError, TaskError, WorkbenchError
+from workbench.figures.metrics import find_metric
 from workbench.policies.load import load_policy
 from workbench.policies.sampler import encode_prompt
 from workbench.process.recorder import Recorder
+from workbench.rewards.models.formats import guess_format
+from workbench.rewards.models.load import load_model, load_trained_classifier
+from workbench.rewards.score import score_group
 from workbench.rundir import RunDir
 from workbench.runs import start
+from workbench.schema import Group, Rollout
+from workbench.steps import StepPattern
 from workbench.tasks import load_task
 from workbench.tasks.kinds import Pair
-from workbench.training.methods import dpo
+from workbench.training.methods import dpo, reward
 from workbench.training.pairs import HeldOutPairs, pair_metrics
 
 SUMS = [(a, b) for a in range(2, 8) for b in range(3, 7)]
@@ -81,11 +88,32 @@ def train(run: RunDir, resume: str | None = None) -> Any:
     return trainer
 
 
+def one_step(judge: RewardConfig) -> RunConfig:
+    """A step of GRPO with this reward alone."""
+    return RunConfig.parse(
+        {
+            "method": {
+                "name": "grpo",
+                "rewards": [judge],
+                "credit": {"scheme": "outcome"},
+                "sampling": {"num_generations": 2, "max_completion_length": 8},
+                "prompts_per_step": 2,
+            },
+            "run": {"steps": 1, "eval_every": 0, "save_every": 0, "watch_prompts": 0, "device": "cpu"},
+        }
+    )
+
+
+def rollout_of(text: str) -> Rollout:
+    return Rollout(token_ids=(5, 1), texts=(text, ""), finished=True)
+
+
 def numbers(run: RunDir) -> list[dict[str, Any]]:
     """A run's rows without its clock."""
     return [{k: v for k, v in row.items() if k not in ("time", "seconds")} for row in run.read_metrics()[0]]
 
 
+REWARD = {"name": "reward"}
 DPO = {"name": "dpo", "sampling": {"max_completion_length": 8}}
 
 
@@ -129,6 +157,57 @@ def test_a_resumed_run_by_dpo_has_the_identical_curve(tmp_path: Path, sums: str,
     shutil.rmtree(run.checkpoints / "checkpoint-4")
     train(run, resume="checkpoint-2")
     assert numbers(run) == rows
+
+
+@pytest.mark.training
+def test_a_run_by_reward_makes_a_model_that_scores_in_another_run(tmp_path: Path, sums: str) -> None:
+    run = start(configuration(sums, REWARD, steps=2, eval_every=2), tmp_path)
+    assert run.wait().state == "finished", run.dir.log_tail()
+    rows = numbers(run.dir)
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    assert {"pair_accuracy", "margin", "calibration_error"} <= rows[2].keys() & rows[0].keys()
+    assert {"loss", "pair_accuracy/train", "margin/train", "mean_reward"} <= rows[2].keys()
+    assert not {"accuracy", "min_loss"} & rows[2].keys()
+
+    folder = str(run.dir.checkpoints / "final")
+    assert guess_format(folder) == "classifier"
+    judge = RewardConfig(name="judge", kind="outcome", model={"path": folder, "format": "classifier"})
+    groups = [
+        Group(pair.prompt, (rollout_of(pair.chosen), rollout_of(pair.rejected)))
+        for pair in load_task(sums).rows("pairs", held_out=True)
+    ]
+    scored = [score_group(group, StepPattern(), [judge]).outcomes for group in groups]
+    # What it scores as a reward is what was measured of it: the same ids, the same head.
+    margins = [chosen - rejected for chosen, rejected in scored]
+    assert rows[2]["margin"] == pytest.approx(sum(margins) / len(margins), abs=1e-5)
+    assert max(map(abs, margins)) > 1e-3
+
+    trainer: Any = METHODS["grpo"].build(one_step(judge), tmp_path / "grpo")
+    trainer.train()
+    assert trainer.state.global_step == 1
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("lora", [None, {"r": 2, "alpha": 4}])
+def test_a_resumed_run_by_reward_has_the_identical_curve(
+    tmp_path: Path, sums: str, small: str, lora: dict[str, int] | None
+) -> None:
+    run = RunDir.create(tmp_path, configuration(sums, REWARD, {"path": small, "lora": lora}))
+    trainer = train(run)
+    trained = [name for name, value in trainer.model.named_parameters() if value.requires_grad]
+    assert [name for name in trained if "lora_" not in name and "score" not in name] == [] or lora is None
+    rows = numbers(run)
+    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
+    shutil.rmtree(run.checkpoints / "checkpoint-4")
+    again = train(run, resume="checkpoint-2")
+    assert numbers(run) == rows
+
+    batch = again.data_collator([again.train_dataset[i] for i in range(3)])
+    expected = again.model.eval()(**batch).logits
+    again.save_final(tmp_path / "final")
+    assert not (tmp_path / "final" / "adapter_model.safetensors").exists()  # merged: any loader of classifiers reads it
+    loaded = load_model(ModelConfig(path=str(tmp_path / "final"), format="classifier"), "cpu")
+    torch.testing.assert_close(loaded.model(**batch).logits, expected, atol=1e-5, rtol=0)
 
 
 # -- losses ----------------------------------------------------------------------------------------------------------
@@ -189,6 +268,47 @@ def test_the_dpo_loss_is_the_papers_on_random_ids_and_weights(tmp_path: Path, sm
         margins = dpo.margins(trainer, batch).tolist()
     assert margins == pytest.approx([0.5 * (w - r) for w, r in ratios], abs=1e-5)
     assert min(map(abs, margins)) > 1e-3  # the numbers above are not all 0
+
+
+@pytest.mark.parametrize("centred", [None, 0.25])
+def test_the_reward_loss_is_bradley_and_terrys_on_random_ids(
+    tmp_path: Path, small: str, sums: str, centred: float | None
+) -> None:
+    """Ouyang et al., arXiv 2203.02155, eq. 1. The largest difference was 1e-7: padded rows against single ones."""
+    method = {**REWARD, "center_rewards_coefficient": centred}
+    trainer: Any = reward.build(configuration(sums, method, small, eval_every=0), tmp_path)
+    generator = torch.Generator().manual_seed(1)
+    rows = [
+        {
+            name: torch.randint(5, 300, (length,), generator=generator).tolist()
+            for name, length in (("chosen_ids", 9 - i), ("rejected_ids", 4 + 2 * i))
+        }
+        for i in range(4)
+    ]
+    with torch.no_grad():
+        trainer.model.score.weight *= 0.3  # scores of a few units
+        scores = [
+            [
+                trainer.model(input_ids=torch.tensor([row[side]])).logits.item()
+                for side in ("chosen_ids", "rejected_ids")
+            ]
+            for row in rows
+        ]
+    expected = sum(math.log1p(math.exp(r - w)) + (centred or 0) * (w + r) ** 2 for w, r in scores) / 4
+    batch = trainer.data_collator(rows)
+    assert abs(trainer.compute_loss(trainer.model, dict(batch)).item() - expected) < 1e-5
+    with torch.no_grad():
+        margins = reward.margins(trainer, batch).tolist()
+    assert margins == pytest.approx([w - r for w, r in scores], abs=1e-5)
+    assert min(map(abs, margins)) > 1e-3
+
+
+def test_a_reward_model_learns_from_the_ids_that_it_will_score() -> None:
+    tokenizer = load_policy("tiny").tokenizer
+    pairs = [Pair("Start with 7, add 5.\n", "Answer: 12", "Answer: 13"), Pair("7 + 5?", "12 " * 40, "a")]
+    (row,) = reward.token_rows(tokenizer, pairs, max_length=64)  # a side of the second pair is longer
+    assert tokenizer.decode(row["chosen_ids"]) == "Start with 7, add 5.\nAnswer: 12"
+    assert tokenizer.decode(row["rejected_ids"]) == "Start with 7, add 5.\nAnswer: 13"
 
 
 def test_pairs_become_the_ids_that_sampling_has() -> None:
@@ -266,8 +386,11 @@ def test_invariant_measures_of_held_out_pairs_do_not_depend_on_ranks(
 
 
 def test_every_method_shows_metrics_that_are_drawn_or_explained() -> None:
-    assert METHODS["dpo"].metrics[0] == "loss"
+    for name in ("dpo", "reward"):
+        assert [metric for metric in METHODS[name].metrics if find_metric(metric) is None] == []
+        assert "pair_accuracy" in METHODS[name].metrics
     assert METHODS["dpo"].summary.startswith("Direct preference optimisation")
+    assert METHODS["reward"].summary.startswith("Reward model")
 
 
 # -- what is refused before a run is queued --------------------------------------------------------------------------
@@ -298,7 +421,7 @@ GOOD = {"prompt": "q", "chosen": "a", "rejected": "b"}
         ([{"prompt": "q", "answer": "a"}] * 9, "has no pairs; it has prompts"),
     ],
 )
-@pytest.mark.parametrize("method", ["dpo"])
+@pytest.mark.parametrize("method", ["dpo", "reward"])
 def test_rows_that_prefer_nothing_are_named_before_a_run_is_queued(
     tmp_path: Path, method: str, rows: list[dict[str, Any]], message: str
 ) -> None:
@@ -327,6 +450,19 @@ def test_a_classifier_is_no_policy_and_is_refused_before_a_run_is_queued(tmp_pat
     with pytest.raises(PolicyError, match="is a LlamaForSequenceClassification, which scores text and writes none"):
         start(config, tmp_path)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_reward_model_starts_from_a_policy_or_from_one_with_a_single_label(tmp_path: Path, sums: str) -> None:
+    two = reward_models.save("sequence", tmp_path / "two")
+    with pytest.raises(PolicyError, match="is a LlamaForSequenceClassification with 2 labels"):
+        start(configuration(sums, REWARD, two), tmp_path)
+    single = reward_models.save("sequence", tmp_path / "single", num_labels=1)
+    configuration(sums, REWARD, single).method.check_files(configuration(sums, REWARD, single))
+    model, _ = load_trained_classifier(single, single)
+    kept = LlamaForSequenceClassification.from_pretrained(single)
+    torch.testing.assert_close(model.score.weight, kept.score.weight)
+    with pytest.raises(ConfigError, match="a reward model is trained on whole weights and 'there' is an adapter"):
+        RunConfig.parse({"method": "reward", "policy": {"adapter": "there"}})
 
 
 @pytest.mark.parametrize("form", ["classifier", "stepwise"])

@@ -6,6 +6,7 @@ Of a Hub id nothing is known here; the loaders say what is wrong with one.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from workbench.errors import PolicyError
 from workbench.places import local_path
@@ -16,13 +17,24 @@ _WRITERS = ("CausalLM", "LMHeadModel", "ConditionalGeneration")
 
 def architecture(path: str) -> str:
     """The first architecture that a folder's config.json names; "" where there is none."""
+    named = _described(path).get("architectures")
+    return str(named[0]) if isinstance(named, list) and named else ""
+
+
+def labels(path: str) -> int:
+    """How many labels a folder's classifier has; 2, as transformers has it, where none are named."""
+    named = _described(path).get("id2label")
+    return len(named) if isinstance(named, dict) else 2
+
+
+def _described(path: str) -> dict[str, Any]:
+    """A folder's config.json; empty where there is none that can be read."""
     folder = local_path(path)
-    if folder is None:
-        return ""
     try:
-        return str(json.loads((folder / "config.json").read_text(encoding="utf-8"))["architectures"][0])
-    except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError):
-        return ""
+        config = {} if folder is None else json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return config if isinstance(config, dict) else {}
 
 
 def scores_text(path: str) -> bool:

@@ -111,6 +111,11 @@ PANELS: tuple[Panel, ...] = (
         (Series("rewards/chosen", "chosen"), Series("rewards/rejected", "rejected")),
     ),
     Panel("logps", "Log-probability", (Series("logps/chosen", "chosen"), Series("logps/rejected", "rejected"))),
+    Panel(
+        "scores",
+        "Reward model",
+        (Series("mean_reward", "mean"), Series("min_reward", "lowest"), Series("max_reward", "highest")),
+    ),
     Panel("truncated", "Truncated", (Series("completions/clipped_ratio", "truncated"),), share=True, more=True),
     Panel("clip", "Clip ratio", (Series("clip_ratio/region_mean", "clipped"),), share=True, more=True),
     Panel("advantage", "Mean |A|", (Series("advantage_abs_mean", "|A|"),), more=True),

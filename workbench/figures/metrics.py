@@ -109,6 +109,9 @@ METRICS: tuple[Metric, ...] = (
     _trl("logps/rejected", "mean of log π_θ of rejected completions", "dpo: their log-probability."),
     _trl("logits/chosen", "mean of the logits on chosen tokens", "dpo: over the whole vocabulary."),
     _trl("logits/rejected", "mean of the logits on rejected tokens", "dpo: over the whole vocabulary."),
+    _trl("mean_reward", "mean of the scores of both sides", "reward: what the reward model gives the step's texts."),
+    _trl("min_reward", "min of the scores of both sides", "reward: its lowest score."),
+    _trl("max_reward", "max of the scores of both sides", "reward: its highest score."),
     # completions
     _trl("completions/mean_length", "Σ T_i / B", "Mean length of the step's completions, in tokens."),
     _trl("completions/min_length", "min T_i", "Tokens of the shortest completion."),

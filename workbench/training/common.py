@@ -37,13 +37,13 @@ def as_messages(role: str, text: Prompt) -> Prompt:
     return [{"role": role, "content": text}] if isinstance(text, str) else text
 
 
-def lora_config(policy: PolicySection) -> Any:
-    """peft's configuration of the adapter to train; None for all weights."""
+def lora_config(policy: PolicySection, task_type: str = "CAUSAL_LM") -> Any:
+    """peft's configuration of the adapter to train, and a classifier's head (SEQ_CLS); None for all weights."""
     if policy.lora is None:
         return None
     from peft import LoraConfig
 
-    return LoraConfig(r=policy.lora.r, lora_alpha=policy.lora.alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+    return LoraConfig(r=policy.lora.r, lora_alpha=policy.lora.alpha, target_modules="all-linear", task_type=task_type)
 
 
 def shared_arguments(config: SharedConfig, output_dir: Path, rank_batch: int) -> dict[str, Any]:

@@ -58,8 +58,7 @@ class HeldOutPairs:
 
 
 def rename_metrics(trainer: Any, names: Mapping[str, str]) -> None:
-    """Call what TRL logs of a batch by this project's names, before it is averaged over the step."""
+    """Call what TRL has just logged of a batch by this project's names; its ``margin`` is not the held-out pairs'."""
     logged = trainer._metrics["train"]
     for name, ours in names.items():
-        if name in logged:
-            logged[ours] = logged.pop(name)
+        logged[ours] += logged.pop(name, [])

@@ -6,7 +6,9 @@ head is not among transformers' own, needs no such consent: ``Qwen2ForProcessRew
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,20 +62,10 @@ def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Clas
     Raises RewardError if it cannot be found or read, or is not what its format says.
     """
     where = model_path(config.path)
-    try:
-        with quiet_loading(where):
-            tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=config.trust_remote_code)
-            model = _read(config, where, device)
-            check_finite(model)
-    except RewardError:
-        raise
-    except WeightsError as error:
-        raise RewardError(f"reward model {config.path!r} cannot be used: {error}") from error
-    except Exception as error:  # whatever a damaged file or configuration leads to in three libraries
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise RewardError(f"reward model {config.path!r} cannot be loaded: {reason}") from error
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
+    with _refusals(config.path), quiet_loading(where):
+        tokenizer = _tokenizer(where, config.trust_remote_code)
+        model = _read(config, where, device)
+        check_finite(model)
     if config.format == "classifier":
         label = good_label(model.config, config)
         return Classifier(
@@ -81,6 +73,53 @@ def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Clas
         )
     form = FORMATS[config.format]
     return ProcessModel(model, tokenizer, form, separator=config.separator, batch_size=config.batch_size)
+
+
+def load_trained_classifier(path: str, where: str, *, trust_remote_code: bool = False) -> tuple[Any, Any]:
+    """A classifier with a single logit to train, in float32 on the CPU, and its tokenizer.
+
+    Of a language model the head is new, drawn from torch's generator; a reward model with one logit keeps its own.
+    ``where`` is what ``path`` stands for. Raises RewardError if it cannot be read, or its head has several labels.
+    """
+    trust = {"trust_remote_code": trust_remote_code}
+    with _refusals(path), quiet_loading(where):
+        tokenizer = _tokenizer(where, trust_remote_code)
+        if Path(where).is_dir():
+            check_layers(AutoConfig.from_pretrained(where, **trust), tensor_names(Path(where)))
+        model, info = AutoModelForSequenceClassification.from_pretrained(
+            where,
+            num_labels=1,
+            dtype=torch.float32,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # so that they can be named
+            **trust,
+        )
+        body = f"{model.base_model_prefix}."
+        check_loaded(model, {**info, "missing_keys": [key for key in info["missing_keys"] if key.startswith(body)]})
+        check_finite(model)
+    return model, tokenizer
+
+
+@contextlib.contextmanager
+def _refusals(path: str) -> Iterator[None]:
+    """Turns what is wrong with a model's files into one sentence about ``path``."""
+    try:
+        yield
+    except RewardError:
+        raise
+    except WeightsError as error:
+        raise RewardError(f"reward model {path!r} cannot be used: {error}") from error
+    except Exception as error:  # whatever a damaged file or configuration leads to in three libraries
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise RewardError(f"reward model {path!r} cannot be loaded: {reason}") from error
+
+
+def _tokenizer(where: str, trust_remote_code: bool) -> Any:
+    tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=trust_remote_code)
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
 
 
 def _read(config: ModelConfig, where: str, device: str) -> Any:

@@ -177,12 +177,10 @@ class Classifier:
     def score(self, prompts: Sequence[Prompt], completions: Sequence[Any]) -> list[Score]:
         """One score a completion, of prompt and completion together; None past the model's context.
 
-        As TRL scores with a module: messages through the chat template, text as it is, and no special tokens added,
-        except by tokenizers that have a classification token, whose models read their answer there. A single logit is
-        the score itself; of several labels it is the log-odds of the chosen one. Raises RewardError for messages and a
-        tokenizer without a chat template.
+        A single logit is the score itself; of several labels it is the log-odds of the chosen one. Raises RewardError
+        for messages and a tokenizer without a chat template.
         """
-        rows = [self._ids(prompt, text) for prompt, text in zip(prompts, completions, strict=True)]
+        rows = [classifier_ids(self.tokenizer, *texts) for texts in zip(prompts, completions, strict=True)]
         limit = context_of(self.model)
         known: dict[bytes, Score] = {_key(ids): self.memory.get(_key(ids)) for ids in rows}
         todo = {tuple(ids) for ids in rows if len(ids) <= limit and known[_key(ids)] is None}
@@ -191,17 +189,6 @@ class Classifier:
                 known[_key(ids)] = value
                 self.memory.put(_key(ids), value)
         return [known[_key(ids)] for ids in rows]
-
-    def _ids(self, prompt: Prompt, completion: Any) -> list[int]:
-        if isinstance(prompt, str):
-            text = prompt + (completion if isinstance(completion, str) else completion[-1]["content"])
-        elif self.tokenizer.chat_template is None:
-            raise RewardError("the prompt is a conversation and the reward model's tokenizer has no chat template")
-        else:
-            said = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else list(completion)
-            text = self.tokenizer.apply_chat_template([*prompt, *said], tokenize=False)
-        special = self.tokenizer.cls_token_id is not None
-        return list(self.tokenizer(text, add_special_tokens=special)["input_ids"]) or [self.tokenizer.pad_token_id]
 
     @torch.inference_mode()
     def _forward(self, batch: Sequence[Sequence[int]]) -> list[float]:
@@ -216,6 +203,24 @@ class Classifier:
             others[:, self.label] = -torch.inf
             values = logits[:, self.label] - others.logsumexp(-1)
         return [float(value) for value in values.cpu()]
+
+
+def classifier_ids(tokenizer: Any, prompt: Prompt, completion: Any) -> list[int]:
+    """What a sequence classifier reads of a prompt and a completion, where it is trained as where it scores.
+
+    As TRL scores with a module: messages through the chat template, text as it is, and no special tokens added, except
+    by tokenizers that have a classification token, whose models read their answer there. Raises RewardError for
+    messages and a tokenizer without a chat template.
+    """
+    if isinstance(prompt, str):
+        text = prompt + (completion if isinstance(completion, str) else completion[-1]["content"])
+    elif tokenizer.chat_template is None:
+        raise RewardError("the prompt is a conversation and the reward model's tokenizer has no chat template")
+    else:
+        said = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else list(completion)
+        text = tokenizer.apply_chat_template([*prompt, *said], tokenize=False)
+    special = tokenizer.cls_token_id is not None
+    return list(tokenizer(text, add_special_tokens=special)["input_ids"]) or [tokenizer.pad_token_id]
 
 
 def padded(rows: Sequence[Sequence[int]], pad: int, device: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,6 +1,6 @@
 """The training methods: a method is one module here and one line in ``METHODS``."""
 
-from workbench.training.methods import dpo, grpo, sft
+from workbench.training.methods import dpo, grpo, reward, sft
 from workbench.training.methods.method import Method
 
 METHODS: dict[str, Method] = {
@@ -9,6 +9,7 @@ METHODS: dict[str, Method] = {
         grpo.METHOD,
         sft.METHOD,
         dpo.METHOD,
+        reward.METHOD,
     )
 }  # fmt: skip
 """Every method by name; the first is the default."""

@@ -100,9 +100,10 @@ def build(
         def _prepare_dataset(self, dataset: Any, *args: Any) -> Any:
             return dataset if "prompt_ids" in dataset.column_names else super()._prepare_dataset(dataset, *args)
 
-        def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+            loss = super().compute_loss(*args, **kwargs)
             rename_metrics(self, {"rewards/accuracies": "pair_accuracy/train", "rewards/margins": "margin/train"})
-            super().log(logs, start_time)
+            return loss
 
     method = config.method
     assert isinstance(method, DPOSection)

@@ -1,0 +1,164 @@
+"""A reward model trained on pairs, through TRL's ``RewardTrainer``: its section, its trainer, its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from workbench.architecture import architecture, labels, scores_text
+from workbench.errors import ConfigError, PolicyError
+from workbench.sections import SharedConfig
+from workbench.training.methods.method import Method, OnRollouts, Trainer
+from workbench.training.methods.stored import StoredSection
+
+if TYPE_CHECKING:
+    import torch
+
+    from workbench.tasks.kinds import Pair
+
+
+class RewardSection(StoredSection):
+    """Reward model: the policy's body with one logit learns to score chosen completions higher (Bradley–Terry)."""
+
+    kind = "pairs"
+    name: Literal["reward"] = "reward"
+    """The training method."""
+    center_rewards_coefficient: float | None = Field(default=None, ge=0)
+    """Weight of (r_chosen + r_rejected)² in the loss, which keeps scores around 0 (arXiv 2312.09244); 0.01, say."""
+
+    def check(self, config: SharedConfig) -> None:
+        super().check(config)
+        if config.policy.adapter is not None:
+            raise ValueError(
+                f"policy.adapter: a reward model is trained on whole weights and {config.policy.adapter!r} is an "
+                "adapter of a language model; leave it out (policy.lora trains an adapter, which is merged at the end)"
+            )
+
+    def check_model(self, config: SharedConfig) -> None:
+        path = config.policy.path
+        if scores_text(path) and not (architecture(path).endswith("SequenceClassification") and labels(path) == 1):
+            raise PolicyError(
+                f"policy {path!r} is a {architecture(path)} with {labels(path)} labels; a reward model is trained from "
+                "a language model, or from a sequence classifier with one label"
+            )
+
+    def facts(self) -> list[tuple[str, str]]:
+        centred = self.center_rewards_coefficient
+        return [
+            ("method", "reward: a reward model"),
+            ("batch", f"{self.batch_size} pairs"),
+            ("loss", "Bradley–Terry" + (f", centred {centred:g}" if centred else "")),
+            ("rollouts", "none: reward trains on pairs"),
+        ]
+
+
+def build(
+    config: SharedConfig,
+    output_dir: Path,
+    *,
+    on_rollouts: OnRollouts | None = None,
+    on_watched: OnRollouts | None = None,
+    callbacks: Sequence[Any] = (),
+) -> Trainer:
+    """Load pairs and the model, with a head of one logit, and put them into TRL's trainer."""
+    from datasets import Dataset, disable_progress_bars
+    from transformers import set_seed
+    from trl import RewardConfig, RewardTrainer
+
+    from workbench.policies.find import policy_path
+    from workbench.rewards.models.load import load_trained_classifier
+    from workbench.training.accuracy import HeldOut
+    from workbench.training.common import lora_config, shared_arguments
+    from workbench.training.pairs import HeldOutPairs, rename_metrics
+    from workbench.training.saving import Resumable
+
+    class ResumableRewardTrainer(Resumable, RewardTrainer):
+        def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+            loss = super().compute_loss(*args, **kwargs)
+            rename_metrics(self, {"accuracy": "pair_accuracy/train", "margin": "margin/train"})
+            return loss
+
+        def save_final(self, target: Path) -> None:
+            merge_adapter(self)
+            super().save_final(target)
+
+    method = config.method
+    assert isinstance(method, RewardSection)
+    set_seed(config.seed)  # the new head's weights
+    path = config.policy.path
+    trust = config.policy.trust_remote_code
+    model, tokenizer = load_trained_classifier(path, policy_path(path), trust_remote_code=trust)
+    rows = token_rows(tokenizer, method.training_rows(config), method.max_length)
+    held_out = token_rows(tokenizer, method.held_out_rows(config), method.max_length)
+    if len(rows) < method.batch_size:
+        raise ConfigError(
+            f"method.max_length: only {len(rows)} pairs fit {method.max_length} tokens, and a step takes "
+            f"{method.batch_size} pairs; set it higher"
+        )
+    disable_progress_bars()  # nobody who reads a run's log can act on them
+    trainer = ResumableRewardTrainer(
+        model=model,
+        args=RewardConfig(
+            **shared_arguments(config, output_dir, method.batch_size // config.run.ranks),
+            max_length=None,  # longer pairs are left out already
+            center_rewards_coefficient=method.center_rewards_coefficient,
+            gradient_checkpointing=config.optimiser.gradient_checkpointing,
+        ),
+        train_dataset=Dataset.from_list(rows),
+        eval_dataset=Dataset.from_list(held_out) if held_out else None,
+        processing_class=tokenizer,
+        peft_config=lora_config(config.policy, "SEQ_CLS"),
+        callbacks=list(callbacks),
+    )
+    if held_out:
+        HeldOut.add_to(trainer, config.run, [HeldOutPairs(trainer, partial(margins, trainer))])
+    return trainer
+
+
+def token_rows(tokenizer: Any, pairs: Sequence[Pair], max_length: int) -> list[dict[str, list[int]]]:
+    """Rows for TRL: the ids that the reward model will read when it scores. Pairs with a longer side are left out."""
+    from workbench.rewards.models.model import classifier_ids
+
+    rows = [
+        {f"{side}_ids": classifier_ids(tokenizer, pair.prompt, getattr(pair, side)) for side in ("chosen", "rejected")}
+        for pair in pairs
+    ]
+    fitting = [row for row in rows if max(map(len, row.values())) <= max_length]
+    if len(fitting) < len(rows):
+        left_out = len(rows) - len(fitting)
+        print(f"{left_out} of {len(rows)} pairs are left out: a side has more than {max_length} tokens", flush=True)
+    return fitting
+
+
+def margins(trainer: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """r(chosen) - r(rejected) of a batch from TRL's collator, (B,)."""
+    chosen, rejected = trainer.model_wrapped(**batch, use_cache=False).logits.squeeze(-1).chunk(2)
+    return chosen - rejected
+
+
+def merge_adapter(trainer: Any) -> None:
+    """Put a trained adapter into the weights, so that what is saved is a model that any loader of classifiers reads."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if hasattr(model, "merge_and_unload") and not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled):
+        trainer.model = model.merge_and_unload()
+
+
+METHOD = Method(
+    RewardSection,
+    build,
+    metrics=(
+        "loss",
+        "pair_accuracy",
+        "pair_accuracy/train",
+        "margin",
+        "margin/train",
+        "calibration_error",
+        "mean_reward",
+        "min_reward",
+        "max_reward",
+    ),
+)
