@@ -45,14 +45,14 @@ screenshots: .venv/test browser
 	cp build/screenshots/inspect-1280-light.png assets/inspect.png
 	cp build/screenshots/train-top-1280-light.png assets/train.png
 
-.venv/app: requirements.txt
+.venv/app: requirements.txt pyproject.toml setup.py
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) -r requirements.txt
+	$(PIP) -e .
 	touch $@
 
-.venv/test: requirements.txt tests/requirements.txt
+.venv/test: requirements.txt tests/requirements.txt pyproject.toml setup.py
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) -r tests/requirements.txt
+	$(PIP) -r tests/requirements.txt -e .
 	touch $@
 
 # The browser tests drive a real Chromium. On Debian and Ubuntu it is installed when it is missing; elsewhere install

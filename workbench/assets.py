@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-ASSETS = Path(__file__).resolve().parents[1] / "assets"
+_IN_WHEEL = Path(__file__).resolve().parent / "data"
+ASSETS = _IN_WHEEL if _IN_WHEEL.is_dir() else _IN_WHEEL.parents[1] / "assets"
+"""``assets`` beside the package in a checkout, the package's own ``data`` where it was installed as a wheel."""
 GSM8K = ASSETS / "gsm8k"
 """GSM8K rows and four models' answers to 300 of its questions; its README.md says where they come from."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from workbench.assets import ASSETS
 
-ASSETS = Path(__file__).resolve().parents[2] / "assets"
 EMBEDDED = {"tiny": ASSETS / "tiny"}
 FIRST_GROUP = ASSETS / "first-group.json"
 """A group that was sampled from ``tiny`` when it was built, shown before any policy is loaded."""

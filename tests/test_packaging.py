@@ -1,0 +1,90 @@
+"""The package as a wheel: all it needs is in it, and its command serves the page from any folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import urllib.request
+import zipfile
+from email.parser import HeaderParser
+from pathlib import Path
+
+import pytest
+
+from tests.browsing import ROOT, free_port
+
+FILES = [
+    *(path for kind in ("py", "js", "css") for path in ROOT.glob(f"workbench/**/*.{kind}")),
+    *(path for kind in ("json", "jsonl", "safetensors") for path in ROOT.glob(f"assets/**/*.{kind}")),
+    *ROOT.glob("assets/gsm8k/LICENSE"),
+]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy: setuptools would put into it whatever an earlier build left behind."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in ("workbench", "assets"):
+        shutil.copytree(ROOT / name, folder / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "requirements.txt", "README.md"):
+        shutil.copy(ROOT / name, folder / "source")
+    pip(["wheel", "--no-deps", "--wheel-dir", str(folder), str(folder / "source")])
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel in it; what it depends on is this interpreter's."""
+    site = tmp_path_factory.mktemp("site")
+    pip(["install", "--no-deps", "--target", str(site), str(wheel)])
+    return site
+
+
+def pip(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_wheel_holds_every_file_that_the_package_reads(wheel: Path) -> None:
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    wanted = {re.sub("^assets/", "workbench/data/", path.relative_to(ROOT).as_posix()) for path in FILES}
+    assert {"workbench/data/tiny/model.safetensors", "workbench/ui/assets/page.css"} <= wanted
+    assert sorted(wanted - inside - {"workbench/data/tiny/build.py"}) == []
+
+
+def test_a_wheel_depends_on_what_requirements_name(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+    metadata = HeaderParser().parsestr(archive.read(name).decode())
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    assert metadata.get_all("Requires-Dist") == [line for line in lines if not line.startswith("#")]
+    assert metadata["Version"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+def test_the_command_of_an_installed_package_serves_the_page_from_any_folder(site: Path, tmp_path: Path) -> None:
+    port = free_port()
+    process = subprocess.Popen(
+        [site / "bin" / "workbench", "app", "--no-browser", "--port", str(port), "--workspace", str(tmp_path / "w")],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(site), "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        assert process.stdout is not None
+        address, _, token = process.stdout.readline().split()[-1].partition("?token=")
+        page, script = (
+            urllib.request.urlopen(urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})).read()
+            for url in (address, f"{address}workbench-assets/workbench.js")
+        )
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+    assert b"workbench-assets/page.css" in page
+    assert b"globalThis.Workbench" in script
