@@ -21,9 +21,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-# Before gradio is imported: no usage statistics, no look-ups of newer versions.
-os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-
 import gradio as gr
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request, Response
