@@ -13,15 +13,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
+from gradio.routes import App as GradioApp
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from workbench.errors import WorkbenchError
 from workbench.handoff import page_link
 from workbench.ui import app as page
+from workbench.ui import guard
 from workbench.ui.access import TOKEN_FILE, Access, Login, workspace_token
-from workbench.ui.guard import ANY_ADDRESS, LOOPBACK_NAMES, Guard, script_hashes
+from workbench.ui.guard import ANY_ADDRESS, LOGINS_WAITING, LOOPBACK_NAMES, Guard, script_hashes
+from workbench.ui.sessions import ClosedTabs
 
 HOST = "127.0.0.1:7860"
 HERE = f"http://{HOST}"
@@ -338,6 +342,33 @@ def test_cookies_end_with_the_token_or_the_password() -> None:
     assert not one.takes_cookie(other.cookie_value)
 
 
+# ── Gradio's own requests ────────────────────────────────────────────────────────────────────────────────────────
+
+NOT_THERE = "this page has no such function or component; reload it"
+
+
+@pytest.mark.parametrize("number", [99_999, -1, 10**30])
+@pytest.mark.parametrize("path", ["queue/join", "run/predict"])
+def test_a_function_that_the_page_does_not_have_is_not_found(script: TestClient, path: str, number: int) -> None:
+    answer = script.post(f"/gradio_api/{path}", json={"fn_index": number, "data": [], "session_hash": "a"})
+    assert (answer.status_code, answer.json()["detail"]) == (404, NOT_THERE)
+
+
+def test_a_name_that_the_page_does_not_have_is_not_found(script: TestClient) -> None:
+    assert script.post("/gradio_api/call/nothing", json={"data": []}).json()["detail"] == NOT_THERE
+    missing = {"data": [], "component_id": 99_999, "fn_name": "x", "session_hash": "a"}
+    assert script.post("/gradio_api/component_server", json=missing).json()["detail"] == NOT_THERE
+
+
+def test_a_closed_tab_costs_gradio_nothing(script: TestClient, app: Any) -> None:
+    """Its own event would build a session of all components first; the guard stands before what hears of it instead."""
+    mounted = next(route.app for route in app.routes if isinstance(getattr(route, "app", None), GradioApp))
+    events = [target[1] for function in mounted.get_blocks().fns.values() for target in function.targets]
+    assert "click" in events
+    assert "unload" not in events
+    assert [middleware.cls for middleware in app.user_middleware] == [Guard, ClosedTabs]
+
+
 # ── elsewhere than on loopback ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -432,11 +463,12 @@ def test_without_a_token_the_other_checks_stay(monkeypatch: pytest.MonkeyPatch, 
 
 
 def guarded(access: Access, **how: Any) -> TestClient:
-    async def the_page(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
-        await send({"type": "http.response.body", "body": b"the page"})
-
     return TestClient(Guard(the_page, access, penalty=0, **how), base_url=HERE, follow_redirects=False)
+
+
+async def the_page(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+    await send({"type": "http.response.body", "body": b"the page"})
 
 
 def test_a_login_gives_the_cookie() -> None:
@@ -451,6 +483,43 @@ def test_a_login_gives_the_cookie() -> None:
     assert client.post("/login", data=right, headers=HTML).headers["location"] == "/"
     assert client.get("/").text == "the page"
     assert client.post("/login", data=right).status_code == 200  # as gradio_client's auth= expects
+
+
+def test_logins_wait_in_one_line_and_are_turned_away_when_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The right one waits behind the wrong ones: nobody learns by asking many at once."""
+    tried: list[str] = []
+
+    class Counting(Access):
+        def takes_login(self, name: str, password: str) -> bool:
+            tried.append(password)
+            return super().takes_login(name, password)
+
+    async def everyone() -> None:
+        go = asyncio.Event()
+
+        async def penalty(seconds: float) -> None:
+            await go.wait()
+
+        monkeypatch.setattr(guard, "asyncio", SimpleNamespace(Lock=asyncio.Lock, sleep=penalty))
+        app = Guard(the_page, Counting("t" * 43, LOGIN))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=HERE) as client:
+
+            def guess(password: str) -> asyncio.Task[httpx.Response]:
+                return asyncio.create_task(client.post("/login", data={"username": "ada", "password": password}))
+
+            waiting = [guess("wrong") for _ in range(LOGINS_WAITING - 1)] + [guess(LOGIN.password)]
+            while app._waiting < LOGINS_WAITING:
+                await asyncio.sleep(0)
+            late = await guess(LOGIN.password)
+            assert (late.status_code, late.headers["retry-after"]) == (429, "4")
+            assert tried == ["wrong"]
+            go.set()
+            answers = [(await answer).status_code for answer in waiting]
+            assert answers == [401] * (LOGINS_WAITING - 1) + [200]
+            assert tried.count(LOGIN.password) == 1
+            assert (await guess(LOGIN.password)).status_code == 200
+
+    asyncio.run(everyone())
 
 
 def test_a_login_that_nobody_would_be_asked_for_is_refused(workspace: Path) -> None:

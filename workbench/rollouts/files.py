@@ -58,9 +58,10 @@ def read_rows(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Row]:
     elif start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":
         rows = _json_array(path)
     else:
+        kind = "text" if start.isascii() and b"\0" not in start else "binary"  # what it says may be a secret
         raise TaskError(
-            f"{path.name} is not Parquet or JSONL: it begins with {start[:16]!r}; a JSONL file begins with {{ and a "
-            "Parquet file with PAR1"
+            f"{path.name} is not Parquet or JSONL but another {kind} file; a JSONL file begins with {{ and a Parquet "
+            "file with PAR1"
         )
     empty = True
     for row in rows:

@@ -37,6 +37,7 @@ from workbench.ui.downloads import add_downloads
 from workbench.ui.guard import ANY_ADDRESS, LOOPBACK_NAMES, Guard
 from workbench.ui.handlers.session import Services
 from workbench.ui.payloads import HeaderPayload, PolicyStatusPayload
+from workbench.ui.sessions import ClosedTabs, refuse_unknown_names
 from workbench.ui.tabs.common import ASSETS, PRIVATE, SCRIPT, drawn
 from workbench.ui.tabs.form import Updates, pack, read
 from workbench.ui.tabs.help import build_help
@@ -119,11 +120,6 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         inspect.train.click(lambda: gr.Tabs(selected="train"), None, tabs, queue=False, **PRIVATE).then(**refresh).then(
             **estimate
         )
-
-        def left(request: gr.Request) -> None:
-            services.leave(request.session_hash or "")
-
-        page.unload(left)
     return page
 
 
@@ -167,7 +163,8 @@ def create_app(
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.services = services
     app.state.access = access
-    app.add_middleware(Guard, access=access, names=names, proxies=proxies)
+    app.add_middleware(ClosedTabs, left=services.leave)
+    app.add_middleware(Guard, access=access, names=names, proxies=proxies)  # added last: it stands before all others
     served = files()
     script = f"globalThis.Workbench ??= {bundle(Path(__file__).parent / 'assets' / SCRIPT)};\n"
     version = f'"{sha256(script.encode()).hexdigest()[:16]}"'
@@ -204,6 +201,7 @@ def create_app(
         theme=theme(),
         head=links,
     )
+    refuse_unknown_names(mounted)
     return mounted
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import math
 import re
 from collections.abc import Collection
 from html import escape
@@ -40,6 +41,7 @@ ANY_ADDRESS = "*"
 """Among the names: any numeric address, which no foreign site can have as its name."""
 COOKIE_SECONDS = 30 * 24 * 3600
 LOGIN_BYTES = 4096
+LOGINS_WAITING = 8
 
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9.-]{1,253})(?::\d{1,5})?")
 _ADDRESS = re.compile(r"\[.*\]|\d{1,3}(?:\.\d{1,3}){3}")
@@ -70,7 +72,8 @@ class Guard:
     """ASGI middleware. ``names`` are the hosts it answers to: LOOPBACK_NAMES, others as written in a URL, ANY_ADDRESS.
 
     ``proxies`` are names under which somebody's proxy shows the page, so that the browser's Origin is theirs.
-    ``penalty`` is how many seconds a wrong password takes to be answered; all of them wait in one line.
+    ``penalty`` is how many seconds a wrong password takes to be answered. Logins are tried one after the other, right
+    or wrong, in one line of at most ``LOGINS_WAITING``; further ones are turned away untried.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class Guard:
         self.names = frozenset(name.lower() for name in names) | self.proxies
         self._penalty = penalty
         self._line = asyncio.Lock()
+        self._waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -168,14 +172,28 @@ class Guard:
 
     async def _login(self, scope: Scope, receive: Receive, headers: Headers) -> Response:
         form = await _form(Request(scope, receive))
-        if not self.access.takes_login(form.get("username", ""), form.get("password", "")):
-            async with self._line:
-                await asyncio.sleep(self._penalty)
+        if self._waiting >= LOGINS_WAITING:
+            answer = PlainTextResponse("Too many logins at once. Try again in a few seconds.\n", 429)
+            answer.headers["Retry-After"] = str(math.ceil(LOGINS_WAITING * self._penalty))
+            return _own(answer)
+        if not await self._tried(form.get("username", ""), form.get("password", "")):
             return self._locked(scope, headers, "Name or password is wrong.")
         html = "text/html" in headers.get("accept", "")
         response: Response = RedirectResponse("/", 303) if html else PlainTextResponse("You are in.\n")
         self._give_cookie(scope, response)
         return _own(response)
+
+    async def _tried(self, name: str, password: str) -> bool:
+        """Whether name and password are right, once those that came before have been tried."""
+        self._waiting += 1
+        try:
+            async with self._line:
+                right = self.access.takes_login(name, password)
+                if not right:
+                    await asyncio.sleep(self._penalty)
+        finally:
+            self._waiting -= 1
+        return right
 
     def _give_cookie(self, scope: Scope, response: Response) -> None:
         response.set_cookie(
