@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from workbench.cli import commands, data, models
 from workbench.cli.checks import add_check_commands
 from workbench.cli.flags import add_flags, add_reward_flags, at_least_one
+from workbench.cli.making import add_making_commands
 from workbench.cli.trust import add_trust
 from workbench.display.tables import visible
 from workbench.errors import WorkbenchError
@@ -70,6 +71,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_group_commands(command)
     _add_data_commands(command)
     add_check_commands(command)
+    add_making_commands(command)
     _add_run_commands(command)
     _add_builders(command)
     return parser

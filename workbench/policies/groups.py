@@ -1,0 +1,45 @@
+"""Groups of many prompts, sampled a few prompts at a time: for data that is made of a policy's own completions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from workbench.policies.load import Policy
+from workbench.policies.sampler import encode_prompt, sample_rows, to_rollout
+from workbench.schema import Example, Group
+from workbench.sections import SamplingConfig
+
+ROWS_AT_ONCE = 64
+
+
+def sample_groups(
+    policy: Policy, examples: Sequence[Example], sampling: SamplingConfig, seed: int, rows_at_once: int = ROWS_AT_ONCE
+) -> Iterator[Group]:
+    """The group of each example; the same arguments give the same groups, however many rows are sampled at once.
+
+    Raises PolicyError as ``sample_group`` does.
+    """
+    generations = sampling.num_generations
+    size = max(1, rows_at_once // generations)
+    for start in range(0, len(examples), size):
+        chunk = examples[start : start + size]
+        rows = sample_rows(
+            policy.model,
+            [ids for ids in (encode_prompt(policy.tokenizer, row.prompt) for row in chunk) for _ in range(generations)],
+            sampling,
+            eos_token_ids=policy.eos_token_ids,
+            pad_token_id=policy.tokenizer.pad_token_id,
+            seed=seed,
+            first_row=start * generations,
+            total_rows=len(examples) * generations,
+        )
+        for i, example in enumerate(chunk):
+            yield Group(
+                prompt=example.prompt,
+                rollouts=tuple(
+                    to_rollout(policy.tokenizer, row) for row in rows[i * generations : (i + 1) * generations]
+                ),
+                columns=example.columns,
+                policy=policy.name,
+                sampling=sampling.model_dump() | {"seed": seed},
+            )

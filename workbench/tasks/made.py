@@ -1,0 +1,111 @@
+"""Pairs and demonstrations made of scored groups, as rows of JSONL in TRL's formats, with where they come from.
+
+A completion counts if it is finished (training adds an end-of-sequence token, which a truncated one never had), has
+text, has an outcome and was not written before in its group. Where groups come from and how they were scored is not
+known here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import TaskError
+from workbench.rundir.files import encode, replace_file
+from workbench.schema import ScoredGroup
+from workbench.tasks.kinds import PROMPTS
+
+_TAKEN = {*PROMPTS, "messages", "completion", "chosen", "rejected", "completions", "labels"}
+"""Columns that say what kind a row is: a task's own of these names are left out of it."""
+
+
+@dataclass
+class Made:
+    """Rows, and how many groups and completions there were and why some gave none."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def told(self) -> str:
+        return ", ".join(f"{what} {count}" for what, count in self.counts.items() if count)
+
+
+def pairs_of(groups: Iterable[ScoredGroup], most: int, margin: float = 0.0) -> Made:
+    """At most ``most`` pairs a group: the best completion over the worst, the second best over the second worst, ….
+
+    Each completion is in one pair at most. A pair's outcomes differ, by at least ``margin``; ties are dropped.
+    """
+    made = Made()
+    for group in groups:
+        ranked = sorted(_usable(group, made.counts), key=lambda candidate: -candidate[0])
+        couples = [(ranked[i], ranked[-1 - i]) for i in range(min(most, len(ranked) // 2))]
+        before = len(made.rows)
+        for (high, chosen), (low, rejected) in couples:
+            if high > low and high - low >= margin:
+                outcomes = {"chosen_outcome": high, "rejected_outcome": low}
+                made.rows.append(_row(group, {"chosen": chosen, "rejected": rejected, **outcomes}))
+        made.counts["groups without a pair"] += len(made.rows) == before
+    made.counts["pairs"] = len(made.rows)
+    return made
+
+
+def demonstrations_of(groups: Iterable[ScoredGroup], most: int, threshold: float = 1.0) -> Made:
+    """Rejection sampling: the first ``most`` completions of each group whose outcome is at least ``threshold``."""
+    made = Made()
+    for group in groups:
+        right = [(outcome, text) for outcome, text in _usable(group, made.counts) if outcome >= threshold]
+        made.rows += [_row(group, {"completion": text, "outcome": outcome}) for outcome, text in right[:most]]
+        made.counts["groups without a demonstration"] += not right
+    made.counts["demonstrations"] = len(made.rows)
+    return made
+
+
+def write_made(made: Made, file: Path, about: Mapping[str, Any]) -> Path:
+    """Write the rows as JSONL and, beside it, ``FILE.provenance.json``; the path of that.
+
+    It holds ``about`` (what sampled and scored them), the counts and the SHA-256 of the rows. Raises TaskError for a
+    file that is there already, and where there is no row.
+    """
+    beside = file.with_name(f"{file.name}.provenance.json")
+    if file.exists():
+        raise TaskError(f"{file} is there already; choose another name, or remove it")
+    if not made.rows:
+        raise TaskError(
+            f"nothing to write to {file}: {made.told}; sample more completions (--grpo.sampling.num_generations) of "
+            "more prompts (--prompts), or lower the limit (--margin, --threshold)"
+        )
+    rows = b"".join(encode(row) + b"\n" for row in made.rows)
+    provenance = {**about, "counts": dict(made.counts), "sha256": hashlib.sha256(rows).hexdigest()}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(beside, json.dumps(json.loads(encode(provenance)), indent=1).encode() + b"\n")
+    replace_file(file, rows)
+    return beside
+
+
+def _usable(group: ScoredGroup, counts: Counter[str]) -> Sequence[tuple[float, str]]:
+    """(outcome, text) of the completions that count, in their order."""
+    counts["groups"] += 1
+    usable: dict[str, tuple[float, str]] = {}
+    for rollout, scores in zip(group.group.rollouts, group.scored, strict=True):
+        counts["completions"] += 1
+        words = rollout.text.strip()
+        if rollout.truncated:
+            counts["truncated completions"] += 1
+        elif not words or scores.outcome is None:
+            counts["completions without text or outcome"] += 1
+        elif words in usable:
+            counts["repeated completions"] += 1
+        else:
+            usable[words] = (scores.outcome, rollout.text)
+    return list(usable.values())
+
+
+def _row(group: ScoredGroup, columns: Mapping[str, Any]) -> dict[str, Any]:
+    task_columns = {name: value for name, value in group.group.columns.items() if name not in _TAKEN | columns.keys()}
+    return {"prompt": group.group.prompt, **columns, **task_columns}
