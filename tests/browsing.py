@@ -19,7 +19,7 @@ import psutil
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS = 120_000  # milliseconds to wait for anything; the machine may be busy
+SECONDS = 300_000  # milliseconds to wait for anything; the machine may be busy
 expect.set_options(timeout=SECONDS)  # in every test that looks at a page, whichever file is run alone
 
 

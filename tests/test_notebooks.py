@@ -41,7 +41,7 @@ def html_of(notebook) -> list[str]:
 )
 def test_a_notebook_runs_and_every_code_cell_shows_something(path, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    notebook = executed(path, tmp_path, budget="test", seconds=300)
+    notebook = executed(path, tmp_path, budget="test", seconds=900)
     for cell in code_cells(notebook):
         assert cell.outputs, f"shows nothing: {cell.source}"
     assert html_of(notebook)
