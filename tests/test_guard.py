@@ -405,7 +405,7 @@ def launched(
 
     monkeypatch.setattr(page, "_Server", Server)
     monkeypatch.setattr(page, "create_app", create)
-    monkeypatch.setattr(page, "_check_free", lambda host, port: None)
+    monkeypatch.setattr(page, "_free_port", lambda host, port: port)
     monkeypatch.setattr(page, "threading", SimpleNamespace(Thread=Thread))
 
     def announce(link: str) -> None:
@@ -556,3 +556,15 @@ def test_a_page_that_nobody_uses_looks_at_its_queue_seldom(app: Any) -> None:
     queue = gradio.get_blocks()._queue
     assert queue.sleep_when_free == page.QUEUE_TICK == 0.02
     assert "asyncio.sleep(self.sleep_when_free)" in inspect.getsource(queue.start_processing)
+
+
+@pytest.mark.parametrize("port", [-1, 99_999, 2**40])
+def test_a_port_that_is_none_is_refused(port: int) -> None:
+    with pytest.raises(WorkbenchError, match=rf"port {port} is none; choose one from 1 to 65535 with --port, or 0"):
+        page._free_port("127.0.0.1", port)
+
+
+def test_port_0_is_one_that_is_free() -> None:
+    port = page._free_port("127.0.0.1", 0)
+    assert 0 < port < 65_536
+    assert page._free_port("127.0.0.1", port) == port

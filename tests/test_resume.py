@@ -172,6 +172,11 @@ def test_reasons_name_the_step_the_cause_and_the_way_out() -> None:
     assert reason(full, config, 9) == (
         "the disk is full at step 9: metrics of run 'a' cannot be written; free some space and resume the run"
     )
+    full.__cause__ = OSError(errno.EFBIG, "File too large")
+    assert reason(full, config, 9) == (
+        "a file grew over this process's size limit at step 9: metrics of run 'a' cannot be written; raise it "
+        "(ulimit -f) and resume the run"
+    )
     assert reason(KeyError("x"), config, 9) == "KeyError: 'x'"
 
 

@@ -337,7 +337,7 @@ def test_an_unterminated_tail_is_left_for_later(run: RunDir) -> None:
 
 
 def test_corrupt_rows_are_skipped_and_named_by_their_line(run: RunDir) -> None:
-    bad = [b'{"step": 1, "lo\n', b"[1]\n", b"\x00\xff\n", b"[" * 100_000 + b"\n", b"\n"]
+    bad = [b'{"step": 1, "lo\n', b"[1]\n", b"\x00\xff\n", b"[" * 100_000 + b"\n", b"\n", b'\xff\xfe{\x00"\n']
     path = run.path / "metrics.jsonl"
     path.write_bytes(b'{"step": 1}\n' + b"".join(bad) + b'{"step": 2}\n')
     for _ in range(2):  # reading again names them once
@@ -346,6 +346,7 @@ def test_corrupt_rows_are_skipped_and_named_by_their_line(run: RunDir) -> None:
         assert list(run.corrupt) == offsets
     assert run.corrupt[offsets[1]] == "metrics.jsonl, line 3: not a JSON object but list"
     assert "line 5: nested too deeply" in run.corrupt[offsets[3]]
+    assert run.corrupt[offsets[5]].endswith("line 7: byte 0 of it is not UTF-8")  # and not a word of UTF-16
     later = RunDir(run.path)  # one that reads on from the second row on names the same line
     later.read_metrics(offsets[1])
     assert later.corrupt[offsets[1]] == run.corrupt[offsets[1]]
@@ -368,7 +369,7 @@ def test_a_full_disk_is_named_and_the_rows_before_are_kept(run: RunDir) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (114, before[1]))
         for step in range(1, 5):
             run.append_metrics({"step": step, "x": 12345})
-        with pytest.raises(RunError, match=r"4 of 24 bytes written at step 5; is the disk full\?"):
+        with pytest.raises(RunError, match="4 of 24 bytes written at step 5: a file grew over this"):
             run.append_metrics({"step": 5, "x": 12345})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -593,7 +594,12 @@ def test_a_half_written_checkpoint_has_no_name_yet(tmp_path: Path) -> None:
     (tmp_path / checkpoints.SAVING / "checkpoint-3").mkdir(parents=True)
     assert checkpoints.newest_valid(tmp_path) == (None, [])
     assert checkpoints.newest_valid(tmp_path / "nothing") == (None, [])
-    assert "none was saved" in str(checkpoints.nothing_usable("a", []))
+    assert "run.save_every is 0" in str(checkpoints.nothing_usable("a", [], save_every=0, step=7))
+    message = str(checkpoints.nothing_usable("a", [], save_every=20, step=7))
+    assert "it ended after step 7, and the first is saved after step 20: run.save_every" in message
+    assert "one is saved every 2 steps: were they deleted" in str(
+        checkpoints.nothing_usable("a", [], save_every=2, step=7)
+    )
 
 
 def test_as_many_checkpoints_are_kept_as_asked(tmp_path: Path) -> None:

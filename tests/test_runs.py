@@ -529,7 +529,9 @@ def test_what_cannot_be_resumed_says_why(begin: Start) -> None:
         run.resume()
     run.stop()
     assert not run.resumable
-    with pytest.raises(RunError, match=r"no checkpoint to resume from .none was saved; set run.save_every"):
+    with pytest.raises(
+        RunError, match=r"no checkpoint to resume from .it ended after step 0, and the first is saved after step 20"
+    ):
         run.resume()
 
 

@@ -106,6 +106,7 @@ def test_an_upload_goes_before_the_name(tmp_path):
         ("../mine.jsonl", "'../mine.jsonl' is outside the workspace"),
         ("link.jsonl", "'link.jsonl' is outside the workspace"),
         ("nothing.jsonl", "No such file or directory"),
+        ("a\0b.jsonl", "'a\\x00b.jsonl' is no path that can be followed (embedded null byte); give a file's path"),
     ],
 )
 def test_a_file_that_may_not_or_cannot_be_read_is_said(tmp_path, path, message):

@@ -40,7 +40,7 @@ def read_header(file: Path) -> dict[str, Any]:
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             header = json.loads(stream.read(length)) if 8 <= length + 8 <= size else None
-    except ValueError:
+    except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):
         raise WeightsError(f"{file.name} ({size:,} bytes) has no readable safetensors header; {DAMAGED}")
@@ -60,7 +60,7 @@ def _check_index(folder: Path) -> None:
         return
     try:
         parts = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise WeightsError(f"{INDEX} cannot be read; {DAMAGED}") from None
     if missing := sorted(part for part in parts if not (folder / part).is_file()):
         raise WeightsError(f"{listed(missing)} of {INDEX} is not in the folder; {DAMAGED}")

@@ -89,7 +89,7 @@ def _add_app(command: AddCommand) -> None:
         "--no-token", action="store_true", help="let every account of this machine in; only on this machine's loopback"
     )
     added.add_argument(
-        "--allow-host", action="append", default=[], metavar="HOST", help="answer to this name too, a proxy's for added"
+        "--allow-host", action="append", default=[], metavar="HOST", help="answer to this name too, a proxy's say"
     )
     added.add_argument(
         "--mcp", action="store_true", help="serve the tools that only read, for MCP clients (needs the package mcp)"
@@ -98,7 +98,7 @@ def _add_app(command: AddCommand) -> None:
 
 
 def _add_group_commands(command: AddCommand) -> None:
-    added = command("sample", commands.sample, "Sample a group of answers to added prompt.")
+    added = command("sample", commands.sample, "Sample a group of answers to one prompt.")
     _add_example(added)
     add_flags(added, SAMPLED)
 
@@ -138,9 +138,9 @@ def _add_group_commands(command: AddCommand) -> None:
 
 
 def _add_data_commands(command: AddCommand) -> None:
-    added = command("rollouts", data.rollouts, "List the groups of a data file, or print added for 'score --group -'.")
+    added = command("rollouts", data.rollouts, "List the groups of a data file, or print one for 'score --group -'.")
     _add_data(added)
-    added.add_argument("--show", type=int, metavar="I", help="print this group (from 0) as added JSON document")
+    added.add_argument("--show", type=int, metavar="I", help="print this group (from 0) as one JSON document")
 
     added = command(
         "check-reward", data.check_reward, "Hold a reward against labelled data: agreement, AUC, F1, errors."
@@ -171,7 +171,7 @@ def _add_run_commands(command: AddCommand) -> None:
     added.add_argument("--detach", action="store_true", help="start it and return at once")
     _add_workspace(added)
 
-    listing = command("runs", commands.list_runs, "List the runs of a workspace, show added or stop added.")
+    listing = command("runs", commands.list_runs, "List the runs of a workspace, show one or stop one.")
     _add_workspace(listing)
     on_runs = listing.add_subparsers(metavar="[show NAME | stop NAME]")
     added = command("show", commands.show_run, "Show a run's status, configuration, last metrics and log.", on_runs)
@@ -183,7 +183,7 @@ def _add_run_commands(command: AddCommand) -> None:
     _add_workspace(added, default=argparse.SUPPRESS)
 
     added = command(
-        "compare", commands.compare, "Train under several credit schemes and seeds, added run after the other."
+        "compare", commands.compare, "Train under several credit schemes and seeds, one run after the other."
     )
     added.add_argument(
         "--schemes", default="outcome,process", metavar="A,B,…", help="credit schemes (default: %(default)s)"

@@ -31,7 +31,7 @@ from workbench.config import (
     put,
 )
 from workbench.config.reading import read_text, read_yaml
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, cut
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ def _method(data: Mapping[str, Any]) -> str:
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    what = f"--config {path}"
+    what = f"--config {cut(str(path), 300)}"
     data = read_yaml(read_text(path, what), what)
     if data is not None and not isinstance(data, dict):
         raise ConfigError(f"{what}: a mapping of fields is wanted, and this is a {type(data).__name__}")
@@ -325,7 +325,7 @@ def _from_file(text: str) -> dict[str, Any]:
     from workbench.rewards.source import kind_in
 
     name, kind, weight = _reward_parts(text)
-    code = read_text(Path(name), f"--reward-file {name}")
+    code = read_text(Path(name), f"--reward-file {cut(name, 300)}")
     stem = Path(name).stem
     return {"name": stem, "kind": kind or kind_in(code, stem) or "step", "weight": weight, "code": code}
 

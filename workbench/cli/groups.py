@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from workbench.config import RunConfig
-from workbench.errors import TaskError
+from workbench.errors import TaskError, cut
 from workbench.schema import Example, Group
 
 
@@ -23,8 +23,8 @@ def read_group(path: Path) -> Group:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
         return Group.from_json(json.loads(text))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise TaskError(f"--group {path}: not a group as 'sample --json' prints it ({what})") from error
+        what = cut(f"{type(error).__name__}: {error}", 300)
+        raise TaskError(f"--group {cut(str(path), 300)}: not a group as 'sample --json' prints it ({what})") from error
 
 
 def sampled_group(args: argparse.Namespace, config: RunConfig) -> Group:

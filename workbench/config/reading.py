@@ -17,7 +17,7 @@ from workbench.rundir import MOST_CONFIG
 
 MAX_BYTES = MOST_CONFIG
 MAX_DEPTH = 30
-MAX_VALUES = 10_000
+MAX_VALUES = 5_000
 _MAX_DIGITS = 400
 _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from workbench.credit.batch import Batch, GroupRewards
 from workbench.credit.options import resolve
 from workbench.credit.schemes import Part, find_scheme, outcome
-from workbench.errors import CreditError
+from workbench.errors import CreditError, shown
 from workbench.schema import Credit, CreditPart, ScoredGroup
 
 
@@ -198,7 +198,7 @@ def _number(options: Mapping[str, Any], name: str, default: float) -> float:
     except OverflowError:
         number = np.inf
     if not np.isfinite(number):
-        raise CreditError(f"{name} is {value!r}; use a finite number")
+        raise CreditError(f"{name} is {shown(value)}; use a finite number")
     return number
 
 

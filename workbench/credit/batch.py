@@ -7,7 +7,8 @@ jagged lists people write are turned into it here and nowhere else. Knows nothin
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
@@ -16,11 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.errors import CreditError
+from workbench.errors import CreditError, shown
 from workbench.schema import ScoredGroup
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+_LONGEST = 2**31  # tokens
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,12 @@ class GroupRewards:
         masks: Sequence[Sequence[int] | None] | None = None,
     ) -> GroupRewards:
         """By default a step starts right after the one before it. Raises CreditError where the lists do not fit."""
-        steps, ends = [list(row) for row in steps], [list(row) for row in ends]
+        steps, ends, lengths = _lists("step_rewards", steps), _integers("step_ends", ends), _whole("lengths", lengths)
         if starts is None:
             starts = [[0, *(end + 1 for end in row[:-1])] if row else [] for row in ends]
-        outcome_list = None if outcomes is None else list(outcomes)
-        return cls(steps, [list(row) for row in starts], ends, list(lengths), outcome_list, masks)
+        outcome_list = None if outcomes is None else _list("outcome_rewards", outcomes)
+        mask_lists = None if masks is None else _list("masks", masks)
+        return cls(steps, _integers("step_starts", starts), ends, lengths, outcome_list, mask_lists)
 
     @classmethod
     def of(cls, scored: ScoredGroup) -> GroupRewards:
@@ -97,6 +100,31 @@ class GroupRewards:
             _check_number(f"completion {i}: outcome reward", reward)
 
 
+def _list(name: str, values: Any) -> list[Any]:
+    if isinstance(values, str | bytes | Mapping):
+        raise CreditError(f"{name} is {shown(values)}; give a list")
+    try:
+        return list(values)
+    except TypeError:
+        raise CreditError(f"{name} is {shown(values)}; give a list") from None
+
+
+def _lists(name: str, rows: Any) -> list[list[Any]]:
+    return [_list(f"{name} of completion {i}", row) for i, row in enumerate(_list(name, rows))]
+
+
+def _whole(name: str, values: Any) -> list[int]:
+    values = _list(name, values)
+    try:
+        return [operator.index(value) for value in values]
+    except TypeError:
+        raise CreditError(f"{name} is {shown(values)}; give whole numbers") from None
+
+
+def _integers(name: str, rows: Any) -> list[list[int]]:
+    return [_whole(f"{name} of completion {i}", row) for i, row in enumerate(_list(name, rows))]
+
+
 def _check_completion(
     i: int, rewards: Sequence[float | None], firsts: Sequence[int], ends: Sequence[int], length: int
 ) -> None:
@@ -105,8 +133,8 @@ def _check_completion(
             f"completion {i} has {len(rewards)} step rewards, {len(firsts)} step starts and {len(ends)} step ends; "
             "give one of each a step"
         )
-    if length < 0:
-        raise CreditError(f"completion {i}: its length is {length}; give the number of its tokens")
+    if not 0 <= length < _LONGEST:
+        raise CreditError(f"completion {i}: its length is {shown(length)}; give the number of its tokens")
     if any(later < earlier for earlier, later in pairwise(ends)):
         raise CreditError(f"completion {i}: step_ends {list(ends)} go backwards; steps must be in order")
     if len(ends) and not (ends[0] >= 0 and ends[-1] < length):
@@ -122,13 +150,13 @@ def _check_number(what: str, value: Any) -> None:
     if value is None:
         return
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
-        raise CreditError(f"{what} is {value!r}; give a number, or None for unscored")
+        raise CreditError(f"{what} is {shown(value)}; give a number, or None for unscored")
     try:
         finite = math.isfinite(value)
     except OverflowError:  # an integer beyond what a float holds
         finite = False
     if not finite:
-        raise CreditError(f"{what} {value} is not finite; use None for unscored")
+        raise CreditError(f"{what} {shown(value)} is not finite; use None for unscored")
 
 
 def _owned(first: Integers, last: Integers, completion: Integers) -> Integers:

@@ -19,7 +19,7 @@ import numpy as np
 from workbench.credit.batch import Batch, Floats, Integers
 from workbench.credit.normalise import Normalise, Normalised, z_within
 from workbench.credit.options import Option, Range, Value, options_of, resolve
-from workbench.errors import CreditError
+from workbench.errors import CreditError, did_you_mean, shown
 from workbench.schema import Carry, CreditPart, PartKind
 
 Gamma = Annotated[float, Range("Discount of a step for each step before it", 0.0, 1.0)]
@@ -307,10 +307,10 @@ SCHEMES: dict[str, Scheme] = {
 
 def find_scheme(name: str) -> Scheme:
     """Raises CreditError naming the schemes there are."""
-    try:
-        return SCHEMES[name]
-    except KeyError:
-        raise CreditError(f"unknown credit scheme {name!r}; choose one of {', '.join(SCHEMES)}") from None
+    if not isinstance(name, str) or name not in SCHEMES:
+        guess = did_you_mean(name, SCHEMES)
+        raise CreditError(f"unknown credit scheme {shown(name)}{guess}; choose one of {', '.join(SCHEMES)}")
+    return SCHEMES[name]
 
 
 def check_options(scheme: str, values: Mapping[str, Any]) -> dict[str, Value]:

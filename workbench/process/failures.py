@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 
 import torch
 
 from workbench.errors import RewardError, WorkbenchError
+from workbench.rundir.files import no_room
 from workbench.sections import SharedConfig
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "cannot allocate memory")
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def reason(error: BaseException, config: SharedConfig, step: int | None) -> str:
@@ -20,8 +19,8 @@ def reason(error: BaseException, config: SharedConfig, step: int | None) -> str:
     if is_out_of_memory(error):
         return f"out of memory {where}; {config.method.less_memory(config)}"
     text = str(error) if isinstance(error, WorkbenchError) else f"{type(error).__name__}: {error}"
-    if is_disk_full(error) and not text.startswith("the disk is full"):
-        return f"the disk is full {where}: {text}; free some space and resume the run"
+    if (full := no_room(error)) and full[0] not in text:
+        return f"{full[0]} {where}: {text}; {full[1]} and resume the run"
     if isinstance(error, RewardError) and step is not None:
         return f"{where}: {text}"
     return text
@@ -31,13 +30,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     return any(
         isinstance(cause, (torch.OutOfMemoryError, MemoryError))
         or (isinstance(cause, RuntimeError) and any(sign in str(cause) for sign in _NO_MEMORY))
-        for cause in _causes(error)
-    )
-
-
-def is_disk_full(error: BaseException) -> bool:
-    return any(
-        (isinstance(cause, OSError) and cause.errno in _NO_SPACE) or "is the disk full?" in str(cause)
         for cause in _causes(error)
     )
 

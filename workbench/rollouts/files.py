@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from workbench.errors import TaskError
+from workbench.errors import TaskError, cut
 
 MAX_BYTES = 256 * 2**20
 """Largest file; a Parquet file may be four times that when unpacked."""
@@ -49,8 +49,9 @@ def read_rows(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Row]:
             raise TaskError(f"{path.name} has {size:,} bytes, over the size limit of {max_bytes:,}; split it")
         with path.open("rb") as stream:
             start = stream.read(64)
-    except OSError as error:
-        raise TaskError(f"{path}: {error.strerror or error}; give a JSONL or Parquet file that can be read") from error
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL
+        reason = getattr(error, "strerror", None) or error
+        raise TaskError(f"{cut(str(path), 300)}: {reason}; give a JSONL or Parquet file that can be read") from error
     if start[:4] == b"PAR1":
         rows = _parquet(path, 4 * max_bytes)
     elif start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b""):

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from workbench.errors import TaskError
+from workbench.errors import TaskError, cut, shown
 from workbench.schema import Prompt
 
 
@@ -54,6 +54,7 @@ class Record:
     sampling: dict[str, Any] = field(default_factory=dict)
 
 
+_MOST_IDS = 2**24  # more than any vocabulary has
 Read = Callable[[str, Mapping[str, Any]], list[Record]]
 
 
@@ -79,12 +80,12 @@ def detect(values: Mapping[str, Any]) -> Format:
             return format
     if {"question", "answer"} <= values.keys() or "prompt" in values:
         raise TaskError(
-            f"there are no completions (columns {', '.join(values)}); give each row a 'completion', or load the file "
-            "as a task"
+            f"there are no completions (columns {cut(', '.join(values), 300)}); give each row a 'completion', or load "
+            "the file as a task"
         )
     raise TaskError(
-        f"the columns {', '.join(map(repr, values)) or '(none)'} are no known format: there is no 'prompt'; give each "
-        f"row a 'prompt' and a 'completion' (formats: {', '.join(FORMATS)})"
+        f"the columns {cut(', '.join(map(repr, values)), 300) or '(none)'} are no known format: there is no 'prompt'; "
+        f"give each row a 'prompt' and a 'completion' (formats: {', '.join(FORMATS)})"
     )
 
 
@@ -200,8 +201,11 @@ def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
     for number, rollout in enumerate(values["rollouts"], start=1):
         ids = _integers(where, rollout.get("token_ids")) if isinstance(rollout, dict) else None
         texts = _texts(where, "texts", rollout.get("texts")) if ids is not None else ()
-        if ids is None or len(ids) != len(texts) or not isinstance(shared, dict):
+        if ids is None or len(ids) != len(texts):
             raise TaskError(f"{where}: rollout {number} needs 'token_ids' and 'texts', one text an id")
+        columns = rollout.get("columns") or {}
+        if not isinstance(shared, dict) or not isinstance(columns, dict):
+            raise TaskError(f"{where}: 'columns' of a group and of rollout {number} must be objects with named values")
         records.append(
             Record(
                 where,
@@ -215,7 +219,7 @@ def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
                 mask=_mask(where, number, rollout, len(ids)),
                 finished=bool(rollout.get("finished")),
                 series=where,
-                columns=shared | (rollout.get("columns") or {}),
+                columns=shared | columns,
                 policy=str(values.get("policy") or ""),
                 sampling=sampling if isinstance(sampling, dict) else {},
             )
@@ -341,6 +345,8 @@ def _integers(where: str, value: Any) -> tuple[int, ...] | None:
         isinstance(number, int) and not isinstance(number, bool) for number in value
     ):
         raise TaskError(f"{where}: 'token_ids' must be a list of whole numbers")
+    if (strange := next((number for number in value if not 0 <= number < _MOST_IDS), None)) is not None:
+        raise TaskError(f"{where}: {shown(strange, 40)} in 'token_ids' is no token id; they are 0 to {_MOST_IDS - 1:,}")
     return tuple(value)
 
 
@@ -358,11 +364,12 @@ def _finished(rest: dict[str, Any]) -> bool | None:
 def _check_reward(where: str, rest: Mapping[str, Any]) -> None:
     reward = rest.get("reward")
     if not (reward is None or isinstance(reward, bool) or _is_number(reward)):
-        raise TaskError(f"{where}: 'reward' must be a number or null, not {type(reward).__name__}")
+        raise TaskError(f"{where}: 'reward' must be a number or null, not {shown(reward, 40)}")
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether it is a number that a float can hold."""
+    return isinstance(value, float) or (type(value) is int and value.bit_length() < 1024)
 
 
 def _are_numbers(values: Any) -> bool:

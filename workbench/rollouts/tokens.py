@@ -164,7 +164,7 @@ def load_tokeniser(tokenizer: Any) -> Tokeniser:
 def _from_files(name: str) -> Subwords:
     from tokenizers import Tokenizer
 
-    embedded = ASSETS / name if re.fullmatch(r"[\w-]+", name) else None
+    embedded = local_path(str(ASSETS / name)) if re.fullmatch(r"[\w-]+", name) else None
     folder = embedded if embedded is not None and embedded.is_dir() else local_path(name)
     if folder is None:
         if not is_hub_id(name):

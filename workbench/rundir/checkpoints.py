@@ -133,9 +133,16 @@ def remove(path: Path) -> None:
     shutil.rmtree(aside)
 
 
-def nothing_usable(run: str, skipped: Sequence[str]) -> RunError:
-    """Says what is wrong with each checkpoint of ``run``, and what to do instead."""
-    why = "; ".join(skipped) if skipped else "none was saved; set run.save_every"
+def nothing_usable(run: str, skipped: Sequence[str], *, save_every: int, step: int) -> RunError:
+    """Says what is wrong with each checkpoint of ``run``, which ended after ``step``, and what to do instead."""
+    if skipped:
+        why = "; ".join(skipped)
+    elif not save_every:
+        why = "none was asked for: run.save_every is 0"
+    elif step < save_every:
+        why = f"it ended after step {step}, and the first is saved after step {save_every}: run.save_every"
+    else:
+        why = f"none is there, though one is saved every {save_every} steps: were they deleted?"
     return RunError(f"run {run!r} has no checkpoint to resume from ({why}); start it again with: train --from {run}")
 
 

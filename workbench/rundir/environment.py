@@ -53,7 +53,9 @@ def differences(folder: Path, config: SharedConfig) -> list[str]:
     """In what this process differs from the one that ran the run in ``folder``, in words; none if that is unknown."""
     try:
         then = json.loads((folder / FILE).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
+        return []
+    if not isinstance(then, dict):
         return []
     now = environment(config)
     sentences = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -23,6 +24,25 @@ def replace_file(path: Path, data: bytes) -> None:
         raise RunError(f"{path} cannot be written: {error}") from error
 
 
+def no_room(error: BaseException | None) -> tuple[str, str] | None:
+    """What a file had no room in and what to do about it, if that is why something failed; None for other causes."""
+    while error is not None:
+        text, number = str(error), getattr(error, "errno", None)
+        for code, sign, *words in _NO_ROOM:
+            if number == code or sign in text:
+                return words[0], words[1]
+        error = error.__cause__
+    return None
+
+
+_NO_ROOM = (
+    (errno.EFBIG, "File too large", "a file grew over this process's size limit", "raise it (ulimit -f)"),
+    (errno.EDQUOT, "quota exceeded", "the disk quota is used up", "free some space"),
+    (errno.ENOSPC, "No space left", "the disk is full", "free some space"),
+    (errno.ENOSPC, "PytorchStreamWriter failed", "the disk is full", "free some space"),
+)
+
+
 def sync(path: Path) -> None:
     """Have the file's content on the disk before going on."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -40,7 +60,9 @@ def encode(data: Any) -> bytes:
 def decode(line: bytes) -> dict[str, Any]:
     """Raises ValueError, saying what is wrong, for anything but one JSON object."""
     try:
-        row = json.loads(line, parse_constant=lambda _: None)
+        row = json.loads(line.decode("utf-8"), parse_constant=lambda _: None)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start} of it is not UTF-8") from error
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     except json.JSONDecodeError as error:  # whose own message speaks of "line 1"

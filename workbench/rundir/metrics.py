@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import RunError
-from workbench.rundir.files import decode, encode, plain
+from workbench.rundir.files import decode, encode, no_room, plain
 
 SCHEMA = 1
 HEADER = encode({"schema": SCHEMA}) + b"\n"
@@ -56,17 +56,19 @@ class MetricsWriter:
         line = encode(flagged(row)) + b"\n"
         if self._torn:
             line = b"\n" + line
+        written = 0
         try:
-            written = os.write(self._fd, line)
+            while written < len(line):  # more than once only where the system cuts a row short; it says why at the next
+                written += os.write(self._fd, line[written:])
+                self._unsynced.set()
         except OSError as error:
-            raise RunError(f"metrics of run {self._run!r} cannot be written at {_where(row)}: {error}") from error
-        self._unsynced.set()
-        self._torn = written != len(line)
-        if self._torn:
+            self._torn = self._torn or written > 0
+            problem, remedy = no_room(error) or (str(error), "see to that")
             raise RunError(
-                f"metrics of run {self._run!r}: {written} of {len(line)} bytes written at {_where(row)}; "
-                "is the disk full? Free some space and resume the run"
-            )
+                f"metrics of run {self._run!r}: {written} of {len(line)} bytes written at {_where(row)}: {problem}; "
+                f"{remedy} and resume the run"
+            ) from error
+        self._torn = False
 
     def sync(self) -> None:
         """Have every row on the disk before going on. Raises RunError when the disk refuses."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from workbench.config import RunConfig
-from workbench.errors import RunError
+from workbench.errors import RunError, cut, shown
 from workbench.rundir import RunDir
 from workbench.runs.check import checked
 from workbench.runs.run import Run, default_workspace
@@ -30,7 +30,9 @@ def start(config: RunConfig, workspace: Path | str | None = None, *, module: str
     folder = default_workspace() if workspace is None else Path(workspace)
     try:
         run = RunDir.create(folder.resolve(), config, sources(config))
-    except OSError as error:
-        raise RunError(f"a run cannot be made in {folder}: {error}; choose another workspace") from error
+    except (OSError, ValueError, RuntimeError) as error:  # a full disk, no right to write, no such path
+        raise RunError(
+            f"a run cannot be made in {shown(str(folder))}: {cut(str(error))}; choose another workspace"
+        ) from error
     spawn(run, module)
     return Run(run.path)

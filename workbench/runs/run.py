@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import hooks
 from workbench.config import RUN_NAME, RunConfig
-from workbench.errors import RunError, WorkbenchError
+from workbench.errors import RunError, WorkbenchError, cut, shown
 from workbench.rundir import RunDir, RunStatus
 from workbench.rundir.checkpoints import nothing_usable, saved
 from workbench.rundir.environment import differences
@@ -213,7 +213,8 @@ class Run:
                 "--run.steps if it should go further"
             )
         if not saved(self.dir.checkpoints):
-            raise nothing_usable(self.name, [])
+            every = self.config().run.save_every
+            raise nothing_usable(self.name, [], save_every=every, step=status.step or 0)
         refuse_under_a_launcher()
         watch.join(self.path, status.pid)
         kill_all(self.path, unless=lambda: self.dir.status() != status)
@@ -318,7 +319,15 @@ def _parsed_config(path: Path, written: tuple[int, int]) -> RunConfig:
 
 
 def _runs_folder(workspace: Path | str | None) -> Path:
-    return (default_workspace() if workspace is None else Path(workspace)).resolve() / "runs"
+    folder = default_workspace() if workspace is None else Path(workspace)
+    try:
+        runs = folder.resolve() / "runs"
+        runs.is_dir()
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL, a circle of links
+        raise RunError(
+            f"the workspace {shown(str(folder))} cannot be used ({cut(str(error))}); name another"
+        ) from error
+    return runs
 
 
 def _made(path: Path) -> int:

@@ -91,16 +91,28 @@ class Rollout:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Rollout:
+        """Raises ValueError, KeyError or TypeError for what is no rollout."""
+        token_ids = tuple(data["token_ids"])
+
+        def each_token(name: str, *kinds: type) -> Any:
+            values = tuple(data[name])
+            if len(values) != len(token_ids) or not all(type(value) in kinds for value in values):
+                raise ValueError(f"{name!r} must hold one {kinds[0].__name__} for each of {len(token_ids)} tokens")
+            return values
+
+        def numbers(name: str) -> tuple[float, ...] | None:
+            return None if data.get(name) is None else each_token(name, float, int)
+
         return cls(
-            token_ids=tuple(data["token_ids"]),
-            texts=tuple(data["texts"]),
+            token_ids=each_token("token_ids", int),
+            texts=each_token("texts", str),
             finished=bool(data["finished"]),
-            logprobs=None if data.get("logprobs") is None else tuple(data["logprobs"]),
-            entropies=None if data.get("entropies") is None else tuple(data["entropies"]),
-            columns=data.get("columns") or {},
-            ref_logprobs=None if data.get("ref_logprobs") is None else tuple(data["ref_logprobs"]),
-            raw_logprobs=None if data.get("raw_logprobs") is None else tuple(data["raw_logprobs"]),
-            mask=None if data.get("mask") is None else tuple(data["mask"]),
+            logprobs=numbers("logprobs"),
+            entropies=numbers("entropies"),
+            columns=_columns(data.get("columns") or {}),
+            ref_logprobs=numbers("ref_logprobs"),
+            raw_logprobs=numbers("raw_logprobs"),
+            mask=None if data.get("mask") is None else each_token("mask", int),
         )
 
 
@@ -149,10 +161,20 @@ class Group:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Group:
+        """Raises ValueError, KeyError, TypeError or AttributeError for what is no group."""
+        prompt = data["prompt"]
+        if not isinstance(prompt, str) and not (isinstance(prompt, list) and all(map(_columns, prompt))):
+            raise ValueError("'prompt' must be text or a list of messages")
         return cls(
-            prompt=data["prompt"],
+            prompt=prompt,
             rollouts=tuple(Rollout.from_json(row) for row in data["rollouts"]),
-            columns=data.get("columns", {}),
-            policy=data.get("policy", ""),
-            sampling=data.get("sampling", {}),
+            columns=_columns(data.get("columns", {})),
+            policy=str(data.get("policy", "")),
+            sampling=_columns(data.get("sampling", {})),
         )
+
+
+def _columns(values: Any) -> Mapping[str, Any]:
+    if not isinstance(values, Mapping):
+        raise ValueError(f"columns must be values by name, not a {type(values).__name__}")
+    return values

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, get_args
 
 import regex as rx
 
-from workbench.errors import PatternError, PatternSyntaxError
+from workbench.errors import PatternError, PatternSyntaxError, shown
 
 PatternKind = Literal["starts", "ends", "is"]
 MAX_BYTES = 10_000
@@ -42,7 +42,7 @@ class StepPattern:
     def __post_init__(self) -> None:
         if self.kind not in get_args(PatternKind):
             raise PatternError(
-                f"a step pattern's kind is {self.kind!r}; choose one of {', '.join(get_args(PatternKind))}"
+                f"a step pattern's kind is {shown(self.kind)}; choose one of {', '.join(get_args(PatternKind))}"
             )
 
     @property

@@ -30,6 +30,7 @@ from trl.trainer.utils import RepeatSampler
 
 from workbench.errors import RunError
 from workbench.rundir import checkpoints
+from workbench.rundir.files import no_room
 from workbench.training.states import has_state, load_state, save_state
 
 _REFERENCE = "reference.safetensors"
@@ -200,8 +201,8 @@ def not_saved(name: str, step: int, folder: Path, error: Exception) -> RunError:
     """Why ``name`` could not be saved after ``step``, and what there is to go on from."""
     good, _ = checkpoints.newest_valid(folder)
     usable = f"{good.name} is whole" if good is not None else "there is no earlier one"
-    text = str(error)
-    full = any(sign in text for sign in ("No space left", "File too large", "quota", "PytorchStreamWriter failed"))
-    cause = f"the disk is full at step {step}" if full else f"saving failed at step {step}"
-    advice = "Free some space" if full else "Put that right"
-    return RunError(f"{cause}: {name} could not be written ({text}); {usable}. {advice} and resume the run")
+    cause, remedy = no_room(error) or ("saving failed", "put that right")
+    remedy = remedy[0].upper() + remedy[1:]
+    return RunError(
+        f"{cause} at step {step}: {name} could not be written ({error}); {usable}. {remedy} and resume the run"
+    )

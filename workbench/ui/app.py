@@ -237,7 +237,7 @@ def launch(
             "(or set WORKBENCH_AUTH), or keep 127.0.0.1 and reach it through an SSH tunnel "
             "(ssh -L 7860:127.0.0.1:7860)"
         )
-    _check_free(host, port)
+    port = _free_port(host, port)
     folder = (Path(workspace) if workspace is not None else default_workspace()).resolve()
     access = Access(workspace_token(folder) if token else None, login)
     shown = f"[{host}]" if ":" in host else host
@@ -291,12 +291,16 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _check_free(host: str, port: int) -> None:
+def _free_port(host: str, port: int) -> int:
+    """The port to listen on: ``port`` itself, or for 0 one that is free. Raises WorkbenchError."""
+    if not 0 <= port <= 65_535:
+        raise WorkbenchError(f"port {port} is none; choose one from 1 to 65535 with --port, or 0 for any that is free")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
+            return int(probe.getsockname()[1])
         except OSError as error:
             raise WorkbenchError(
                 f"port {port} of {host} cannot be used ({error.strerror}); choose another with --port"

@@ -11,12 +11,13 @@ from typing import Any
 
 from workbench import credit as credits
 from workbench.config import RewardConfig, RunConfig
-from workbench.errors import ConfigError, RewardError
+from workbench.errors import ConfigError, RewardError, did_you_mean, shown
 from workbench.redact import redact_known
 from workbench.rewards import BUILTINS, score_group
+from workbench.rollouts.formats import is_conversation
 from workbench.runs import list_runs as runs_of
 from workbench.runs import open_run
-from workbench.schema import Credit, Example, Group
+from workbench.schema import Credit, Example, Group, Prompt
 from workbench.ui.handlers.example import parse_prompt
 from workbench.ui.handlers.session import Services
 
@@ -31,7 +32,7 @@ STEP_COLUMNS = ("text", "first_token", "last_token", "scores", "reward")
 
 def sample(
     services: Services,
-    prompt: str,
+    prompt: str | list[dict[str, str]],
     policy: str,
     columns: dict[str, Any],
     seed: int,
@@ -39,7 +40,8 @@ def sample(
 ) -> dict[str, Any]:
     """A group, as ``Group.to_json`` gives it. Raises ConfigError or PolicyError."""
     config = RunConfig.parse({"policy": policy, "seed": seed, "sampling": options})
-    example = Example(parse_prompt(prompt), columns)
+    _check("columns", columns, dict, 'an object, {"answer": "12"} say')
+    example = Example(_prompt(prompt), columns)
     group = services.policy.sample(config.policy.path, example, config.grpo.sampling, seed=config.seed)
     assert group is not None  # nobody cancels it
     return group.to_json()
@@ -55,8 +57,11 @@ def score(
     options: dict[str, Any],
 ) -> dict[str, Any]:
     """A group's steps, scores and token advantages. Raises WorkbenchError; only built-in rewards are run."""
-    if unknown := [name for name in rewards if name not in BUILTINS]:
-        raise RewardError(f"there is no built-in reward {unknown[0]!r}; take some of {', '.join(BUILTINS)}")
+    _check("rewards", rewards, list, "a list of names")
+    _check("options", options, dict, 'an object, {"scale": false} say')
+    if unknown := [name for name in rewards if not isinstance(name, str) or name not in BUILTINS]:
+        guess = did_you_mean(unknown[0], BUILTINS)
+        raise RewardError(f"there is no built-in reward {shown(unknown[0])}{guess}; take some of {', '.join(BUILTINS)}")
     known = [RewardConfig(name=name, kind=BUILTINS[name].kind) for name in rewards]
     pattern = RunConfig.parse({"pattern": {"regex": regex, "kind": kind}}).grpo.pattern
     scored = score_group(_group(group), pattern, known, worker=services.reward_worker(WORKER))
@@ -87,6 +92,7 @@ def assign_credit(
     options: dict[str, Any],
 ) -> list[list[float]]:
     """Advantages, one list a completion, as long as the completion is. Raises CreditError."""
+    _check("options", options, dict, 'an object, {"scale": false} say')
     table = credits.assign_credit(step_rewards, step_ends, lengths, scheme, outcome_rewards=outcome_rewards, **options)
     return [row[:length].tolist() for row, length in zip(table, lengths, strict=True)]
 
@@ -99,9 +105,27 @@ def list_runs(services: Services) -> list[dict[str, Any]]:
 
 def read_metrics(services: Services, run: str, cursor: int) -> dict[str, Any]:
     """``rows`` from byte ``cursor`` on, and the ``cursor`` to ask from next time. Raises RunError."""
+    _check("run", run, str, "a run's name")
+    _check("cursor", cursor, int, "0, or what the last call returned")
     opened = open_run(run, services.workspace)
     rows, end = opened.metrics_rows(cursor)
     return {"run": opened.name, "state": opened.status().state, "rows": rows, "cursor": end}
+
+
+def _prompt(prompt: Any) -> Prompt:
+    """A prompt as text, as a list of messages, or as the JSON text of such a list."""
+    if isinstance(prompt, str):
+        return parse_prompt(prompt)
+    if not is_conversation(prompt):
+        raise ConfigError(
+            f"prompt is {shown(prompt)}; give text, or a list of messages, each with the texts 'role' and 'content'"
+        )
+    return [{"role": message["role"], "content": message["content"]} for message in prompt]
+
+
+def _check(name: str, value: Any, kind: type, wanted: str) -> None:
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name} is {shown(value)}; give {wanted}")
 
 
 def _group(data: dict[str, Any]) -> Group:

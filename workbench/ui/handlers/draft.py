@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 from workbench.config import RewardConfig, RunConfig, SamplingConfig, put
 from workbench.credit import LOSS_TYPES
-from workbench.errors import ConfigError, PatternError, RewardError
+from workbench.errors import ConfigError, PatternError, RewardError, shown
 from workbench.schema import Group, Prompt
 from workbench.steps import PatternKind, StepPattern
 from workbench.ui.handlers.credit import FIELDS, Section, for_scheme, read_section, section_of, shown_values
@@ -229,10 +229,10 @@ class Draft:
             sampling = SamplingConfig.parse(options)
         except ConfigError as error:
             raise ConfigError("\n".join(f"method.sampling.{line}" for line in str(error).splitlines())) from error
-        seed = int(self.seed or 0)
-        if not 0 <= seed <= LARGEST_SEED:
-            raise ConfigError(f"seed {seed} is out of range; give 0 to {LARGEST_SEED:,}")
-        return sampling, seed
+        seed = self.seed or 0
+        if not isinstance(seed, int | float) or not 0 <= seed <= LARGEST_SEED or seed != int(seed):
+            raise ConfigError(f"seed {shown(seed)} is out of range; give a whole number from 0 to {LARGEST_SEED:,}")
+        return sampling, int(seed)
 
     def switched_on(self) -> Iterator[tuple[RewardRow, RewardConfig]]:
         """Raises RewardError for two of one name, or a weight out of range."""
@@ -270,7 +270,7 @@ def _read(path: str, value: Any) -> Any:
     if FIELD_KINDS[path] == NUMBER:
         whole = isinstance(value, float) and value.is_integer()
         return int(value) if whole else None if value == "" else value
-    text = value or ""
+    text = value if isinstance(value, str) else ""
     if path == "name":
         return text.strip() or None
     return (text.strip() or "tiny") if path == "policy.path" else text

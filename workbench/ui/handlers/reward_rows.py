@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from workbench.config import ModelConfig, MonteCarloConfig, RewardConfig
-from workbench.errors import RewardError
+from workbench.errors import RewardError, cut
 from workbench.policies.step_values import StepValues
 from workbench.rewards import BUILTINS, find_builtin
 from workbench.rewards.source import functions_in, kind_in, reward_functions
@@ -98,7 +98,7 @@ class RewardRow:
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            message = f"{self.name!r}: {where}: {first['msg']} (got {first['input']})"
+            message = f"{self.name!r}: {where}: {first['msg']} (got {cut(str(first['input']))})"
             raise RewardError(message, reward=self.name) from error
 
     def unweighted(self) -> RewardConfig:

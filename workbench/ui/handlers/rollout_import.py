@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from workbench.checks.reward_check import RewardCheck, check_reward
 from workbench.config import RewardConfig
-from workbench.errors import RewardError, TaskError, WorkbenchError
+from workbench.errors import RewardError, TaskError, WorkbenchError, shown
 from workbench.rewards import RewardWorker
 from workbench.rewards.models.reward import Models
 from workbench.rollouts import FORMATS, SHIPPED, Facts, Imported, read_groups
@@ -121,9 +121,12 @@ def find_file(form: ImportForm, workspace: Path) -> str | Path:
         raise TaskError(f"no file is chosen; upload one, or give a name: {', '.join(LABELLED)}, or a workspace file")
     if typed in LABELLED:
         return typed
-    path = (workspace / Path(typed).expanduser()).resolve()
+    try:
+        path = (workspace / Path(typed).expanduser()).resolve()
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL, a circle of links, the home of nobody
+        raise TaskError(f"{shown(typed)} is no path that can be followed ({error}); give a file's path") from error
     if not path.is_relative_to(workspace.resolve()):
-        raise TaskError(f"{typed!r} is outside the workspace {workspace}; put the file there, or upload it")
+        raise TaskError(f"{shown(typed)} is outside the workspace {workspace}; put the file there, or upload it")
     return path
 
 

@@ -16,7 +16,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from workbench.config import LabelFormat, MonteCarloConfig, RewardConfig
-from workbench.errors import ConfigError, WorkbenchError
+from workbench.errors import ConfigError, WorkbenchError, cut
 from workbench.policies.step_values import NAMES, Estimation, label_rows
 from workbench.rewards import BUILTINS
 from workbench.schema import Group
@@ -103,7 +103,9 @@ def _asked(draft: Draft, k: float | None, outcome: str) -> tuple[Group, MonteCar
         how = MonteCarloConfig(continuations=int(k), outcome=outcome)
     except ValidationError as error:
         first = error.errors()[0]
-        raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']})") from error
+        raise ConfigError(
+            f"{'.'.join(map(str, first['loc']))}: {first['msg']} (got {cut(str(first['input']))})"
+        ) from error
     return draft.group, how, _outcome_reward(draft.rows, outcome)
 
 
