@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from workbench import runs
 from workbench.config import (
     METHODS,
     MOVED,
@@ -197,7 +198,8 @@ def read_rewards(args: argparse.Namespace) -> list[RewardConfig]:
 def read_config(args: argparse.Namespace) -> RunConfig:
     """The configuration that ``--config``, the task's own defaults and the flags come to, the last the strongest.
 
-    Raises ConfigError for a value that does not fit, TaskError for a task that is not there.
+    Raises ConfigError for a value that does not fit, TaskError for a task that is not there,
+    RunError for a run:NAME that is not.
     """
     options = vars(args)
     data = _migrated(options.get("base", {}))  # of the run that this one is to be like
@@ -207,14 +209,15 @@ def read_config(args: argparse.Namespace) -> RunConfig:
     rewards = [_built_in(text) for text in options.get("reward", [])]
     rewards += [_from_file(text) for text in options.get("reward_file", [])]
     rewards += [
-        _from_model(text, options.get("format"), options.get("reduce")) for text in options.get("reward_model", [])
+        _from_model(text, options.get("format"), options.get("reduce"), options.get("workspace"))
+        for text in options.get("reward_model", [])
     ]
     if rewards:
         put(data, ("method", "rewards"), rewards)
     _fill_from_task(data)
     if assignments := options.get("reward_option"):
         _put_reward_options(data, assignments)
-    return RunConfig.parse(data)
+    return runs.resolved(RunConfig.parse(data), options.get("workspace"))
 
 
 def _put_reward_options(data: dict[str, Any], assignments: Sequence[str]) -> None:
@@ -330,14 +333,16 @@ def _from_file(text: str) -> dict[str, Any]:
     return {"name": stem, "kind": kind or kind_in(code, stem) or "step", "weight": weight, "code": code}
 
 
-def _from_model(text: str, form: ModelFormat | None, reduce: Reduction | None) -> dict[str, Any]:
+def _from_model(
+    text: str, form: ModelFormat | None, reduce: Reduction | None, workspace: Path | None
+) -> dict[str, Any]:
     from workbench.rewards.models.formats import guess_format
 
     path, _, weight = text.partition(",")
-    form = form or guess_format(path)
+    form = form or guess_format(str(runs.find_checkpoint(path, workspace)) if runs.is_reference(path) else path)
     model: dict[str, Any] = {"path": path, "format": form} | ({"reduce": reduce} if reduce else {})
     kind = "outcome" if form == "classifier" or reduce else "step"
-    return {"name": Path(path).name, "kind": kind, "weight": weight or "1.0", "model": model}
+    return {"name": Path(path).name.removeprefix("run:"), "kind": kind, "weight": weight or "1.0", "model": model}
 
 
 def _reward_parts(text: str) -> tuple[str, str, str]:

@@ -21,6 +21,7 @@ from workbench.rundir import RunDir, checkpoints
 from workbench.rundir.environment import write_environment
 from workbench.runs import devices
 from workbench.runs.processes import kill, members
+from workbench.runs.references import check_origins
 from workbench.runs.run import Run
 from workbench.runs.spawn import training_command
 
@@ -37,6 +38,7 @@ def main(arguments: list[str]) -> None:
     run.note(pid=os.getpid(), pid_created=psutil.Process().create_time(), launched=True)
     try:
         config = RunConfig.from_yaml(run.config_text())
+        check_origins(config)
         held = _wait_for_device(run, config, args.queued)
         for before in held.before:
             _clear_away(before)

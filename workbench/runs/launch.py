@@ -8,6 +8,7 @@ from workbench.config import RunConfig
 from workbench.errors import RunError, cut, shown
 from workbench.rundir import RunDir
 from workbench.runs.check import checked
+from workbench.runs.references import resolved
 from workbench.runs.run import Run, default_workspace
 from workbench.runs.spawn import TRAINING, refuse_under_a_launcher, sources, spawn
 
@@ -22,9 +23,10 @@ def start(config: RunConfig, workspace: Path | str | None = None, *, module: str
     Raises the WorkbenchError of what would keep the run from working as far as that is known before it loads, and for
     several such things ConfigError with a line for each (``runs.check``); RunError if the directory cannot be made or
     the process cannot be started. What goes wrong after that is in the run's status. Paths of this machine are stored
-    as absolute ones.
+    as absolute ones, and checkpoints of other runs (``run:NAME``) as their folders.
     """
     refuse_under_a_launcher()
+    config = resolved(config, workspace)
     if module == TRAINING:  # what another module makes of a configuration is its own affair
         config = checked(config)
     folder = default_workspace() if workspace is None else Path(workspace)

@@ -12,7 +12,7 @@ from workbench.sections.rewards import LabelFormat, ModelConfig, ModelFormat, Mo
 from workbench.sections.run import RunSection
 from workbench.sections.sampling import SamplingConfig
 from workbench.sections.section import Leaf, Section, leaves
-from workbench.sections.shared import RUN_NAME, MethodSection, SharedConfig
+from workbench.sections.shared import RUN_NAME, MethodSection, Origin, SharedConfig
 from workbench.sections.task import TaskSection
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "ModelFormat",
     "MonteCarloConfig",
     "OptimiserSection",
+    "Origin",
     "Pattern",
     "PolicySection",
     "Reduction",

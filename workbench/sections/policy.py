@@ -20,9 +20,9 @@ class PolicySection(Section):
     """A plain string is taken for ``path``."""
 
     path: str = "tiny"
-    """The embedded policy's name, a Hub id, or a local folder."""
+    """The embedded policy's name, a Hub id, a local folder, or a run's checkpoint: run:NAME, run:NAME@STEP."""
     adapter: str | None = None
-    """A PEFT adapter to put on the policy: a Hub id or a local folder."""
+    """A PEFT adapter to put on the policy: a Hub id, a local folder, or a run's checkpoint."""
     trust_remote_code: bool = False
     """Run modelling code that the policy's own repository brings, with your rights; read it first."""
     lora: LoraConfig | None = None

@@ -16,7 +16,7 @@ LabelFormat = Literal["trl", "math-shepherd", "processbench"]
 
 class ModelConfig(Section):
     path: str = Field(min_length=1)
-    """The reward model: a folder saved by save_pretrained, or a Hub id. Only safetensors are read."""
+    """The reward model: a folder saved by save_pretrained, a Hub id, or run:NAME. Only safetensors are read."""
     format: ModelFormat
     """What it reads and answers: classifier (whole completions), or a process reward model's format."""
     reduce: Reduction = "last"

@@ -70,6 +70,17 @@ class MethodSection(Section):
         return f"try a smaller run.micro_batch_size (now {config.run.micro_batch_size or 'the whole batch'})"
 
 
+class Origin(Section):
+    """Which checkpoint of another run a path is, written down when a run is started."""
+
+    reference: str
+    """As it was named: run:NAME or run:NAME@STEP."""
+    path: str
+    """The checkpoint's folder."""
+    manifest_sha256: str
+    """SHA-256 of the manifest in it, which holds that of every file."""
+
+
 class SharedConfig(Section):
     """Everything a run is made of, with a method that is not known more closely."""
 
@@ -82,6 +93,8 @@ class SharedConfig(Section):
     optimiser: OptimiserSection = Field(default_factory=OptimiserSection)
     run: RunSection = Field(default_factory=RunSection)
     method: SerializeAsAny[MethodSection]
+    origins: list[Origin] = Field(default_factory=list)
+    """The checkpoints of other runs that this one's paths are; written when it is started."""
 
     @field_validator("name")
     @classmethod

@@ -1,0 +1,90 @@
+"""``run:NAME`` and ``run:NAME@STEP`` in the place of a path: a checkpoint of another run of the workspace.
+
+A configuration that is started names the checkpoint's folder, and in ``origins`` what stood there and the SHA-256 of
+the checkpoint's manifest, which names every file with its own. Files that changed since are noticed by that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from workbench.config import Origin, RunConfig, Section
+from workbench.errors import RunError
+from workbench.rundir import checkpoints
+from workbench.runs.run import open_run
+
+PREFIX = "run:"
+_REFERENCE = re.compile(r"run:([^@]+)(?:@(\d+))?")
+
+
+def resolved(config: RunConfig, workspace: Path | str | None = None) -> RunConfig:
+    """A copy with the folders of checkpoints for references to runs of ``workspace``, and their ``origins``.
+
+    Raises RunError for a run or checkpoint that is not there or not whole, and for one named in ``origins`` that is not
+    what it was.
+    """
+    config = config.model_copy(deep=True)
+    used = {getattr(section, field) for section, field in _places(config)}
+    config.origins = [origin for origin in config.origins if origin.path in used]
+    check_origins(config)
+    origins = {origin.path: origin for origin in config.origins}
+    for section, field in _places(config):
+        value = getattr(section, field)
+        if is_reference(value):
+            path = find_checkpoint(value, workspace)
+            setattr(section, field, str(path))
+            origins[str(path)] = Origin(reference=value, path=str(path), manifest_sha256=_manifest_hash(path))
+    config.origins = list(origins.values())
+    return config
+
+
+def is_reference(value: str | None) -> bool:
+    return value is not None and value.startswith(PREFIX)
+
+
+def find_checkpoint(reference: str, workspace: Path | str | None = None) -> Path:
+    """The folder of the checkpoint that ``reference`` names: a step's, or the run's last. Raises RunError."""
+    match = _REFERENCE.fullmatch(reference)
+    if match is None:
+        raise RunError(f"{reference[:80]!r} is no checkpoint of a run; write run:NAME, or run:NAME@STEP")
+    run = open_run(match[1], workspace)
+    folder = run.dir.checkpoints / ("final" if match[2] is None else f"checkpoint-{int(match[2])}")
+    if not folder.is_dir():
+        steps = [str(checkpoint.step) for checkpoint in checkpoints.saved(run.dir.checkpoints)]
+        there = f"it has those of steps {', '.join(reversed(steps))}" if steps else "it has saved none"
+        final = ", and its final one" if (run.dir.checkpoints / "final").is_dir() else ""
+        raise RunError(
+            f"{reference}: run {run.name!r} ({run.status().state}) has no {folder.name}; {there}{final}: name one as "
+            f"run:{run.name}@STEP"
+        )
+    if (problem := checkpoints.problem(folder)) is not None:
+        raise RunError(f"{reference}: {folder.name} cannot be used: {problem}; name another checkpoint of the run")
+    return folder
+
+
+def check_origins(config: RunConfig) -> None:
+    """Raises RunError for a checkpoint that is gone, or not the one that it was when the run was started."""
+    for origin in config.origins:
+        folder = Path(origin.path)
+        if not (folder / checkpoints.MANIFEST).is_file():
+            raise RunError(f"{origin.path} ({origin.reference}) is gone; start again with another checkpoint")
+        if _manifest_hash(folder) != origin.manifest_sha256:
+            raise RunError(
+                f"{origin.path} is not the checkpoint that {origin.reference} was: its manifest differs; start a new "
+                f"run with {origin.reference} to take the present one"
+            )
+
+
+def _places(config: RunConfig) -> Iterator[tuple[Section, str]]:
+    """The fields that may name a run's checkpoint."""
+    yield from ((config.policy, "path"), (config.policy, "adapter"))
+    for reward in config.method.reward_functions:
+        if reward.model is not None:
+            yield reward.model, "path"
+
+
+def _manifest_hash(folder: Path) -> str:
+    return hashlib.sha256((folder / checkpoints.MANIFEST).read_bytes()).hexdigest()
