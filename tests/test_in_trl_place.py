@@ -138,6 +138,48 @@ def test_losses_gradients_and_logs_are_trls(tiny, tmp_path, prompt, functions, w
             assert list(ours[name]) == pytest.approx(list(values), rel=1e-5, abs=1e-6, nan_ok=True)
 
 
+SEQUENCE_LEVEL = {
+    "vespo": {"loss_type": "vespo"},
+    "off-policy mask": {"off_policy_mask_threshold": 0.01, "loss_type": "grpo"},
+    "sequence": {"importance_sampling_level": "sequence", "loss_type": "grpo"},
+    "luspo": {"importance_sampling_level": "sequence", "loss_type": "luspo"},
+}
+
+
+@pytest.mark.parametrize("mode", SEQUENCE_LEVEL)
+def test_losses_of_whole_sequences_are_trls_where_a_completion_has_one_advantage(tiny, tmp_path, mode):
+    """Off the policy that sampled, so that ratios are not 1: the old one's log-probabilities differ by up to 0.4."""
+    results = []
+    for kind, config in ((GRPOTrainer, GRPOConfig), (ProcessGRPOTrainer, ProcessGRPOConfig)):
+        tokenizer = tokenizer_of(tiny)
+        args = config(**arguments(tmp_path, num_iterations=2, **SEQUENCE_LEVEL[mode]))
+        trainer = kind(llama(tokenizer), [short, twelve], args, Dataset.from_list(rows(PLAIN)), None, tokenizer)
+        stub(trainer)
+        output = trainer._generate_and_score_completions(rows(PLAIN))
+        assert output["advantages"].shape == (4,)
+        old = output["old_per_token_logps"]
+        output["old_per_token_logps"] = old + 0.4 * torch.sin(torch.arange(old.numel())).reshape(old.shape)
+        loss = trainer._compute_loss(trainer.model, output)
+        loss.backward()
+        results.append((loss.item(), trainer.model.lm_head.weight.grad))
+    (stock_loss, stock_gradient), (loss, gradient) = results
+    assert loss == pytest.approx(stock_loss, abs=1e-5)
+    assert stock_gradient.abs().max() > 1e-4
+    assert torch.allclose(gradient, stock_gradient, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", SEQUENCE_LEVEL)
+def test_losses_of_whole_sequences_are_refused_where_steps_are_credited(tiny, tmp_path, mode):
+    """The scheme follows from the rewards where none is named: with a step reward it is 'process'."""
+    tokenizer = tokenizer_of(tiny)
+    args = ProcessGRPOConfig(**arguments(tmp_path, **SEQUENCE_LEVEL[mode]))
+    data = Dataset.from_list(rows(PLAIN))
+    with pytest.raises(ConfigError, match="the credit_scheme 'outcome' or 'sum'"):
+        ProcessGRPOTrainer(
+            llama(tokenizer), None, args, data, None, tokenizer, step_rewards=[lambda prompt, step, **_: 1.0]
+        )
+
+
 def thirds(prompts, completions, **columns):
     return [0.1 if "12" in text else 1 / 3 if "Step" in text else 0.7 for text in completions]
 

@@ -386,6 +386,23 @@ def test_a_queue_is_served_in_its_order_and_a_dead_waiter_forgotten(begin: Start
     waiting[2].stop()
 
 
+def test_a_run_that_is_to_start_now_starts_beside_the_one_that_has_the_device(begin: Start, tmp_path: Path) -> None:
+    running = begin("obey")
+    first_row(running)
+    beside = runs.start(RunConfig(name="beside", task="finish"), tmp_path, now=True, module=FAKE)
+    assert beside.wait().state == "finished"
+    assert running.status().state == "running"
+
+
+def test_a_run_of_another_workspace_is_waited_for_and_not_named(begin: Start, tmp_path: Path) -> None:
+    running = begin("obey")
+    first_row(running)
+    waiting = runs.start(RunConfig(name="a", task="obey"), tmp_path / "other", module=FAKE)
+    said = until(waiting, lambda status: "waits for" in status.reason)
+    assert (said.reason, said.behind) == ("waits for the CPU behind a run of another workspace", None)
+    assert waiting.stop().state == "stopped"
+
+
 def test_a_queued_run_is_stopped_while_it_waits(begin: Start) -> None:
     running = begin("obey")
     first_row(running)

@@ -271,9 +271,12 @@ def test_invariant_the_same_run_twice_gives_the_same_curve(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"loss_type": "vespo"}, "reshapes one weight a sequence"),
-        ({"off_policy_mask_threshold": 0.5}, "masks whole sequences"),
-        ({"importance_sampling_level": "sequence"}, "mixes the steps' credit"),
+        (
+            {"credit_scheme": "process", "loss_type": "vespo"},
+            "reshapes one weight a sequence .* cispo or sapo, or the credit_scheme 'outcome' or 'sum'",
+        ),
+        ({"credit_scheme": "step", "off_policy_mask_threshold": 0.5}, "masks whole sequences"),
+        ({"credit_scheme": "min", "importance_sampling_level": "sequence"}, "mixes the steps' credit"),
         ({"credit_options": {"magic": 1}}, "scheme 'process' has no option 'magic'"),
         ({"credit_scheme": "magic"}, "unknown scheme 'magic'"),
         ({"generation_kwargs": {"stop_strings": ["x"]}}, "stop_strings would be ignored by the group sampler"),
@@ -299,6 +302,9 @@ def test_the_seam_in_trl_is_as_this_project_expects():
         "num_generations",
         "has_tool_images",
     ]
+    assert parameters(GRPOTrainer._generate) == ["self", "prompts"]
+    generation = inspect.getsource(GRPOTrainer._generate)
+    assert "return prompt_ids, completion_ids, tool_mask, completions, logprobs" in generation
     assert parameters(GRPOTrainer._calculate_rewards) == [
         "self",
         "inputs",

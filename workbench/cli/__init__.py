@@ -161,6 +161,7 @@ def _add_data_commands(command: AddCommand) -> None:
 def _add_run_commands(command: AddCommand) -> None:
     added = command("train", commands.train, "Start a training run and follow it; Ctrl+C stops it.")
     added.add_argument("--detach", action="store_true", help="start the run and return at once")
+    _add_now(added)
     added.add_argument("--from", dest="from_run", metavar="RUN", help="train as this run was; flags change it")
     _add_workspace(added)
     add_flags(added)
@@ -169,6 +170,7 @@ def _add_run_commands(command: AddCommand) -> None:
     added = command("resume", commands.resume, "Go on with a stopped or broken run from its newest valid checkpoint.")
     added.add_argument("run", metavar="RUN")
     added.add_argument("--detach", action="store_true", help="start it and return at once")
+    _add_now(added)
     _add_workspace(added)
 
     listing = command("runs", commands.list_runs, "List the runs of a workspace, show one or stop one.")
@@ -208,6 +210,10 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", metavar="NAME", help="the file's format (default: auto-detect)")
     parser.add_argument("--tokenizer", metavar="NAME", help="'tiny', a folder or a Hub name (default: cut into words)")
     parser.add_argument("--limit", type=at_least_one, metavar="N", help="read no more groups than this")
+
+
+def _add_now(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--now", action="store_true", help="do not wait for another run to give its device back")
 
 
 def _add_workspace(parser: argparse.ArgumentParser, default: str | None = None) -> None:

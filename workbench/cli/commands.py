@@ -66,11 +66,11 @@ def train(args: argparse.Namespace) -> int:
         args.base = before.config().model_dump(mode="json")
         for difference in before.differences():
             say(f"note: since {before.name}, {difference}")
-    return _follow(args, runs.start(require_trust(args, read_config(args)), args.workspace))
+    return _follow(args, runs.start(require_trust(args, read_config(args)), args.workspace, now=args.now))
 
 
 def resume(args: argparse.Namespace) -> int:
-    return _follow(args, runs.open_run(args.run, args.workspace).resume())
+    return _follow(args, runs.open_run(args.run, args.workspace).resume(now=args.now))
 
 
 def _follow(args: argparse.Namespace, run: runs.Run) -> int:

@@ -73,6 +73,8 @@ class Scheme:
     compute: Callable[..., Part]
     outcome_only: bool = False
     """It reads outcome rewards alone, so that step rewards teach nothing under it."""
+    per_completion: bool = False
+    """All tokens of a completion have the same advantage."""
 
     @property
     def summary(self) -> str:
@@ -287,9 +289,22 @@ SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme
     for scheme in (
         Scheme("process", "A = Σ over steps ending at or after t of z(r)", "DeepSeekMath 4.1.3", process),
-        Scheme("outcome", "A = z(R), the same for every token", "DeepSeekMath 4.1.2; TRL", outcome, outcome_only=True),
+        Scheme(
+            "outcome",
+            "A = z(R), the same for every token",
+            "DeepSeekMath 4.1.2; TRL",
+            outcome,
+            outcome_only=True,
+            per_completion=True,
+        ),
         Scheme("step", "A = z(r) of the token's own step", "own step", step),
-        Scheme("sum", "A = z(Σ r), the same for every token", "summed step rewards as an outcome", sum_of_steps),
+        Scheme(
+            "sum",
+            "A = z(Σ r), the same for every token",
+            "summed step rewards as an outcome",
+            sum_of_steps,
+            per_completion=True,
+        ),
         Scheme(
             "return", "A = z(r + γ r' + γ² r'' + …) of the token's own step", "ROLL step_reinforce", discounted_return
         ),

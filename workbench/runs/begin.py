@@ -32,6 +32,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("module", help="what to become")
     parser.add_argument("--queued", type=int, default=time.time_ns(), help="since when the run waits, in nanoseconds")
+    parser.add_argument("--now", action="store_true", help="without waiting for the device")
     parser.add_argument("--resume", action="store_true", help="from the newest valid checkpoint")
     args = parser.parse_args(arguments)
     run = RunDir(args.folder)
@@ -39,7 +40,10 @@ def main(arguments: list[str]) -> None:
     try:
         config = RunConfig.from_yaml(run.config_text())
         check_origins(config)
-        held = _wait_for_device(run, config, args.queued)
+        if args.now:
+            held = devices.take_now(devices.pool(config.run.device), config.run.ranks, run.path)
+        else:
+            held = _wait_for_device(run, config, args.queued)
         for before in held.before:
             _clear_away(before)
         run.note(started=time.time(), behind=None, device="")
@@ -63,10 +67,11 @@ def seen_by_the_run(held: devices.Held) -> dict[str, str]:
 
 def _wait_for_device(run: RunDir, config: RunConfig, since: int) -> devices.Held:
     def waits(behind: Path | None, device: str) -> None:
-        other = "another run" if behind is None else f"run {behind.name!r}"
-        where = "" if behind is None or behind.parent == run.path.parent else f" of {behind.parents[1]}"
-        reason = f"waits for {_named(device)} behind {other}{where}"
-        run.set_status("queued", reason, behind=None if behind is None else behind.name)
+        other, name = ("another run", None) if behind is None else (f"run {behind.name!r}", behind.name)
+        if behind is not None and behind.parent != run.path.parent:
+            other, name = "a run of another workspace", None  # its name is not this workspace's to show
+        reason = f"waits for {_named(device)} behind {other}"
+        run.set_status("queued", reason, behind=name)
         print(reason, flush=True)
 
     return devices.take(devices.pool(config.run.device), config.run.ranks, run.path, waits, since=since)

@@ -103,6 +103,18 @@ def take(names: list[str], count: int, run: Path, on_wait: OnWait, *, since: int
             time.sleep(_POLL)
 
 
+def take_now(names: list[str], count: int, run: Path) -> Held:
+    """``count`` of the devices ``names`` without a queue: free ones, or else the first, beside whoever holds them.
+
+    Raises RunError where there are fewer GPUs than that.
+    """
+    check_count(names, count)
+    held, _ = _try(locks_folder(), names, min(count, len(names)), run)
+    if not held:
+        return Held(tuple(names[:count]), ())
+    return Held(tuple(name for name, _ in held), tuple(path for _, path in held if path))
+
+
 def locks_folder() -> Path:
     """The folder of the locks, made if there is none. Raises RunError if another user could have a hand in it."""
     named = os.environ.get(LOCKS)

@@ -13,12 +13,12 @@ from workbench.runs.run import Run, default_workspace
 from workbench.runs.spawn import TRAINING, refuse_under_a_launcher, sources, spawn
 
 
-def start(config: RunConfig, workspace: Path | str | None = None, *, module: str = TRAINING) -> Run:
+def start(config: RunConfig, workspace: Path | str | None = None, *, now: bool = False, module: str = TRAINING) -> Run:
     """Start a run of ``config`` in ``workspace`` and return at once; it goes on if this process ends.
 
-    While another run has the device it is queued. ``module`` is the module run as ``python -m <module> <run
-    directory>``. The workspace is by default the folder named by WORKBENCH_WORKSPACE, or ``workspace`` in the current
-    one.
+    While another run has the device it is queued, unless it is to start ``now``, beside that run. ``module`` is the
+    module run as ``python -m <module> <run directory>``. The workspace is by default the folder named by
+    WORKBENCH_WORKSPACE, or ``workspace`` in the current one.
 
     Raises the WorkbenchError of what would keep the run from working as far as that is known before it loads, and for
     several such things ConfigError with a line for each (``runs.check``); RunError if the directory cannot be made or
@@ -36,5 +36,5 @@ def start(config: RunConfig, workspace: Path | str | None = None, *, module: str
         raise RunError(
             f"a run cannot be made in {shown(str(folder))}: {cut(str(error))}; choose another workspace"
         ) from error
-    spawn(run, module)
+    spawn(run, module, now=now)
     return Run(run.path)

@@ -196,8 +196,10 @@ class Run:
     def _resumable(self, status: RunStatus) -> bool:
         return status.final and status.state != "finished" and bool(saved(self.dir.checkpoints))
 
-    def resume(self, *, module: str = TRAINING) -> Run:
+    def resume(self, *, now: bool = False, module: str = TRAINING) -> Run:
         """Go on from the newest valid checkpoint, in a process of its own as ``start`` does, and return at once.
+
+        ``now``: without waiting for a device that another run has.
 
         The run keeps its directory and its log; rows and rollouts of later steps than the checkpoint's are superseded.
         A damaged checkpoint is skipped and named in the status's ``warnings``.
@@ -219,7 +221,7 @@ class Run:
         watch.join(self.path, status.pid)
         kill_all(self.path, unless=lambda: self.dir.status() != status)
         self.dir.begin_again()
-        spawn(self.dir, module, resume=True)
+        spawn(self.dir, module, resume=True, now=now)
         return self
 
     def metrics(self) -> pd.DataFrame:

@@ -24,10 +24,13 @@ from workbench.runs.watch import watch
 TRAINING = "workbench.process"
 
 
-def spawn(run: RunDir, module: str = TRAINING, *, resume: bool = False) -> None:
-    """Start the process of a queued run and watch it. Raises RunError, the run failed, when the system refuses."""
+def spawn(run: RunDir, module: str = TRAINING, *, resume: bool = False, now: bool = False) -> None:
+    """Start the process of a queued run and watch it; ``now`` has it wait for no device.
+
+    Raises RunError, the run failed, when the system refuses.
+    """
     command = [sys.executable, "-m", "workbench.runs.begin", str(run.path), module, "--queued", str(time.time_ns())]
-    command += ["--resume"] if resume else []
+    command += ["--resume"] * resume + ["--now"] * now
     try:
         with run.log.open("ab") as log:
             process = subprocess.Popen(

@@ -1,7 +1,7 @@
 """``ProcessGRPOConfig``: TRL's ``GRPOConfig`` and the few fields that process supervision adds.
 
-Refuses the modes of TRL's loss whose code assumes one advantage a sequence, each with its reason: they would run, and
-silently not train what the heatmap shows.
+Some modes of TRL's loss assume one advantage a sequence. They are refused, each with its reason, under schemes that
+give each token its own: they would run, and silently not train what the heatmap shows.
 """
 
 from __future__ import annotations
@@ -52,37 +52,51 @@ class ProcessGRPOConfig(GRPOConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.loss_type == "vespo":
-            raise ConfigError(
-                "loss_type: 'vespo' reshapes one weight a sequence from one advantage a sequence; token advantages "
-                "have no meaning in it. Choose grpo, bnpo, dapo, dr_grpo, cispo, sapo or luspo"
-            )
-        if self.off_policy_mask_threshold is not None:
-            raise ConfigError(
-                "off_policy_mask_threshold: TRL masks whole sequences by the sign of their one advantage; with token "
-                "advantages there is no such sign. Leave it unset"
-            )
-        if self.importance_sampling_level != "token":
-            raise ConfigError(
-                f"importance_sampling_level: {self.importance_sampling_level!r} gives all tokens of a completion one "
-                "ratio, which mixes the steps' credit again. Use 'token'"
-            )
         if self.generation_kwargs:
             raise ConfigError(
                 f"generation_kwargs: {', '.join(self.generation_kwargs)} would be ignored by the group sampler; use "
                 "temperature, top_p, top_k, min_p and repetition_penalty"
             )
-        self.check_credit(self.credit_scheme or "process")
+        # Where no scheme is named, the trainer finds the one that fits the rewards, and checks again.
+        self.check_credit(self.credit_scheme or ("outcome" if self.is_sequence_level else "process"))
         if self.multi_objective_aggregation != "sum_then_normalize":
             raise ConfigError(
                 f"multi_objective_aggregation: {self.multi_objective_aggregation!r} is not supported here; outcome "
                 "rewards are summed, then normalised ('sum_then_normalize')"
             )
 
+    @property
+    def is_sequence_level(self) -> bool:
+        """Whether TRL's loss is in a mode that needs one advantage a completion, (B,)."""
+        masks = self.off_policy_mask_threshold is not None
+        return masks or self.loss_type == "vespo" or self.importance_sampling_level != "token"
+
+    def _check_token_level(self, scheme: str) -> None:
+        """Raises ConfigError for what needs one advantage a completion, where ``scheme`` gives each token its own."""
+        whole = " or ".join(repr(name) for name, known in SCHEMES.items() if known.per_completion)
+        instead = f"the credit_scheme {whole}, which gives a completion one advantage"
+        if self.loss_type == "vespo":
+            raise ConfigError(
+                "loss_type: 'vespo' reshapes one weight a sequence from one advantage a sequence, and "
+                f"{scheme!r} gives each token its own. Choose grpo, bnpo, dapo, dr_grpo, cispo or sapo, or {instead}"
+            )
+        if self.off_policy_mask_threshold is not None:
+            raise ConfigError(
+                "off_policy_mask_threshold: TRL masks whole sequences by the sign of their one advantage, and "
+                f"{scheme!r} gives each token its own. Leave it unset, or choose {instead}"
+            )
+        if self.importance_sampling_level != "token":
+            raise ConfigError(
+                f"importance_sampling_level: {self.importance_sampling_level!r} gives all tokens of a completion one "
+                f"ratio, which mixes the steps' credit under {scheme!r} again. Use 'token', or choose {instead}"
+            )
+
     def check_credit(self, scheme: str) -> None:
         """Raises ConfigError where the other fields do not fit ``scheme``."""
         if scheme not in SCHEMES:
             raise ConfigError(f"credit_scheme: unknown scheme {scheme!r}; choose one of {', '.join(SCHEMES)}")
+        if not SCHEMES[scheme].per_completion:
+            self._check_token_level(scheme)
         if reserved := {"scheme", "outcome_weight", "clip", "step_starts", "outcome_rewards", "masks"} & set(
             self.credit_options
         ):

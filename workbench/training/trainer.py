@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate.utils import gather, gather_object
 from trl import GRPOTrainer
@@ -172,7 +173,8 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
                 prompt_ids, images, multimodal_fields, num_generations, has_tool_images
             )
         self._sampled = rows = self.sample(prompt_ids, self._generation_seed())
-        return [row.token_ids for row in rows], [row.logprobs for row in rows]
+        # Raw, as the loss has them: TRL's off-policy mask compares the two.
+        return [row.token_ids for row in rows], [row.raw_logprobs for row in rows]
 
     def _generation_seed(self) -> int:
         """A seed of this generation alone, the same on all ranks and after a resume."""
@@ -271,11 +273,17 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         return [replace(rollout, mask=tuple(mask)) for rollout, mask in zip(rollouts, self._masks, strict=True)]
 
     def _local_advantages(self, credits: Sequence[Credit], completion_ids: torch.Tensor) -> torch.Tensor:
-        """This rank's rows of all groups' advantages, padded to (B, T) float32 like ``completion_ids``."""
+        """This rank's rows of all groups' advantages, padded to (B, T) float32 like ``completion_ids``.
+
+        (B,) where the loss works with whole sequences, which only schemes with one advantage a completion allow.
+        """
         batch, length = completion_ids.shape
-        advantages = torch.zeros(batch, length)
         rows = [credit.of(i) for credit in credits for i in range(len(credit.scored.group))]
         first = self.accelerator.process_index * batch
+        if self.args.is_sequence_level:  # every sampled token of a row has the same one; others have 0
+            whole = [float(row[np.abs(row).argmax()]) if len(row) else 0.0 for row in rows[first : first + batch]]
+            return torch.tensor(whole, device=completion_ids.device)
+        advantages = torch.zeros(batch, length)
         for i, row in enumerate(rows[first : first + batch]):
             advantages[i, : len(row)] = torch.from_numpy(row)
         return advantages.to(completion_ids.device)
