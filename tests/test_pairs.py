@@ -65,7 +65,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> str:
     return reward_models.save("causal", tmp_path_factory.mktemp("small"), eos_token_id=1)
 
 
-def configuration(task: str, method: Mapping[str, Any], policy: Any = "tiny", **run: Any) -> RunConfig:
+def configuration(task: Any, method: Mapping[str, Any], policy: Any = "tiny", **run: Any) -> RunConfig:
     return RunConfig.parse(
         {
             "seed": 3,
@@ -157,6 +157,21 @@ def test_a_resumed_run_by_dpo_has_the_identical_curve(tmp_path: Path, sums: str,
     shutil.rmtree(run.checkpoints / "checkpoint-4")
     train(run, resume="checkpoint-2")
     assert numbers(run) == rows
+
+
+@pytest.mark.training
+def test_a_files_rows_are_trained_on_and_the_tasks_prompts_measured(tmp_path: Path, small: str) -> None:
+    rows = [{"prompt": f"{a} + {b}?", "chosen": str(a + b), "rejected": str(a - b)} for a, b in SUMS]
+    task: Any = {"name": "chain-arithmetic", "data": written(tmp_path, *rows)}
+    run = RunDir.create(tmp_path, configuration(task, DPO, small, steps=1, save_every=0))
+    trainer = train(run)
+    prompts = {trainer.processing_class.decode(row["prompt_ids"]) for row in trainer.train_dataset}
+    assert prompts == {row["prompt"] for row in rows[:22]}  # the last tenth, two rows, is held out
+    assert {"accuracy", "pair_accuracy"} <= numbers(run)[0].keys()  # the file's rows have no answer to be right
+    with pytest.raises(ConfigError, match=r"task\.data: grpo trains on prompts"):
+        RunConfig.parse({"task": {"data": "pairs.jsonl"}})
+    with pytest.raises(TaskError, match=r"no task or file called 'gone\.jsonl'"):
+        start(configuration({"name": "chain-arithmetic", "data": "gone.jsonl"}, DPO), tmp_path)
 
 
 @pytest.mark.training

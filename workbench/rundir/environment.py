@@ -45,7 +45,7 @@ def environment(config: SharedConfig) -> dict[str, Any]:
         "executable": sys.executable,
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
         "git": git_state(Path(__file__).parents[2]),
-        "task_sha256": _task_hash(config.task.name),
+        "task_sha256": _task_hash(config.task.data or config.task.name),
     }
 
 

@@ -76,6 +76,8 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
         config.policy.adapter = absolute(config.policy.adapter)
     if config.task.name not in TASKS and not config.task.name.startswith(HUB):
         config.task.name = absolute(config.task.name)
+    if config.task.data is not None:
+        config.task.data = absolute(config.task.data)
     for reward in config.method.reward_functions:
         if reward.model is not None:
             reward.model.path = absolute(reward.model.path)

@@ -15,6 +15,9 @@ class TaskSection(Section):
     name: str = "chain-arithmetic"
     """A task's name, a JSONL or Parquet file of prompts and columns, or a data set of the Hub: ``hub:openai/gsm8k``."""
 
+    data: str | None = None
+    """A file of pairs or demonstrations to train on, while accuracy is measured on the held-out prompts of `name`."""
+
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, data: Any) -> Any:

@@ -92,6 +92,10 @@ class GRPOSection(MethodSection):
         return self.beta > 0
 
     def check(self, config: SharedConfig) -> None:
+        if config.task.data is not None:
+            raise ValueError(
+                "task.data: grpo trains on prompts, which task.name gives; leave it out, or choose sft or dpo"
+            )
         self._check_rewards(config.run.ranks)
         self._check_batch(config)
         if self.sync_ref_model and self.beta == 0:

@@ -50,7 +50,7 @@ class StoredSection(MethodSection):
         """The rows that the run trains on. Raises TaskError and ConfigError for bad rows and for too few."""
         from workbench.tasks import load_task
 
-        rows = load_task(config.task.name).rows(self.kind)
+        rows = load_task(config.task.data or config.task.name).rows(self.kind)
         if len(rows) < self.batch_size:
             raise ConfigError(
                 f"method.batch_size: a step takes {self.batch_size} {self.kind} and the task has {len(rows)}; set it "
@@ -64,7 +64,9 @@ class StoredSection(MethodSection):
             return []
         from workbench.tasks import load_task
 
-        return _first(load_task(config.task.name).rows(self.kind, held_out=True), config.run.eval_prompts)
+        return _first(
+            load_task(config.task.data or config.task.name).rows(self.kind, held_out=True), config.run.eval_prompts
+        )
 
     def less_memory(self, config: SharedConfig) -> str:
         return (
