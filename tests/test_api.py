@@ -13,21 +13,16 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 from starlette.testclient import TestClient
 
-from tests.browsing import App, serve
+from tests.browsing import App
 from tests.credits import WORKED_ENDS, WORKED_REWARDS, worked_credit
 from workbench.config import RunConfig
 from workbench.errors import WorkbenchError
 from workbench.rundir import RunDir
 from workbench.ui import app as page
 from workbench.ui.access import Access, workspace_token
+from workbench.ui.handlers.help import guide
 
 FUNCTIONS = {"/sample", "/score", "/assign_credit", "/list_runs", "/read_metrics"}
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    with serve(tmp_path_factory.mktemp("workspace")) as app:
-        yield app
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +54,14 @@ def test_a_group_is_sampled_and_scored(client: Client) -> None:
         assert len(credited["advantages"]) == len(rollout["token_ids"])
         assert credited["outcome"] in (0.0, 1.0)
         assert all(step["text"] in credited["text"] for step in credited["steps"])
+
+
+def test_the_script_of_the_help_page_runs_as_it_is_printed(app: App, capsys: pytest.CaptureFixture[str]) -> None:
+    snippet = guide(str(app.workspace / ".token"), "{origin}")["snippet"].replace("{origin}", app.url)
+    names: dict[str, Any] = {}
+    exec(snippet, names)
+    assert str(names["scored"]["rollouts"][0]["advantages"]) in capsys.readouterr().out
+    assert len(names["scored"]["rollouts"]) == 4
 
 
 def test_credit_is_the_functions_own(client: Client) -> None:

@@ -189,6 +189,23 @@ def test_a_verdict_does_not_depend_on_the_units_of_the_reward(options):
     assert len({pays for _, _, pays in verdicts[0]}) == 2
 
 
+def test_a_gain_that_pays_is_never_nothing_to_the_eye():
+    """Rewards of thousandths, not normalised: so are the gains, which two decimals would call +0.00."""
+
+    def thousandth(prompt, step, **columns):
+        return contains_equals(prompt, step) / 1000
+
+    group, pattern, _ = split_step_demo()
+    report = probe(group, pattern, [thousandth], ["process"], options={"normalise": "none"})
+    paying = {row["edit"]: row for row in report.rows() if row["pays_for_no_content"]}
+    split = paying["split a step"]  # one good step becomes four: three times its reward more
+    assert split["largest_gain"] == pytest.approx(0.003)
+    assert "by +0.003 (first token +0.00" in split["verdict"]
+    assert not any("by +0.00 " in row["verdict"] for row in paying.values())
+    assert "+0.003*" in str(report)
+    assert "+0.00*" not in str(report)
+
+
 def test_an_edit_that_leaves_no_spread_gains_nothing():
     """Filler that spoils the one good answer raises its advantage from what it was to 0; that is no pay."""
     texts = [("bad\n", "ok\n"), ("b\n", "c\n"), ("b\n", "c\n")]

@@ -117,9 +117,7 @@ def test_labelled_steps_are_found_again_by_the_preset_that_is_named(tmp_path, ro
     scored = wb.score_group(found.groups[0], PRESETS[preset].pattern, ["given_labels"]).scored[0]
     texts = [rollout.text[step.start : step.end].strip() for step in scored.steps]
     if labels is None:  # a step that holds every separator
-        assert found.facts.notes[0] == (
-            "in 1 completions the preset 'paragraph' does not find exactly the file's steps"
-        )
+        assert found.facts.notes[0] == ("in 1 completion the preset 'paragraph' does not find exactly the file's steps")
         assert list(scored.rewards) == [
             None,
             None,
@@ -150,6 +148,12 @@ def test_labels_go_to_steps_of_the_same_text_however_they_are_cut(tmp_path):
         ({"prompt": "p", "completion": "x", "logprobs": [1.0]}, "'logprobs' must be one number a token id"),
         ({"question": "q", "m": {"solution": 7}}, "'m' needs a text 'solution'"),
         ({"prompt": "p", "rollouts": [{"token_ids": [1], "texts": []}]}, "'texts' must be a list of texts"),
+        ({"prompt": "p", "rollouts": ["x"]}, "rollout 1 must be an object with 'completion' or 'token_ids'"),
+        ({"prompt": "p", "rollouts": [{"reward": 1.0}]}, "rollout 1: 'completion' is missing; give text, or"),
+        (
+            {"prompt": "p", "columns": [1], "rollouts": [{"completion": "x"}]},
+            "'columns' of a group and of rollout 1 must be",
+        ),
     ],
 )
 def test_a_row_that_does_not_fit_its_format_is_named(tmp_path, row, message):
@@ -179,6 +183,23 @@ def test_a_groups_own_json_comes_back_as_it_was(tmp_path, tiny):
     assert back.policy == group.policy
     assert {name: back.sampling[name] for name in group.sampling} == dict(group.sampling)
     assert found.facts.tokenizer == "the file's own"
+
+
+def test_a_group_may_list_plain_completions(tmp_path):
+    rollouts = [
+        {"completion": "Step 1: 4", "reward": 1.0, "finished": True},
+        {"completion": "Step 1: 5", "columns": {"reward": 0.0}, "finished": False},
+    ]
+    rows = [{"prompt": "2 + 2?", "columns": {"answer": "4"}, "policy": "mine", "rollouts": rollouts}] * 2
+    file = tmp_path / "data.jsonl"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    found = read_groups(file, tokenizer="tiny")
+    assert (found.facts.format, len(found)) == ("group", 2)  # a row is a group, whatever its prompt
+    group = found.groups[0]
+    assert [rollout.text.removesuffix("<|end|>") for rollout in group.rollouts] == ["Step 1: 4", "Step 1: 5"]
+    assert [rollout.columns["reward"] for rollout in group.rollouts] == [1.0, 0.0]
+    assert [rollout.finished for rollout in group.rollouts] == [True, False]
+    assert (dict(group.columns), group.policy) == ({"answer": "4"}, "mine")
 
 
 @pytest.mark.parametrize("values", [[0.0], ["x", "y"]])
@@ -223,10 +244,10 @@ def test_token_ids_are_the_truth(tmp_path, tiny):
     assert (first.token_ids, first.text, first.finished) == ((*spelled, end), text, True)
     assert first.logprobs == (-0.5,) * (len(spelled) + 1)
     assert (second.token_ids, second.finished) == (tuple(ids), False)  # no end token was sampled
-    assert "the token ids of 1 rows decode to another text" in found.facts.notes[0]
+    assert "1 row whose token ids decode to another text" in found.facts.notes[0]
     words = read_groups(jsonl(tmp_path, {"prompt": "p", "token_ids": ids, "completion": text}))
     assert words.groups[0].rollouts[0].text == text
-    assert "1 rows have token ids, but no tokenizer was given" in words.facts.notes[0]
+    assert "1 row with token ids, but no tokenizer was given" in words.facts.notes[0]
 
 
 def test_token_ids_that_mean_nothing_are_refused(tmp_path):
@@ -309,7 +330,7 @@ def test_a_tokenizer_that_loses_the_text_is_said_and_misaligns_nothing(tmp_path)
     [rollout] = found.groups[0].rollouts
     assert rollout.text == text
     assert rollout.texts == ("She", " has", "  Café\n\n", "\u201c", "12", "\u201d. ", "")
-    assert "cannot give 1 completions back; their text is shown by offsets" in found.facts.notes[0]
+    assert "1 completion that tokenizer 'Tokenizer' cannot give back" in found.facts.notes[0]
 
 
 @given(st.text(max_size=60))

@@ -94,7 +94,7 @@ def test_a_bad_pattern_is_noted_with_its_place_and_the_drawing_goes_stale(worker
     assert "character 10" in view.pattern.text
     assert view.pattern.detail == "(?m)^(Step\n" + " " * 10 + "^"
     message = json.loads(view.drawing)
-    assert "does not compile" in message["stale"]
+    assert message["stale"] == "the step pattern has an error, said under Steps"  # and not a second time what it is
     assert "show" not in message
     assert view.credit is None
 
@@ -171,7 +171,8 @@ def test_a_group_whose_outcome_alone_differs_gets_its_colours_by_a_remedy(worker
 
 def test_switching_every_function_off_says_so(worker):
     view = rescore(form(own("def mine(prompt, step, **c):\n    return 1.0\n", on=False)), worker)
-    assert "no reward function is on" in view.note.text
+    assert json.loads(view.drawing)["stale"] == "no reward function is on; switch one on or add one"
+    assert view.note is None
 
 
 def test_an_outcome_scheme_without_an_outcome_reward_says_what_is_missing(worker):

@@ -8,14 +8,14 @@ import threading
 
 import pytest
 
-from tests.drafts import draft_of
+from tests.drafts import draft_of, own_row
 from workbench.assets import GSM8K
 from workbench.errors import TaskError
 from workbench.rewards import RewardWorker
 from workbench.rollouts import SHIPPED
 from workbench.ui.handlers import rollout_import as importing
 from workbench.ui.handlers.draft import Draft
-from workbench.ui.handlers.reward_rows import SLOTS
+from workbench.ui.handlers.reward_rows import SLOTS, builtin_row
 from workbench.ui.handlers.rollout_import import (
     ImportForm,
     Readings,
@@ -29,6 +29,7 @@ from workbench.ui.handlers.rollout_import import (
 )
 from workbench.ui.handlers.scoring import Note, rescore
 
+ROWS = [{"prompt": "2 + 2?", "completion": f"Step 1: 2 + 2 = {n}"} for n in (4, 5)]
 LINES = {"regex": r"\n+", "kind": "ends"}
 
 
@@ -87,6 +88,26 @@ def test_a_file_of_the_workspace_is_opened(tmp_path, path):
     imported = opened(tmp_path, path=path)[-1].imported
     assert group_rows(imported) == [["1", "1", "⌀ 0.50", "a"]]
     assert [reward.name for reward in suggested_task(imported).rewards] == ["given_reward"]
+
+
+def test_rewards_that_a_file_cannot_feed_are_switched_off(tmp_path, worker):
+    """A file with ``reward``, one without anything, one of chain arithmetic, one after the other."""
+    mine = own_row("def mine(prompt, step, **columns):\n    return float('4' in step)\n")
+    draft = draft_of(builtin_row("step_correctness"), builtin_row("tag_format"), mine)
+
+    def after(draft, **columns):
+        (tmp_path / "f.jsonl").write_text("".join(f"{json.dumps(columns | row)}\n" for row in ROWS))
+        imported = opened(tmp_path, path="f.jsonl")[-1].imported
+        draft = choose_group(with_suggestions(draft, imported), imported, 0).draft
+        assert "show" in json.loads(rescore(draft, worker).drawing)
+        return draft, [(row.name, row.on) for row in draft.rows if row]
+
+    draft, rows = after(draft, reward=1.0)
+    assert rows == [("given_reward", True), ("mine", True)]
+    draft, rows = after(draft)
+    assert rows == [("given_reward", False), ("mine", True)]
+    draft, rows = after(draft, start=2, operations=[["+", 2]], answer="4")
+    assert rows == [("step_correctness", True), ("answer_correctness", True), ("mine", True)]
 
 
 def test_an_upload_goes_before_the_name(tmp_path):

@@ -47,6 +47,7 @@ Deno.test("the worst level of the findings is the verdict", () => {
 Deno.test("gains are signed, and marked where they pay", () => {
   const gain = (largest_gain, pays_for_no_content) => gainText({ largest_gain, pays_for_no_content });
   equal([gain(1.234, true), gain(-0.5, false), gain(0.004, false)], ["+1.23 ▲", "\u22120.50", "0"]);
+  equal([gain(0.00123, true), gain(0, false), gain(null, false)], ["+0.0012 ▲", "0", "0"]);
 });
 
 Deno.test("a term with its numbers in the formula's place", () => {

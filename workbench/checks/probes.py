@@ -22,6 +22,7 @@ from workbench.errors import CreditError, PatternError
 from workbench.rewards import Reward, RewardWorker, score_group
 from workbench.rewards.models.reward import Models
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
+from workbench.schema.wording import signed
 from workbench.sections import RewardConfig
 from workbench.steps import Split, StepPattern, split_preview
 
@@ -85,7 +86,7 @@ class ProbeResult:
         before, after = self.worst.first
         return (
             f"yes: in {self.paid} of {len(self.gains)} rollouts, most in rollout {self.worst.rollout + 1}, by "
-            f"{self.worst.largest:+.2f} (first token {before:+.2f} to {after:+.2f})"
+            f"{signed(self.worst.largest)} (first token {signed(before)} to {signed(after)})"
         )
 
 
@@ -135,7 +136,10 @@ class ProbeReport:
 
 
 def _cell(result: ProbeResult) -> str:
-    return "–" if result.worst is None else f"{result.worst.largest:+.2f}{'*' if result.pays else ' '}"
+    """The largest gain; one that pays is never 0 to the eye."""
+    if result.worst is None:
+        return "–"
+    return f"{signed(result.worst.largest)}*" if result.pays else f"{result.worst.largest:+.2f} "
 
 
 def probe(

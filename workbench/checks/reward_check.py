@@ -32,6 +32,7 @@ from workbench.rewards.models.reward import Models
 from workbench.rewards.reward import Reward, load_reward
 from workbench.rewards.score import score_completions
 from workbench.schema import Group, RewardKind, StepScores
+from workbench.schema.wording import counted
 from workbench.sections import RewardConfig
 from workbench.steps import PRESETS, StepPattern
 
@@ -293,10 +294,10 @@ def _judged(
         notes.append("wrong ones score higher than right ones more often than not: the reward is the wrong way round")
     if lost := sum(chain.lost for chain in chains):
         notes.append(
-            f"{lost} completions are cut otherwise than labelled at their wrong step; left out of first errors"
+            f"{counted(lost, 'completion')} cut otherwise than labelled at a wrong step; left out of first errors"
         )
     if silent := sum(all(score is None for score in chain.scores) for chain in chains):
-        notes.append(f"{silent} completions have no score at all; left out of first errors")
+        notes.append(f"{counted(silent, 'completion')} without any score; left out of first errors")
     if threshold is None and held:
         notes.append("the best threshold was chosen on these very data, so its numbers flatter the reward")
     return RewardCheck(

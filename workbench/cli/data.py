@@ -10,6 +10,7 @@ from workbench.cli.flags import read_rewards
 from workbench.display.tables import table, visible
 from workbench.errors import ConfigError, TaskError
 from workbench.rundir.files import encode
+from workbench.schema.wording import counted
 
 _SHOWN = 100
 """Characters of a text in a list."""
@@ -39,7 +40,8 @@ def rollouts(args: argparse.Namespace) -> int:
     listed = [[*list(row.values())[:3], _short(row["prompt"])] for row in rows]
     print(table(("group", "rollouts", "tokens", "prompt"), listed))
     facts = imported.facts
-    print(f"{len(imported)} groups from {facts.rows} rows, format {facts.format}, tokenizer {facts.tokenizer}")
+    read = f"{counted(len(imported), 'group')} from {counted(facts.rows, 'row')}"
+    print(f"{read}, format {facts.format}, tokenizer {facts.tokenizer}")
     for note in facts.notes:
         print(f"note: {visible(note)}")
     return 0

@@ -12,6 +12,7 @@ from workbench.cli.groups import given_group
 from workbench.cli.output import print_result, say
 from workbench.config import LabelFormat, RewardConfig, RunConfig, SamplingConfig
 from workbench.display.tables import number, table, visible
+from workbench.schema.wording import counted
 
 if TYPE_CHECKING:
     from workbench.policies.step_values import StepValues
@@ -166,7 +167,8 @@ def _values_text(
             )
     headers = ["step", "value", "error", "n", "progress", *([] if right is None else ["right"]), "text"]
     text = table(headers, lines)
-    text += f"\n\n{values.tokens} tokens sampled in {values.seconds:.1f} s; value of the prompt {number(values.start)}"
+    text += f"\n\n{counted(values.tokens, 'token')} sampled in {values.seconds:.1f} s"
+    text += f"; value of the prompt {number(values.start)}"
     if agreement and agreement["auc"] is not None:
         text += (
             f"\nup to each first error: {agreement['steps']} steps, {agreement['wrong']} wrong, "

@@ -23,6 +23,7 @@ from workbench.display.tables import number, visible
 from workbench.figures import Heatmap
 from workbench.figures.lines import run_charts
 from workbench.schema import Credit, Example, Explanation, Group, Prompt, Rollout, ScoredGroup
+from workbench.schema.wording import counted, signed
 
 if TYPE_CHECKING:
     from workbench.checks import Preflight, ProbeReport
@@ -65,7 +66,7 @@ def group(value: Group) -> Blocks:
     ]
     texts = [Section(f"rollout {i}: {_length(r)}", (Text(r.text),)) for i, r in enumerate(value.rollouts, 1)]
     return (
-        in_notebook(Title(f"{len(value)} rollouts of {value.policy or 'a file'}"), Line(sampling)),
+        in_notebook(Title(f"{counted(len(value), 'rollout')} of {value.policy or 'a file'}"), Line(sampling)),
         _prompt(value.prompt),
         in_notebook(Table(("rollout", "tokens", "finished", "text"), rows)),
         in_terminal(*texts),
@@ -108,7 +109,7 @@ def credit(value: Credit) -> Blocks:
         rows = [(str(k), *(step[name] for name in numbers), step["text"]) for k, step in enumerate(value.rows(i), 1)]
         matched = "" if scores.matched else ", no match"
         end = "" if rollout.finished else ", truncated"
-        title = f"rollout {i + 1}: {len(rollout)} tokens{_outcome(scores.outcome)}{matched}{end}"
+        title = f"rollout {i + 1}: {counted(len(rollout), 'token')}{_outcome(scores.outcome)}{matched}{end}"
         blocks.append(Section(title, (Table(("k", *numbers, "step"), rows),)))
     return Drawing(Heatmap(value)._repr_html_), in_terminal(*blocks)
 
@@ -150,7 +151,7 @@ def comparison(value: Comparison) -> Blocks:
 
 def probes(value: ProbeReport) -> Blocks:
     about = (
-        f"Largest gain of advantage over {value.rollouts} rollouts, for an edit that adds no content; "
+        f"Largest gain of advantage over {counted(value.rollouts, 'rollout')}, for an edit that adds no content; "
         f"orange where the scheme pays for it. Rewards: {', '.join(value.rewards)}."
     )
     rows = [(edit, *map(_gain, row.values())) for edit, row in value.results.items()]
@@ -248,7 +249,7 @@ def _prompt(prompt: Prompt) -> Text:
 
 
 def _length(rollout: Rollout) -> str:
-    return f"{len(rollout)} tokens{'' if rollout.finished else ', truncated'}"
+    return f"{counted(len(rollout), 'token')}{'' if rollout.finished else ', truncated'}"
 
 
 def _outcome(value: float | None) -> str:
@@ -263,7 +264,8 @@ def _gain(result: ProbeResult) -> Cell:
     if result.worst is None:
         return Cell(None)
     largest = result.worst.largest
-    return Cell(largest, rich=f"{largest:+.2f}", shade=-largest if result.pays else None)
+    rich = signed(largest) if result.pays else f"{largest:+.2f}"
+    return Cell(largest, rich=rich, shade=-largest if result.pays else None)
 
 
 def _step_value(value: float | None, error: float | None, low: float, high: float) -> Any:

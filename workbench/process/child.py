@@ -24,6 +24,7 @@ from workbench.process.failures import reason
 from workbench.process.recorder import NotANumberError, Recorder
 from workbench.quiet import RENAMED
 from workbench.rundir import RunDir
+from workbench.schema.wording import counted
 from workbench.training.methods.method import Trainer
 
 __all__ = ["NotANumberError", "Recorder", "main"]
@@ -62,7 +63,7 @@ def main(arguments: list[str]) -> int:
             if recorder.stop_requested and step < steps:
                 run.set_status("stopped", f"after step {step} of {steps}")
             else:
-                run.set_status("finished", f"{steps} steps")
+                run.set_status("finished", counted(steps, "step"))
     except Exception as error:
         traceback.print_exc()
         # Any rank may be the one that knows why; the first to say so is believed, and the others fail after it.

@@ -21,7 +21,7 @@ completions are grouped or tokenised.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from workbench.errors import TaskError, cut, shown
@@ -194,18 +194,28 @@ def _read_gsm8k(where: str, values: Mapping[str, Any]) -> list[Record]:
 
 
 def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
-    """A group as this workbench prints it; its tokens' texts are kept as they are."""
+    """A group as this workbench prints it, whose tokens' texts are kept as they are, or a list of plain completions."""
     prompt = _prompt(where, values.get("prompt"))
     shared, sampling = values.get("columns") or {}, values.get("sampling") or {}
-    records = []
+    sampling = sampling if isinstance(sampling, dict) else {}
+    records: list[Record] = []
     for number, rollout in enumerate(values["rollouts"], start=1):
-        ids = _integers(where, rollout.get("token_ids")) if isinstance(rollout, dict) else None
-        texts = _texts(where, "texts", rollout.get("texts")) if ids is not None else ()
-        if ids is None or len(ids) != len(texts):
-            raise TaskError(f"{where}: rollout {number} needs 'token_ids' and 'texts', one text an id")
+        if not isinstance(rollout, dict):
+            raise TaskError(f"{where}: rollout {number} must be an object with 'completion' or 'token_ids'")
         columns = rollout.get("columns") or {}
         if not isinstance(shared, dict) or not isinstance(columns, dict):
             raise TaskError(f"{where}: 'columns' of a group and of rollout {number} must be objects with named values")
+        columns = shared | columns
+        if "texts" not in rollout:
+            row = {name: value for name, value in rollout.items() if name != "columns"} | {"prompt": prompt}
+            [record] = _read_plain(f"{where}: rollout {number}", row)
+            record = replace(record, where=where, series=where, columns=columns | record.columns)
+            records.append(replace(record, policy=str(values.get("policy") or ""), sampling=sampling))
+            continue
+        ids = _integers(where, rollout.get("token_ids"))
+        texts = _texts(where, "texts", rollout.get("texts")) if ids is not None else ()
+        if ids is None or len(ids) != len(texts):
+            raise TaskError(f"{where}: rollout {number} needs 'token_ids' and 'texts', one text an id")
         records.append(
             Record(
                 where,
@@ -219,9 +229,9 @@ def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
                 mask=_mask(where, number, rollout, len(ids)),
                 finished=bool(rollout.get("finished")),
                 series=where,
-                columns=shared | columns,
+                columns=columns,
                 policy=str(values.get("policy") or ""),
-                sampling=sampling if isinstance(sampling, dict) else {},
+                sampling=sampling,
             )
         )
     return records

@@ -17,6 +17,7 @@ from workbench.rollouts.files import Row
 from workbench.rollouts.formats import FORMATS, Format, Record, detect
 from workbench.rollouts.tokens import WORDS, Tokeniser
 from workbench.schema import Group, Prompt, Rollout
+from workbench.schema.wording import counted
 from workbench.steps import PRESETS, split_steps
 
 OWN = frozenset({"reward", "correct", "labels", "labelled_steps", "model"})
@@ -95,7 +96,7 @@ def read_drafts(rows: Iterable[Row], file: str, format: str | None = None) -> tu
     if layout.name == "trl":
         notes.append("reward is the sum of the logged reward columns; the file does not say their weights")
     if mended:
-        notes.append(f"{mended} rows held unpaired surrogates, which are replaced by U+FFFD")
+        notes.append(f"{counted(mended, 'row')} with unpaired surrogates, each replaced by U+FFFD")
     grouped: dict[str, list[Record]] = {}
     for record in records:
         grouped.setdefault(record.series + json.dumps(record.prompt, sort_keys=True), []).append(record)
@@ -119,7 +120,8 @@ def _joined(records: list[Record], layout: Format) -> tuple[list[Record], str | 
         record if record.steps is None else replace(record, completion=chosen.join(record.steps)) for record in records
     ]
     lost = sum(not _finds_again(record, preset) for record in joined)
-    notes = [f"in {lost} completions the preset {preset!r} does not find exactly the file's steps"] if lost else []
+    missed = f"in {counted(lost, 'completion')} the preset {preset!r} does not find exactly the file's steps"
+    notes = [missed] if lost else []
     return joined, preset, notes
 
 
@@ -162,13 +164,13 @@ class Builder:
     def facts(self) -> Facts:
         """What is known once all drafts are built."""
         name = self._tokeniser.name
-        counted = [
-            (self._inexact, f"tokenizer {name!r} cannot give {{}} completions back; their text is shown by offsets"),
-            (self._unlike, "the token ids of {} rows decode to another text than their completion; the ids are shown"),
-            (self._idle_ids, "{} rows have token ids, but no tokenizer was given: their text is shown in words"),
-            (self._unknown_end, "{} completions do not say whether they were cut off; they are taken as finished"),
+        known = [
+            (self._inexact, "completion", f"that tokenizer {name!r} cannot give back, with the text shown by offsets"),
+            (self._unlike, "row", "whose token ids decode to another text than the completion; the ids are shown"),
+            (self._idle_ids, "row", "with token ids, but no tokenizer was given: the text is shown in words"),
+            (self._unknown_end, "completion", "taken as finished: the file does not say whether the length cut it off"),
         ]
-        notes = [text.format(count) for count, text in counted if count]
+        notes = [f"{counted(count, noun)} {text}" for count, noun, text in known if count]
         if self._tokeniser.name == WORDS and not self._kept:
             notes.append("no tokenizer was given: tokens are words, digits and marks, not a model's")
         return replace(

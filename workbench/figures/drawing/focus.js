@@ -2,6 +2,8 @@
 
 import { STEPS } from "./cards.js";
 
+const GAP = 12; // pixels
+
 /** @type {(node: ParentNode) => HTMLElement[]} */
 const stepsIn = (node) => [...node.querySelectorAll(STEPS)].map((step) => /** @type {HTMLElement} */ (step));
 
@@ -15,6 +17,17 @@ export function moveFocus(cards, from, key) {
   from.tabIndex = -1;
   target.tabIndex = 0;
   target.focus();
+}
+
+/**
+ * Scrolls what the lines stuck to the top and to the bottom of a drawing cover to between them.
+ * @param {HTMLElement | null} node @param {HTMLElement} above @param {HTMLElement} below
+ */
+export function uncover(node, above, below) {
+  if (!node) return;
+  node.style.scrollMarginTop = `${above.offsetHeight + GAP}px`;
+  node.style.scrollMarginBottom = `${below.offsetHeight + GAP}px`;
+  node.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
 /** @param {HTMLElement} cards @param {HTMLElement} from @param {string} key */

@@ -10,7 +10,7 @@ import { el } from "../dom.js";
 import { card, drawMore, rank, relabel, STEPS, summary } from "./cards.js";
 import { comparison } from "./compare.js";
 import { pinnedDetails } from "./details.js";
-import { moveFocus } from "./focus.js";
+import { moveFocus, uncover } from "./focus.js";
 import { makeLegend } from "./legend.js";
 import { MEASURES, ofWhole, rangeOf, tint } from "./measures.js";
 import { noticesOf } from "./notices.js";
@@ -261,6 +261,7 @@ export class Heatmap {
     this.pinned = { g, t };
     this.tip.hide();
     this.showPinned();
+    this.uncoverPinned();
     this.onPin?.(this.pinned);
   }
 
@@ -301,6 +302,10 @@ export class Heatmap {
     this.details.hidden = false;
   }
 
+  uncoverPinned() {
+    uncover(this.cards.querySelector(".text:not(.second) i.pinned"), this.legend.node, this.details);
+  }
+
   unmark() {
     for (const node of this.cards.querySelectorAll(".pinned")) node.classList.remove("pinned");
   }
@@ -313,6 +318,7 @@ export class Heatmap {
       if (!why || pinned !== this.pinned || data !== this.data) return; // another token or another drawing by now
       (rollout.why ??= []).push(why);
       this.showPinned();
+      this.uncoverPinned();
     }, () => {}); // the rest of the details stands without it
   }
 

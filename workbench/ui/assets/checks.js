@@ -3,7 +3,7 @@
 /** @import { FindingPayload, FindingsPayload, Handles, ProbeRow, ProbesPayload } from "./payloads.js" */
 
 import { el } from "../../figures/dom.js";
-import { count, signed } from "../../figures/numbers.js";
+import { count, precise, signed } from "../../figures/numbers.js";
 import { follow } from "./widget.js";
 
 const MARKS = { ok: "✓", check: "check", stop: "stop" };
@@ -114,5 +114,7 @@ function probeCell(row, tell) {
 
 /** @param {Pick<ProbeRow, "largest_gain" | "pays_for_no_content">} row */
 export function gainText({ largest_gain: gain, pays_for_no_content: pays }) {
-  return `${Math.abs(gain ?? 0) < 0.005 ? "0" : signed(gain, 2)}${pays ? " ▲" : ""}`;
+  const size = Math.abs(gain ?? 0);
+  if (size >= 0.005) return `${signed(gain, 2)}${pays ? " ▲" : ""}`;
+  return pays ? `${(gain ?? 0) > 0 ? "+" : ""}${precise(gain)} ▲` : "0";
 }

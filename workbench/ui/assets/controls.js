@@ -4,7 +4,7 @@ import { el } from "../../figures/dom.js";
 
 const COLUMNS = "#controls, #train-controls";
 
-/** Listens for Ctrl+Enter, and for clicks that open a reward's code. */
+/** Listens for Ctrl+Enter, for Tab in a dropdown, and for clicks that open a reward's code. */
 export function listenToControls() {
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
@@ -13,6 +13,12 @@ export function listenToControls() {
     event.preventDefault();
     event.stopPropagation(); // the code editor would take it for a new line
     button.click();
+  }, { capture: true });
+  // Gradio's dropdowns open their list at every key but a moment later, when Tab has left them already.
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Tab" && event.target instanceof Element && event.target.matches("[role=combobox]")) {
+      event.stopPropagation();
+    }
   }, { capture: true });
   // A reward's code is folded away until asked for; the editor itself stays, with its cursor.
   document.addEventListener("click", (event) => {

@@ -40,7 +40,8 @@ from gradio_client import Client
 
 token = Path({token!r}).read_text().strip()  # also in the link that the terminal printed
 client = Client("{url}", headers={{"Authorization": f"Bearer {{token}}"}})
-group = client.predict(prompt="Start with 7, add 5.\\n", num_generations=4, api_name="/sample")
+prompt, columns = "Start with 7, add 5.\\n", {{"start": 7, "operations": [["+", 5]], "answer": "12"}}
+group = client.predict(prompt=prompt, columns=columns, num_generations=4, api_name="/sample")
 scored = client.predict(group, rewards=["step_correctness"], api_name="/score")
 print(scored["rollouts"][0]["advantages"])
 client.view_api()  # the five functions, with their arguments"""

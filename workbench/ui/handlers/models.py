@@ -21,6 +21,7 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.policies.step_values import StepValues
 from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.schema import Group
+from workbench.schema.wording import counted
 from workbench.steps import StepPattern
 from workbench.ui.handlers.progress import BackgroundWork
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow
@@ -242,7 +243,7 @@ def estimate_values(
     if values is None:
         yield ValuesView("", False, note="Cancelled; nothing was estimated.")
     else:
-        yield ValuesView(f"{values.tokens} tokens in {values.seconds:.1f} s", False, values=values)
+        yield ValuesView(f"{counted(values.tokens, 'token')} in {values.seconds:.1f} s", False, values=values)
 
 
 def _status(event: dict[str, Any]) -> str:

@@ -15,16 +15,18 @@ from typing import Any, TypeVar
 from workbench.checks.reward_check import RewardCheck, check_reward
 from workbench.config import RewardConfig
 from workbench.errors import RewardError, TaskError, WorkbenchError, shown
-from workbench.rewards import RewardWorker
+from workbench.rewards import RewardWorker, find_builtin
 from workbench.rewards.models.reward import Models
 from workbench.rollouts import FORMATS, SHIPPED, Facts, Imported, read_groups
 from workbench.schema import Group, Prompt
+from workbench.schema.wording import counted
 from workbench.steps import PRESETS
 from workbench.tasks import LABELLED, Task, labelled_groups
 from workbench.ui.handlers.background_jobs import Works
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import with_group
 from workbench.ui.handlers.progress import BackgroundWork
+from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.rewards import task_rows
 from workbench.ui.handlers.scoring import Note, portable_configs
 
@@ -40,6 +42,9 @@ KEPT_FILES = 16
 """Opened files remembered, one a tab; the longest unused goes first."""
 MAX_LISTED = 2000
 """Groups listed; the others are reached with the arrows."""
+
+FILE_REWARDS = (("given_labels",), ("given_reward",), ("step_correctness", "answer_correctness"))
+"""Rewards suggested together for data of any format that has the columns they need."""
 
 T = TypeVar("T")
 
@@ -160,7 +165,8 @@ def _opened(imported: Imported, cancelled: bool) -> OpenView:
     if cancelled:
         return OpenView(Note("Cancelled; nothing was opened.", level="info"), False)
     facts = imported.facts
-    said = f"{len(imported)} groups, {facts.rows} rows · format {facts.format} · tokenizer {facts.tokenizer}"
+    read = f"{counted(len(imported), 'group')}, {counted(facts.rows, 'row')}"
+    said = f"{read} · format {facts.format} · tokenizer {facts.tokenizer}"
     return OpenView(Note(said, level="info", detail="\n".join(facts.notes)), False, imported)
 
 
@@ -216,27 +222,41 @@ def choose_group(draft: Draft, imported: Imported | None, index: int, *, by: int
 
 def with_suggestions(draft: Draft, imported: Imported) -> Draft:
     """The draft with the pattern that finds the file's own steps, and the rewards that can score its data."""
-    task = suggested_task(imported)
-    if task is not None:
-        draft = replace(draft, rows=task_rows(draft.rows, task))
+    task, columns = suggested_task(imported), _columns(imported)
+    rows = draft.rows if task is None else task_rows(draft.rows, task)
+    draft = replace(draft, rows=tuple(None if row is None else _able(row, columns) for row in rows))
     preset = PRESETS.get(imported.facts.preset or "")
     return draft if preset is None else draft.with_pattern(preset.pattern.regex, preset.pattern.kind)
 
 
 def suggested_task(imported: Imported) -> Task | None:
     """A task in name only, whose rewards can score this data, or None where nothing special fits."""
-    names = {name for group in imported.groups for rollout in group.rollouts for name in rollout.columns}
+    names = _columns(imported)
     rewards: list[RewardConfig] = []
     if imported.facts.format == "gsm8k":
         rewards = [RewardConfig(name="calculator_notes"), RewardConfig(name="gsm8k_answer", kind="outcome")]
     elif imported.facts.format == "generated":
         rewards = [RewardConfig(name="step_correctness"), RewardConfig(name="answer_correctness", kind="outcome")]
     else:
-        if "labels" in names:
-            rewards.append(RewardConfig(name="given_labels"))
-        if "reward" in names:
-            rewards.append(RewardConfig(name="given_reward", kind="outcome"))
+        for together in (list(map(find_builtin, listed)) for listed in FILE_REWARDS):
+            if all(names.issuperset(builtin.columns) for builtin in together):
+                rewards += [RewardConfig(name=builtin.name, kind=builtin.kind) for builtin in together]
     return Task("imported", [], [], rewards=tuple(rewards), can_check=False) if rewards else None
+
+
+def _columns(imported: Imported) -> set[str]:
+    """What the data says beside prompts and completions, by name."""
+    return {
+        name
+        for group in imported.groups
+        for columns in (group.columns, *(rollout.columns for rollout in group.rollouts))
+        for name in columns
+    }
+
+
+def _able(row: RewardRow, columns: set[str]) -> RewardRow:
+    """The row, switched off where it is a built-in reward that needs a column the data does not have."""
+    return row if not row.is_builtin or columns.issuperset(find_builtin(row.name).columns) else replace(row, on=False)
 
 
 # ── checking rewards ─────────────────────────────────────────────────────────────────────────────────────────────

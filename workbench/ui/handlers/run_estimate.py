@@ -11,6 +11,7 @@ from pathlib import Path
 from workbench.config import RunConfig
 from workbench.errors import WorkbenchError
 from workbench.runs import list_runs
+from workbench.schema.wording import counted
 from workbench.ui.handlers.metrics_cache import kept
 
 LOOKED_AT = 30
@@ -60,9 +61,11 @@ def _time(config: RunConfig, pace: Pace | None) -> str:
         return "no estimate yet; the first run of this policy here gives one"
     planned = completions(config)
     step = pace.seconds * planned / pace.completions
-    scaled = "" if planned == pace.completions else f", scaled from {pace.completions} to {planned} completions"
+    scaled = (
+        "" if planned == pace.completions else f", scaled from {pace.completions} to {counted(planned, 'completion')}"
+    )
     steps = config.run.steps
-    return f"about {duration(steps * step)}: {steps} steps of {step:.2g} s, the pace of {pace.run}{scaled}"
+    return f"about {duration(steps * step)}: {counted(steps, 'step')} of {step:.2g} s, the pace of {pace.run}{scaled}"
 
 
 def _memory(config: RunConfig, parameters: int | None) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from workbench.config import SamplingConfig
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.schema import Example, Group, Prompt
+from workbench.schema.wording import counted
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import edited_example
 from workbench.ui.handlers.progress import BackgroundWork
@@ -126,7 +127,7 @@ def _progress(event: dict[str, Any], seconds: float, prompt: str) -> str:
         tokens, took = event["tokens"], event["seconds"]
         rate = f", {tokens / took:.0f} a second" if took > 0.2 else ""
         done = sum(event["finished"])
-        status = f"sampling: {tokens} tokens{rate}, {done} of {len(event['texts'])} finished"
+        status = f"sampling: {counted(tokens, 'token')}{rate}, {done} of {len(event['texts'])} finished"
         return message(stream={"texts": event["texts"], "finished": event["finished"], "prompt": prompt}, busy=status)
     if "waiting" in event:
         return message(busy=f"waiting for another page's sampling, {seconds:.0f} s")

@@ -31,6 +31,10 @@ TRUST_MODEL = (
 )
 
 
+class NothingScores(ConfigError):
+    """No reward function is on, which is no single control's fault."""
+
+
 @dataclass(frozen=True)
 class Note:
     """A message beside a control. ``line`` (1-based) is a line of that control's text to point at."""
@@ -68,7 +72,7 @@ def rescore(draft: Draft, worker: RewardWorker, models: Models | None = None) ->
     pattern_note = credit_note = None
     if group is None:
         return ScoringView(message(empty="Press Sample & score (Ctrl+Enter) to see a group."), None, tuple(notes), None)
-    drawing, findings, credit, other = "", "", None, None
+    drawing, findings, wrong, credit, other = "", "", "", None, None
     splits: list[Split] = []
     try:
         pattern = draft.pattern()
@@ -86,11 +90,19 @@ def rescore(draft: Draft, worker: RewardWorker, models: Models | None = None) ->
             credit_note = note
         else:
             notes[place] = note
+    except NothingScores as error:
+        wrong = str(error)
     except WorkbenchError as error:
         credit_note = Note(str(error))
-    problem = pattern_note or credit_note or next((note for note in notes if note), None)
-    if problem is not None:
-        drawing = message(stale=problem.text, group=to_fallback(group))
+    failing = [row.name for row, note in zip(draft.rows, notes, strict=True) if row is not None and note is not None]
+    if pattern_note is not None:
+        wrong = "the step pattern has an error, said under Steps"
+    elif credit_note is not None:
+        wrong = "the credit has an error, said under Credit"
+    elif failing:
+        wrong = f"the reward {failing[0]} has an error, said under Rewards"
+    if wrong:
+        drawing = message(stale=wrong, group=to_fallback(group))
         credit = other = None
     else:
         pattern_note = _no_match(splits)
@@ -114,7 +126,7 @@ def score(
     """
     rewards = rewards_on_screen(draft, group)
     if not rewards:
-        raise ConfigError("no reward function is on; switch one on or add one")
+        raise NothingScores("no reward function is on; switch one on or add one")
     schemes = [credit_config(draft.credit)]
     if draft.compare is not None:
         schemes.append(credit_config(draft.compare, "page.compare"))

@@ -20,6 +20,7 @@ from workbench.errors import ConfigError, WorkbenchError, cut
 from workbench.policies.step_values import NAMES, Estimation, label_rows
 from workbench.rewards import BUILTINS
 from workbench.schema import Group
+from workbench.schema.wording import counted
 from workbench.steps import StepPattern
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.models import estimate_values
@@ -177,7 +178,7 @@ def values_facts(row: RewardRow) -> list[tuple[str, str]]:
         values = row.estimated.values
         known = [error for errors in values.errors for error in errors if error is not None]
         spread = f", standard error {sum(known) / len(known):.2f} on average" if known else ""
-        facts.append(("estimated", f"{values.tokens:,} tokens in {values.seconds:.1f} s{spread}"))
+        facts.append(("estimated", f"{counted(values.tokens, 'token')} in {values.seconds:.1f} s{spread}"))
     else:
         facts.append(("estimated", "not yet"))
     facts.append(("in a run", "estimated anew at each step of training" if row.in_run else "left out"))

@@ -48,13 +48,15 @@ class RolloutImportEvents:
         def open_file(request: gr.Request, path: str, upload: str | None, *how: str) -> Iterator[list[Any]]:
             source = handlers.ImportForm(path or "", upload, *how)
             for view in handlers.open_file(source, self.services.workspace, self.readings, _page(request)):
-                yield [note_value(view.note), *start_and_cancel(view.running), view.imported is not None]
+                failed = view.running is False and view.note.level == "error"
+                hidden = gr.update(visible=False) if failed else gr.skip()  # what another file holds
+                yield [note_value(view.note), *start_and_cancel(view.running), view.imported is not None, hidden]
 
         fresh = gr.State(False)
         opened = part.open.click(
             open_file,
             [part.path, part.upload, part.format, part.tokenizer],
-            [part.note, part.open, part.cancel, fresh],
+            [part.note, part.open, part.cancel, fresh, part.opened],
             concurrency_limit=2,
             concurrency_id="importing",
             **PRIVATE,
@@ -68,9 +70,11 @@ class RolloutImportEvents:
             before = read(*held)
             view = handlers.choose_group(handlers.with_suggestions(before, imported), imported, 0)
             listed = {part.opened: gr.update(visible=True), part.groups: handlers.group_rows(imported)}
-            return self._chosen(before, view) | listed
+            unchecked = dict.fromkeys((part.checks, part.worst), gr.update(visible=False)) | {part.check_note: ""}
+            return self._chosen(before, view) | listed | unchecked
 
-        outputs = [self.index, part.where, part.opened, part.groups, *form.outputs]
+        checked = [part.checks, part.worst, part.check_note]
+        outputs = [self.index, part.where, part.opened, part.groups, *checked, *form.outputs]
         self.then_score(opened.then(show, [fresh, *form.inputs], outputs, **QUEUED))
 
     def _wire_choosing(self) -> None:

@@ -4,14 +4,19 @@
 
 const TABS = "#pages [role=tab][id$='-tab-button']";
 
+/** @param {string} tab the tab of the new entry @param {string} before that of the present one */
+export function newEntry(tab, before = tab) {
+  history.replaceState({ ...history.state, tab: before }, "");
+  history.pushState({ tab }, "", location.href);
+}
+
 export function followHistory() {
   let going = false; // through the history
   document.addEventListener("click", (event) => {
     const button = event.target.closest?.(TABS);
     const before = document.querySelector(`${TABS}[aria-selected=true]`);
     if (!button || going || !before || before === button) return;
-    history.replaceState({ ...history.state, tab: before.id }, "");
-    history.pushState({ tab: button.id }, "", location.href);
+    newEntry(button.id, before.id);
   }, { capture: true });
   addEventListener("popstate", (event) => {
     const button = event.state?.tab && document.getElementById(event.state.tab);

@@ -10,13 +10,14 @@ import { mount as mountCurves } from "../../../figures/charts/curves.js";
 import { el, say } from "../../../figures/dom.js";
 import { follow, tabs, whileVisible } from "../widget.js";
 import { RunHead } from "./head.js";
-import { followHistory } from "./history.js";
+import { followHistory, newEntry } from "./history.js";
 import { RunList } from "./list.js";
 import { Rollouts } from "./rollouts.js";
 import { addressWriter, readAddress } from "./state.js";
 
 const TICK = 1000;
 const LIST_EVERY = 5; // ticks between two looks at the list of runs
+const TAB = "train-tab-button";
 const ACTIVE = ["queued", "starting", "running"];
 const NO_ANSWER = "The workbench did not answer; try again.";
 
@@ -34,14 +35,14 @@ class Train {
     this.number = -1; // of the start that is shown
     this.write = addressWriter();
     this.head = new RunHead({
-      open: (name) => this.open(name),
+      open: (name) => this.choose(name),
       stop: () => this.stop(),
       resume: () => this.resume(),
       showRuns: () => tabs.showRuns([]),
       lead: (metrics) => [...metrics, "step_reward", "reward"].some((metric) => this.curves.lead(metric)),
     });
     this.rollouts = new Rollouts(server, () => this.writeAddress());
-    this.list = new RunList((name) => this.open(name));
+    this.list = new RunList((name) => this.choose(name));
     const chartsRoot = el("div", { id: "curves" });
     this.curves = mountCurves(chartsRoot, {
       onStep: (step) => this.rollouts.pickNear(step),
@@ -75,10 +76,14 @@ class Train {
       this.number = value.number;
       if (started && value.run) {
         this.ticks = 0; // the list gains a run
-        this.open(value.run);
+        this.choose(value.run);
       } else this.open(first.run, first.run ? first : {});
     });
     whileVisible(this.element, () => this.tick(), () => TICK);
+    addEventListener("popstate", (event) => {
+      const shown = readAddress(new URL(location.href).searchParams);
+      if (event.state?.tab === TAB && shown.run && shown.run !== this.run) this.open(shown.run, shown);
+    });
     // Showing the tab again is worth a look at once; leaving it takes its part of the address away.
     new IntersectionObserver((entries) => {
       if (entries.some((entry) => entry.isIntersecting)) this.tick();
@@ -97,6 +102,12 @@ class Train {
     const shown = { run: this.run, step: following ? null : step, group, watched, place, range: this.curves.range };
     this.write(url.searchParams, this.isVisible && this.run ? shown : null);
     if (url.href !== location.href) history.replaceState(history.state, "", url);
+  }
+
+  // Another run in place of the one that is shown: Back returns to that.
+  choose(name) {
+    if (this.isVisible && this.run && this.run !== name) newEntry(TAB);
+    this.open(name);
   }
 
   open(name, shown = {}) {

@@ -1,0 +1,13 @@
+"""Numbers in sentences."""
+
+from __future__ import annotations
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: "1 group", "1,500 groups"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def signed(value: float) -> str:
+    """A number with its sign and two decimals, or with two significant figures where it would read as 0."""
+    return f"{value:+.2g}" if 0 < abs(value) < 0.005 else f"{value:+.2f}"
