@@ -55,6 +55,8 @@ class App:
         return {"Authorization": f"Bearer {self.token}"}
 
 
+GROUP_DRAWN = "document.querySelectorAll('#drawing .rollout:not(.streaming) .chips').length === 8"
+"""True once the group that the page opens with is drawn."""
 _tokens: dict[str, str] = {}
 """Of the apps served by now, by address: ``visit`` opens each with its own."""
 

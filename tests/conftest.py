@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 # Before torch is imported anywhere: the models are too small to gain from threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -14,6 +16,11 @@ os.environ["WORKBENCH_LOCKS"] = tempfile.mkdtemp(prefix="workbench-test-locks-")
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+    from tests.browsing import App
 
 # No wall clock decides whether a property holds.
 settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -50,3 +57,33 @@ def random_policy(tiny):
         initializer_range=0.3,
     )
     return Policy("random", LlamaForCausalLM(config).eval(), tiny.tokenizer)
+
+
+# A file of tests has a browser and an app of its own, and each of its tests a page; a file may open its page otherwise.
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    from tests.browsing import chromium
+
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    """The workbench on a workspace of its own."""
+    from tests.browsing import serve
+
+    with serve(tmp_path_factory.mktemp("workspace")) as app:
+        yield app
+
+
+@pytest.fixture
+def page(browser: Browser, app: App) -> Iterator[Page]:
+    """The page as it opens, its first group drawn."""
+    from tests.browsing import GROUP_DRAWN, visit
+
+    with visit(browser, app.url) as page:
+        page.wait_for_function(GROUP_DRAWN)
+        yield page

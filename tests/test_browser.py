@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import App, chromium, heard, serve, stopped, visit
+from tests.browsing import App, heard, stopped, visit
 from workbench.config import RunConfig
 from workbench.rundir import RunDir
 
@@ -18,25 +17,6 @@ pytestmark = pytest.mark.browser
 
 CARDS = "#drawing .rollout:not(.streaming)"
 CHIPS = f"{CARDS} .chip"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    with serve(tmp_path_factory.mktemp("workspace")) as app:
-        yield app
-
-
-@pytest.fixture
-def page(browser: Browser, app: App) -> Iterator[Page]:
-    with visit(browser, app.url) as page:
-        expect(page.locator(CARDS)).to_have_count(8)
-        yield page
 
 
 def set_regex(page: Page, text: str) -> None:
@@ -331,6 +311,11 @@ def test_controls_fold_on_a_narrow_screen(browser: Browser, app: App) -> None:
     with visit(browser, app.url, width=390, height=844) as page:
         expect(page.locator(CARDS)).to_have_count(8)
         expect(page.locator("#regex")).to_be_hidden()
+        page.locator(f"{CARDS} .text i.eos").first.click()  # what is pinned stays in sight above its details
+        expect(page.locator(".details")).to_be_visible()
+        edge = "document.querySelector('{}').getBoundingClientRect().{}"
+        assert page.evaluate(edge.format(".text i.pinned", "bottom")) <= page.evaluate(edge.format(".details", "top"))
+        page.keyboard.press("Escape")
         page.get_by_role("button", name="Show controls").click()
         set_regex(page, r"(?m)^Step \d+:")
         expect(page.locator("#preset input")).to_have_value("step-n")

@@ -8,23 +8,11 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import App, chromium, heard, serve, stopped, visit
+from tests.browsing import App, heard, stopped, visit
 from workbench.credit import SCHEMES
 
 pytestmark = pytest.mark.browser
 ROLLOUTS = "document.querySelector('#heatmap').heatmap.data.rollouts"
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory) -> Iterator[App]:
-    with serve(tmp_path_factory.mktemp("workspace")) as app:
-        yield app
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browsing import App, chromium, serve, visit
+from tests.browsing import App
 
 pytestmark = pytest.mark.browser
 
 CARDS = "#drawing .rollout:not(.streaming)"
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    with serve(tmp_path_factory.mktemp("workspace")) as app:
-        yield app
-
-
 @pytest.fixture
-def page(browser: Browser, app: App) -> Iterator[Page]:
-    with visit(browser, app.url) as page:
-        expect(page.locator(CARDS)).to_have_count(8)
-        page.locator("#importing > button").click()
-        yield page
+def page(page: Page) -> Page:
+    """The page with the part that imports rollouts open."""
+    page.locator("#importing > button").click()
+    return page
 
 
 def test_real_groups_are_opened_looked_through_and_checked(page: Page, app: App) -> None:
@@ -72,7 +58,7 @@ def test_an_upload_is_shown_as_text_whatever_it_says(page: Page, tmp_path: Path)
     page.locator("#import-upload input[type=file]").set_input_files(file)
     expect(page.locator("#import-upload").get_by_role("cell", name="mine.jsonl", exact=True)).to_be_visible()
     page.locator("#import-open").click()
-    expect(page.locator("#import-note")).to_contain_text("1 groups, 2 rows · format plain")
+    expect(page.locator("#import-note")).to_contain_text("1 group, 2 rows · format plain")
     expect(page.locator(CARDS)).to_have_count(2)
     expect(page.locator(f"{CARDS} .text").first).to_contain_text(bad)
     expect(page.locator("#import-groups")).to_contain_text(bad)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests import reward_models
-from tests.browsing import App, children, chromium, expect_no_sideways_scroll, serve, visit
+from tests.browsing import App, children, expect_no_sideways_scroll, serve, visit
 from workbench.config import RewardConfig, RunConfig
 from workbench.rewards import RewardWorker, TrustStore
 from workbench.ui.handlers.scoring import TRUST_MODEL
@@ -23,30 +22,11 @@ CONTEXT = {"max_position_embeddings": 512}
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    with serve(tmp_path_factory.mktemp("workspace")) as app:
-        yield app
-
-
-@pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A process reward model, a classifier, and a language model whose format must be said."""
     root = tmp_path_factory.mktemp("models")
     kinds = {"my-prm": "token", "judge": "sequence", "words": "causal"}
     return {name: reward_models.save(kind, root / name, **CONTEXT) for name, kind in kinds.items()}
-
-
-@pytest.fixture
-def page(browser: Browser, app: App) -> Iterator[Page]:
-    with visit(browser, app.url) as page:
-        expect(page.locator(CHIPS).first).to_be_visible()
-        yield page
 
 
 def unfold(page: Page, name: str) -> None:

@@ -9,32 +9,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Request, Route, expect
 
-from tests.browsing import App, chromium, serve, visit, with_token
+from tests.browsing import App, visit, with_token
 
 pytestmark = pytest.mark.browser
 
 CARDS = "#drawing .rollout:not(.streaming)"
 REGEX = "#regex textarea"
 EVENTS = "**/gradio_api/run/predict*"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    with serve(tmp_path_factory.mktemp("workspace")) as app:
-        yield app
-
-
-@pytest.fixture
-def page(browser: Browser, app: App) -> Iterator[Page]:
-    with visit(browser, app.url) as page:
-        expect(page.locator(CARDS)).to_have_count(8)
-        yield page
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import App, children, chromium, serve, stopped, visit
+from tests.browsing import App, children, stopped, visit
 from workbench.schema import Group
 
 pytestmark = pytest.mark.browser
@@ -25,18 +25,6 @@ pytestmark = pytest.mark.browser
 CARDS = "#drawing .rollout:not(.streaming)"
 CHIPS = f"{CARDS} .chip"
 CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    with serve(tmp_path_factory.mktemp("workspace")) as app:
-        yield app
 
 
 @pytest.fixture
@@ -265,6 +253,7 @@ def test_every_control_can_be_reached_by_keyboard_and_shows_its_focus(page: Page
         page.keyboard.press("Tab")
     assert wanted - set(page.evaluate("[...reached]")) == set()
     page.locator(f"{CARDS} .step").first.focus()
+    expect(page.locator(".options")).to_have_count(0)  # lists of the dropdowns that were left
     page.keyboard.press("ArrowRight")
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 

@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browsing import App, chromium, expect_no_sideways_scroll, serve, visit
+from tests.browsing import App, expect_no_sideways_scroll
 
 pytestmark = pytest.mark.browser
 
 CHIPS = "#drawing .rollout:not(.streaming) .chip"
 FAILING = re.compile(r"rgba\(164, 38, 44")
 OWN = "def brief(prompt, step, **columns):\n    return 1.0 if len(step) < 20 else 0.0\n"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    with serve(tmp_path_factory.mktemp("workspace")) as app:
-        yield app
-
-
-@pytest.fixture
-def page(browser: Browser, app: App) -> Iterator[Page]:
-    with visit(browser, app.url) as page:
-        expect(page.locator(CHIPS).first).to_be_visible()
-        yield page
 
 
 def add(page: Page, name: str) -> None:

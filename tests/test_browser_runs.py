@@ -11,9 +11,9 @@ from typing import Any
 
 import psutil
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.browsing import App, chromium, serve, visit, with_token
+from tests.browsing import App, visit, with_token
 from tests.credits import worked_credit
 from tests.stored_runs import learning, store
 from tests.test_browser_polish import serious
@@ -23,18 +23,6 @@ pytestmark = pytest.mark.browser
 
 ROWS = "#runs tbody tr"
 LONG = 10_000
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    with serve(tmp_path_factory.mktemp("workspace")) as app:
-        yield app
 
 
 @pytest.fixture
@@ -222,6 +210,14 @@ def test_a_run_is_downloaded_and_opened_in_train(browser, app, three, tmp_path):
         page.go_back()
         expect(page.locator("#runs table").first).to_be_visible()
         page.wait_for_url(re.compile("tab=runs"))
+        # And through the runs that Train showed.
+        page.go_back()
+        expect(page.locator("#run-picker")).to_have_value("process-0")
+        page.locator("#run-picker").select_option("process-1")
+        page.wait_for_url(re.compile(r"\?run=process-1$"))
+        page.go_back()
+        expect(page.locator("#run-picker")).to_have_value("process-0")
+        page.wait_for_url(re.compile(r"\?run=process-0$"))
 
 
 def test_the_table_survives_a_connection_that_is_gone(browser, app, three):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browsing import SECONDS, App, chromium, serve, visit
+from tests.browsing import SECONDS, App, chromium, visit
 from workbench.config import RewardConfig, RunConfig
 from workbench.rewards import TrustStore
 from workbench.ui.handlers.scoring import TRUST_MODEL
@@ -16,12 +16,6 @@ from workbench.ui.handlers.scoring import TRUST_MODEL
 pytestmark = pytest.mark.browser
 
 CODE = "def shared_reward(prompt, step, **columns):\n    return float(len(step) % 3)\n"
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    with serve(tmp_path_factory.mktemp("workspace")) as app:
-        yield app
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import chromium, visit
+from tests.browsing import visit
 from tests.credits import make_credit, make_rollout, worked_credit
 from tests.test_figures import NASTY
 from workbench.figures import heatmap
@@ -17,12 +16,6 @@ from workbench.figures.lines import Chart, Charts, Line
 from workbench.schema import Credit
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import chromium, visit
+from tests.browsing import visit
 from tests.credits import worked_credit
 from workbench.figures.fragment import asset
 from workbench.figures.heatmap import credit_payload, to_json
@@ -54,12 +54,6 @@ def url() -> Iterator[str]:
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 def state(page: Page) -> tuple[str, str]:

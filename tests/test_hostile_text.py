@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -16,7 +15,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.browsing import App, chromium, serve, visit, with_token
+from tests.browsing import App, visit, with_token
 from tests.credits import make_credit, make_rollout
 from tests.hostile import ACTIVE, ALL, INJECTED, ONE_LINE, PAYLOADS, WATCH, check
 from workbench.config import RunConfig
@@ -25,18 +24,6 @@ from workbench.rundir import RunDir
 from workbench.schema import Credit, RewardSummary
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    with serve(tmp_path_factory.mktemp("workspace")) as app:
-        yield app
 
 
 def hostile_credit() -> Credit:
