@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import model_validator
 
@@ -17,6 +17,8 @@ class TaskSection(Section):
 
     data: str | None = None
     """A file of pairs or demonstrations to train on, while accuracy is measured on the held-out prompts of `name`."""
+    long_prompts: Literal["refuse", "skip"] = "refuse"
+    """Prompts that leave no room for an answer in the policy's context: refuse the run, or leave out their rows."""
 
     @model_validator(mode="before")
     @classmethod

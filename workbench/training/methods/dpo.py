@@ -93,6 +93,7 @@ def build(
     from workbench.training.accuracy import HeldOut, HeldOutAccuracy, Measure
     from workbench.training.common import load_trained_policy, lora_config, shared_arguments
     from workbench.training.pairs import HeldOutPairs, rename_metrics
+    from workbench.training.prompts import within_context
     from workbench.training.sampling import PolicySampler
     from workbench.training.saving import Resumable
 
@@ -136,7 +137,8 @@ def build(
         peft_config=lora_config(config.policy),
         callbacks=list(callbacks),
     )
-    task, measures = load_task(config.task.name), list[Measure]()
+    task = within_context(load_task(config.task.name), policy, config, method.sampling, 0)
+    measures = list[Measure]()
     if held_out:
         measures.append(HeldOutPairs(trainer, partial(margins, trainer)))
     if config.run.eval_every and task.can_check:

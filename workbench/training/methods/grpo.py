@@ -165,8 +165,12 @@ class GRPOSection(MethodSection):
                 f"rank's batch; try {_nearest_divisor(batch // ranks, micro)}"
             )
 
+    def rows_wanted(self, config: SharedConfig) -> int:
+        """As many rows as a run will ask for, and at least a thousand."""
+        return max(config.run.steps * self.prompts_per_step, 1000)
+
     def rows_of(self, config: SharedConfig, task: Task) -> pa.Table:
-        """The prompts and columns of as many rows as a run will ask for, at least a thousand where there are that many.
+        """The prompts and columns of ``rows_wanted``, of all rows where there are fewer.
 
         Raises ConfigError for a task with fewer rows than one generation takes, or whose columns make no table.
         """
@@ -179,7 +183,7 @@ class GRPOSection(MethodSection):
                 f"method.prompts_per_step: {self.prompts_per_step} distinct prompts are asked for and the "
                 f"task has {len(task)} training rows; set it to {len(task)} or less, or give more rows"
             )
-        rows = [task[i] for i in range(min(len(task), max(config.run.steps * self.prompts_per_step, 1000)))]
+        rows = [task[i] for i in range(min(len(task), self.rows_wanted(config)))]
         # TRL hands columns to reward functions by name, those of the first row, beside what it gives them itself;
         # images it takes for a prompt's pictures.
         taken = RESERVED | {"image", "images"}
@@ -249,12 +253,14 @@ def build(
     from workbench.tasks import load_task
     from workbench.training.accuracy import HeldOut, HeldOutAccuracy
     from workbench.training.common import load_trained_policy, lora_config
+    from workbench.training.prompts import within_context
     from workbench.training.trainer import ProcessGRPOTrainer
     from workbench.training.watching import WatchedPrompts
 
     method = section_of(config)
-    task = load_task(config.task.name)
     policy = load_trained_policy(config)
+    task = load_task(config.task.name)
+    task = within_context(task, policy, config, method.sampling, method.rows_wanted(config))
     worker = RewardWorker(method.reward_deadline)
     models = LocalModels(config.run.device, kept=sum(reward.model is not None for reward in method.rewards))
     rewards = [

@@ -51,6 +51,7 @@ def build(
     from workbench.tasks import load_task
     from workbench.training.accuracy import HeldOut, HeldOutAccuracy
     from workbench.training.common import load_trained_policy, lora_config, shared_arguments
+    from workbench.training.prompts import within_context
     from workbench.training.sampling import PolicySampler
     from workbench.training.saving import Resumable
 
@@ -59,9 +60,9 @@ def build(
 
     method = config.method
     assert isinstance(method, SFTSection)
-    task = load_task(config.task.name)
     rows = method.training_rows(config)
     policy = load_trained_policy(config)
+    task = within_context(load_task(config.task.name), policy, config, method.sampling, 0)
     disable_progress_bars()  # nobody who reads a run's log can act on them
     arguments = shared_arguments(config, output_dir, method.batch_size // config.run.ranks)
     trainer = ResumableSFTTrainer(

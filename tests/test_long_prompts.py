@@ -1,0 +1,60 @@
+"""Prompts that leave no room for an answer in the policy's context: refused or skipped before the first step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from workbench.config import RunConfig
+from workbench.errors import ConfigError
+from workbench.policies.sampler import encode_prompt
+from workbench.schema import Example
+from workbench.tasks import Task
+from workbench.training.prompts import within_context
+
+SHORT, LONG, ENDLESS = (Example("7 " * n) for n in (5, 50, 500))
+
+
+def fitted(policy, task: Task, how: str = "refuse", answer: int = 100) -> Task:
+    data = {"task": {"name": "t", "long_prompts": how}, "sampling": {"max_completion_length": answer}}
+    config = RunConfig.parse(data)
+    return within_context(task, policy, config, config.grpo.sampling, 1000)
+
+
+def test_rows_with_room_for_an_answer_are_kept(random_policy) -> None:
+    """The context is 128 tokens: an answer of 100 leaves 28 to a prompt, one of 10 leaves 118."""
+    lengths = [len(encode_prompt(random_policy.tokenizer, example.prompt)) for example in (SHORT, LONG, ENDLESS)]
+    assert lengths[0] <= 28 < lengths[1] <= 118 < 128 < lengths[2]
+    task = Task("t", [SHORT, LONG, SHORT], [SHORT])
+    assert fitted(random_policy, task, answer=10) is task
+    skipped = fitted(random_policy, task, "skip")
+    assert (skipped.examples, skipped.held_out) == ([SHORT, SHORT], [SHORT])
+    assert fitted(random_policy, replace(task, held_out=[ENDLESS, SHORT]), "skip").held_out == [SHORT]
+
+
+def test_a_row_without_room_is_named_with_what_would_help(random_policy, capsys: pytest.CaptureFixture[str]) -> None:
+    longest = 128 - len(encode_prompt(random_policy.tokenizer, LONG.prompt))
+    with pytest.raises(ConfigError) as refused:
+        fitted(random_policy, Task("t", [SHORT, LONG], [SHORT]))
+    message = str(refused.value)
+    assert message.startswith(
+        "task.long_prompts: the prompts of 1 of 2 training rows leave no room for an answer of 100 "
+    )
+    assert (
+        f"row 2 has {128 - longest} tokens. Set method.sampling.max_completion_length to {longest} or less" in message
+    )
+    with pytest.raises(
+        ConfigError, match="1 of 1 held-out rows do not fit the policy's context of 128 tokens; row 1 has"
+    ):
+        fitted(random_policy, Task("t", [SHORT], [ENDLESS]))
+    with pytest.raises(ConfigError, match="2 of 2 training rows do not fit"):  # nothing would be left
+        fitted(random_policy, Task("t", [ENDLESS, ENDLESS], [SHORT]), "skip")
+    fitted(random_policy, Task("t", [SHORT, LONG], [SHORT]), "skip")
+    assert capsys.readouterr().out == "task.long_prompts: skipped 1 of 2 training rows\n"
+
+
+def test_a_policy_of_unknown_context_takes_every_prompt(random_policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.training.prompts.context_length", lambda model: None)
+    task = Task("t", [ENDLESS], [ENDLESS])
+    assert fitted(random_policy, task) is task
