@@ -17,13 +17,15 @@ Pairs = Sequence[tuple[str, str]]
 
 
 class NotePayload(TypedDict):
-    """A message beside a control; ``editor`` is the elem_id of the code editor that ``line`` is of."""
+    """A message beside a control; ``editor`` is the elem_id of the code editor that ``line`` is of, ``fields`` those of
+    the fields that it is about."""
 
     text: str
     level: str
     line: int | None
     detail: str
     editor: str | None
+    fields: Sequence[str]
 
 
 class FactsPayload(TypedDict):

@@ -8,8 +8,13 @@ import { follow } from "./widget.js";
 /** @param {Handles} handles A sentence beside a control, which may highlight a line of a code editor. */
 export function note(handles) {
   const mark = new LineMark();
+  /** @type {string[]} */
+  let marked = [];
   follow(handles, (root, /** @type {NotePayload | null} */ value) => {
     mark.set(value?.editor ?? "", value?.line ?? 0);
+    for (const id of marked) document.getElementById(id)?.classList.remove("wrong");
+    marked = value?.fields ?? [];
+    for (const id of marked) document.getElementById(id)?.classList.add("wrong");
     root.className = `drawn ${value ? value.level : "none"}`;
     root.setAttribute("role", value?.level === "error" ? "alert" : "status");
     root.replaceChildren();

@@ -25,6 +25,7 @@
  * @property {number | null} line of the code editor to highlight, from 1
  * @property {string} detail
  * @property {string | null} editor elem_id of that editor
+ * @property {string[]} fields elem_ids of the fields that the message is about
  */
 
 /**

@@ -64,13 +64,13 @@ def note(elem_id: str) -> gr.HTML:
     return drawn(elem_id, "note", classes=["note"])
 
 
-def note_value(value: Note | str | None, *, editor: str | None = None) -> str:
-    """``editor`` is the elem_id of the code editor whose line a note points at."""
+def note_value(value: Note | str | None, *, editor: str | None = None, fields: Sequence[str] = ()) -> str:
+    """``editor`` is the elem_id of the code editor whose line a note points at, ``fields`` those of fields to mark."""
     if value is None or value == "":
         return ""
     if isinstance(value, str):
         value = Note(value, level="plain")
-    return json.dumps(value.to_json() | {"editor": editor})
+    return json.dumps(value.to_json() | {"editor": editor, "fields": list(fields)})
 
 
 def start_and_cancel(running: bool | None) -> list[Any]:

@@ -19,6 +19,7 @@ from workbench.ui.handlers.draft import COMPARE, CREDIT, RUN, SAMPLING, SCORING,
 from workbench.ui.handlers.example import columns_text, preset_of
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.rewards import row_facts, row_label
+from workbench.ui.handlers.scoring import Note
 from workbench.ui.tabs.common import PRIVATE, facts_value, note_value
 from workbench.ui.tabs.widgets import CreditWidgets, Form, RowWidgets
 
@@ -74,6 +75,12 @@ def shown(form: Form, before: Draft, after: Draft, *, whole: bool = False) -> Up
         packs = {"scoring": form.scoring, "sampling": form.sampling, "run": form.run}
         updates |= {packs[name]: packed(name, [new[path] for path in paths]) for name, paths in FORMS.items()}
     return updates | {form.draft: after, form.columns: note_value(columns_text(after.columns))}
+
+
+def form_note_value(form: Form, note: Note | None) -> str:
+    """A note on the whole form, which marks the fields whose paths its lines begin with."""
+    paths = [] if note is None else [line.partition(":")[0] for line in note.text.splitlines()]
+    return note_value(note, fields=[form.bound[path].elem_id for path in paths if path in form.bound])
 
 
 def _credit_shown(widgets: CreditWidgets, values: list[Any]) -> Updates:

@@ -22,7 +22,7 @@ from workbench.ui.tabs.checks import wire_probes
 from workbench.ui.tabs.common import PRIVATE, note_value, start_and_cancel
 from workbench.ui.tabs.config_import import wire_import
 from workbench.ui.tabs.credit import wire_credit
-from workbench.ui.tabs.form import Updates, read, shown
+from workbench.ui.tabs.form import Updates, form_note_value, read, shown
 from workbench.ui.tabs.models import wire_models
 from workbench.ui.tabs.rewards import watched, wire_rewards
 from workbench.ui.tabs.rollout_import_events import RolloutImportEvents
@@ -193,7 +193,7 @@ def _wire_sampling(form: Form, widgets: InspectWidgets, services: Services, then
                 view.drawing,
                 view.sampled,
                 view.seed if view.seed is not None else gr.skip(),
-                note_value(view.note),
+                form_note_value(form, view.note),
                 *start_and_cancel(view.running),
             ]
 

@@ -18,8 +18,8 @@ from workbench.ui.handlers.draft import AS_INSPECT, RUN, Draft
 from workbench.ui.handlers.example import first_draft
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.checks import build_preflight, wire_preflight
-from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note, note_value
-from workbench.ui.tabs.form import read
+from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note
+from workbench.ui.tabs.form import form_note_value, read
 from workbench.ui.tabs.widgets import Form, TrainWidgets
 
 
@@ -75,7 +75,7 @@ def wire_train(form: Form, widgets: TrainWidgets, services: Services) -> None:
     def start(starts: int, *held: Any) -> list[Any]:
         run, problem = run_setup.start_run(read(*held), services)
         if run is None:
-            return [gr.skip(), starts, note_value(problem)]
+            return [gr.skip(), starts, form_note_value(form, problem)]
         return [_live_value(run, starts + 1), starts + 1, ""]
 
     shown = [widgets.live, started, widgets.start_note]
