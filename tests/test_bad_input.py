@@ -201,6 +201,24 @@ def test_a_bad_data_file_is_refused_in_a_sentence(name: str, tmp_path: Path) -> 
             held(lambda config=config: config.method.check_files(config))
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("labels of other steps", "line 1: 'labelled_steps' has 1 steps and 'labels' 6; give one a step"),
+        ("6 labels of 2 steps", "line 1: 'completions' has 2 steps and 'labels' 6; give one label a step"),
+        ("token id -1", "line 1: -1 in 'token_ids' is no token id; they are 0 to 16,777,215"),
+        ("token id 99999999", "line 1: 99999999 in 'token_ids' is no token id"),
+        ("400 digits", "line 1: 'reward' must be a number or null, not 9999"),
+        ("group, rollout's columns a list", "line 1: 'columns' of a group and of rollout 1 must be objects"),
+    ],
+)
+def test_what_a_row_says_that_cannot_be_is_named(name: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_bytes(FILES[name])
+    with pytest.raises(WorkbenchError, match=message):
+        read_drafts(files.read_rows(path), path.name)
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_bad_configuration_group_or_code_file_is_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
     path = tmp_path / "file.py"

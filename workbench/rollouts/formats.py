@@ -107,6 +107,9 @@ def _read_plain(where: str, values: Mapping[str, Any]) -> list[Record]:
     if "is_correct" in rest:
         rest.setdefault("correct", rest.pop("is_correct"))
     _check_reward(where, rest)
+    labels, steps = rest.get("labels"), rest.get("labelled_steps")
+    if isinstance(labels, list) and isinstance(steps, list) and len(labels) != len(steps):
+        raise TaskError(f"{where}: 'labelled_steps' has {len(steps)} steps and 'labels' {len(labels)}; give one a step")
     completion = None if answer is None else _completion(where, answer)
     return [
         Record(
