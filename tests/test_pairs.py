@@ -250,7 +250,7 @@ REFERENCES = {
 
 @pytest.mark.parametrize("loss", REFERENCES)
 def test_the_dpo_loss_is_the_papers_on_random_ids_and_weights(tmp_path: Path, small: str, sums: str, loss: str) -> None:
-    """The largest difference was 4e-7: float32 against float64."""
+    """The largest difference was 5e-7 in the loss and 4e-6 in a margin: float32 against float64."""
     method = {**DPO, "beta": 0.5, "loss_type": loss, "label_smoothing": 0.1 if loss == "robust" else 0.0}
     trainer: Any = dpo.build(configuration(sums, method, small, eval_every=0), tmp_path)
     generator = torch.Generator().manual_seed(0)
@@ -289,7 +289,7 @@ def test_the_dpo_loss_is_the_papers_on_random_ids_and_weights(tmp_path: Path, sm
 def test_the_reward_loss_is_bradley_and_terrys_on_random_ids(
     tmp_path: Path, small: str, sums: str, centred: float | None
 ) -> None:
-    """Ouyang et al., arXiv 2203.02155, eq. 1. The largest difference was 1e-7: padded rows against single ones."""
+    """Ouyang et al., arXiv 2203.02155, eq. 1. Largest difference: 5e-7 in the loss, 3e-6 in a margin."""
     method = {**REWARD, "center_rewards_coefficient": centred}
     trainer: Any = reward.build(configuration(sums, method, small, eval_every=0), tmp_path)
     generator = torch.Generator().manual_seed(1)
