@@ -8,9 +8,10 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from workbench.errors import ConfigError
 from workbench.policies import decoding
 from workbench.policies.sampler import encode_prompt, sample_rows, to_rollout
-from workbench.sections import SamplingConfig
+from workbench.sections import RunSection, SamplingConfig
 from workbench.training.accuracy import HeldOutAccuracy
 
 SIZES = {
@@ -130,14 +131,19 @@ def test_invariant_held_out_accuracy_does_not_depend_on_ranks(random_policy, ran
                 seed=seed, first_row=first_row, total_rows=total_rows,
             )  # fmt: skip
 
-    def measure(rank, ranks):
+    def measure(rank, ranks, skip=0):
         accelerator = SimpleNamespace(
             num_processes=ranks, process_index=rank, device=torch.device("cpu"), reduce=lambda count, reduction: count
         )
-        run = SimpleNamespace(eval_every=1, eval_prompts=22)
+        run = RunSection(eval_every=1, eval_prompts=22, eval_skip=skip)
         return HeldOutAccuracy(SimpleNamespace(accelerator=accelerator), Sampler(), task, run).measure()
 
     total = sum(measure(rank, ranks) for rank in range(ranks))
     together, texts = texts, {}
     assert measure(0, 1) == pytest.approx(total)
     assert texts == together
+    texts.clear()
+    measure(0, 1, skip=3)
+    assert list(texts) == list(range(3, len(rows)))  # the others are apart, for settings to be chosen on
+    with pytest.raises(ConfigError, match=f"run.eval_skip: {len(rows)} leaves none of the task's {len(rows)} held-out"):
+        measure(0, 1, skip=len(rows))

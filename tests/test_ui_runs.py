@@ -35,6 +35,7 @@ from workbench.ui.handlers import run_follow, runs
 from workbench.ui.handlers.metrics_cache import kept
 from workbench.ui.handlers.run_download import metrics_csv, run_json, write_zip
 from workbench.ui.handlers.run_estimate import Pace, estimate, measured_pace
+from workbench.ui.tabs.train import _live_value
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -447,3 +448,10 @@ def test_the_pace_is_the_newest_run_of_the_same_policy(tmp_path):
     store(tmp_path, "other", rows, made=3e9, policy="another/policy")
     assert measured_pace(tmp_path, "tiny") == Pace("old", 2.0, 48)
     assert measured_pace(Path(tmp_path / "nowhere"), "tiny") is None
+
+
+def test_starts_are_told_apart_also_by_an_app_that_was_restarted():
+    """The page, which outlives the app, would take the first start after a restart for one it has shown."""
+    nothing, first, again = (json.loads(_live_value(run)) for run in (None, "a", "a"))
+    assert nothing == {"run": None, "start": ""}
+    assert first["start"] != again["start"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, TypeVar
 
 from pydantic import Field
 
+from workbench.errors import ConfigError
 from workbench.sections.section import Section
+
+T = TypeVar("T")
 
 
 class RunSection(Section):
@@ -18,6 +22,8 @@ class RunSection(Section):
     """Steps between two measures of held-out accuracy; 0 for none."""
     eval_prompts: int = Field(default=200, ge=1, le=1_000_000)
     """Held-out prompts in one measure."""
+    eval_skip: int = Field(default=0, ge=0, le=1_000_000)
+    """Held-out prompts before the first that is measured: settings are chosen on others than are reported."""
     watch_prompts: int = Field(default=2, ge=0, le=64)
     """Prompts whose answers are sampled again and again with the same seed, to be looked at; 0 for none."""
     watch_every: int = Field(default=10, ge=1, le=1_000_000)
@@ -32,3 +38,12 @@ class RunSection(Section):
     """Where to train; auto takes a GPU where there is one."""
     report_to: list[Literal["trackio", "wandb", "tensorboard"]] = Field(default_factory=list)
     """Trackers that get the metrics too, beside the run's own directory; each must be installed."""
+
+    def measured_rows(self, held_out: Sequence[T]) -> list[T]:
+        """The rows that the run is measured on. Raises ConfigError where `eval_skip` leaves none."""
+        last = min(self.eval_skip + self.eval_prompts, len(held_out))
+        if held_out and self.eval_skip >= last:
+            raise ConfigError(
+                f"run.eval_skip: {self.eval_skip} leaves none of the task's {len(held_out)} held-out prompts; lower it"
+            )
+        return [held_out[i] for i in range(self.eval_skip, last)]

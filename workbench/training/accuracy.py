@@ -46,8 +46,8 @@ class HeldOut(TrainerCallback):
 
 
 class HeldOutAccuracy:
-    """Measures ``accuracy`` (0 to 1): one completion is sampled for each of the first ``eval_prompts`` held-out rows,
-    with the run's sampling parameters; ranks share the rows.
+    """Measures ``accuracy`` (0 to 1): one completion is sampled for each of the run's measured rows, with its
+    sampling parameters; ranks share the rows.
 
     A measure over n rows has a standard error of about sqrt(a(1 - a) / n).
     """
@@ -55,11 +55,12 @@ class HeldOutAccuracy:
     def __init__(self, trainer: Any, sampler: PolicySampler, task: Task, run: RunSection) -> None:
         self._trainer, self._sampler = trainer, sampler
         self._task = task
-        self._count = min(run.eval_prompts, len(task.held_out))
+        rows = run.measured_rows(task.held_out)
+        self._count = len(rows)
         accelerator = trainer.accelerator
         self._share = -(-self._count // accelerator.num_processes)  # rows a rank; the last may have fewer
         self._first = accelerator.process_index * self._share
-        self._rows = task.held_out[self._first : min(self._first + self._share, self._count)]
+        self._rows = rows[self._first : self._first + self._share]
         self._prompt_ids = [sampler.encode(row.prompt) for row in self._rows]
         self._chunk = max(1, sampler.rows_at_once or self._share)
 

@@ -59,14 +59,13 @@ class StoredSection(MethodSection):
         return _first(rows, max(config.run.steps * self.batch_size, _LEAST_ROWS))
 
     def held_out_rows(self, config: SharedConfig) -> list[Any]:
-        """The rows that the run is measured on; none where it measures nothing. Raises TaskError."""
+        """The rows that the run is measured on; none where it measures nothing. Raises TaskError and ConfigError."""
         if not config.run.eval_every:
             return []
         from workbench.tasks import load_task
 
-        return _first(
-            load_task(config.task.data or config.task.name).rows(self.kind, held_out=True), config.run.eval_prompts
-        )
+        task = load_task(config.task.data or config.task.name)
+        return config.run.measured_rows(task.rows(self.kind, held_out=True))
 
     def less_memory(self, config: SharedConfig) -> str:
         return (

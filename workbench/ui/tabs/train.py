@@ -7,6 +7,7 @@ event runs while it does, so that any number of pages may watch.
 from __future__ import annotations
 
 import json
+import secrets
 from typing import Any
 
 import gradio as gr
@@ -39,7 +40,7 @@ def build_train(services: Services) -> tuple[dict[str, Any], TrainWidgets]:
                 start_note = note("start-note")
         with gr.Column(elem_id="live-column", scale=1, min_width=0):
             code = drawn("train-code", "code")
-            live = drawn("live", "train", _live_value(None, 0), server_functions=_server_functions(services))
+            live = drawn("live", "train", _live_value(None), server_functions=_server_functions(services))
     return fields, TrainWidgets(inherited, estimate, preflight, go, start_note, notebook, code, live)
 
 
@@ -70,16 +71,11 @@ def _fields() -> dict[str, Any]:
 
 
 def wire_train(form: Form, widgets: TrainWidgets, services: Services) -> None:
-    started = gr.State(0)
-
-    def start(starts: int, *held: Any) -> list[Any]:
+    def start(*held: Any) -> list[Any]:
         run, problem = run_setup.start_run(read(*held), services)
-        if run is None:
-            return [gr.skip(), starts, form_note_value(form, problem)]
-        return [_live_value(run, starts + 1), starts + 1, ""]
+        return [gr.skip(), form_note_value(form, problem)] if run is None else [_live_value(run), ""]
 
-    shown = [widgets.live, started, widgets.start_note]
-    widgets.start.click(start, [started, *form.inputs], shown, concurrency_limit=1, **PRIVATE)
+    widgets.start.click(start, form.inputs, [widgets.live, widgets.start_note], concurrency_limit=1, **PRIVATE)
 
     def as_code(*held: Any) -> str:
         return run_setup.notebook(read(*held), services)
@@ -114,9 +110,12 @@ def inherited_value(draft: Draft) -> str:
     return facts_value(run_setup.inherited(draft))
 
 
-def _live_value(run: str | None, number: int) -> str:
-    """What the live element needs: the run to show, with a number that differs for every start."""
-    return json.dumps({"run": run, "number": number})
+def _live_value(run: str | None) -> str:
+    """What the live element needs: the run to show, and a token of its start ("" for none).
+
+    The page outlives the app: were starts counted, the first one after a restart would look like one it has seen.
+    """
+    return json.dumps({"run": run, "start": "" if run is None else secrets.token_hex(8)})
 
 
 def _server_functions(services: Services) -> list[Any]:

@@ -32,7 +32,7 @@ class Train {
     const { element, server } = handles;
     Object.assign(this, { handles, element, server, runs: [], ticks: 0, lost: false, loading: null });
     this.generation = 0; // answers to what was asked about another run are dropped
-    this.number = -1; // of the start that is shown
+    this.startShown = null; // its token
     this.write = addressWriter();
     this.head = new RunHead({
       open: (name) => this.choose(name),
@@ -71,9 +71,9 @@ class Train {
   start() {
     const first = readAddress(new URL(location.href).searchParams);
     follow(this.handles, (_, value) => {
-      if (value.number === this.number) return;
-      const started = this.number >= 0 || value.number > 0;
-      this.number = value.number;
+      if (value.start === this.startShown) return;
+      const started = this.startShown !== null || value.start !== "";
+      this.startShown = value.start;
       if (started && value.run) {
         this.ticks = 0; // the list gains a run
         this.choose(value.run);
