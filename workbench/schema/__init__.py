@@ -5,7 +5,7 @@ They hold data and answer simple questions about it. They do not know how an ans
 Rollouts and scores are plain enough to travel as JSON, which is how they cross the process boundaries.
 """
 
-from workbench.schema.credit import Carry, Credit, CreditPart, Explanation, PartKind, Term
+from workbench.schema.credit import Carry, Credit, CreditPart, Explanation, OnCredit, PartKind, Term
 from workbench.schema.rollouts import Example, Group, Prompt, Rollout, Step
 from workbench.schema.scores import RewardKind, RewardSummary, ScoredGroup, StepScores
 
@@ -16,6 +16,7 @@ __all__ = [
     "Example",
     "Explanation",
     "Group",
+    "OnCredit",
     "PartKind",
     "Prompt",
     "RewardKind",

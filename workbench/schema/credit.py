@@ -7,7 +7,7 @@ it adds up to the very bits it explains. How a scheme arrives at its numbers is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -277,3 +277,8 @@ def _reward(rewards: Sequence[float | None], outcome: float | None, source: Part
 
 def _known(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
+
+
+OnCredit = Callable[[int, list[Credit]], None]
+"""Called with an optimiser step and all its groups' credit: of training groups with the step they are for (1-based), of
+watched prompts with the step just done (0 before the first)."""

@@ -34,7 +34,7 @@ from workbench.errors import ConfigError
 from workbench.policies.sampler import Sampled, to_rollout
 from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
 from workbench.rewards.watch import slower_than
-from workbench.schema import Credit, Rollout
+from workbench.schema import Credit, OnCredit, Rollout
 from workbench.sections import SamplingConfig
 from workbench.steps import StepPattern
 from workbench.training.config import ProcessGRPOConfig
@@ -44,9 +44,6 @@ from workbench.training.saving import Resumable
 from workbench.training.scoring import Share, distinct_names, outcome_rewards, score_share, scored_groups
 
 _log = logging.getLogger(__name__)
-
-OnRollouts = Callable[[int, list[Credit]], None]
-"""Called on every rank after each generation with the optimiser step it is for (1-based) and all groups' credit."""
 
 
 class ProcessGRPOTrainer(Resumable, GRPOTrainer):
@@ -84,7 +81,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         step_rewards: Sequence[Any] = (),
         policy_name: str | None = None,
         is_right: Callable[[str, Mapping[str, Any]], bool] | None = None,
-        on_rollouts: OnRollouts | None = None,
+        on_rollouts: OnCredit | None = None,
         reward_worker: RewardWorker | None = None,
         error_budget: ErrorBudget | None = None,
         **kwargs: Any,

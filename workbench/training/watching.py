@@ -8,7 +8,7 @@ take no part in training; neither their rewards nor their errors are counted.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from transformers import TrainerCallback
@@ -16,16 +16,13 @@ from transformers import TrainerCallback
 from workbench.credit import credit_groups
 from workbench.errors import WorkbenchError
 from workbench.rewards import Reward, RewardWorker, score_group
-from workbench.schema import Credit, Group
+from workbench.schema import Credit, Group, OnCredit
 from workbench.sections import SamplingConfig, SharedConfig
 from workbench.tasks import Task
 from workbench.training.trainer import ProcessGRPOTrainer
 
 SEED = 1_000_033
 """Of the draws: the same at every look, so that two looks differ by the policy alone."""
-
-OnWatched = Callable[[int, list[Credit]], None]
-"""Called on the first rank with the optimiser step just done (0 before the first) and the watched groups' credit."""
 
 
 class WatchedPrompts(TrainerCallback):
@@ -44,7 +41,7 @@ class WatchedPrompts(TrainerCallback):
         sampling: SamplingConfig,
         rewards: Sequence[Reward],
         worker: RewardWorker,
-        on_watched: OnWatched,
+        on_watched: OnCredit,
     ) -> None:
         self._trainer, self._policy, self._sampling = trainer, config.policy.path, sampling
         self._rewards, self._worker = rewards, worker

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from workbench.errors import ConfigError
+from workbench.schema import OnCredit
 from workbench.sections import SamplingConfig, SharedConfig
-from workbench.training.methods.method import Method, OnRollouts, Trainer
+from workbench.training.methods.method import Method, Trainer
 from workbench.training.methods.stored import StoredSection
 
 if TYPE_CHECKING:
@@ -81,8 +82,8 @@ def build(
     config: SharedConfig,
     output_dir: Path,
     *,
-    on_rollouts: OnRollouts | None = None,
-    on_watched: OnRollouts | None = None,
+    on_rollouts: OnCredit | None = None,
+    on_watched: OnCredit | None = None,
     callbacks: Sequence[Any] = (),
 ) -> Trainer:
     """Load pairs, policy and reference, and put them into TRL's trainer; nothing is sampled but held-out answers."""

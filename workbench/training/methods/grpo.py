@@ -14,9 +14,10 @@ from pydantic import Field
 from workbench.architecture import check_language_model
 from workbench.credit import LossType
 from workbench.errors import ConfigError
+from workbench.schema import OnCredit
 from workbench.sections import CreditConfig, MethodSection, Pattern, RewardConfig, SamplingConfig, SharedConfig
 from workbench.steps import StepPattern
-from workbench.training.methods.method import Method, OnRollouts
+from workbench.training.methods.method import Method
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -236,8 +237,8 @@ def build(
     config: SharedConfig,
     output_dir: Path,
     *,
-    on_rollouts: OnRollouts | None = None,
-    on_watched: OnRollouts | None = None,
+    on_rollouts: OnCredit | None = None,
+    on_watched: OnCredit | None = None,
     callbacks: Sequence[Any] = (),
 ) -> ProcessGRPOTrainer:
     """Load task, policy and rewards, and put them into a trainer.
@@ -292,7 +293,7 @@ def build(
     return trainer
 
 
-def _every(method: GRPOSection, on_rollouts: OnRollouts | None) -> OnRollouts | None:
+def _every(method: GRPOSection, on_rollouts: OnCredit | None) -> OnCredit | None:
     """The credits of every ``rollouts_every``-th generation."""
     if on_rollouts is None or method.rollouts_every == 1:
         return on_rollouts

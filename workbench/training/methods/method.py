@@ -5,16 +5,13 @@ Light at import: pages and commands read sections and metrics without loading to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from workbench.schema import Credit
+from workbench.schema import OnCredit
 from workbench.sections import MethodSection
-
-OnRollouts = Callable[[int, list[Credit]], None]
-"""Called with an optimiser step (1-based; of watched prompts the step just done, 0 before the first) and its groups."""
 
 
 class Trainer(Protocol):
@@ -40,8 +37,8 @@ class Build(Protocol):
         config: Any,
         output_dir: Path,
         *,
-        on_rollouts: OnRollouts | None = None,
-        on_watched: OnRollouts | None = None,
+        on_rollouts: OnCredit | None = None,
+        on_watched: OnCredit | None = None,
         callbacks: Sequence[Any] = (),
     ) -> Trainer: ...
 

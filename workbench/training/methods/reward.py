@@ -11,8 +11,9 @@ from pydantic import Field
 
 from workbench.architecture import architecture, labels, scores_text
 from workbench.errors import ConfigError, PolicyError
+from workbench.schema import OnCredit
 from workbench.sections import SharedConfig
-from workbench.training.methods.method import Method, OnRollouts, Trainer
+from workbench.training.methods.method import Method, Trainer
 from workbench.training.methods.stored import StoredSection
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def build(
     config: SharedConfig,
     output_dir: Path,
     *,
-    on_rollouts: OnRollouts | None = None,
-    on_watched: OnRollouts | None = None,
+    on_rollouts: OnCredit | None = None,
+    on_watched: OnCredit | None = None,
     callbacks: Sequence[Any] = (),
 ) -> Trainer:
     """Load pairs and the model, with a head of one logit, and put them into TRL's trainer."""
