@@ -343,7 +343,7 @@ def test_a_sampled_group_takes_the_place_of_the_old_one(services):
 def test_a_seed_that_none_has_is_refused_before_the_policy_is_asked(services):
     services.policy = FakePolicy([], first_group())
     [view] = sample(sampling_form(seed=-1), services, "tab")
-    assert view.note.text == "seed -1 is out of range; give 0 to 2,147,483,647"
+    assert view.note.text == "seed -1 is out of range; give a whole number from 0 to 2,147,483,647"
     assert not hasattr(services.policy, "asked")
 
 
