@@ -23,6 +23,8 @@ from workbench.credit import LOSS_TYPES, assign_credit, length_normalisers
 from workbench.errors import ConfigError, RewardError
 from workbench.rundir import RunDir
 from workbench.schema import Credit
+from workbench.tasks import load_task
+from workbench.training.accuracy import HeldOutAccuracy
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.methods.grpo import build as build_trainer
 from workbench.training.metrics import kl_estimators
@@ -394,11 +396,12 @@ def test_what_trl_samples_is_credited_as_it_was_sampled(tmp_path, monkeypatch):
 
 
 def test_held_out_accuracy_does_not_depend_on_how_it_is_batched(tmp_path):
-    trainer = build_trainer(config(training={"eval_every": 1, "eval_prompts": 21}), tmp_path)
-    measure = trainer.callback_handler.callbacks[0]
-    whole = measure.measure()
-    measure._chunk = 8
-    assert measure.measure() == whole
+    configuration = config(training={"eval_every": 1, "eval_prompts": 21})
+    trainer = build_trainer(configuration, tmp_path)
+    accuracy = HeldOutAccuracy(trainer, trainer.sample, load_task("chain-arithmetic"), configuration.run)
+    whole = accuracy.measure()
+    accuracy._chunk = 8
+    assert accuracy.measure() == whole
     assert 0 < whole < 1
     assert whole * 21 == pytest.approx(round(whole * 21))
 
