@@ -93,7 +93,7 @@ def test_a_process_reward_model_is_added_shown_changed_and_removed(page: Page, f
 
 def test_what_is_wrong_with_a_model_is_said_beside_the_form(page: Page, folders: dict[str, str]) -> None:
     add_model(page, "/nowhere/at-all")
-    expect(page.locator("#model-note .error")).to_contain_text("there is no model in '/nowhere/at-all'")
+    expect(page.locator("#model-note .error")).to_contain_text("there is no folder '/nowhere/at-all'")
     choose(page, "#model-format", "stepwise")
     page.locator("#model-add").click()
     expect(page.locator("#model-note .error")).to_contain_text("there is no folder '/nowhere/at-all'")
