@@ -294,7 +294,7 @@ def test_printing_draws_charts_that_are_out_of_sight(browser, tmp_path):
     drawn = (
         "[...document.querySelectorAll('figure.curve')].map((figure) => Boolean(figure.querySelector('svg[width]')))"
     )
-    assert not page.evaluate(drawn)[-1]
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert all(page.evaluate(drawn))
+    # Most are out of sight by then, and not drawn; a busy machine may lay the page out so late that they are.
+    # Whenever it comes after the page's script has run to its end.
+    page.wait_for_function(f"() => {{ dispatchEvent(new Event('beforeprint')); return {drawn}.every(Boolean); }}")
     page.close()
