@@ -33,6 +33,7 @@ from workbench.steps import StepPattern
 from workbench.tasks import load_task
 from workbench.tasks.kinds import Pair
 from workbench.training.methods import dpo, reward
+from workbench.training.methods.method import Listeners
 from workbench.training.pairs import HeldOutPairs, pair_metrics
 
 SUMS = [(a, b) for a in range(2, 8) for b in range(3, 7)]
@@ -82,7 +83,7 @@ def train(run: RunDir, resume: str | None = None) -> Any:
     """What the run's process does, in this one; the trainer."""
     config = config_of(run)
     recorder = Recorder(run, config, writes=True)
-    trainer: Any = METHODS[config.method.name].build(config, run.checkpoints, callbacks=[recorder])
+    trainer: Any = METHODS[config.method.name].build(config, run.checkpoints, Listeners(callbacks=[recorder]))
     trainer.train(resume_from_checkpoint=None if resume is None else str(run.checkpoints / resume))
     run.close()
     return trainer

@@ -21,6 +21,7 @@ from workbench.process.child import NotANumberError, Recorder, main
 from workbench.process.imports import PACKAGE, without_folders
 from workbench.rundir import RunDir
 from workbench.training.methods.grpo import build as build_trainer
+from workbench.training.methods.method import Listeners
 
 pytestmark = pytest.mark.training
 
@@ -125,7 +126,7 @@ def test_ranks_part_once_training_is_over(tmp_path, monkeypatch):
 def test_a_loss_that_is_not_a_number_names_the_step_and_the_way_out(tmp_path):
     run = RunDir.create(tmp_path, config(training={"steps": 3, "eval_every": 0}))
     recorder = Recorder(run, config_of(run), writes=True)
-    trainer = build_trainer(config_of(run), tmp_path / "out", callbacks=[recorder])
+    trainer = build_trainer(config_of(run), tmp_path / "out", Listeners(callbacks=[recorder]))
     loss = trainer._compute_loss
     trainer._compute_loss = lambda model, inputs: loss(model, inputs) * (math.nan if trainer.state.global_step else 1)
     with pytest.raises(NotANumberError, match=r"loss is NaN at step 2; lower optimiser\.learning_rate"):

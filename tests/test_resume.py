@@ -23,6 +23,7 @@ from workbench.process.recorder import Recorder
 from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run
 from workbench.training.methods.grpo import build as build_trainer
+from workbench.training.methods.method import Listeners
 from workbench.training.states import load_state, save_state
 from workbench.training.trainer import ProcessGRPOTrainer
 
@@ -37,7 +38,7 @@ def train(run: RunDir, *, resume: str | None = None, watch: Watch = lambda _: No
     """What the run's process does, in this one."""
     config = config_of(run)
     recorder = Recorder(run, config, writes=True)
-    trainer = build_trainer(config, run.checkpoints, on_rollouts=recorder.on_rollouts, callbacks=[recorder])
+    trainer = build_trainer(config, run.checkpoints, Listeners(on_rollouts=recorder.on_rollouts, callbacks=[recorder]))
     watch(trainer)
     try:
         trainer.train(resume_from_checkpoint=None if resume is None else str(run.checkpoints / resume))

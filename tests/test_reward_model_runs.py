@@ -13,6 +13,7 @@ from workbench.credit import assign_credit
 from workbench.rewards.models.local import LocalModels
 from workbench.rundir import RunDir
 from workbench.training.methods.grpo import build as build_trainer
+from workbench.training.methods.method import Listeners
 
 pytestmark = pytest.mark.training
 
@@ -66,7 +67,7 @@ def test_a_run_on_monte_carlo_values(tmp_path):
     stored = []
     for folder in ("one", "two"):
         run = RunDir.create(tmp_path / folder, config(rewards))
-        build_trainer(config_of(run), tmp_path / folder / "out", on_rollouts=run.write_rollouts).train()
+        build_trainer(config_of(run), tmp_path / folder / "out", Listeners(on_rollouts=run.write_rollouts)).train()
         stored.append([credit for step in (1, 2) for credit in run.read_rollouts(step)])
     for one, two in zip(*stored, strict=True):  # the same run twice
         assert np.array_equal(one.advantages, two.advantages)

@@ -16,7 +16,7 @@ from workbench.policies.load import load_policy
 from workbench.runs import Run, start
 from workbench.tasks import load_task
 from workbench.tasks.kinds import Demonstration, LabelledSteps, Pair
-from workbench.training.methods.sft import SFTSection, training_rows
+from workbench.training.methods.sft import SFTSection, token_rows
 from workbench.ui.handlers.run_follow import describe
 
 SMALL: dict[str, Any] = {
@@ -75,7 +75,7 @@ def test_only_the_completion_has_labels_and_prompts_are_those_of_sampling() -> N
     from workbench.policies.sampler import encode_prompt
 
     tokenizer = load_policy("tiny").tokenizer
-    (row,) = training_rows(tokenizer, [Demonstration("Start with 7, add 5.\n", "Step 1: 7 + 5 = 12\nAnswer: 12")])
+    (row,) = token_rows(tokenizer, [Demonstration("Start with 7, add 5.\n", "Step 1: 7 + 5 = 12\nAnswer: 12")])
     prompt = encode_prompt(tokenizer, "Start with 7, add 5.\n")
     assert row["input_ids"][: len(prompt)] == prompt
     assert row["labels"][: len(prompt)] == [-100] * len(prompt)
@@ -85,7 +85,7 @@ def test_only_the_completion_has_labels_and_prompts_are_those_of_sampling() -> N
 
 
 def test_conversations_are_left_to_the_chat_template() -> None:
-    (row,) = training_rows(None, [Demonstration([{"role": "user", "content": "7 + 5?"}], "12")])
+    (row,) = token_rows(None, [Demonstration([{"role": "user", "content": "7 + 5?"}], "12")])
     assert row == {
         "prompt": [{"role": "user", "content": "7 + 5?"}],
         "completion": [{"role": "assistant", "content": "12"}],

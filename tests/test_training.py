@@ -27,6 +27,7 @@ from workbench.tasks import load_task
 from workbench.training.accuracy import HeldOutAccuracy
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.methods.grpo import build as build_trainer
+from workbench.training.methods.method import Listeners
 from workbench.training.metrics import kl_estimators
 from workbench.training.trainer import ProcessGRPOTrainer
 
@@ -78,7 +79,7 @@ def test_invariant_parity(tmp_path, credit):
     from workbench.figures import heatmap
 
     run = RunDir.create(tmp_path, config(training={"micro_batch_size": 4}, credit=credit))
-    trainer = build_trainer(config_of(run), tmp_path / "out", on_rollouts=run.write_rollouts)
+    trainer = build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.write_rollouts))
     watch = Watch(trainer)
     trainer.train()
     assert watch.losses == 4  # two optimiser steps of two micro-batches
@@ -171,7 +172,7 @@ def test_outcome_scheme_is_trls_own_advantage(tmp_path):
 
 def test_stored_rollouts_are_credited_by_assign_credit(tmp_path):
     run = RunDir.create(tmp_path, config(credit={"outcome_weight": 0.5, "clip": 1.5}))
-    build_trainer(config_of(run), tmp_path / "out", on_rollouts=run.write_rollouts).train()
+    build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.write_rollouts)).train()
     for credit in run.read_rollouts(1):
         s = credit.scored
         again = assign_credit(
@@ -190,7 +191,7 @@ def test_stored_rollouts_are_credited_by_assign_credit(tmp_path):
 
 def test_invariant_end_of_sequence_belongs_to_the_last_step_and_truncation_is_marked(tmp_path):
     run = RunDir.create(tmp_path, config(sampling={"max_completion_length": 60}, training={"steps": 1}))
-    build_trainer(config_of(run), tmp_path / "out", on_rollouts=run.write_rollouts).train()
+    build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.write_rollouts)).train()
     rollouts = [
         (rollout, scores)
         for credit in run.read_rollouts(1)
@@ -225,7 +226,7 @@ def test_each_loss_trains(tmp_path, training):
     trainer = build_trainer(
         config(training={"steps": 1, **training}, sampling={"num_generations": 2, "max_completion_length": 90}),
         tmp_path,
-        on_rollouts=lambda step, credits: drawn.extend(credits),
+        Listeners(on_rollouts=lambda step, credits: drawn.extend(credits)),
     )
     before = {n: p.detach().clone() for n, p in trainer.model.named_parameters() if p.requires_grad}
     trainer.train()
@@ -330,7 +331,7 @@ def test_the_seam_in_trl_is_as_this_project_expects():
 def test_a_completion_that_cannot_be_split_is_unscored_and_ends_nothing(tmp_path):
     """A pattern that is too slow on every rollout is no reason to end a run."""
     run = RunDir.create(tmp_path, config(pattern={"regex": r"(?s)(?:.|..)+(?<!.)"}, training={"steps": 1}))
-    build_trainer(config_of(run), tmp_path / "out", on_rollouts=run.write_rollouts).train()
+    build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.write_rollouts)).train()
     scores = [one for credit in run.read_rollouts(1) for one in credit.scored.scored]
     assert not any(one.matched for one in scores)
     assert all(one.rewards == (None,) for one in scores)
@@ -351,7 +352,7 @@ def mine(prompts, completions, steps, **columns):
 def failing(tmp_path, **training) -> tuple[RunDir, ProcessGRPOTrainer]:
     rewards = [{"name": "mine", "code": FAILS_LATER}]
     run = RunDir.create(tmp_path, config(rewards=rewards, training=training))
-    return run, build_trainer(config_of(run), tmp_path / "out", on_rollouts=run.write_rollouts)
+    return run, build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.write_rollouts))
 
 
 def test_a_reward_that_raises_at_the_second_step_ends_the_run_with_its_line(tmp_path):
@@ -385,7 +386,7 @@ def test_what_trl_samples_is_credited_as_it_was_sampled(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ProcessGRPOTrainer, "_sample_turn", by_trl)
     run = RunDir.create(tmp_path, config(training={"steps": 1, "eval_every": 0}))
-    trainer = build_trainer(config_of(run), tmp_path / "out", on_rollouts=run.write_rollouts)
+    trainer = build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.write_rollouts))
     watch = Watch(trainer)
     trainer.train()
     for credit in run.read_rollouts(1):

@@ -19,6 +19,7 @@ def trained(workspace, name: str, **training) -> RunDir:
     """Three steps of 2 prompts, G = 4, with everything of a run but its process."""
     from workbench.process.recorder import Recorder
     from workbench.training.methods.grpo import build as build_trainer
+    from workbench.training.methods.method import Listeners
 
     base = {"steps": 3, "prompts_per_step": 2, "eval_every": 0, "save_every": 0, "device": "cpu", "watch_every": 2}
     sampling = {"num_generations": 4, "max_completion_length": 112}
@@ -27,9 +28,7 @@ def trained(workspace, name: str, **training) -> RunDir:
     trainer = build_trainer(
         config_of(run),
         run.checkpoints,
-        on_rollouts=recorder.on_rollouts,
-        on_watched=recorder.on_watched,
-        callbacks=[recorder],
+        Listeners(recorder.on_rollouts, recorder.on_watched, callbacks=[recorder]),
     )
     trainer.train()
     run.close()

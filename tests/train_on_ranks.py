@@ -12,6 +12,7 @@ import torch
 
 from workbench.config import RunConfig
 from workbench.training.methods.grpo import build as build_trainer
+from workbench.training.methods.method import Listeners
 
 
 def main(folder: Path, ranks: int) -> None:
@@ -36,7 +37,7 @@ def train(folder: Path, scheme: str, ranks: int) -> dict[str, list]:
     def keep(step: int, credits: list) -> None:
         groups.extend(row.tolist() for credit in credits for row in credit.advantages)
 
-    trainer = build_trainer(config, folder, on_rollouts=keep)
+    trainer = build_trainer(config, folder, Listeners(on_rollouts=keep))
     rows: list[list] = []
     original = trainer._compute_loss
 

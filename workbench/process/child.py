@@ -25,7 +25,7 @@ from workbench.process.recorder import NotANumberError, Recorder
 from workbench.quiet import RENAMED
 from workbench.rundir import RunDir
 from workbench.schema.wording import counted
-from workbench.training.methods.method import Trainer
+from workbench.training.methods.method import Listeners, Trainer
 
 __all__ = ["NotANumberError", "Recorder", "main"]
 
@@ -50,9 +50,7 @@ def main(arguments: list[str]) -> int:
         trainer = METHODS[config.method.name].build(
             config,
             run.checkpoints,
-            on_rollouts=recorder.on_rollouts,
-            on_watched=recorder.on_watched,
-            callbacks=[recorder],
+            Listeners(recorder.on_rollouts, recorder.on_watched, callbacks=[recorder]),
         )
         trainer.remove_callback(PrinterCallback)  # the recorder's lines say it shorter
         signal.signal(signal.SIGTERM, recorder.request_stop)  # until here it simply ends the process

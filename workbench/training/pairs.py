@@ -15,6 +15,9 @@ import torch
 from accelerate.utils import gather_object
 
 from workbench.checks.calibration import calibration_error
+from workbench.training.accuracy import Measure
+
+Margins = Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
 
 
 def pair_metrics(margins: Sequence[float]) -> dict[str, float]:
@@ -37,7 +40,7 @@ class HeldOutPairs:
     ``margins(batch)`` gives the margins, (B,), of a batch of B pairs as the trainer's collator makes it.
     """
 
-    def __init__(self, trainer: Any, margins: Callable[[Mapping[str, torch.Tensor]], torch.Tensor]) -> None:
+    def __init__(self, trainer: Any, margins: Margins) -> None:
         self._trainer, self._margins = trainer, margins
 
     def __call__(self) -> dict[str, float]:
@@ -55,6 +58,11 @@ class HeldOutPairs:
             measured += zip(places, margins.float().tolist(), strict=True)
         everyone = dict(gather_object(measured))
         return pair_metrics([everyone[place] for place in range(len(pairs))])
+
+
+def held_out_pairs(trainer: Any, margins: Margins) -> list[Measure]:
+    """The measure of ``pair_metrics``, where the trainer has evaluation pairs."""
+    return [HeldOutPairs(trainer, margins)] if trainer.eval_dataset is not None else []
 
 
 def rename_metrics(trainer: Any, names: Mapping[str, str]) -> None:

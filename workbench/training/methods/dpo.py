@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from workbench.errors import ConfigError
-from workbench.schema import OnCredit
 from workbench.sections import SamplingConfig, SharedConfig
-from workbench.training.methods.method import Method, Trainer
+from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
 from workbench.training.methods.stored import StoredSection
 
 if TYPE_CHECKING:
@@ -78,25 +76,15 @@ class DPOSection(StoredSection):
         ]
 
 
-def build(
-    config: SharedConfig,
-    output_dir: Path,
-    *,
-    on_rollouts: OnCredit | None = None,
-    on_watched: OnCredit | None = None,
-    callbacks: Sequence[Any] = (),
-) -> Trainer:
+def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY) -> Trainer:
     """Load pairs, policy and reference, and put them into TRL's trainer; nothing is sampled but held-out answers."""
-    from datasets import Dataset, disable_progress_bars
     from trl import DPOConfig, DPOTrainer
 
-    from workbench.tasks import load_task
-    from workbench.training.accuracy import HeldOut, HeldOutAccuracy, Measure
-    from workbench.training.common import load_trained_policy, lora_config, shared_arguments
-    from workbench.training.pairs import HeldOutPairs, rename_metrics
-    from workbench.training.prompts import within_context
-    from workbench.training.sampling import PolicySampler
+    from workbench.training.accuracy import HeldOut
+    from workbench.training.common import load_trained_policy, lora_config
+    from workbench.training.pairs import held_out_pairs, rename_metrics
     from workbench.training.saving import Resumable
+    from workbench.training.stored import arguments, held_out_accuracy, held_out_set, training_set
 
     class ResumableDPOTrainer(Resumable, DPOTrainer):
         def _prepare_dataset(self, dataset: Any, *args: Any) -> Any:
@@ -111,41 +99,26 @@ def build(
     assert isinstance(method, DPOSection)
     policy = load_trained_policy(config)
     is_adapter = config.policy.lora is not None or hasattr(policy.model, "peft_config")
-    rows = token_rows(policy.tokenizer, method.training_rows(config), method.max_length)
-    held_out = token_rows(policy.tokenizer, method.held_out_rows(config), method.max_length)
-    if len(rows) < method.batch_size:
-        raise ConfigError(
-            f"method.max_length: the prompts of all but {len(rows)} pairs fill {method.max_length} tokens, and a step "
-            f"takes {method.batch_size} pairs; set it higher"
-        )
-    disable_progress_bars()  # nobody who reads a run's log can act on them
-    arguments = shared_arguments(config, output_dir, method.batch_size // config.run.ranks)
+    tokens = partial(token_rows, policy.tokenizer, max_length=method.max_length)
     trainer = ResumableDPOTrainer(
         model=policy.model,
         ref_model=None if is_adapter else load_trained_policy(config).model,
         args=DPOConfig(
-            **arguments,
+            **arguments(config, output_dir),
             max_length=method.max_length,
             beta=method.beta,
             loss_type=[method.loss_type],
             label_smoothing=method.label_smoothing,
-            gradient_checkpointing=config.optimiser.gradient_checkpointing,
             trust_remote_code=config.policy.trust_remote_code,
         ),
-        train_dataset=Dataset.from_list(rows),
-        eval_dataset=Dataset.from_list(held_out) if held_out else None,
+        train_dataset=training_set(config, tokens),
+        eval_dataset=held_out_set(config, tokens),
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.policy),
-        callbacks=list(callbacks),
+        callbacks=list(listeners.callbacks),
     )
-    task = within_context(load_task(config.task.name), policy, config, method.sampling, 0)
-    measures = list[Measure]()
-    if held_out:
-        measures.append(HeldOutPairs(trainer, partial(margins, trainer)))
-    if config.run.eval_every and task.can_check:
-        sampler = PolicySampler(trainer, method.sampling, arguments["per_device_train_batch_size"])
-        measures.append(HeldOutAccuracy(trainer, sampler, task, config.run))
-    HeldOut.add_to(trainer, config.run, measures)
+    measures = held_out_pairs(trainer, partial(margins, trainer))
+    HeldOut.add_to(trainer, config.run, measures + held_out_accuracy(trainer, config, policy, method.sampling))
     return trainer
 
 

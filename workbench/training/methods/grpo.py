@@ -17,7 +17,7 @@ from workbench.errors import ConfigError
 from workbench.schema import OnCredit
 from workbench.sections import CreditConfig, MethodSection, Pattern, RewardConfig, SamplingConfig, SharedConfig
 from workbench.steps import StepPattern
-from workbench.training.methods.method import Method
+from workbench.training.methods.method import NOBODY, Listeners, Method
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -233,14 +233,7 @@ def section_of(config: SharedConfig) -> GRPOSection:
 # -- the trainer ------------------------------------------------------------------------------------------------------
 
 
-def build(
-    config: SharedConfig,
-    output_dir: Path,
-    *,
-    on_rollouts: OnCredit | None = None,
-    on_watched: OnCredit | None = None,
-    callbacks: Sequence[Any] = (),
-) -> ProcessGRPOTrainer:
+def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY) -> ProcessGRPOTrainer:
     """Load task, policy and rewards, and put them into a trainer.
 
     Raises:
@@ -281,14 +274,14 @@ def build(
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.policy),
         is_right=task.answer_is_right if task.can_check else None,
-        on_rollouts=_every(method, on_rollouts),
+        on_rollouts=_every(method, listeners.on_rollouts),
         reward_worker=worker,
         error_budget=budget,
-        callbacks=list(callbacks),
+        callbacks=list(listeners.callbacks),
     )
     if config.run.eval_every and task.can_check:
         HeldOut.add_to(trainer, config.run, [HeldOutAccuracy(trainer, trainer.sample, task, config.run)])
-    if config.run.watch_prompts and on_watched is not None:
+    if config.run.watch_prompts and (on_watched := listeners.on_watched) is not None:
         trainer.add_callback(WatchedPrompts(trainer, task, config, method.sampling, rewards, worker, on_watched))
     return trainer
 

@@ -25,22 +25,28 @@ class Trainer(Protocol):
     def save_final(self, folder: Path) -> None: ...
 
 
-class Build(Protocol):
-    """Make a trainer of a configuration whose ``method`` is this method's section.
+@dataclass(frozen=True)
+class Listeners:
+    """Who is told of what a trainer does: of groups it samples, where a method samples any, and of every event."""
 
-    ``on_rollouts`` and ``on_watched`` store what a method samples; methods without rollouts ignore them.
+    on_rollouts: OnCredit | None = None
+    """Gets the groups that are trained on."""
+    on_watched: OnCredit | None = None
+    """Gets the groups of the run's watched prompts."""
+    callbacks: Sequence[Any] = ()
+    """transformers' ``TrainerCallback`` objects."""
+
+
+NOBODY = Listeners()
+
+
+class Build(Protocol):
+    """Make a trainer of a configuration whose ``method`` is this method's section; checkpoints go to ``output_dir``.
+
     Raises WorkbenchError for anything in the configuration that cannot be loaded or cannot work together.
     """
 
-    def __call__(
-        self,
-        config: Any,
-        output_dir: Path,
-        *,
-        on_rollouts: OnCredit | None = None,
-        on_watched: OnCredit | None = None,
-        callbacks: Sequence[Any] = (),
-    ) -> Trainer: ...
+    def __call__(self, config: Any, output_dir: Path, listeners: Listeners = NOBODY) -> Trainer: ...
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from workbench.architecture import architecture, labels, scores_text
-from workbench.errors import ConfigError, PolicyError
-from workbench.schema import OnCredit
+from workbench.errors import PolicyError
 from workbench.sections import SharedConfig
-from workbench.training.methods.method import Method, Trainer
+from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
 from workbench.training.methods.stored import StoredSection
 
 if TYPE_CHECKING:
@@ -57,25 +56,18 @@ class RewardSection(StoredSection):
         ]
 
 
-def build(
-    config: SharedConfig,
-    output_dir: Path,
-    *,
-    on_rollouts: OnCredit | None = None,
-    on_watched: OnCredit | None = None,
-    callbacks: Sequence[Any] = (),
-) -> Trainer:
+def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY) -> Trainer:
     """Load pairs and the model, with a head of one logit, and put them into TRL's trainer."""
-    from datasets import Dataset, disable_progress_bars
     from transformers import set_seed
     from trl import RewardConfig, RewardTrainer
 
     from workbench.policies.find import policy_path
     from workbench.rewards.models.load import load_trained_classifier
     from workbench.training.accuracy import HeldOut
-    from workbench.training.common import lora_config, shared_arguments
-    from workbench.training.pairs import HeldOutPairs, rename_metrics
+    from workbench.training.common import lora_config
+    from workbench.training.pairs import held_out_pairs, rename_metrics
     from workbench.training.saving import Resumable
+    from workbench.training.stored import arguments, held_out_set, training_set
 
     class ResumableRewardTrainer(Resumable, RewardTrainer):
         def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
@@ -93,30 +85,21 @@ def build(
     path = config.policy.path
     trust = config.policy.trust_remote_code
     model, tokenizer = load_trained_classifier(path, policy_path(path), trust_remote_code=trust)
-    rows = token_rows(tokenizer, method.training_rows(config), method.max_length)
-    held_out = token_rows(tokenizer, method.held_out_rows(config), method.max_length)
-    if len(rows) < method.batch_size:
-        raise ConfigError(
-            f"method.max_length: only {len(rows)} pairs fit {method.max_length} tokens, and a step takes "
-            f"{method.batch_size} pairs; set it higher"
-        )
-    disable_progress_bars()  # nobody who reads a run's log can act on them
+    tokens = partial(token_rows, tokenizer, max_length=method.max_length)
     trainer = ResumableRewardTrainer(
         model=model,
         args=RewardConfig(
-            **shared_arguments(config, output_dir, method.batch_size // config.run.ranks),
+            **arguments(config, output_dir),
             max_length=None,  # longer pairs are left out already
             center_rewards_coefficient=method.center_rewards_coefficient,
-            gradient_checkpointing=config.optimiser.gradient_checkpointing,
         ),
-        train_dataset=Dataset.from_list(rows),
-        eval_dataset=Dataset.from_list(held_out) if held_out else None,
+        train_dataset=training_set(config, tokens),
+        eval_dataset=held_out_set(config, tokens),
         processing_class=tokenizer,
         peft_config=lora_config(config.policy, "SEQ_CLS"),
-        callbacks=list(callbacks),
+        callbacks=list(listeners.callbacks),
     )
-    if held_out:
-        HeldOut.add_to(trainer, config.run, [HeldOutPairs(trainer, partial(margins, trainer))])
+    HeldOut.add_to(trainer, config.run, held_out_pairs(trainer, partial(margins, trainer)))
     return trainer
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from workbench.schema import OnCredit
 from workbench.sections import SamplingConfig, SharedConfig
-from workbench.training.methods.method import Method, Trainer
+from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
 from workbench.training.methods.stored import StoredSection
 
 if TYPE_CHECKING:
@@ -37,56 +37,39 @@ class SFTSection(StoredSection):
         ]
 
 
-def build(
-    config: SharedConfig,
-    output_dir: Path,
-    *,
-    on_rollouts: OnCredit | None = None,
-    on_watched: OnCredit | None = None,
-    callbacks: Sequence[Any] = (),
-) -> Trainer:
+def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY) -> Trainer:
     """Load task and policy, and put them into TRL's trainer; nothing is sampled but held-out answers."""
-    from datasets import Dataset, disable_progress_bars
     from trl import SFTConfig, SFTTrainer
 
-    from workbench.tasks import load_task
-    from workbench.training.accuracy import HeldOut, HeldOutAccuracy
-    from workbench.training.common import load_trained_policy, lora_config, shared_arguments
-    from workbench.training.prompts import within_context
-    from workbench.training.sampling import PolicySampler
+    from workbench.training.accuracy import HeldOut
+    from workbench.training.common import load_trained_policy, lora_config
     from workbench.training.saving import Resumable
+    from workbench.training.stored import arguments, held_out_accuracy, training_set
 
     class ResumableSFTTrainer(Resumable, SFTTrainer):
         pass
 
     method = config.method
     assert isinstance(method, SFTSection)
-    rows = method.training_rows(config)
     policy = load_trained_policy(config)
-    task = within_context(load_task(config.task.name), policy, config, method.sampling, 0)
-    disable_progress_bars()  # nobody who reads a run's log can act on them
-    arguments = shared_arguments(config, output_dir, method.batch_size // config.run.ranks)
     trainer = ResumableSFTTrainer(
         model=policy.model,
         args=SFTConfig(
-            **arguments,
+            **arguments(config, output_dir),
             max_length=method.max_length,
             loss_type=method.loss_type,
             completion_only_loss=True,
-            gradient_checkpointing=config.optimiser.gradient_checkpointing,
         ),
-        train_dataset=Dataset.from_list(training_rows(policy.tokenizer, rows)),
+        train_dataset=training_set(config, partial(token_rows, policy.tokenizer)),
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.policy),
-        callbacks=list(callbacks),
+        callbacks=list(listeners.callbacks),
     )
-    if config.run.eval_every and task.can_check:
-        sampler = PolicySampler(trainer, method.sampling, arguments["per_device_train_batch_size"])
-        HeldOut.add_to(trainer, config.run, [HeldOutAccuracy(trainer, sampler, task, config.run)])
+    HeldOut.add_to(trainer, config.run, held_out_accuracy(trainer, config, policy, method.sampling))
     return trainer
 
 
-def training_rows(tokenizer: Any, demonstrations: Sequence[Demonstration]) -> list[dict[str, Any]]:
+def token_rows(tokenizer: Any, demonstrations: Sequence[Demonstration]) -> list[dict[str, Any]]:
     """Rows for TRL. Texts become token ids, the prompt's those of sampling; conversations are left to TRL's templates.
 
     Tokenised together, as TRL would, the end of a prompt may merge with the completion: the policy would be trained on

@@ -1,0 +1,66 @@
+"""What trainers on stored rows are built with: transformers' arguments, the rows as tokens, and held-out accuracy.
+
+Shared by the methods whose section is a ``StoredSection``. How a row becomes tokens is the methods' own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, disable_progress_bars
+
+from workbench.errors import ConfigError
+from workbench.policies.load import Policy
+from workbench.sections import SamplingConfig, SharedConfig
+from workbench.tasks import load_task
+from workbench.training.accuracy import HeldOutAccuracy, Measure
+from workbench.training.common import shared_arguments
+from workbench.training.methods.stored import StoredSection
+from workbench.training.prompts import within_context
+from workbench.training.sampling import PolicySampler
+
+TokenRows = Callable[[Sequence[Any]], list[dict[str, Any]]]
+"""The rows of a task as the trainer's collator takes them; those that do not fit are left out."""
+
+
+def arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
+    """Arguments of transformers' ``TrainingArguments`` for a method on stored rows."""
+    disable_progress_bars()  # nobody who reads a run's log can act on them
+    return {
+        **shared_arguments(config, output_dir, _section(config).batch_size // config.run.ranks),
+        "gradient_checkpointing": config.optimiser.gradient_checkpointing,
+    }
+
+
+def training_set(config: SharedConfig, token_rows: TokenRows) -> Dataset:
+    """The run's rows as tokens. Raises TaskError for bad rows and ConfigError where too few fit ``max_length``."""
+    method = _section(config)
+    rows = token_rows(method.training_rows(config))
+    if len(rows) < method.batch_size:
+        raise ConfigError(
+            f"method.max_length: only {len(rows)} {method.kind} fit {method.max_length} tokens, and a step takes "
+            f"{method.batch_size}; set it higher"
+        )
+    return Dataset.from_list(rows)
+
+
+def held_out_set(config: SharedConfig, token_rows: TokenRows) -> Dataset | None:
+    """The rows that the run is measured on, as tokens; None where there are none. Raises TaskError, ConfigError."""
+    rows = token_rows(_section(config).held_out_rows(config))
+    return Dataset.from_list(rows) if rows else None
+
+
+def held_out_accuracy(trainer: Any, config: SharedConfig, policy: Policy, sampling: SamplingConfig) -> list[Measure]:
+    """The measure of accuracy on the task's prompts, where the run measures and the task can check answers."""
+    task = within_context(load_task(config.task.name), policy, config, sampling, 0)
+    if not config.run.eval_every or not task.can_check:
+        return []
+    sampler = PolicySampler(trainer, sampling, trainer.args.per_device_train_batch_size)
+    return [HeldOutAccuracy(trainer, sampler, task, config.run)]
+
+
+def _section(config: SharedConfig) -> StoredSection:
+    assert isinstance(config.method, StoredSection)
+    return config.method
