@@ -17,7 +17,10 @@ function schedule() {
 
 function work() {
   const until = performance.now() + BUDGET;
-  while (jobs.length && performance.now() < until) jobs.shift()();
-  scheduled = false;
-  if (jobs.length) schedule();
+  try {
+    while (jobs.length && performance.now() < until) jobs.shift()();
+  } finally { // the jobs after one that failed are done all the same
+    scheduled = false;
+    if (jobs.length) schedule();
+  }
 }
