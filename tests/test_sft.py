@@ -101,6 +101,8 @@ def test_the_section_refuses_what_cannot_work() -> None:
         RunConfig.parse({"method": "sfp"})
     with pytest.raises(ConfigError, match=r"this needs a run by grpo, and the method is 'sft'"):
         _ = RunConfig.parse({"method": "sft"}).grpo
+    with pytest.raises(ConfigError, match=r"needs a run that samples completions, and the method 'sft' trains on"):
+        _ = RunConfig.parse({"method": "sft"}).sampled
     assert isinstance(RunConfig.parse({"method": "sft"}).method, SFTSection)
 
 

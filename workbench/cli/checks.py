@@ -73,7 +73,7 @@ def run_probe(args: argparse.Namespace) -> int:
         group, pattern, rewards = split_step_demo()
     else:
         group = read_group(args.group) if args.group is not None else _sampled(config, 1, first=args.index)[0][0]
-        pattern, rewards = config.grpo.pattern, list(config.grpo.rewards)
+        pattern, rewards = config.sampled.pattern, list(config.sampled.rewards)
     schemes = [scheme.strip() for scheme in args.schemes.split(",") if scheme.strip()]
     report = probe(group, pattern, rewards, schemes or None, options=config.grpo.credit.keywords(but=("scheme",)))
     data = {"rows": report.rows(), "rewards": list(report.rewards), "left_out": dict(report.left_out)}
@@ -92,7 +92,7 @@ def _sampled(config: RunConfig, count: int, first: int | None = None) -> tuple[l
     drawn = random.Random(config.seed).sample(range(len(task)), min(count, len(task)))
     indices = sorted(drawn) if first is None else range(first, min(first + count, len(task)))
     policy = load_policy(config.policy.path, config.policy.adapter, trust_remote_code=config.policy.trust_remote_code)
-    options = config.grpo.sampling.model_dump()
+    options = config.sampled.sampling.model_dump()
     began = time.monotonic()
     groups = [sample_group(policy, task[i], **options, seed=config.seed + n) for n, i in enumerate(indices)]
     return groups, time.monotonic() - began

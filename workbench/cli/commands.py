@@ -50,7 +50,7 @@ def score(args: argparse.Namespace) -> int:
 
     config = require_trust(args, read_config(args))
     group = given_group(args, config)
-    scored = score_group(group, config.grpo.pattern, rewards=with_policy(config))
+    scored = score_group(group, config.sampled.pattern, rewards=with_policy(config))
     credit = credit_group(scored, **config.grpo.credit.keywords())
     code = print_result(args, credit.to_json(), lambda: display.text(credit))
     if args.html is not None:  # what cannot be written loses nothing that was computed

@@ -33,7 +33,7 @@ def sampled_group(args: argparse.Namespace, config: RunConfig) -> Group:
 
     example = Example(args.prompt) if args.prompt is not None else _example(config.task.name, args.index, args.held_out)
     policy = load_policy(config.policy.path, config.policy.adapter, trust_remote_code=config.policy.trust_remote_code)
-    return sample_group(policy, example, **config.grpo.sampling.model_dump(), seed=config.seed)
+    return sample_group(policy, example, **config.sampled.sampling.model_dump(), seed=config.seed)
 
 
 def _example(task_name: str, index: int, held_out: bool) -> Example:

@@ -77,14 +77,14 @@ def _make(args: argparse.Namespace, limits: dict[str, float], make: Callable[[It
         raise TaskError(f"{args.out} is there already; choose another name, or remove it")
     began = time.monotonic()
     made = make(_scored(args, config))
-    outcome_rewards = [reward for reward in config.grpo.rewards if reward.kind == "outcome"]
+    outcome_rewards = [reward for reward in config.sampled.rewards if reward.kind == "outcome"]
     about = {
         "made_by": args.command.__name__,
         "policy": config.policy.model_dump(exclude={"lora"}),
         "task": config.task.name,
         "groups_of": [str(path) for path in args.group] if args.group else None,
         "prompts": {"first": args.first, "count": args.prompts},
-        "sampling": {**config.grpo.sampling.model_dump(), "seed": config.seed},
+        "sampling": {**config.sampled.sampling.model_dump(), "seed": config.seed},
         "rewards": [reward.model_dump(exclude_defaults=True) for reward in outcome_rewards],
         "limits": limits,
         "environment": environment(config),
@@ -104,9 +104,9 @@ def _scored(args: argparse.Namespace, config: RunConfig) -> Iterator[ScoredGroup
     """The groups with their outcomes; steps are not scored."""
     from workbench.rewards import score_group
 
-    rewards = [reward for reward in config.grpo.rewards if reward.kind == "outcome"]
+    rewards = [reward for reward in config.sampled.rewards if reward.kind == "outcome"]
     for number, group in enumerate(_groups(args, config), start=1):
-        yield score_group(group, config.grpo.pattern, rewards)
+        yield score_group(group, config.sampled.pattern, rewards)
         if number % 20 == 0:
             say(f"{number} groups")
 
@@ -124,4 +124,4 @@ def _groups(args: argparse.Namespace, config: RunConfig) -> Iterator[Group]:
         raise TaskError(f"--first {args.first}: {config.task.name} has training prompts 0 to {len(task) - 1}")
     examples: Any = [task[i] for i in range(args.first, min(args.first + args.prompts, len(task)))]
     policy = load_policy(config.policy.path, config.policy.adapter, trust_remote_code=config.policy.trust_remote_code)
-    yield from sample_groups(policy, examples, config.grpo.sampling, config.seed)
+    yield from sample_groups(policy, examples, config.sampled.sampling, config.seed)

@@ -44,13 +44,13 @@ def step_values(args: argparse.Namespace) -> int:
     sampling = None  # the group's own
     if set_by_flags:
         sampled_with = {name: group.sampling[name] for name in SamplingConfig.model_fields if name in group.sampling}
-        sampling = config.grpo.sampling.model_copy(
+        sampling = config.sampled.sampling.model_copy(
             update={name: value for name, value in sampled_with.items() if name not in set_by_flags}
         )
     values = estimated(
         policy,
         group,
-        config.grpo.pattern,
+        config.sampled.pattern,
         args.outcome,
         args.continuations,
         config.seed,
@@ -112,7 +112,7 @@ def agreement_with(values: StepValues, right: list[list[float | None]]) -> dict[
 
 def with_policy(config: RunConfig) -> list[RewardConfig | Reward]:
     """The configuration's rewards, those that sample from the policy with that policy."""
-    rewards, sampling = config.grpo.rewards, config.grpo.sampling
+    rewards, sampling = config.sampled.rewards, config.sampled.sampling
     if all(reward.monte_carlo is None for reward in rewards):
         return list(rewards)
     from workbench.policies.load import load_policy

@@ -37,8 +37,9 @@ from workbench.sections import (
     leaves,
 )
 from workbench.steps import StepPattern
-from workbench.training.methods import METHODS, Method
-from workbench.training.methods.grpo import GRPOSection, section_of
+from workbench.training.methods import METHODS, Method, grpo, sampled
+from workbench.training.methods.grpo import GRPOSection
+from workbench.training.methods.sampled import SampledSection
 
 
 def _name_of(method: Any) -> Any:
@@ -66,7 +67,12 @@ class RunConfig(SharedConfig):
     @property
     def grpo(self) -> GRPOSection:
         """The method's section where it is GRPO. Raises ConfigError for another method."""
-        return section_of(self)
+        return grpo.section_of(self)
+
+    @property
+    def sampled(self) -> SampledSection:
+        """The method's section where it samples completions. Raises ConfigError for a method on stored rows."""
+        return sampled.section_of(self)
 
     @classmethod
     def from_yaml(cls, text: str) -> RunConfig:
@@ -108,6 +114,7 @@ __all__ = [
     "RewardConfig",
     "RunConfig",
     "RunSection",
+    "SampledSection",
     "SamplingConfig",
     "Section",
     "SharedConfig",

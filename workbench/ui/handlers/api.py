@@ -42,7 +42,7 @@ def sample(
     config = RunConfig.parse({"policy": policy, "seed": seed, "sampling": options})
     _check("columns", columns, dict, 'an object, {"answer": "12"} say')
     example = Example(_prompt(prompt), columns)
-    group = services.policy.sample(config.policy.path, example, config.grpo.sampling, seed=config.seed)
+    group = services.policy.sample(config.policy.path, example, config.sampled.sampling, seed=config.seed)
     assert group is not None  # nobody cancels it
     return group.to_json()
 
@@ -63,7 +63,7 @@ def score(
         guess = did_you_mean(unknown[0], BUILTINS)
         raise RewardError(f"there is no built-in reward {shown(unknown[0])}{guess}; take some of {', '.join(BUILTINS)}")
     known = [RewardConfig(name=name, kind=BUILTINS[name].kind) for name in rewards]
-    pattern = RunConfig.parse({"pattern": {"regex": regex, "kind": kind}}).grpo.pattern
+    pattern = RunConfig.parse({"pattern": {"regex": regex, "kind": kind}}).sampled.pattern
     scored = score_group(_group(group), pattern, known, worker=services.reward_worker(WORKER))
     return credit_data(credits.credit_group(scored, scheme, **options))
 

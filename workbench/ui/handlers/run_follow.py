@@ -229,7 +229,7 @@ def _read_credits(run: Run, step: int, watched: bool, written: int) -> list[Cred
 
 def _drawn(run: Run, credit: Credit, services: Services) -> Mapping[str, Any]:
     """The credit as stored, with the run's own pattern underlined where it still works."""
-    pattern = run.config().grpo.pattern
+    pattern = run.config().sampled.pattern
     matches: list[list[tuple[int, int]]] | None
     try:
         matches = [split_text.matches for split_text in split(credit.scored.group, pattern, services.pattern_worker)]

@@ -63,7 +63,7 @@ def start_run(draft: Draft, services: Services) -> tuple[str | None, Note | None
     """Start a run; its name, or what to put right. Code that was typed here is trusted from now on."""
     try:
         config = draft.config()
-        for reward in config.grpo.rewards:
+        for reward in config.method.reward_functions:
             if reward.foreign is not None:
                 services.trust.trust(reward.foreign)
         run = start(config, services.workspace)

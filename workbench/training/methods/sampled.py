@@ -1,0 +1,179 @@
+"""``SampledSection``: what methods that sample completions of prompts and score them have in common.
+
+How scores become a loss is the methods' own. ``training.sampled`` holds what their trainers are built with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from workbench.architecture import check_language_model
+from workbench.errors import ConfigError
+from workbench.sections import MethodSection, Pattern, RewardConfig, SamplingConfig, SharedConfig
+from workbench.steps import StepPattern
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from workbench.tasks import Task
+
+
+class SampledSection(MethodSection):
+    """Base of methods that train on groups of sampled completions: how they are sampled, cut into steps and scored."""
+
+    pattern: Pattern = Field(default_factory=StepPattern)
+    rewards: list[RewardConfig] = Field(
+        default_factory=lambda: [
+            RewardConfig(name="step_correctness", kind="step"),
+            RewardConfig(name="answer_correctness", kind="outcome"),
+        ]
+    )
+    """The reward functions."""
+    sampling: SamplingConfig = Field(default_factory=SamplingConfig)
+    prompts_per_step: int = Field(default=6, ge=1, le=4096)
+    """Distinct prompts in one generation; the batch is this times G."""
+    num_iterations: int = Field(default=1, ge=1, le=64)
+    """mu, the optimiser passes over one generation."""
+    mask_truncated_completions: bool = False
+    """Leave truncated completions out of the loss."""
+    rollouts_every: int = Field(default=1, ge=1, le=1_000_000)
+    """Store the rollouts of every n-th generation."""
+    reward_deadline: float = Field(default=30.0, gt=0, le=86_400)
+    """Seconds one reward function's code may take for a rank's whole batch."""
+    on_reward_error: Literal["stop", "unscored"] = "stop"
+    """When a reward function fails: stop the run, or leave what it failed on unscored."""
+    max_reward_errors: int = Field(default=20, ge=0, le=1_000_000)
+    """Such failures a run survives, over all ranks, if on_reward_error is unscored."""
+
+    @property
+    def reward_functions(self) -> Sequence[RewardConfig]:
+        return self.rewards
+
+    @property
+    def iterations(self) -> int:
+        return self.num_iterations
+
+    @property
+    def rollouts_per_step(self) -> int:
+        return self.prompts_per_step * self.sampling.num_generations
+
+    @property
+    def reward_kinds(self) -> set[str]:
+        """Of the reward functions: "step", "outcome", or both."""
+        return {reward.kind for reward in self.rewards}
+
+    def check(self, config: SharedConfig) -> None:
+        if config.task.data is not None:
+            raise ValueError(
+                f"task.data: {self.name} trains on prompts, which task.name gives; leave it out, or choose a method "
+                "that trains on stored rows"
+            )
+        self._check_rewards(config.run.ranks)
+        self._check_batch(config)
+
+    def check_files(self, config: SharedConfig) -> None:
+        from workbench.rewards.models.formats import check_scores_text
+        from workbench.tasks import HUB, load_task
+
+        check_language_model(config.policy.path)
+        if not config.task.name.startswith(HUB):  # whose rows may be many: they are read when the run loads them
+            self.rows_of(config, load_task(config.task.name))
+        for reward in self.rewards:
+            if reward.model is not None:
+                check_scores_text(reward.model)
+
+    def _check_rewards(self, ranks: int) -> None:
+        if not self.rewards:
+            raise ValueError("method.rewards: give at least one reward function")
+        names = [reward.name for reward in self.rewards]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"method.rewards: {sorted(twice)[0]!r} is given twice; give each function its own name")
+        grouped = [
+            reward.name for reward in self.rewards if reward.monte_carlo is not None and reward.monte_carlo.progress
+        ]
+        if grouped and self.prompts_per_step % ranks:
+            raise ValueError(
+                f"method.prompts_per_step: {self.prompts_per_step} prompts on {ranks} ranks split a "
+                f"group, and {grouped[0]!r} needs its whole group on one; make it a multiple of {ranks}"
+            )
+
+    def _check_batch(self, config: SharedConfig) -> None:
+        batch, ranks, micro = self.rollouts_per_step, config.run.ranks, config.run.micro_batch_size
+        if batch % ranks:
+            raise ValueError(
+                f"run.ranks: a batch of {batch} completions ({self.prompts_per_step} prompts x "
+                f"{self.sampling.num_generations}) does not divide over {ranks} ranks; make method.prompts_per_step a "
+                "multiple of it"
+            )
+        if micro is not None and (batch // ranks) % micro:
+            raise ValueError(
+                f"run.micro_batch_size: {micro} does not divide the {batch // ranks} completions of a "
+                f"rank's batch; try {_nearest_divisor(batch // ranks, micro)}"
+            )
+
+    def rows_wanted(self, config: SharedConfig) -> int:
+        """As many rows as a run will ask for, and at least a thousand."""
+        return max(config.run.steps * self.prompts_per_step, 1000)
+
+    def rows_of(self, config: SharedConfig, task: Task) -> pa.Table:
+        """The prompts and columns of ``rows_wanted``, of all rows where there are fewer.
+
+        Raises ConfigError for a task with fewer rows than one generation takes, or whose columns make no table.
+        """
+        import pyarrow as pa
+
+        from workbench.rewards.protocol import RESERVED
+
+        if len(task) < self.prompts_per_step:
+            raise ConfigError(
+                f"method.prompts_per_step: {self.prompts_per_step} distinct prompts are asked for and the "
+                f"task has {len(task)} training rows; set it to {len(task)} or less, or give more rows"
+            )
+        rows = [task[i] for i in range(min(len(task), self.rows_wanted(config)))]
+        # TRL hands columns to reward functions by name, those of the first row, beside what it gives them itself;
+        # images it takes for a prompt's pictures.
+        taken = RESERVED | {"image", "images"}
+        names = dict.fromkeys(name for row in rows for name in row.columns if name not in taken)
+        try:
+            return pa.Table.from_pylist(
+                [{"prompt": row.prompt, **{name: row.columns.get(name) for name in names}} for row in rows]
+            )
+        except (pa.ArrowException, OverflowError) as error:
+            raise ConfigError(
+                f"task {config.task.name!r}: a column holds values of several kinds "
+                f"({str(error).splitlines()[0][:200]}); make them all text, say"
+            ) from error
+
+    def facts(self) -> list[tuple[str, str]]:
+        rewards = (f"{r.name}{f' × {r.weight:g}' if r.weight != 1 else ''}" for r in self.rewards)
+        return [
+            ("pattern", f"{self.pattern.regex}  ({self.pattern.kind})"),
+            ("rewards", ", ".join(rewards)),
+            ("batch", f"{self.prompts_per_step} prompts × {self.sampling.num_generations}"),
+        ]
+
+    def less_memory(self, config: SharedConfig) -> str:
+        batch = self.rollouts_per_step // config.run.ranks
+        return (
+            f"try smaller G (method.sampling.num_generations, now {self.sampling.num_generations}), shorter "
+            f"completions (method.sampling.max_completion_length, now {self.sampling.max_completion_length}), fewer "
+            f"prompts per step (method.prompts_per_step, now {self.prompts_per_step}) or a smaller "
+            f"run.micro_batch_size (now {config.run.micro_batch_size or batch})"
+        )
+
+
+def _nearest_divisor(batch: int, target: int) -> int:
+    return min((n for n in range(1, batch + 1) if batch % n == 0), key=lambda n: abs(n - target))
+
+
+def section_of(config: SharedConfig) -> SampledSection:
+    """The settings of a run that samples. Raises ConfigError for a run by another method, which has no rollouts."""
+    if not isinstance(config.method, SampledSection):
+        raise ConfigError(
+            f"method: this needs a run that samples completions, and the method {config.method.name!r} trains on "
+            "stored rows"
+        )
+    return config.method
