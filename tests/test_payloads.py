@@ -11,8 +11,10 @@ from typing import Any, NotRequired, get_origin, get_type_hints, is_typeddict
 import pytest
 
 from tests.credits import worked_credit
+from tests.watched import before_and_now
 from workbench.figures import payloads as drawing
 from workbench.figures.heatmap import credit_payload, why_payload
+from workbench.figures.rows import row_payload
 from workbench.ui import payloads as page
 from workbench.ui.handlers.help import guide, live
 
@@ -86,6 +88,21 @@ def test_a_drawing_has_the_keys_it_declares():
     why = why_payload(worked_credit(), 0, 0)
     assert_keys(why, drawing.WhyPayload)
     assert set(why["list"][0]) == set(term)
+
+
+def test_a_watched_row_has_the_keys_it_declares():
+    payload = json.loads(json.dumps(row_payload(before_and_now())))
+    assert_keys(payload, drawing.GroupPayload)
+    for measure in payload["measures"]:
+        assert_keys(measure, drawing.MeasurePayload)
+    for fact in payload["facts"]:
+        assert_keys(fact, drawing.FactPayload)
+    for text in payload["rollouts"]:
+        watched = {key: value for key, value in text.items() if key not in keys(drawing.RolloutPayload)}
+        assert set(watched) | {"advantages", "terms", "why"} == set(keys(drawing.CreditedPayload))
+        assert_keys(text["before"], drawing.BeforePayload)
+    assert payload["facts"] == [{"name": "margin", "value": 1.625, "before": 0.0}]
+    assert payload["rollouts"][0]["values"] == {"reward": [0.5, 0.25, -0.125, 0.0]}
 
 
 def test_help_has_the_keys_it_declares():

@@ -34,7 +34,8 @@ def pool():
 
 def pid(worker: RewardWorker) -> int:
     worker.split([], PATTERN)
-    return worker.pids[None]
+    assert worker._child is not None
+    return worker._child.pid
 
 
 def test_the_longest_unused_worker_ends_when_there_are_too_many(pool: WorkerPool) -> None:

@@ -32,11 +32,8 @@ def packed(frame: Mapping[str, Any]) -> bytes:
     return HEADER.pack(len(body)) + body
 
 
-def unpacked(inbox: bytearray, limit: int, *, check: bool = True) -> list[dict[str, Any]]:
-    """Remove and decode the complete frames of ``inbox``. Raises BadFrameError for a malformed one.
-
-    ``check`` asks for the shapes of what a child sends.
-    """
+def unpacked(inbox: bytearray, limit: int) -> list[dict[str, Any]]:
+    """Remove and decode the complete frames of ``inbox``. Raises BadFrameError for a malformed one."""
     frames = []
     while len(inbox) >= HEADER.size:
         (size,) = HEADER.unpack_from(inbox)
@@ -50,7 +47,7 @@ def unpacked(inbox: bytearray, limit: int, *, check: bool = True) -> list[dict[s
             frame = json.loads(body)
         except (ValueError, RecursionError) as error:
             raise BadFrameError(f"sent a frame that is not JSON: {error}") from error
-        if check and not _is_sound(frame):
+        if not _is_sound(frame):
             raise BadFrameError(f"sent a frame of unknown kind: {body[:80]!r}")
         frames.append(frame)
     return frames

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.credit import why_no_spread
@@ -20,9 +21,20 @@ from workbench.display.blocks import (
 )
 from workbench.display.cards import STRONGEST
 from workbench.display.tables import number, visible
-from workbench.figures import Heatmap
+from workbench.figures import Heatmap, heatmap
 from workbench.figures.lines import run_charts
-from workbench.schema import Credit, Example, Explanation, Group, Prompt, Rollout, ScoredGroup
+from workbench.schema import (
+    Credit,
+    Example,
+    Explanation,
+    Group,
+    Prompt,
+    Rollout,
+    ScoredGroup,
+    TokenMeasure,
+    WatchedRow,
+    WatchedText,
+)
 from workbench.schema.wording import counted, signed
 
 if TYPE_CHECKING:
@@ -133,6 +145,32 @@ def explanation(value: Explanation) -> Blocks:
         Table(headers, rows, totals=("sum", *[""] * 5, _signed(value.total)), empty="no term"),
         in_terminal(Line(f"sum {value.total:+.6f}, advantage {advantage:+.6f}{bound}")),
     )
+
+
+def watched_row(value: WatchedRow) -> Blocks:
+    """The heatmap, before and now; in a terminal, the numbers of each text and of its steps."""
+    before, measure = value.before or value, value.measures[0]
+    blocks: list[Block] = [Text(value.prompt), Line(_numbers(value.numbers, before.numbers))]
+    for text, first in zip(value.texts, before.texts, strict=True):
+        rows = [
+            (str(k), step["reward"], _of_step(first, k - 1, measure), _of_step(text, k - 1, measure), step["text"])
+            for k, step in enumerate(text.scored.rows(text.rollout.text), 1)
+        ]
+        headers = ("k", "label", f"step {before.step}", f"step {value.step}", "step")
+        title = f"{text.name}, {measure.short}"
+        blocks.append(Section(title, (Line(_numbers(text.numbers, first.numbers)), Table(headers, rows))))
+    return Drawing(heatmap(value)._repr_html_), in_terminal(*blocks)
+
+
+def _of_step(text: WatchedText, k: int, measure: TokenMeasure) -> float:
+    """A step's number: the sum or the mean of its tokens'."""
+    first, last = text.scored.spans[k]
+    values = text.values[measure.key][first : last + 1]
+    return sum(values) / (1 if measure.additive else len(values))
+
+
+def _numbers(now: Mapping[str, float], before: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {number(before[name])} → {number(value)}" for name, value in now.items())
 
 
 def comparison(value: Comparison) -> Blocks:

@@ -15,9 +15,11 @@ import threading
 from html import escape
 from typing import Any
 
+from workbench.config import METHODS
 from workbench.display.cards import card
 from workbench.display.tables import visible
 from workbench.errors import WorkbenchError
+from workbench.figures import heatmap
 from workbench.figures.lines import run_charts
 from workbench.runs import Run
 from workbench.runs.follow import MetricsReader
@@ -35,6 +37,7 @@ class Watch:
         self.every = every
         self._rows: list[dict[str, Any]] = []
         self._reader = MetricsReader(run.dir)
+        self._rows_step: int | None = None  # of the watched rows that are shown
         self._thread: threading.Thread | None = None
         self._left = threading.Event()
         self._key = f"{run.name}-{secrets.token_hex(4)}"  # one zoom for all that is drawn
@@ -47,6 +50,18 @@ class Watch:
         told = f"{shares} step {status.step} of {status.total_steps}"
         head = f'<h4>{escape(self.run.name)} <span class="state">{status.state}</span> {told}</h4>{why}'
         return card(head) + run_charts(self._rows, self.panels, name=self.run.name).html(self._key)
+
+    def rows_html(self) -> str | None:
+        """The watched rows at the newest look, before and now, of a method that trains on stored rows.
+
+        None where nothing new was stored since the last call.
+        """
+        steps = self.run.rollout_steps(watched=True)
+        if not steps or steps[-1] == self._rows_step or METHODS[self.run.config().method.name].has_rollouts:
+            return None
+        self._rows_step = steps[-1]
+        rows = self.run.watched_rows(steps[-1])
+        return "".join(card(f"<pre>{escape(visible(row.prompt))}</pre>") + heatmap(row)._repr_html_() for row in rows)
 
     def read(self) -> bool:
         """Take in the rows written since; whether there were any."""
@@ -79,11 +94,17 @@ class Watch:
 
         self.read()
         drawing = display(HTML(self.html()), display_id=True)
+        rows = display(HTML(self.rows_html() or ""), display_id=True)
         button = self._button()
         controls = display(button, display_id=True)
 
+        def draw(html: str) -> None:
+            drawing.update(HTML(html))
+            if (looked := self.rows_html()) is not None:  # seldom: not with every row of metrics
+                rows.update(HTML(looked))
+
         def watch() -> None:
-            self.follow(lambda html: drawing.update(HTML(html)))
+            self.follow(draw)
             if self.run.status().final:
                 button.close()
                 controls.update(HTML(""))

@@ -60,7 +60,7 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "accuracy",
         "Accuracy",
-        (Series("accuracy", "held out"), Series("accuracy/train", "batch")),
+        (Series("accuracy", "held out"), Series("accuracy/train", "batch"), Series("match_share", "in steps")),
         share=True,
     ),
     Panel(

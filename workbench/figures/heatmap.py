@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.credit import SCHEMES, Comparison, compare_credits, group_normalisers, why_no_spread
+from workbench.credit import SCHEMES, compare_credits, group_normalisers, why_no_spread
 from workbench.figures.fragment import fragment, page
 from workbench.figures.fragment import to_json as to_json
 from workbench.figures.payloads import (
@@ -40,8 +40,28 @@ EXPLAINED_AT_ONCE = 1_000
 DRAWN_LOSSES = ("grpo", "bnpo", "dapo", "dr_grpo")
 
 
-class Heatmap:
-    """A drawn credit: shows itself in Jupyter, and ``html()`` is a page that needs nothing else.
+class Drawn:
+    """A drawing: shows itself in Jupyter, and ``html()`` is a page that needs nothing else."""
+
+    @property
+    def title(self) -> str:
+        """Of the page."""
+        raise NotImplementedError
+
+    def payload(self) -> Payload:
+        """What ``drawing/heatmap.js`` draws."""
+        raise NotImplementedError
+
+    def html(self) -> str:
+        """A whole HTML document, which its own content policy keeps from asking the network for anything."""
+        return page(self._repr_html_(), title=self.title, kind="wh")
+
+    def _repr_html_(self) -> str:
+        return fragment("wh", "drawing/heatmap.js", DRAW, self.payload(), style="drawing/heatmap.css")
+
+
+class Heatmap(Drawn):
+    """A drawn credit.
 
     ``matches[i]`` are the character spans of rollout i to underline, usually where the step pattern matched; ``other``
     is a second credit of the same group to show beside the first.
@@ -55,27 +75,15 @@ class Heatmap:
     def payload(self) -> Payload:
         return credit_payload(self.credit, self.matches, other=self.other)
 
-    def html(self) -> str:
-        """A whole HTML document, which its own content policy keeps from asking the network for anything."""
-        return page(self._repr_html_(), title=f"{self.credit.scheme} credit", kind="wh")
-
-    def _repr_html_(self) -> str:
-        return fragment("wh", "drawing/heatmap.js", DRAW, self.payload(), style="drawing/heatmap.css")
+    @property
+    def title(self) -> str:
+        return f"{self.credit.scheme} credit"
 
     def __repr__(self) -> str:
         scored = self.credit.scored
         steps = sum(len(step_scores.steps) for step_scores in scored.scored)
         spread = "" if self.credit.spread else ", no spread"
         return f"<Heatmap: {len(scored.group)} rollouts, {steps} steps, scheme {self.credit.scheme!r}{spread}>"
-
-
-def heatmap(
-    credit: Credit | Comparison, matches: Sequence[Spans] | None = None, *, other: Credit | None = None
-) -> Heatmap:
-    """Draw a credit, or two of one group; a notebook cell shows it, ``.html()`` gives a page to keep."""
-    if isinstance(credit, Comparison):
-        return Heatmap(credit.a, matches, credit.b)
-    return Heatmap(credit, matches, other)
 
 
 def credit_payload(
@@ -151,19 +159,19 @@ def _rollout_payload(group: Group, i: int) -> RolloutPayload:
         "ids": list(rollout.token_ids),
         "texts": list(rollout.texts),
         "finished": rollout.finished,
-        "logprobs": _rounded(rollout.logprobs),
-        "entropies": _rounded(rollout.entropies),
+        "logprobs": rounded(rollout.logprobs),
+        "entropies": rounded(rollout.entropies),
     }
-    if reference := _rounded(rollout.ref_logprobs):
+    if reference := rounded(rollout.ref_logprobs):
         payload["reference"] = reference
-        if raw := _rounded(group.raw_logprobs(i)):
+        if raw := rounded(group.raw_logprobs(i)):
             payload["raw"] = raw
     return payload
 
 
 def _credited_payload(credit: Credit, i: int, matches: Spans, explained: bool) -> CreditedPayload:
     scored = credit.scored.scored[i]
-    offset = _utf16_offsets(credit.scored.group.rollouts[i].text)
+    offset = utf16_offsets(credit.scored.group.rollouts[i].text)
     payload: CreditedPayload = {
         "advantages": _shortest(credit.of(i)),
         "matched": scored.matched,
@@ -266,11 +274,11 @@ def _shortest(values: npt.NDArray[np.float32]) -> list[float]:
     return doubles
 
 
-def _rounded(values: Sequence[float] | None) -> list[float] | None:
+def rounded(values: Sequence[float] | None) -> list[float] | None:
     return None if values is None else np.round(np.asarray(values, np.float64), 5).tolist()
 
 
-def _utf16_offsets(text: str) -> Any:
+def utf16_offsets(text: str) -> Any:
     """A function from character offsets of ``text`` to UTF-16 offsets: each astral character counts twice."""
     astral = [i for i, character in enumerate(text) if ord(character) > 0xFFFF]
     return lambda position: position + bisect_right(astral, position - 1)

@@ -49,6 +49,11 @@ METRICS: tuple[Metric, ...] = (
     # reward and accuracy
     Metric("accuracy", "right / prompts", "Share of the fixed held-out prompts answered right."),
     Metric("accuracy/train", "right / B", "Share of the step's own rollouts whose answer is right."),
+    Metric(
+        "match_share",
+        "samples with a match / samples",
+        "sft, dpo: share of held-out answers in which the task's step pattern finds steps.",
+    ),
     Metric("step_reward", "mean of r over scored steps, r = Σ weight · score", "Mean reward of a scored step."),
     _trl("reward", "mean over completions of R, R = Σ weight · score", "Mean weighted reward of a whole completion."),
     _trl("reward_std", "std of R, ddof = 1", "Spread of the outcome reward."),

@@ -54,8 +54,36 @@ class CreditedPayload(TypedDict):
     why: NotRequired[Sequence[StretchPayload]]
 
 
+class MeasurePayload(TypedDict):
+    """What a watched row's tokens are coloured by; see ``schema.TokenMeasure``."""
+
+    key: str
+    label: str
+    short: str
+    meaning: str
+    signed: bool
+    additive: bool
+
+
+class FactPayload(TypedDict):
+    """A number of a watched row or text, now and at the first look (None where that is the one shown)."""
+
+    name: str
+    value: float
+    before: float | None
+
+
+class BeforePayload(TypedDict):
+    """A watched text as the model saw it at first."""
+
+    values: Mapping[str, Sequence[float]]
+    logprobs: Sequence[float] | None
+    reference: NotRequired[Sequence[float]]
+    raw: NotRequired[Sequence[float]]
+
+
 class RolloutPayload(TypedDict):
-    """What was sampled, and where it is scored the fields of ``CreditedPayload``."""
+    """What was sampled, and where it is scored the fields of ``CreditedPayload``; a watched text has a ``name``."""
 
     ids: Sequence[int]
     texts: Sequence[str]
@@ -66,6 +94,10 @@ class RolloutPayload(TypedDict):
     reference: NotRequired[Sequence[float]]
     normalisers: NotRequired[Mapping[str, float]]
     twin: NotRequired[CreditedPayload]
+    name: NotRequired[str]
+    values: NotRequired[Mapping[str, Sequence[float]]]
+    facts: NotRequired[Sequence[FactPayload]]
+    before: NotRequired[BeforePayload]
 
 
 class NoSpreadPayload(TypedDict):
@@ -96,7 +128,10 @@ class OtherPayload(SchemePayload):
 
 
 class GroupPayload(TypedDict):
-    """A group, and where it is scored the fields of ``SchemePayload``."""
+    """A group, and where it is scored the fields of ``SchemePayload``; a watched row has ``measures``.
+
+    ``step`` and ``before`` are the training steps of the look that is shown and of the first one.
+    """
 
     prompt: str
     policy: NotRequired[str]
@@ -104,3 +139,7 @@ class GroupPayload(TypedDict):
     rewards: NotRequired[Sequence[Mapping[str, Any]]]
     normalisers: NotRequired[bool]
     other: NotRequired[OtherPayload]
+    measures: NotRequired[Sequence[MeasurePayload]]
+    facts: NotRequired[Sequence[FactPayload]]
+    step: NotRequired[int]
+    before: NotRequired[int | None]

@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
         trainer = METHODS[config.method.name].build(
             config,
             run.checkpoints,
-            Listeners(recorder.on_rollouts, recorder.on_watched, callbacks=[recorder]),
+            Listeners(recorder.on_rollouts, recorder.on_watched, recorder.on_rows, callbacks=[recorder]),
         )
         trainer.remove_callback(PrinterCallback)  # the recorder's lines say it shorter
         signal.signal(signal.SIGTERM, recorder.request_stop)  # until here it simply ends the process

@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 from workbench.errors import WorkbenchError
 from workbench.rundir import RunDir
 from workbench.rundir.metrics import resumed
-from workbench.schema import Credit
+from workbench.schema import Credit, WatchedRow
 from workbench.sections import SharedConfig
 
 
@@ -106,6 +106,9 @@ class Recorder(TrainerCallback):
 
     def on_watched(self, step: int, credits: list[Credit]) -> None:
         self.run.write_rollouts(step, credits, watched=True)
+
+    def on_rows(self, step: int, rows: list[WatchedRow]) -> None:
+        self.run.write_watched_rows(step, rows)
 
     def _seconds(self) -> float:
         """Seconds since training began."""

@@ -10,8 +10,6 @@ from workbench.rewards.client import RewardWorker
 
 KEPT = 8
 IDLE_SECONDS = 600.0
-FUNCTIONS = 8
-"""Reward functions of a tab that have a process at a time: each edit of one is another function."""
 
 
 class WorkerPool:
@@ -30,7 +28,7 @@ class WorkerPool:
 
     def of(self, key: str) -> RewardWorker:
         with self._lock:
-            worker = self._workers.pop(key)[0] if key in self._workers else RewardWorker(most_functions=FUNCTIONS)
+            worker = self._workers.pop(key)[0] if key in self._workers else RewardWorker()
             self._workers[key] = worker, time.monotonic()
             ended = [self._take_oldest() for _ in range(len(self._workers) - self._kept)]
             if self._watcher is None:

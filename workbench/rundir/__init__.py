@@ -9,7 +9,8 @@
     ├── status.json      RunStatus, replaced atomically
     ├── metrics.jsonl    one JSON object a row, appended by one os.write each (``rundir.metrics``)
     ├── rollouts/        step-000012.parquet: that step's generation, advantages as the loss used them;
-    │                    watched-000020.parquet: what the policy answers the watched prompts after that step
+    │                    watched-000020.parquet: what the policy answers the watched prompts after that step, or
+    │                    what the model makes of the watched rows
     ├── checkpoints/     checkpoint-20: what a run is resumed from, hashed (``rundir.checkpoints``)
     └── log.txt          what the run's processes printed
 
@@ -32,10 +33,10 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
@@ -43,19 +44,20 @@ from workbench.errors import RunError
 from workbench.redact import redact
 from workbench.rundir import metrics as metrics_log
 from workbench.rundir.files import encode, replace_file, sync
+from workbench.rundir.log import tail
 from workbench.rundir.metrics import MetricsWriter
 from workbench.rundir.rewards import write_rewards
 from workbench.rundir.status import FINAL_STATES, RunState, RunStatus
-from workbench.schema import Credit
+from workbench.schema import Credit, WatchedRow
 from workbench.sections import SharedConfig
 
 if TYPE_CHECKING:
     import pandas as pd
 
+T = TypeVar("T")
 __all__ = ["FINAL_STATES", "RunDir", "RunState", "RunStatus"]
 
 _ROLLOUTS_FILE = re.compile(r"(step|watched)-(\d{6,})\.parquet")
-_TAIL_BYTES = 64 * 1024
 MOST_CONFIG = 1_000_000
 """Characters of a ``run.yaml``."""
 _RESERVE = ".reserve"
@@ -305,11 +307,20 @@ class RunDir:
         """
         from workbench.rundir import rollouts
 
+        self._store(step, watched, lambda path: rollouts.write(path, credits))
+
+    def write_watched_rows(self, step: int, rows: Sequence[WatchedRow]) -> None:
+        """Store what the model makes of the watched rows after a step; ``read_watched_rows`` gives it back equal."""
+        from workbench.rundir import rollouts
+
+        self._store(step, True, lambda path: rollouts.write_watched(path, rows))
+
+    def _store(self, step: int, watched: bool, write: Callable[[Path], None]) -> None:
         path = self._rollouts_path(step, watched)
         path.parent.mkdir(exist_ok=True)
         draft = path.with_name(f".{path.name}.tmp")
         try:
-            rollouts.write(draft, credits)
+            write(draft)
             sync(draft)
             os.replace(draft, path)
         except OSError as error:
@@ -340,6 +351,15 @@ class RunDir:
         """The groups stored for one training step, in the order they were written."""
         from workbench.rundir import rollouts
 
+        return self._stored(step, watched, rollouts.read)
+
+    def read_watched_rows(self, step: int) -> list[WatchedRow]:
+        """The watched rows stored after one training step."""
+        from workbench.rundir import rollouts
+
+        return self._stored(step, True, rollouts.read_watched)
+
+    def _stored(self, step: int, watched: bool, read: Callable[[Path], list[T]]) -> list[T]:
         path = self._rollouts_path(step, watched)
         if not path.is_file():
             steps = self.rollout_steps(watched=watched)
@@ -347,7 +367,7 @@ class RunDir:
             kind = "watched rollouts" if watched else "rollouts"
             raise RunError(f"run {self.name!r} has no {kind} of step {step}; {stored}")
         try:
-            return rollouts.read(path)
+            return read(path)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(f"rollouts of run {self.name!r} at step {step} cannot be read ({path}): {error}") from error
 
@@ -358,17 +378,7 @@ class RunDir:
 
     def log_tail(self, lines: int = 50) -> list[str]:
         """The last lines of the log, without secrets; of a line redrawn with carriage returns, its last state."""
-        try:
-            with self.log.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                file.seek(max(0, size - _TAIL_BYTES))
-                text = file.read().decode("utf-8", "replace")
-        except FileNotFoundError:
-            return []
-        rows = [line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n")]
-        if size > _TAIL_BYTES:
-            rows = rows[1:]  # the first one is cut
-        return redact("\n".join(rows[-lines:])).split("\n") if text else []
+        return tail(self.log, lines)
 
 
 def _reserve(folder: Path) -> None:

@@ -1,9 +1,9 @@
-"""Scored and credited groups as one Parquet file and back, every number bit for bit.
+"""Credited groups, or watched rows, as one Parquet file and back, every number bit for bit.
 
-One row a rollout, readable with any Parquet tool; what a whole group shares is JSON in the file's metadata, under
-``groups``. Two things do not come back as they went in: a lone surrogate in a token's text becomes U+FFFD (one for one,
-so that offsets hold), because Parquet's text is UTF-8; and columns, options and sampling come back as JSON has them (a
-tuple as a list). This module does not know where the file lies or which step it belongs to.
+One row a rollout (or text), readable with any Parquet tool; what a whole group shares is JSON in the file's metadata,
+under ``groups``. Two things do not come back as they went in: a lone surrogate in a token's text becomes U+FFFD (one
+for one, so that offsets hold), because Parquet's text is UTF-8; and columns, options and sampling come back as JSON has
+them (a tuple as a list). This module does not know where the file lies or which step it belongs to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from workbench.rundir.files import plain
-from workbench.schema import Credit, CreditPart, Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
+from workbench.schema import (
+    Credit,
+    CreditPart,
+    Group,
+    RewardSummary,
+    Rollout,
+    ScoredGroup,
+    Step,
+    StepScores,
+    TokenMeasure,
+    WatchedRow,
+    WatchedText,
+)
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -52,33 +64,49 @@ SCHEMA = pa.schema(
         ("normalised", _numbers),
         ("advantages", pa.list_(pa.float32())),  # padding included, as in the loss
         ("parts", pa.list_(pa.struct([(name, _numbers) for name in PART_ARRAYS]))),  # as many as the head names
+        ("values", pa.map_(pa.string(), _numbers)),  # of watched rows
     ]
 )
 
 
 def write(path: Path, credits: Sequence[Credit]) -> None:
-    heads = [_head(credit) for credit in credits]
+    _write(path, [_head(credit) for credit in credits], [_credit_rows(credit) for credit in credits])
+
+
+def write_watched(path: Path, rows: Sequence[WatchedRow]) -> None:
+    _write(path, [_watched_head(row) for row in rows], [[_text_row(text) for text in row.texts] for row in rows])
+
+
+def read(path: Path) -> list[Credit]:
+    """Raises OSError or ValueError for a file that ``write`` did not make."""
+    return [_credit(head, rows) for head, rows in _read(path, "scheme", "credited groups; read watched_rows")]
+
+
+def read_watched(path: Path) -> list[WatchedRow]:
+    """Raises OSError or ValueError for a file that ``write_watched`` did not make."""
+    return [_watched_row(head, rows) for head, rows in _read(path, "measures", "watched rows; read rollouts")]
+
+
+def _write(path: Path, heads: Sequence[Mapping[str, Any]], groups: Sequence[Sequence[Mapping[str, Any]]]) -> None:
     rows = [
-        {"group": number, "rollout": i, **_row(credit, i)}
-        for number, credit in enumerate(credits)
-        for i in range(len(credit.scored.group))
+        {"group": number, "rollout": i, **row} for number, group in enumerate(groups) for i, row in enumerate(group)
     ]
     schema = SCHEMA.with_metadata({b"groups": json.dumps(heads, default=plain).encode()})
     # No dictionaries: they compare floats by value, and -0.0 == 0.0.
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, use_dictionary=False, compression="zstd")
 
 
-def read(path: Path) -> list[Credit]:
-    """Raises OSError or ValueError for a file that ``write`` did not make."""
+def _read(path: Path, key: str, kind: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """The heads, which must have ``key``, each with its rows."""
     table = pq.ParquetFile(path).read()
     metadata = table.schema.metadata or {}
     if b"groups" not in metadata:
         raise ValueError("its metadata describe no groups")
+    heads: list[dict[str, Any]] = json.loads(metadata[b"groups"])
+    if not all(key in head for head in heads):
+        raise ValueError(f"it holds no {kind}")
     rows: list[dict[str, Any]] = table.to_pylist()
-    return [
-        _credit(head, [row for row in rows if row["group"] == number])
-        for number, head in enumerate(json.loads(metadata[b"groups"]))
-    ]
+    return [(head, [row for row in rows if row["group"] == number]) for number, head in enumerate(heads)]
 
 
 def _head(credit: Credit) -> dict[str, Any]:
@@ -94,8 +122,22 @@ def _head(credit: Credit) -> dict[str, Any]:
     }
 
 
-def _row(credit: Credit, i: int) -> dict[str, Any]:
-    rollout, scored = credit.scored.group.rollouts[i], credit.scored.scored[i]
+def _credit_rows(credit: Credit) -> list[dict[str, Any]]:
+    return [
+        {
+            **_row(rollout, credit.scored.scored[i]),
+            "normalised": credit.normalised[i],
+            "advantages": np.asarray(credit.advantages[i], dtype=np.float32),
+            "parts": [
+                {name: getattr(part, name)[part.offsets[i] : part.offsets[i + 1]] for name in PART_ARRAYS}
+                for part in credit.parts
+            ],
+        }
+        for i, rollout in enumerate(credit.scored.group.rollouts)
+    ]
+
+
+def _row(rollout: Rollout, scored: StepScores) -> dict[str, Any]:
     return {
         "token_ids": rollout.token_ids,
         "texts": [_LONE_SURROGATE.sub("\ufffd", text) for text in rollout.texts],
@@ -115,19 +157,50 @@ def _row(credit: Credit, i: int) -> dict[str, Any]:
         "rewards": scored.rewards,
         "outcome_scores": list(scored.outcome_scores.items()),
         "outcome": scored.outcome,
-        "normalised": credit.normalised[i],
-        "advantages": np.asarray(credit.advantages[i], dtype=np.float32),
-        "parts": [
-            {name: getattr(part, name)[part.offsets[i] : part.offsets[i + 1]] for name in PART_ARRAYS}
-            for part in credit.parts
-        ],
     }
+
+
+def _watched_head(row: WatchedRow) -> dict[str, Any]:
+    return {
+        "prompt": row.prompt,
+        "step": row.step,
+        "numbers": dict(row.numbers),
+        "measures": [dataclasses.asdict(measure) for measure in row.measures],
+        "texts": [{"name": text.name, "numbers": dict(text.numbers)} for text in row.texts],
+    }
+
+
+def _text_row(text: WatchedText) -> dict[str, Any]:
+    return {**_row(text.rollout, text.scored), "values": list(text.values.items())}
+
+
+def _watched_row(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> WatchedRow:
+    return WatchedRow(
+        prompt=head["prompt"],
+        texts=tuple(
+            WatchedText(
+                text["name"],
+                _rollout(row),
+                _step_scores(row),
+                {key: tuple(values) for key, values in row["values"]},
+                text["numbers"],
+            )
+            for text, row in zip(head["texts"], rows, strict=True)
+        ),
+        measures=tuple(TokenMeasure(**measure) for measure in head["measures"]),
+        numbers=head["numbers"],
+        step=head["step"],
+    )
+
+
+def _rollout(row: Mapping[str, Any]) -> Rollout:
+    return Rollout.from_json({**row, "columns": json.loads(row["columns"])})
 
 
 def _credit(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Credit:
     group = Group(
         prompt=head["prompt"],
-        rollouts=tuple(Rollout.from_json({**row, "columns": json.loads(row["columns"])}) for row in rows),
+        rollouts=tuple(map(_rollout, rows)),
         columns=head["columns"],
         policy=head["policy"],
         sampling=head["sampling"],

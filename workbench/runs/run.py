@@ -27,7 +27,7 @@ from workbench.runs.follow import MetricsReader
 from workbench.runs.processes import ask_to_end, heads, kill_all, lives, members, wait_gone
 from workbench.runs.spawn import TRAINING, refuse_under_a_launcher, sources, spawn
 from workbench.runs.summary import RunSummary
-from workbench.schema import Credit
+from workbench.schema import Credit, WatchedRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -238,6 +238,19 @@ class Run:
         ``watched`` gives instead what the policy answered the watched prompts after that step.
         """
         return self.dir.read_rollouts(step, watched=watched)
+
+    def watched_rows(self, step: int | None = None) -> list[WatchedRow]:
+        """The watched rows of a method on stored rows, as the model saw them after ``step`` (by default the last one).
+
+        Each has ``before``: as the model saw it at first. ``rollout_steps(watched=True)`` are the steps there are.
+        """
+        steps = self.rollout_steps(watched=True)
+        step = (steps[-1] if steps else 0) if step is None else step
+        rows = self.dir.read_watched_rows(step)
+        if step == steps[0]:
+            return rows
+        first = self.dir.read_watched_rows(steps[0])
+        return [dataclasses.replace(row, before=before) for row, before in zip(rows, first, strict=True)]
 
     def rollout_steps(self, *, watched: bool = False) -> list[int]:
         """The training steps whose rollouts, or watched rollouts, are stored, ascending."""

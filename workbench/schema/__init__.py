@@ -1,4 +1,4 @@
-"""Frozen dataclasses that all modules share: Example, Step, Rollout, Group, StepScores, ScoredGroup, Credit.
+"""Frozen dataclasses that all modules share: Example, Step, Rollout, Group, StepScores, ScoredGroup, Credit and more.
 
 They hold data and answer simple questions about it. They do not know how an answer is split (``steps``), scored
 (``rewards``), credited (``credit``), sampled (``policies``) or drawn (``figures``), and they import nothing of ours.
@@ -8,6 +8,7 @@ Rollouts and scores are plain enough to travel as JSON, which is how they cross 
 from workbench.schema.credit import Carry, Credit, CreditPart, Explanation, OnCredit, PartKind, Term
 from workbench.schema.rollouts import Example, Group, Prompt, Rollout, Step
 from workbench.schema.scores import RewardKind, RewardSummary, ScoredGroup, StepScores
+from workbench.schema.watched import OnRows, TokenMeasure, WatchedRow, WatchedText
 
 __all__ = [
     "Carry",
@@ -17,6 +18,7 @@ __all__ = [
     "Explanation",
     "Group",
     "OnCredit",
+    "OnRows",
     "PartKind",
     "Prompt",
     "RewardKind",
@@ -26,4 +28,7 @@ __all__ = [
     "Step",
     "StepScores",
     "Term",
+    "TokenMeasure",
+    "WatchedRow",
+    "WatchedText",
 ]

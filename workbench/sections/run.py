@@ -25,7 +25,7 @@ class RunSection(Section):
     eval_skip: int = Field(default=0, ge=0, le=1_000_000)
     """Held-out prompts before the first that is measured: settings are chosen on others than are reported."""
     watch_prompts: int = Field(default=2, ge=0, le=64)
-    """Prompts whose answers are sampled again and again with the same seed, to be looked at; 0 for none."""
+    """Held-out prompts answered again with the same seed, or stored rows read again, to be looked at; 0 for none."""
     watch_every: int = Field(default=10, ge=1, le=1_000_000)
     """Steps between two such looks."""
     save_every: int = Field(default=20, ge=0, le=1_000_000)

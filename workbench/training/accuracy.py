@@ -9,6 +9,7 @@ import torch
 from transformers import TrainerCallback
 
 from workbench.sections import RunSection
+from workbench.steps import StepPattern, split_leniently
 from workbench.tasks import Task
 from workbench.training.sampling import PolicySampler
 
@@ -47,13 +48,15 @@ class HeldOut(TrainerCallback):
 
 class HeldOutAccuracy:
     """Measures ``accuracy`` (0 to 1): one completion is sampled for each of the run's measured rows, with its
-    sampling parameters; ranks share the rows.
+    sampling parameters; ranks share the rows. With a ``pattern`` also ``match_share``: in how many it finds steps.
 
     A measure over n rows has a standard error of about sqrt(a(1 - a) / n).
     """
 
-    def __init__(self, trainer: Any, sampler: PolicySampler, task: Task, run: RunSection) -> None:
-        self._trainer, self._sampler = trainer, sampler
+    def __init__(
+        self, trainer: Any, sampler: PolicySampler, task: Task, run: RunSection, pattern: StepPattern | None = None
+    ) -> None:
+        self._trainer, self._sampler, self._pattern = trainer, sampler, pattern
         self._task = task
         rows = run.measured_rows(task.held_out)
         self._count = len(rows)
@@ -65,9 +68,13 @@ class HeldOutAccuracy:
         self._chunk = max(1, sampler.rows_at_once or self._share)
 
     def measure(self) -> float:
+        """The accuracy now."""
+        return self()["accuracy"]
+
+    def __call__(self) -> dict[str, float]:
         """Sample and check the held-out rows now."""
         trainer = self._trainer
-        right = 0
+        right = matched = 0
         for start in range(0, len(self._rows), self._chunk):
             chunk = slice(start, start + self._chunk)
             first = self._first + start
@@ -77,8 +84,9 @@ class HeldOutAccuracy:
                 self._task.answer_is_right(text, row.columns)
                 for text, row in zip(texts, self._rows[chunk], strict=True)
             )
-        everyone = trainer.accelerator.reduce(torch.tensor(right, device=trainer.accelerator.device), reduction="sum")
-        return int(everyone) / self._count
-
-    def __call__(self) -> dict[str, float]:
-        return {"accuracy": self.measure()}
+            if self._pattern is not None:
+                matched += sum(split.steps[0].matched for split in split_leniently(texts, self._pattern))
+        counts = torch.tensor([right, matched], device=trainer.accelerator.device)
+        right, matched = trainer.accelerator.reduce(counts, reduction="sum").tolist()
+        share = {} if self._pattern is None else {"match_share": matched / self._count}
+        return {"accuracy": right / self._count, **share}

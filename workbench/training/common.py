@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,18 @@ def load_trained_policy(config: SharedConfig) -> Policy:
             "policy.lora out, or name the adapter's base as the policy"
         )
     return policy
+
+
+@contextmanager
+def evaluating(trainer: Any) -> Iterator[None]:
+    """The trainer's model without dropout and gradients, in its precision: no random number is drawn by measuring."""
+    was_training = trainer.model_wrapped.training
+    trainer.model_wrapped.eval()
+    try:
+        with torch.no_grad(), trainer.compute_loss_context_manager():
+            yield
+    finally:
+        trainer.model_wrapped.train(was_training)
 
 
 def as_messages(role: str, text: Prompt) -> Prompt:

@@ -7,6 +7,7 @@ score is computed is the methods' own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from accelerate.utils import gather_object
 
 from workbench.checks.calibration import calibration_error
 from workbench.training.accuracy import Measure
+from workbench.training.common import evaluating
+from workbench.training.stored import MEASURED
 
 Margins = Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
 
@@ -35,7 +38,7 @@ def pair_metrics(margins: Sequence[float]) -> dict[str, float]:
 
 
 class HeldOutPairs:
-    """Measures ``pair_metrics`` on the trainer's evaluation pairs; ranks share them, a batch of training's at a time.
+    """Measures ``pair_metrics`` on the trainer's held-out pairs; ranks share them, a batch of training's at a time.
 
     ``margins(batch)`` gives the margins, (B,), of a batch of B pairs as the trainer's collator makes it.
     """
@@ -44,7 +47,7 @@ class HeldOutPairs:
         self._trainer, self._margins = trainer, margins
 
     def __call__(self) -> dict[str, float]:
-        trainer, pairs = self._trainer, self._trainer.eval_dataset
+        trainer, pairs = self._trainer, self._trainer.eval_dataset[MEASURED]
         ranks, rank = trainer.accelerator.num_processes, trainer.accelerator.process_index
         share = -(-len(pairs) // ranks)
         mine = [rank + i * ranks for i in range(share)]  # past the end on some ranks: all do as many forward passes
@@ -53,7 +56,7 @@ class HeldOutPairs:
             places = mine[start : start + size]
             batch = trainer.data_collator([pairs[place % len(pairs)] for place in places])
             batch = {name: tensor.to(trainer.accelerator.device) for name, tensor in batch.items()}
-            with torch.no_grad(), trainer.compute_loss_context_manager():
+            with evaluating(trainer):
                 margins = self._margins(batch)
             measured += zip(places, margins.float().tolist(), strict=True)
         everyone = dict(gather_object(measured))
@@ -61,8 +64,13 @@ class HeldOutPairs:
 
 
 def held_out_pairs(trainer: Any, margins: Margins) -> list[Measure]:
-    """The measure of ``pair_metrics``, where the trainer has evaluation pairs."""
-    return [HeldOutPairs(trainer, margins)] if trainer.eval_dataset is not None else []
+    """The measure of ``pair_metrics``, where the trainer has held-out pairs."""
+    return [HeldOutPairs(trainer, margins)] if MEASURED in (trainer.eval_dataset or {}) else []
+
+
+def pair_numbers(margin: float) -> dict[str, float]:
+    """What is shown above a watched pair."""
+    return {"margin": margin, "σ(margin)": 1 / (1 + math.exp(-max(-700.0, min(700.0, margin))))}
 
 
 def rename_metrics(trainer: Any, names: Mapping[str, str]) -> None:

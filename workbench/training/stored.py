@@ -5,7 +5,8 @@ Shared by the methods whose section is a ``StoredSection``. How a row becomes to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from workbench.training.common import shared_arguments
 from workbench.training.methods.stored import StoredSection
 from workbench.training.prompts import within_context
 from workbench.training.sampling import PolicySampler
+from workbench.training.watched_rows import TokenRows, watched_sets
 
-TokenRows = Callable[[Sequence[Any]], list[dict[str, Any]]]
-"""The rows of a task as the trainer's collator takes them; those that do not fit are left out."""
+MEASURED = "measured"
+"""The name of the data set that a trainer is measured on, among those it is given beside its training rows."""
 
 
 def arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
@@ -37,7 +39,7 @@ def arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
 def training_set(config: SharedConfig, token_rows: TokenRows) -> Dataset:
     """The run's rows as tokens. Raises TaskError for bad rows and ConfigError where too few fit ``max_length``."""
     method = _section(config)
-    rows = token_rows(method.training_rows(config))
+    rows = _fitting(method, method.training_rows(config), token_rows)
     if len(rows) < method.batch_size:
         raise ConfigError(
             f"method.max_length: only {len(rows)} {method.kind} fit {method.max_length} tokens, and a step takes "
@@ -46,19 +48,35 @@ def training_set(config: SharedConfig, token_rows: TokenRows) -> Dataset:
     return Dataset.from_list(rows)
 
 
-def held_out_set(config: SharedConfig, token_rows: TokenRows) -> Dataset | None:
-    """The rows that the run is measured on, as tokens; None where there are none. Raises TaskError, ConfigError."""
-    rows = token_rows(_section(config).held_out_rows(config))
-    return Dataset.from_list(rows) if rows else None
+def held_out_sets(config: SharedConfig, token_rows: TokenRows, watched: Sequence[Any] = ()) -> dict[str, Dataset]:
+    """The rows as tokens that the run is measured on, ``measured``, and each of those that it watches.
+
+    Raises TaskError and ConfigError.
+    """
+    method = _section(config)
+    rows = _fitting(method, method.held_out_rows(config), token_rows)
+    return ({MEASURED: Dataset.from_list(rows)} if rows else {}) | watched_sets(watched, token_rows)
+
+
+def _fitting(method: StoredSection, rows: Sequence[Any], token_rows: TokenRows) -> list[dict[str, Any]]:
+    fitting = token_rows(rows)
+    if len(fitting) < len(rows) and os.environ.get("RANK", "0") == "0":
+        left_out = len(rows) - len(fitting)
+        print(
+            f"method.max_length: {left_out:,} of {len(rows):,} {method.kind} are left out: they do not fit "
+            f"{method.max_length:,} tokens",
+            flush=True,
+        )
+    return fitting
 
 
 def held_out_accuracy(trainer: Any, config: SharedConfig, policy: Policy, sampling: SamplingConfig) -> list[Measure]:
-    """The measure of accuracy on the task's prompts, where the run measures and the task can check answers."""
+    """The measure of accuracy, and of answers in steps, where the run measures and the task can check answers."""
     task = within_context(load_task(config.task.name), policy, config, sampling, 0)
     if not config.run.eval_every or not task.can_check:
         return []
     sampler = PolicySampler(trainer, sampling, trainer.args.per_device_train_batch_size)
-    return [HeldOutAccuracy(trainer, sampler, task, config.run)]
+    return [HeldOutAccuracy(trainer, sampler, task, config.run, task.pattern)]
 
 
 def _section(config: SharedConfig) -> StoredSection:

@@ -7,11 +7,7 @@ take no part in training; neither their rewards nor their errors are counted.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from typing import Any
-
-from transformers import TrainerCallback
 
 from workbench.credit import credit_groups
 from workbench.errors import WorkbenchError
@@ -19,15 +15,16 @@ from workbench.rewards import Reward, RewardWorker, score_group
 from workbench.schema import Credit, Group, OnCredit
 from workbench.sections import SamplingConfig, SharedConfig
 from workbench.tasks import Task
+from workbench.training.looks import Looks
 from workbench.training.trainer import ProcessGRPOTrainer
 
 SEED = 1_000_033
 """Of the draws: the same at every look, so that two looks differ by the policy alone."""
 
 
-class WatchedPrompts(TrainerCallback):
+class WatchedPrompts(Looks):
     """Samples G completions of each of the first ``watch_prompts`` held-out rows (training rows where none are held
-    out) before training, every ``watch_every`` steps, and at the end.
+    out) at every look.
 
     Costs ``watch_prompts * G`` completions a look, beside ``prompts_per_step * G`` a step. Every rank samples all of
     them, which needs no exchange and takes no longer; the first one scores them.
@@ -43,34 +40,22 @@ class WatchedPrompts(TrainerCallback):
         worker: RewardWorker,
         on_watched: OnCredit,
     ) -> None:
+        super().__init__(config)
         self._trainer, self._policy, self._sampling = trainer, config.policy.path, sampling
         self._rewards, self._worker = rewards, worker
         self._on_watched = on_watched
-        self._every = config.run.watch_every
         source = task.held_out if len(task.held_out) else task.examples
         self._rows = [source[i] for i in range(min(config.run.watch_prompts, len(source)))]
-        self.seconds = 0.0
-        """Spent on this so far."""
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if not state.global_step:  # a resumed run has looked before its first step already
-            self._look(0)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step % self._every == 0 or state.global_step == state.max_steps:
-            self._look(state.global_step)
-
-    def _look(self, step: int) -> None:
+    def look(self, step: int) -> None:
         if not self._rows:
             return
-        began = time.perf_counter()
         groups = self._sample(step)
         if self._trainer.accelerator.is_main_process:
             try:
                 self._on_watched(step, self._credit(groups))
             except WorkbenchError as error:
                 print(f"the watched prompts of step {step} are not stored: {error}", flush=True)
-        self.seconds += time.perf_counter() - began
 
     def _sample(self, step: int) -> list[Group]:
         sampler, generations = self._trainer.sample, self._sampling.num_generations

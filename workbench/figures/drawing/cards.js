@@ -5,6 +5,7 @@
 import { el, objectUrl } from "../dom.js";
 import { count, meanOf, number, score, share, signed, stdOf } from "../numbers.js";
 import { stepSaid, stepText } from "./measures.js";
+import { factText, isWatched, labelSaid, nameOf, paneTitles } from "./rows.js";
 import { Cuts, TOKEN_CHARACTERS, tokenElement } from "./tokens.js";
 
 export const STEPS = ".text:not(.second) .step"; // those the keyboard moves over
@@ -19,13 +20,26 @@ export function card(data, g, measure, whole = false) {
   const more = { type: "button", class: "more", "data-more": g };
   return el(
     "article",
-    { class: "rollout", "data-g": g, "aria-label": `Rollout ${g + 1} of ${data.rollouts.length}` },
-    el("header", {}, el("h3", {}, `${g + 1}`), ...factsOf(rollout), ...marksOf(rollout), rankOf(rollout)),
+    { class: "rollout", "data-g": g, "aria-label": cardLabel(data, g) },
+    el(
+      "header",
+      {},
+      el("h3", {}, rollout.name ?? `${g + 1}`),
+      ...factsOf(rollout),
+      ...marksOf(rollout),
+      rankOf(rollout),
+    ),
     rollout.steps?.length ? chips(rollout, rollout.steps, measure) : null,
     textElements(data, rollout, drawn, measure),
     left ? el("button", more, `Draw ${left} more tokens`) : null,
     left || rollout.texts.some((text) => text.length > TOKEN_CHARACTERS) ? fullText(rollout, g) : null,
   );
+}
+
+/** @param {Prepared} data @param {number} g */
+function cardLabel(data, g) {
+  const name = nameOf(data, g);
+  return isWatched(data.rollouts[g]) ? name : `${name[0].toUpperCase()}${name.slice(1)} of ${data.rollouts.length}`;
 }
 
 /** @param {Element} article @param {Prepared} data @param {number} g @param {Measure} measure Draws the whole of a long text. */
@@ -39,10 +53,10 @@ function drawnTokens({ texts, offsets }) {
 }
 
 /** @param {Credited} rollout */
-function factsOf({ steps, outcome, matched, texts }) {
+function factsOf({ steps, outcome, matched, texts, facts }) {
   const fact = (/** @type {string} */ name, /** @type {string} */ value, /** @type {string} */ title = "") =>
     el("span", { class: "fact", title: title || null }, el("em", {}, name), value);
-  const scored = steps
+  const scored = facts ? facts.map((known) => fact(known.name, factText(known))) : steps
     ? [
       (outcome ?? null) === null ? null : fact("R", score(outcome), "outcome reward"),
       fact("Σr", score(sumOfSteps(steps)), "sum of the step rewards"),
@@ -53,11 +67,13 @@ function factsOf({ steps, outcome, matched, texts }) {
 }
 
 /** @param {Credited} rollout */
-function marksOf({ steps, matched, finished }) {
+function marksOf({ steps, matched, finished, name }) {
   const unmatched = "The step pattern found nothing: the whole completion counts as one step";
   return [
     steps && !matched ? el("mark", { title: unmatched }, "no match") : null,
-    finished ? null : el("mark", { title: "No end-of-sequence token: the length limit cut it off" }, "truncated"),
+    finished || isWatched({ name })
+      ? null
+      : el("mark", { title: "No end-of-sequence token: the length limit cut it off" }, "truncated"),
   ];
 }
 
@@ -67,17 +83,23 @@ const rankOf = ({ rank }) =>
 
 // ── text ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Two schemes: the same text twice, A and B, each under its own name. */
+/** Two schemes, or before and now: the same text twice, each under its own name. */
 /** @param {Prepared} data @param {Credited} rollout @param {number} drawn @param {Measure} measure */
 function textElements(data, rollout, drawn, measure) {
   const first = textElement(rollout, drawn, measure);
   if (!rollout.twin) return first;
-  const pane = (/** @type {string} */ letter, /** @type {string | undefined} */ scheme, /** @type {Element} */ text) =>
-    el("div", { class: `pane ${letter}` }, el("h4", {}, `${letter.toUpperCase()} `, el("span", {}, scheme)), text);
+  const pane = (
+    /** @type {string} */ place,
+    /** @type {string} */ name,
+    /** @type {string | undefined} */ of,
+    /** @type {Element} */ text,
+  ) => el("div", { class: `pane ${place}` }, el("h4", {}, `${name} `, el("span", {}, of)), text);
   const second = textElement(rollout, drawn, measure);
   second.classList.add("second");
   for (const step of second.querySelectorAll(".step")) step.removeAttribute("tabindex");
-  return el("div", { class: "panes" }, pane("a", data.scheme, first), pane("b", data.other?.scheme, second));
+  const [a, b] = paneTitles(data);
+  const panes = [pane("a", ...a, first), pane("b", ...b, second)];
+  return el("div", { class: "panes" }, ...(isWatched(rollout) ? panes.reverse() : panes)); // before, then now
 }
 
 /** @param {Credited} rollout @param {number} drawn @param {Measure} measure */
@@ -111,6 +133,7 @@ function stepElement(rollout, k, t, measure) {
 
 /** @param {Credited} rollout @param {StepPayload[]} steps @param {number} k @param {Measure} measure */
 function stepLabel(rollout, steps, k, measure) {
+  if (isWatched(rollout)) return [labelSaid(rollout, k), stepSaid(measure, rollout, k)].filter(Boolean).join(", ");
   const advantage = signed(rollout.advantages?.[steps[k].last], 2);
   const label = `step ${k + 1} of ${steps.length}, score ${score(steps[k].reward)}, advantage ${advantage}`;
   const more = ["advantage", "reward"].includes(measure.key) ? "" : stepSaid(measure, rollout, k);
@@ -119,10 +142,11 @@ function stepLabel(rollout, steps, k, measure) {
 
 /** @param {Credited} rollout @param {StepPayload[]} steps @param {Measure} measure */
 function chips(rollout, steps, measure) {
+  const hasRewards = !isWatched(rollout) || steps.some((step) => step.reward !== null);
   const key = el(
     "span",
     { class: "key", "aria-hidden": "true" },
-    el("span", {}, "step, r"),
+    el("span", {}, hasRewards ? `step, ${isWatched(rollout) ? "label" : "r"}` : "step"),
     el("span", { class: "measure" }, measure.short),
   );
   const chip = (/** @type {StepPayload} */ step, /** @type {number} */ k) => {
@@ -131,7 +155,7 @@ function chips(rollout, steps, measure) {
       "button",
       { type: "button", class: "chip", "data-k": k, tabindex: -1, "aria-label": label },
       el("b", {}, `${k + 1}`),
-      el("span", { class: "r" }, score(step.reward)),
+      hasRewards ? el("span", { class: "r" }, score(step.reward)) : null,
       el("span", { class: "a" }, stepText(measure, rollout, k)),
     );
   };
@@ -173,9 +197,11 @@ function sumOfSteps(steps) {
 
 /** @param {Credited[]} rollouts Sets each one's rank by total reward: 1 is best, equal totals share a rank. */
 export function rank(rollouts) {
-  const totals = rollouts.map(({ steps, outcome }) => {
+  const totals = rollouts.map(({ steps, outcome, name }) => {
     const sum = steps ? sumOfSteps(steps) : null;
-    return !steps || (sum === null && (outcome ?? null) === null) ? null : (sum ?? 0) + (outcome ?? 0);
+    return !steps || isWatched({ name }) || (sum === null && (outcome ?? null) === null)
+      ? null
+      : (sum ?? 0) + (outcome ?? 0);
   });
   rollouts.forEach((rollout, g) => {
     const total = totals[g];

@@ -4,6 +4,7 @@
 
 import { el } from "../dom.js";
 import { score, signed } from "../numbers.js";
+import { nameOf } from "./rows.js";
 import { facts, quoted, whyAt, whyTable } from "./why.js";
 
 /**
@@ -20,13 +21,13 @@ export function pinnedDetails(data, { g, t }, measure, { onUnpin, ask }) {
   const reasons = [reason(data, rollout, t, data.other ? "A " : "", () => ask(rollout, "a"))];
   const { twin } = rollout;
   if (twin && data.other) reasons.push(reason(data.other, twin, t, "B ", () => ask(twin, "b")));
-  return [head(rollout, g, t, onUnpin), el("div", { class: "body" }, el("dl", {}, ...rows), ...reasons)];
+  return [head(rollout, nameOf(data, g), t, onUnpin), el("div", { class: "body" }, el("dl", {}, ...rows), ...reasons)];
 }
 
-/** @param {Credited} rollout @param {number} g @param {number} t @param {() => void} onUnpin */
-function head(rollout, g, t, onUnpin) {
+/** @param {Credited} rollout @param {string} name @param {number} t @param {() => void} onUnpin */
+function head(rollout, name, t, onUnpin) {
   const k = rollout.stepOf[t];
-  const where = `rollout ${g + 1} · ${k < 0 ? "outside every step" : `step ${k + 1}`} · token ${t} `;
+  const where = `${name} · ${k < 0 ? "outside every step" : `step ${k + 1}`} · token ${t} `;
   const close = { type: "button", class: "close", "aria-label": "Unpin", title: "Unpin (Esc)", onclick: onUnpin };
   return el(
     "header",

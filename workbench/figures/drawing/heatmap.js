@@ -14,6 +14,7 @@ import { moveFocus, uncover } from "./focus.js";
 import { makeLegend } from "./legend.js";
 import { MEASURES, ofWhole, rangeOf, tint } from "./measures.js";
 import { noticesOf } from "./notices.js";
+import { measuresOf, rowSummary } from "./rows.js";
 import { makeTip } from "./tip.js";
 import { prepare } from "./tokens.js";
 
@@ -46,13 +47,14 @@ export class Heatmap {
     this.onColour = null;
     /** @type {Prepared} */
     this.data = prepare(EMPTY);
+    this.offered = MEASURES;
     /** @type {Measure} what was chosen, and what is drawn: another one while a group lacks it */
     this.chosen = this.measure = MEASURES[0];
     this.order = "sampled";
     /** @type {Place | null} kept through redraws, so that its numbers follow an edit */
     this.pinned = null;
     this.range = { limit: 0, below: false, above: false };
-    /** @type {Map<Measure, number>} where a measure's scale ends, if set or held by hand */
+    /** @type {Map<string, number>} where the scale of a measure's key ends, if set or held by hand */
     this.ends = new Map();
     /** @type {Stream[] | null} */
     this.streams = null;
@@ -94,9 +96,9 @@ export class Heatmap {
     this.data = prepare(typeof payload === "string" ? JSON.parse(payload) : payload);
     this.streams = null;
     rank(this.data.rollouts);
-    const available = MEASURES.filter((measure) => measure.has(this.data));
-    this.measure = available.includes(this.chosen) ? this.chosen : available[0] ?? this.chosen;
-    this.legend.offer(available, this.measure);
+    this.offered = measuresOf(this.data);
+    this.measure = this.offered.find(({ key }) => key === this.chosen.key) ?? this.offered[0] ?? this.chosen;
+    this.legend.offer(this.offered, this.measure, Boolean(this.data.measures));
     this.drawHead();
     this.drawCards(focused?.g ?? -1);
     this.root.classList.remove("dim");
@@ -111,10 +113,12 @@ export class Heatmap {
   drawHead() {
     const { data } = this;
     const scored = data.rollouts.some((rollout) => rollout.steps);
-    this.about.replaceChildren(...(scored ? summary(data.rollouts) : []));
+    const about = data.facts ? rowSummary(data.facts) : scored ? summary(data.rollouts) : [];
+    this.about.replaceChildren(...about);
     this.notices.replaceChildren(...noticesOf(data, this.onRemedy));
     this.compared.replaceChildren(...(data.other ? comparison(data, (g, t) => this.pin(g, t)) : []));
-    this.cards.classList.toggle("two", Boolean(data.other));
+    this.cards.classList.toggle("two", Boolean(data.other || data.measures));
+    this.cards.classList.toggle("pair", Boolean(data.measures && data.rollouts.length > 1));
   }
 
   // A card out of sight takes as much room as the one it replaces, and is painted a frame after the others.
@@ -143,15 +147,15 @@ export class Heatmap {
   /** Colours every token and chip by the chosen measure without rebuilding anything. */
   colour() {
     const { measure, data } = this;
-    if (!measure.has(data)) return; // a group that nothing has scored
-    this.range = rangeOf(data.rollouts, measure, this.ends.get(measure));
+    if (!this.offered.includes(measure)) return; // a group that nothing has scored
+    this.range = rangeOf(data.rollouts, measure, this.ends.get(measure.key));
     this.cards.classList.toggle("one", Boolean(measure.one));
     for (const article of this.cards.children) {
       const rollout = data.rollouts[Number(rolloutOf(article))];
       this.colourTokens(article, rollout);
       this.colourChips(article, rollout);
     }
-    this.legend.show(measure, this.range, this.ends.has(measure));
+    this.legend.show(measure, this.range, this.ends.has(measure.key));
   }
 
   /** @param {Element} article @param {Credited} rollout */
@@ -229,7 +233,7 @@ export class Heatmap {
 
   /** What was chosen to be coloured, by its key. */
   get colouredBy() {
-    return (this.measure === this.chosen ? this.chosen : MEASURES[0]).key;
+    return (this.measure.key === this.chosen.key ? this.chosen : MEASURES[0]).key;
   }
 
   /** @param {string | null} key Colours by a measure, if it is offered. */
@@ -239,7 +243,7 @@ export class Heatmap {
 
   /** @param {string} key */
   choose(key) {
-    this.measure = this.chosen = MEASURES.find((measure) => measure.key === key) ?? this.chosen;
+    this.measure = this.chosen = this.offered.find((measure) => measure.key === key) ?? this.chosen;
     this.colour();
     for (const article of this.cards.children) {
       relabel(article, this.data.rollouts[Number(rolloutOf(article))], this.measure);
@@ -249,8 +253,8 @@ export class Heatmap {
 
   /** @param {number | null} size Where the scale ends until it is set again; null is the 98th percentile. */
   endScale(size) {
-    if (size === null) this.ends.delete(this.measure);
-    else this.ends.set(this.measure, size);
+    if (size === null) this.ends.delete(this.measure.key);
+    else this.ends.set(this.measure.key, size);
     this.colour();
   }
 
@@ -282,7 +286,7 @@ export class Heatmap {
   repin() {
     if (!this.pinned) return;
     const rollout = this.data.rollouts[this.pinned.g];
-    if (rollout?.advantages && this.pinned.t < rollout.texts.length) this.showPinned();
+    if (rollout?.steps && this.pinned.t < rollout.texts.length) this.showPinned();
     else this.unpin();
   }
 
@@ -380,7 +384,7 @@ export class Heatmap {
       this.colour();
       return;
     }
-    if (this.streams || String(getSelection()) || !this.data.rollouts[g].advantages) return; // selecting text is not pinning
+    if (this.streams || String(getSelection()) || !this.data.rollouts[g].steps) return; // selecting text is not pinning
     const token = /** @type {HTMLElement | null} */ (target.closest(".text i"));
     const chip = /** @type {HTMLElement | null} */ (target.closest(".chip"));
     if (token) this.pin(g, Number(token.dataset.t));

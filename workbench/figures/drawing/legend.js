@@ -57,12 +57,14 @@ class Legend {
       { "aria-label": "Order", class: "order-by", onchange: (event) => onOrder(event.target.value) },
       ...orders.map(([value, label]) => el("option", { value }, label)),
     );
+    this.order = el("label", { class: "order" }, "Order ", order);
     this.colourBy = colourBy;
     this.end = end;
     this.hold = hold;
     this.low = el("span", { class: "end" });
     this.swatches = el("span", { class: "swatches", role: "img" });
     this.sign = el("span", { class: "end" });
+    this.meaning = el("span", { class: "meaning" });
     this.node = el(
       "div",
       { class: "legend", hidden: true },
@@ -76,14 +78,16 @@ class Legend {
         end,
         el("label", { title: HOLD_TITLE }, hold, "hold"),
       ),
+      this.meaning,
       el("label", { class: "edged", title: "A thin line where a token begins" }, edges, "token edges"),
-      el("label", { class: "order" }, "Order ", order),
+      this.order,
     );
   }
 
-  /** @param {Measure[]} measures @param {Measure} chosen Lists the measures that a group has. */
-  offer(measures, chosen) {
+  /** @param {Measure[]} measures @param {Measure} chosen @param {boolean} fixed Lists the measures that a group has. */
+  offer(measures, chosen, fixed) {
     this.node.hidden = !measures.length;
+    this.order.hidden = fixed; // the texts of a watched row
     const offered = measures.map(({ key }) => key).join();
     if (this.colourBy.dataset.offered !== offered) { // a list that somebody has open is left alone
       this.colourBy.dataset.offered = offered;
@@ -103,6 +107,7 @@ class Legend {
   show(measure, range, fixed) {
     const { limit } = range;
     const { low, high } = endsOf(measure, range);
+    this.meaning.textContent = measure.meaning ?? "";
     this.low.textContent = low;
     this.sign.textContent = high;
     if (document.activeElement !== this.end) this.end.value = fixed ? short(limit) : ""; // not while somebody types in it

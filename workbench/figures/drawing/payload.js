@@ -61,6 +61,31 @@
  */
 
 /**
+ * @typedef {Object} MeasurePayload What a watched row's tokens are coloured by.
+ * @property {string} key
+ * @property {string} label
+ * @property {string} short its name on the chips' key
+ * @property {string} meaning
+ * @property {boolean} signed
+ * @property {boolean} additive whether a step has the sum of its tokens, not their mean
+ */
+
+/**
+ * @typedef {Object} FactPayload A number of a watched row or text, now and at the first look.
+ * @property {string} name
+ * @property {number} value
+ * @property {number | null} before
+ */
+
+/**
+ * @typedef {Object} BeforePayload A watched text as the model saw it at first.
+ * @property {Record<string, number[]>} values by measure
+ * @property {number[] | null} logprobs
+ * @property {number[]} [reference]
+ * @property {number[]} [raw]
+ */
+
+/**
  * @typedef {Object} RolloutPayload
  * @property {number[]} ids
  * @property {string[]} texts
@@ -71,6 +96,10 @@
  * @property {number[]} [reference]
  * @property {Record<string, number>} [normalisers] by loss; 1 is an even share
  * @property {CreditedPayload} [twin] under the second scheme
+ * @property {string} [name] of a watched row's text
+ * @property {Record<string, number[]>} [values] by measure
+ * @property {FactPayload[]} [facts]
+ * @property {BeforePayload} [before]
  */
 
 /**
@@ -115,6 +144,10 @@
  * @property {{ name: string, kind: string, weight: number }[]} [rewards]
  * @property {boolean} [normalisers] whether rollouts have them
  * @property {OtherPayload} [other]
+ * @property {MeasurePayload[]} [measures] of a watched row
+ * @property {FactPayload[]} [facts]
+ * @property {number} [step] the training step that is shown
+ * @property {number | null} [before] that of the first look
  */
 
 /** @typedef {{ g: number, t: number }} Place a rollout and a token of it, both from 0 */
@@ -124,6 +157,7 @@
  * @property {Int32Array} offsets UTF-16 offset of each token, and of the end
  * @property {Int32Array} stepOf step of each token, -1 outside every step
  * @property {number | null} [rank] 1 is best
+ * @property {MeasurePayload[]} [measures] those of its watched row
  *
  * @typedef {Omit<RolloutPayload, "twin"> & Partial<Omit<CreditedPayload, "why">> & Prepares
  *   & { why?: Why[], twin?: Credited | null }} Credited A rollout ready to be drawn, or its twin.
@@ -137,8 +171,9 @@
  * @property {string} label
  * @property {string} short its name on the chips' key
  * @property {boolean} signed
+ * @property {string} [meaning] what its colours tell
  * @property {boolean} [negative] never above zero
- * @property {boolean} [one] the same for both of two schemes
+ * @property {boolean} [one] the same for both of two schemes, or for before and now
  * @property {boolean} [derived] in no other row of a token's facts
  * @property {(data: Prepared) => boolean} has
  * @property {(r: Credited, t: number) => number | null} token

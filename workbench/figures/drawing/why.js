@@ -5,6 +5,7 @@
 
 import { el } from "../dom.js";
 import { count, number, score, signed } from "../numbers.js";
+import { isWatched, rowsOfToken } from "./rows.js";
 import { INVISIBLE } from "./tokens.js";
 
 const SHOWN_TERMS = 6; // in the line of a sum
@@ -105,6 +106,7 @@ export function sumLine(rollout, t) {
 export function facts(rollout, t, measure) {
   const rows = [
     ...ofEach(rollout, "advantage", "advantage", (r) => (r.advantages ? signed(r.advantages[t], 4) : null)),
+    ...rowsOfToken(rollout, t),
     ...(measure.derived ? colouredBy(rollout, t, measure) : []),
     ...ofStep(rollout, t),
     ...ofPolicy(rollout, t),
@@ -157,7 +159,9 @@ function ofStep(rollout, t) {
   return [
     ["step", `${k + 1} of ${rollout.steps.length}`],
     ...(scores.length > 1 ? scores.map(([name, value]) => [name, score(value)]) : []),
-    ["step score", score(step.reward), "reward"],
+    isWatched(rollout)
+      ? ["label", step.reward === null ? null : score(step.reward)]
+      : ["step score", score(step.reward), "reward"],
     straddling,
     ...ofDifferent(rollout, "normalised", "normalised", (r) => {
       const value = r.steps?.[k].normalised ?? null;

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from workbench.schema import TokenMeasure
 from workbench.sections import SamplingConfig, SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
 from workbench.training.methods.stored import StoredSection
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from workbench.tasks.kinds import Pair
+    from workbench.training.watched_rows import Seen
 
 LossType = Literal[
     "sigmoid",
@@ -84,7 +86,8 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from workbench.training.common import load_trained_policy, lora_config
     from workbench.training.pairs import held_out_pairs, rename_metrics
     from workbench.training.saving import Resumable
-    from workbench.training.stored import arguments, held_out_accuracy, held_out_set, training_set
+    from workbench.training.stored import arguments, held_out_accuracy, held_out_sets, training_set
+    from workbench.training.watched_rows import View, WatchedRows, watched_rows
 
     class ResumableDPOTrainer(Resumable, DPOTrainer):
         def _prepare_dataset(self, dataset: Any, *args: Any) -> Any:
@@ -100,6 +103,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     policy = load_trained_policy(config)
     is_adapter = config.policy.lora is not None or hasattr(policy.model, "peft_config")
     tokens = partial(token_rows, policy.tokenizer, max_length=method.max_length)
+    watched = watched_rows(config, tokens)
     trainer = ResumableDPOTrainer(
         model=policy.model,
         ref_model=None if is_adapter else load_trained_policy(config).model,
@@ -112,13 +116,14 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
             trust_remote_code=config.policy.trust_remote_code,
         ),
         train_dataset=training_set(config, tokens),
-        eval_dataset=held_out_set(config, tokens),
+        eval_dataset=held_out_sets(config, tokens, watched),
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.policy),
         callbacks=list(listeners.callbacks),
     )
     measures = held_out_pairs(trainer, partial(margins, trainer))
     HeldOut.add_to(trainer, config.run, measures + held_out_accuracy(trainer, config, policy, method.sampling))
+    WatchedRows.add_to(trainer, config, View((IMPLICIT_REWARD,), view), watched, listeners)
     return trainer
 
 
@@ -152,24 +157,60 @@ def token_rows(tokenizer: Any, pairs: Sequence[Pair], max_length: int) -> list[d
         }
         for pair in pairs
     ]
-    fitting = [row for row in rows if len(row["prompt_ids"]) < max_length]
-    if len(fitting) < len(rows):
-        left_out = len(rows) - len(fitting)
-        print(f"{left_out} of {len(rows)} pairs are left out: their prompt has {max_length} tokens or more", flush=True)
-    return fitting
+    return [row for row in rows if len(row["prompt_ids"]) < max_length]
+
+
+def log_ratios(trainer: Any, batch: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """log pi and log pi_ref of each token after the first of a batch from TRL's collator, both (2B, T - 1).
+
+    Chosen completions come first; both are 0 on what is no completion. TRL's trainer computes the same inside its loss
+    and ``compute_ref_log_probs``, and gives no more of it than sums.
+    """
+    from trl.trainer.utils import use_adapter
+
+    labels = batch["input_ids"].masked_fill(batch["completion_mask"] == 0, -100)
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    reads = {**inputs, "labels": labels, "fused_lm_head": True, "use_cache": False}
+    policy = trainer.model_wrapped(**reads).log_probs
+    if trainer.ref_model is not None:
+        return policy, trainer.ref_model(**reads).log_probs
+    adapted = trainer.accelerator.unwrap_model(trainer.model)
+    with use_adapter(adapted, "ref" if "ref" in adapted.peft_config else None):  # as it was when the run began
+        return policy, trainer.model_wrapped(**reads).log_probs
 
 
 def margins(trainer: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """beta [log pi/pi_ref(chosen) - log pi/pi_ref(rejected)] of a batch from TRL's collator, (B,).
+    """beta [log pi/pi_ref(chosen) - log pi/pi_ref(rejected)] of a batch from TRL's collator, (B,)."""
+    policy, reference = log_ratios(trainer, batch)
+    chosen, rejected = (trainer.beta * (policy - reference)).sum(dim=1).chunk(2)
+    return chosen - rejected
 
-    TRL's trainer computes the same inside its loss and gives no more of it than the mean.
-    """
-    labels = batch["input_ids"].masked_fill(batch["completion_mask"] == 0, -100)
-    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-    outputs = trainer.model_wrapped(**inputs, labels=labels, fused_lm_head=True, use_cache=False)
-    chosen, rejected = outputs.log_probs.sum(dim=1).chunk(2)
-    reference = trainer.compute_ref_log_probs(trainer.ref_model or trainer.model_wrapped, batch)
-    return trainer.beta * ((chosen - reference[0]) - (rejected - reference[1]))
+
+IMPLICIT_REWARD = TokenMeasure(
+    "implicit_reward",
+    "implicit reward β·log(π/π_ref)",
+    "Σ reward",
+    "blue: likelier under the policy than under the reference; orange: less likely",
+    signed=True,
+    additive=True,
+)
+
+
+def view(trainer: Any, pair: Pair, batch: Mapping[str, torch.Tensor]) -> Seen:
+    """A watched pair: each token's implicit reward (arXiv 2305.18290, section 4), which add up to the margin."""
+    from workbench.training.pairs import pair_numbers
+    from workbench.training.watched_rows import Seen, Text, completion
+
+    policy, reference = log_ratios(trainer, batch)
+    texts, prompt = [], list[int]()
+    for i, name in enumerate(("chosen", "rejected")):
+        masked = batch["input_ids"][i], batch["completion_mask"][i]
+        prompt, ids, (logprobs, of_reference) = completion(*masked, policy[i], reference[i])
+        rewards = [trainer.beta * (p - r) for p, r in zip(logprobs, of_reference, strict=True)]
+        numbers = {"implicit reward": sum(rewards), "log π": sum(logprobs)}
+        texts.append(Text(name, ids, {IMPLICIT_REWARD.key: rewards}, numbers, logprobs, of_reference))
+    chosen, rejected = (text.numbers["implicit reward"] for text in texts)
+    return Seen(trainer.processing_class.decode(prompt), texts, pair_numbers(chosen - rejected))
 
 
 METHOD = Method(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from workbench.schema import OnCredit
+from workbench.schema import OnCredit, OnRows
 from workbench.sections import MethodSection
 
 
@@ -33,6 +33,8 @@ class Listeners:
     """Gets the groups that are trained on."""
     on_watched: OnCredit | None = None
     """Gets the groups of the run's watched prompts."""
+    on_rows: OnRows | None = None
+    """Gets the run's watched rows, by methods that train on stored rows."""
     callbacks: Sequence[Any] = ()
     """transformers' ``TrainerCallback`` objects."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,6 +13,7 @@ from pydantic import Field
 
 from workbench.architecture import architecture, labels, scores_text
 from workbench.errors import PolicyError
+from workbench.schema import Prompt, TokenMeasure
 from workbench.sections import SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
 from workbench.training.methods.stored import StoredSection
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from workbench.tasks.kinds import Pair
+    from workbench.training.watched_rows import Seen
 
 
 class RewardSection(StoredSection):
@@ -67,7 +71,8 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from workbench.training.common import lora_config
     from workbench.training.pairs import held_out_pairs, rename_metrics
     from workbench.training.saving import Resumable
-    from workbench.training.stored import arguments, held_out_set, training_set
+    from workbench.training.stored import arguments, held_out_sets, training_set
+    from workbench.training.watched_rows import View, WatchedRows, watched_rows
 
     class ResumableRewardTrainer(Resumable, RewardTrainer):
         def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
@@ -86,6 +91,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     trust = config.policy.trust_remote_code
     model, tokenizer = load_trained_classifier(path, policy_path(path), trust_remote_code=trust)
     tokens = partial(token_rows, tokenizer, max_length=method.max_length)
+    watched = watched_rows(config, tokens)
     trainer = ResumableRewardTrainer(
         model=model,
         args=RewardConfig(
@@ -94,12 +100,13 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
             center_rewards_coefficient=method.center_rewards_coefficient,
         ),
         train_dataset=training_set(config, tokens),
-        eval_dataset=held_out_set(config, tokens),
+        eval_dataset=held_out_sets(config, tokens, watched),
         processing_class=tokenizer,
         peft_config=lora_config(config.policy, "SEQ_CLS"),
         callbacks=list(listeners.callbacks),
     )
     HeldOut.add_to(trainer, config.run, held_out_pairs(trainer, partial(margins, trainer)))
+    WatchedRows.add_to(trainer, config, View((SCORE,), view), watched, listeners)
     return trainer
 
 
@@ -111,17 +118,55 @@ def token_rows(tokenizer: Any, pairs: Sequence[Pair], max_length: int) -> list[d
         {f"{side}_ids": classifier_ids(tokenizer, pair.prompt, getattr(pair, side)) for side in ("chosen", "rejected")}
         for pair in pairs
     ]
-    fitting = [row for row in rows if max(map(len, row.values())) <= max_length]
-    if len(fitting) < len(rows):
-        left_out = len(rows) - len(fitting)
-        print(f"{left_out} of {len(rows)} pairs are left out: a side has more than {max_length} tokens", flush=True)
-    return fitting
+    return [row for row in rows if max(map(len, row.values())) <= max_length]
+
+
+def scores(trainer: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """The scores of a batch from TRL's collator, (2B,): those of the chosen sides, then those of the rejected ones."""
+    logits: torch.Tensor = trainer.model_wrapped(**batch, use_cache=False).logits
+    return logits.squeeze(-1)
 
 
 def margins(trainer: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """r(chosen) - r(rejected) of a batch from TRL's collator, (B,)."""
-    chosen, rejected = trainer.model_wrapped(**batch, use_cache=False).logits.squeeze(-1).chunk(2)
+    chosen, rejected = scores(trainer, batch).chunk(2)
     return chosen - rejected
+
+
+SCORE = TokenMeasure(
+    "score",
+    "score of the whole text",
+    "score",
+    "blue: above 0, orange: below 0; the model gives a text one number, which all its tokens show",
+    signed=True,
+)
+
+
+def view(trainer: Any, pair: Pair, batch: Mapping[str, torch.Tensor]) -> Seen:
+    """A watched pair: the score of each side, on all its tokens, and the margin."""
+    from workbench.training.pairs import pair_numbers
+    from workbench.training.watched_rows import Seen, Text
+
+    tokenizer, texts, prompt = trainer.processing_class, [], ""
+    of_sides = scores(trainer, batch).float().tolist()
+    for i, (name, score) in enumerate(zip(("chosen", "rejected"), of_sides, strict=True)):
+        read = batch["input_ids"][i][batch["attention_mask"][i].bool()].tolist()
+        first = prompt_length(tokenizer, pair.prompt, read)
+        prompt, ids = tokenizer.decode(read[:first]), read[first:]
+        texts.append(Text(name, ids, {SCORE.key: [score] * len(ids)}, {"score": score}))
+    return Seen(prompt, texts, pair_numbers(of_sides[0] - of_sides[1]))
+
+
+def prompt_length(tokenizer: Any, prompt: Prompt, ids: Sequence[int]) -> int:
+    """How many of the ids that a classifier reads are the prompt's alone; 0 where they do not begin with it."""
+    from workbench.steps import token_texts
+
+    template = partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
+    beginning: str = prompt if isinstance(prompt, str) else template(prompt)
+    texts = token_texts(tokenizer, ids)
+    if not "".join(texts).startswith(beginning):
+        return 0
+    return bisect_right(list(accumulate(map(len, texts))), len(beginning))
 
 
 def merge_adapter(trainer: Any) -> None:

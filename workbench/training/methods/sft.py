@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from workbench.schema import TokenMeasure
 from workbench.sections import SamplingConfig, SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
 from workbench.training.methods.stored import StoredSection
 
 if TYPE_CHECKING:
+    import torch
+
     from workbench.tasks.kinds import Demonstration
+    from workbench.training.watched_rows import Seen
 
 
 class SFTSection(StoredSection):
@@ -45,6 +49,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from workbench.training.common import load_trained_policy, lora_config
     from workbench.training.saving import Resumable
     from workbench.training.stored import arguments, held_out_accuracy, training_set
+    from workbench.training.watched_rows import View, WatchedRows, watched_rows, watched_sets
 
     class ResumableSFTTrainer(Resumable, SFTTrainer):
         pass
@@ -52,6 +57,8 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     method = config.method
     assert isinstance(method, SFTSection)
     policy = load_trained_policy(config)
+    tokens = partial(token_rows, policy.tokenizer)
+    watched = watched_rows(config, tokens)
     trainer = ResumableSFTTrainer(
         model=policy.model,
         args=SFTConfig(
@@ -60,12 +67,14 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
             loss_type=method.loss_type,
             completion_only_loss=True,
         ),
-        train_dataset=training_set(config, partial(token_rows, policy.tokenizer)),
+        train_dataset=training_set(config, tokens),
+        eval_dataset=watched_sets(watched, tokens),
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.policy),
         callbacks=list(listeners.callbacks),
     )
     HeldOut.add_to(trainer, config.run, held_out_accuracy(trainer, config, policy, method.sampling))
+    WatchedRows.add_to(trainer, config, View((SURPRISAL,), view), watched, listeners)
     return trainer
 
 
@@ -91,4 +100,25 @@ def token_rows(tokenizer: Any, demonstrations: Sequence[Demonstration]) -> list[
     return rows
 
 
-METHOD = Method(SFTSection, build, metrics=("loss", "mean_token_accuracy", "accuracy", "entropy", "grad_norm"))
+SURPRISAL = TokenMeasure(
+    "surprisal", "−log p", "Σ −log p", "how unlikely the policy finds each token, in nats", additive=True
+)
+
+
+def view(trainer: Any, demonstration: Demonstration, batch: Mapping[str, torch.Tensor]) -> Seen:
+    """A watched demonstration: each token's −log p."""
+    from workbench.training.watched_rows import Seen, Text, completion
+
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    logits = trainer.model_wrapped(**inputs, use_cache=False).logits[0, :-1].float()
+    logprobs = logits.log_softmax(-1).gather(-1, batch["input_ids"][0, 1:, None])[:, 0]  # (T - 1,)
+    prompt, ids, (values,) = completion(batch["input_ids"][0], batch["labels"][0] != -100, logprobs)
+    total = -sum(values)
+    numbers = {"−log p": total, "mean −log p": total / len(ids)} if ids else {}
+    text = Text("demonstration", ids, {SURPRISAL.key: [-value for value in values]}, numbers, values)
+    return Seen(trainer.processing_class.decode(prompt), [text])
+
+
+METHOD = Method(
+    SFTSection, build, metrics=("loss", "mean_token_accuracy", "accuracy", "match_share", "entropy", "grad_norm")
+)

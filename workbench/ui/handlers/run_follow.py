@@ -17,9 +17,10 @@ from workbench.errors import PatternError, RunError, WorkbenchError
 from workbench.figures.curves import PanelPayload, panels_payload
 from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, to_json
 from workbench.figures.payloads import WhyPayload
+from workbench.figures.rows import row_payload
 from workbench.runs import Run, list_runs, open_run
 from workbench.runs.follow import MetricsReader
-from workbench.schema import Credit
+from workbench.schema import Credit, WatchedRow
 from workbench.ui.handlers.metrics_cache import Block, KeptRun, kept
 from workbench.ui.handlers.scoring import explain_token, split
 from workbench.ui.handlers.session import Services
@@ -84,7 +85,7 @@ class Described(TypedDict):
 
 
 class StoredGroup(TypedDict):
-    """A stored group as the heatmap takes it (JSON), and how many groups the step has."""
+    """A stored group or watched row as the heatmap takes it (JSON), and how many the step has."""
 
     step: int
     group: int
@@ -190,18 +191,22 @@ def describe(workspace: Path, name: str) -> Described | Failed:
 
 
 def rollouts(services: Services, name: str, step: int, group: int, watched: bool = False) -> StoredGroup | Failed:
-    """One stored group as the heatmap takes it, with how many groups the step has; of the watched prompts if asked."""
+    """One stored group as the heatmap takes it, with how many groups the step has; of the watched prompts if asked.
+
+    Of a method without rollouts it is one of the watched rows.
+    """
     try:
         run = open_run(name, services.workspace)
-        credits = _credits(run, step, watched)
-        group = min(max(group, 0), len(credits) - 1)
-        credit = credits[group]
+        stored = _credits(run, step, watched) if _method(run).has_rollouts else run.watched_rows(step)
+        group = min(max(group, 0), len(stored) - 1)
+        shown = stored[group]
+        drawing = row_payload(shown) if isinstance(shown, WatchedRow) else _drawn(run, shown, services)
         return {
             "step": step,
             "group": group,
-            "groups": len(credits),
+            "groups": len(stored),
             "watched": watched,
-            "drawing": to_json(_drawn(run, credit, services)),
+            "drawing": to_json(drawing),
         }
     except WorkbenchError as error:
         return {"run": name, "error": str(error)}

@@ -1,7 +1,8 @@
 // @ts-nocheck: elements and their events; what is computed is checked beside it
-// The stored rollouts of a run: a slider over its steps, its groups, and the heatmap of the group that is shown.
+// The stored rollouts, or watched rows, of a run: a slider over its steps, its groups, and the heatmap of the one that
+// is shown.
 
-import { el } from "../../../figures/dom.js";
+import { el, setText } from "../../../figures/dom.js";
 import { mount as mountHeatmap } from "../../../figures/drawing/heatmap.js";
 import { nearest } from "./state.js";
 
@@ -28,8 +29,8 @@ export class Rollouts {
       checked: true,
       onchange: () => this.setFollow(this.following.checked),
     });
-    const turn = (by, label, text) =>
-      el("button", { type: "button", "aria-label": label, onclick: () => this.pickGroup(this.group + by) }, text);
+    const turn = (by, text) => el("button", { type: "button", onclick: () => this.pickGroup(this.group + by) }, text);
+    [this.previous, this.next] = [turn(-1, "‹"), turn(1, "›")];
     this.groupText = el("span", { id: "group-shown" });
     this.which = el(
       "select",
@@ -42,6 +43,7 @@ export class Rollouts {
       el("option", { value: "batch" }, "of the step’s batch"),
       el("option", { value: "watched" }, "of watched prompts"),
     );
+    this.heading = el("h2", {}, "Rollouts");
     this.pointed = el("span", { class: "muted" });
     this.prompt = el("p", { class: "about" });
     this.message = el("p", { class: "muted", role: "status" });
@@ -49,11 +51,11 @@ export class Rollouts {
     const head = el(
       "div",
       { class: "rollout-head" },
-      el("h2", {}, "Rollouts"),
+      this.heading,
       this.which,
       el("label", { class: "step-field" }, "step ", this.slider, this.stepText),
       el("label", { class: "follow" }, this.following, " follow latest"),
-      el("span", { class: "group-field" }, turn(-1, "Previous group", "‹"), this.groupText, turn(1, "Next group", "›")),
+      el("span", { class: "group-field" }, this.previous, this.groupText, this.next),
       this.pointed,
     );
     this.node = el(
@@ -89,6 +91,7 @@ export class Rollouts {
       wanted: place,
       drawn: null,
     });
+    this.name(true);
     this.forget();
     this.following.checked = this.follow;
     this.heatmap.unpin();
@@ -124,12 +127,23 @@ export class Rollouts {
     return k >= 0 ? { rollout: pinned.g + 1, k: k + 1 } : this.wanted;
   }
 
+  // Calls things by their names: groups of rollouts, or the watched rows of a method that samples none.
+  name(hasRollouts) {
+    this.noun = hasRollouts ? "group" : "row";
+    setText(this.heading, hasRollouts ? "Rollouts" : "Watched rows");
+    this.node.setAttribute("aria-label", this.heading.textContent);
+    this.previous.setAttribute("aria-label", `Previous ${this.noun}`);
+    this.next.setAttribute("aria-label", `Next ${this.noun}`);
+    if (!hasRollouts) this.watched = true;
+  }
+
   // Takes the steps that were stored since.
-  add({ steps, watched }) {
+  add({ steps, watched, has_rollouts: hasRollouts }) {
+    this.name(hasRollouts);
     this.stored.batch.push(...steps);
     this.stored.watched.push(...watched);
     this.node.hidden = !this.stored.batch.length && !this.stored.watched.length;
-    this.which.hidden = !this.stored.watched.length;
+    this.which.hidden = !hasRollouts || !this.stored.watched.length;
     if (this.watched && !this.stored.watched.length && this.stored.batch.length) this.watched = false;
     this.which.value = this.watched ? "watched" : "batch";
     if (!(this.watched ? watched : steps).length) return;
@@ -203,7 +217,7 @@ export class Rollouts {
     if (answer.error) return;
     const payload = JSON.parse(answer.drawing);
     Object.assign(this, { group: answer.group, groups: answer.groups, drawn: answer.step });
-    this.groupText.textContent = `group ${answer.group + 1} of ${answer.groups}`;
+    this.groupText.textContent = `${this.noun} ${answer.group + 1} of ${answer.groups}`;
     this.prompt.replaceChildren(el("code", {}, payload.prompt.trim()));
     this.heatmap.draw({ ...payload, step: answer.step, group: answer.group });
     const { wanted } = this;

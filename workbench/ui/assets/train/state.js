@@ -35,6 +35,17 @@ export function progressText(news, now) {
   return parts.join(" · ");
 }
 
+/**
+ * What is said of a run whose method samples nothing; "" for any other.
+ * @param {Pick<News, "method" | "has_rollouts">} news @param {boolean} hasRows whether it has stored watched rows
+ */
+export function withoutRollouts({ method, has_rollouts }, hasRows) {
+  if (has_rollouts) return "";
+  const none = `A run of method ${method} samples no rollouts`;
+  if (!hasRows) return `${none}; its curves are all there is to see.`;
+  return `${none}. Below are held-out rows, the same at every step: what differs is the model.`;
+}
+
 /** @param {number} seconds */
 export function duration(seconds) {
   const whole = Math.max(0, Math.round(seconds));

@@ -13,7 +13,7 @@ import { RunHead } from "./head.js";
 import { followHistory, newEntry } from "./history.js";
 import { RunList } from "./list.js";
 import { Rollouts } from "./rollouts.js";
-import { addressWriter, readAddress } from "./state.js";
+import { addressWriter, readAddress, withoutRollouts } from "./state.js";
 
 const TICK = 1000;
 const LIST_EVERY = 5; // ticks between two looks at the list of runs
@@ -189,12 +189,7 @@ class Train {
     this.head.show(news);
     this.relist(news);
     this.rollouts.add(news);
-    say(
-      this.without,
-      news.has_rollouts
-        ? ""
-        : `A run of method ${news.method} samples no rollouts; its curves are all there is to see.`,
-    );
+    say(this.without, withoutRollouts(news, !this.rollouts.node.hidden));
     this.waiting.hidden = news.final || !this.rollouts.node.hidden || Boolean(news.block) || !this.curves.isEmpty;
     await added; // rows that come later go after it
   }

@@ -1,0 +1,307 @@
+"""Watched rows: their numbers against plain forward passes, and no trace of them in a run's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import workbench as wb
+from tests import reward_models
+from tests.stored_runs import config_of, store
+from tests.test_pairs import SUMS, completion_logprobs, configuration, numbers, written
+from tests.watched import before_and_now, pair
+from workbench.config import METHODS, RunConfig
+from workbench.display import html, text
+from workbench.display.live import Watch
+from workbench.errors import RunError
+from workbench.figures.rows import row_payload
+from workbench.process.recorder import Recorder
+from workbench.rundir import RunDir
+from workbench.runs import Run
+from workbench.schema import WatchedRow
+from workbench.sections import RunSection
+from workbench.steps import StepPattern
+from workbench.training.accuracy import HeldOutAccuracy
+from workbench.training.methods import reward
+from workbench.training.methods.method import Listeners
+from workbench.training.watched_rows import completion
+from workbench.ui.handlers import run_follow
+
+TOKENS_OFF = 1e-5
+"""The largest difference was 3e-6: float32 against float64."""
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """24 pairs of one line and its answer; the last two rows are held out."""
+    rows = [
+        {
+            "prompt": f"Start with {a}, add {b}.\n",
+            "chosen": f"Step 1: {a} + {b} = {a + b}\nAnswer: {a + b}",
+            "rejected": f"Step 1: {a} + {b} = {a + b + 1}\nAnswer: {a + b + 1}",
+        }
+        for a, b in SUMS
+    ]
+    return written(tmp_path_factory.mktemp("pairs"), *rows)
+
+
+@pytest.fixture(scope="module")
+def demonstrations(tmp_path_factory: pytest.TempPathFactory) -> str:
+    rows = [{"prompt": f"{a} + {b}?\n", "completion": f"Step 1: {a} + {b} = {a + b}"} for a, b in SUMS]
+    return written(tmp_path_factory.mktemp("demonstrations"), *rows)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A random language model of two layers, 32 wide, with dropout."""
+    folder = tmp_path_factory.mktemp("small")
+    return reward_models.save("causal", folder, eos_token_id=1, attention_dropout=0.3)
+
+
+def config(method: str, task: str, policy: Any, **run: Any) -> RunConfig:
+    """Two steps, looked at before, between and after; what is watched is what is measured: one held-out row."""
+    once = {"steps": 2, "eval_every": 1, "eval_prompts": 1, "save_every": 0, "watch_every": 1, "watch_prompts": 1}
+    return configuration(task, {"name": method}, policy, **{**once, **run})
+
+
+def trained(workspace: Path, configured: RunConfig, resume: str | None = None) -> tuple[Run, Any]:
+    """A run in this process with all that its own would do, and its trainer."""
+    run = RunDir(workspace / "runs" / "resumed") if resume else RunDir.create(workspace, configured)
+    recorder = Recorder(run, config_of(run), writes=True)
+    listeners = Listeners(recorder.on_rollouts, recorder.on_watched, recorder.on_rows, callbacks=[recorder])
+    trainer: Any = METHODS[config_of(run).method.name].build(config_of(run), run.checkpoints, listeners)
+    trainer.train(resume_from_checkpoint=str(run.checkpoints / resume) if resume else None)
+    run.close()
+    trainer.model.eval()
+    return Run(run.path), trainer
+
+
+def only(run: Run, step: int) -> WatchedRow:
+    (row,) = run.watched_rows(step)
+    return row
+
+
+# -- the numbers -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("lora", [None, {"r": 2, "alpha": 4}])
+def test_invariant_implicit_rewards_of_tokens_add_up_to_the_logged_margin(
+    tmp_path: Path, pairs: str, small: str, lora: Any
+) -> None:
+    """Each is beta (log pi - log pi_ref) of a plain forward pass over the text alone."""
+    run, trainer = trained(tmp_path, config("dpo", pairs, {"path": small, "lora": lora}))
+    logged = {row["step"]: row["margin"] for row in numbers(run.dir) if "margin" in row}
+    assert run.rollout_steps(watched=True) == sorted(logged) == [0, 1, 2]
+    for step, margin in logged.items():
+        chosen, rejected = (sum(side.values["implicit_reward"]) for side in only(run, step).texts)
+        assert chosen - rejected == pytest.approx(margin, abs=TOKENS_OFF)
+        assert only(run, step).numbers["margin"] == pytest.approx(margin, abs=TOKENS_OFF)
+    assert logged[0] == 0 < abs(logged[2])
+
+    (row,) = [trainer.eval_dataset["watched-0"][0]]
+    now = only(run, 2)
+    assert now.prompt == trainer.processing_class.decode(row["prompt_ids"]) == "Start with 7, add 5.\n"
+    assert now.before == only(run, 0)
+    reference = trainer.ref_model if lora is None else trainer.accelerator.unwrap_model(trainer.model)
+    for side in now.texts:
+        ids = row[f"{side.name}_ids"]
+        assert list(side.rollout.token_ids) == ids
+        policy = completion_logprobs(trainer.model, row["prompt_ids"], ids)
+        if lora is None:
+            of_reference = completion_logprobs(reference, row["prompt_ids"], ids)
+        else:
+            with reference.disable_adapter():
+                of_reference = completion_logprobs(reference, row["prompt_ids"], ids)
+        expected = (trainer.beta * (policy - of_reference)).tolist()
+        assert side.values["implicit_reward"] == pytest.approx(expected, abs=TOKENS_OFF)
+        assert side.rollout.text.startswith("Step 1: 7 + 5 = ")
+
+
+@pytest.mark.training
+def test_a_demonstration_has_each_tokens_surprisal(tmp_path: Path, demonstrations: str, small: str) -> None:
+    run, trainer = trained(tmp_path, config("sft", demonstrations, small, eval_every=0))
+    tokens = trainer.eval_dataset["watched-0"][0]
+    first = tokens["labels"].index(next(label for label in tokens["labels"] if label != -100))
+    prompt, ids = tokens["input_ids"][:first], tokens["input_ids"][first:]
+    (shown,) = only(run, 2).texts
+    expected = (-completion_logprobs(trainer.model, prompt, ids)).tolist()
+    assert shown.values["surprisal"] == pytest.approx(expected, abs=TOKENS_OFF)
+    assert shown.numbers["−log p"] == pytest.approx(sum(expected), abs=1e-4)
+    assert [step.matched for step in shown.scored.steps] == [True]
+    assert shown.rollout.finished
+    assert only(run, 0).texts[0].values != shown.values
+
+
+@pytest.mark.training
+def test_both_sides_have_the_scores_whose_difference_is_the_logged_margin(
+    tmp_path: Path, pairs: str, small: str
+) -> None:
+    run, trainer = trained(tmp_path, config("reward", pairs, small))
+    logged = {row["step"]: row["margin"] for row in numbers(run.dir) if "margin" in row}
+    for step, margin in logged.items():
+        assert only(run, step).numbers["margin"] == pytest.approx(margin, abs=TOKENS_OFF)
+    row = only(run, 2)
+    assert row.prompt.strip() == "Start with 7, add 5."
+    for side in row.texts:
+        ids = trainer.eval_dataset["watched-0"][0][f"{side.name}_ids"]
+        assert trainer.processing_class.decode(ids) == row.prompt + side.rollout.text
+        with torch.no_grad():
+            expected = trainer.model(input_ids=torch.tensor([ids])).logits.item()
+        assert side.values["score"] == pytest.approx([expected] * len(side.rollout), abs=TOKENS_OFF)
+
+
+def test_a_first_token_that_nothing_is_before_belongs_to_the_prompt() -> None:
+    ids, of_tokens = torch.tensor([5, 6, 7]), torch.tensor([-1.0, -2.0])
+    assert completion(ids, torch.tensor([1, 1, 1]), of_tokens) == ([5], [6, 7], [[-1.0, -2.0]])
+    assert completion(ids, torch.tensor([0, 0, 1]), of_tokens) == ([5, 6], [7], [[-2.0]])
+    assert completion(ids, torch.tensor([0, 0, 0]), of_tokens) == ([5, 6, 7], [], [[]])
+
+
+def test_what_a_classifier_reads_is_parted_into_prompt_and_text() -> None:
+    class Characters:
+        """A token a character; a conversation is its contents between angle brackets."""
+
+        is_fast = False
+
+        def decode(self, ids: list[int]) -> str:
+            return "".join(map(chr, ids))
+
+        def apply_chat_template(self, messages: Any, **options: Any) -> str:
+            return "".join(f"<{message['content']}>" for message in messages)
+
+    ids = list(map(ord, "<2+2?>four"))
+    assert reward.prompt_length(Characters(), "<2+2?>", ids) == 6
+    assert reward.prompt_length(Characters(), [{"role": "user", "content": "2+2?"}], ids) == 6
+    assert reward.prompt_length(Characters(), "3+3?", ids) == 0  # it is not what was read: all is shown as the text
+
+
+# -- the run is as it would be without -------------------------------------------------------------------------------
+
+
+@pytest.mark.training
+def test_watching_leaves_a_run_with_dropout_as_it_is(tmp_path: Path, demonstrations: str, small: str) -> None:
+    watched, _ = trained(tmp_path, config("sft", demonstrations, small, eval_every=0))
+    alone, _ = trained(tmp_path, config("sft", demonstrations, small, eval_every=0, watch_prompts=0))
+    assert alone.rollout_steps(watched=True) == []
+    assert numbers(watched.dir) == numbers(alone.dir)
+    again, _ = trained(tmp_path, config("sft", demonstrations, small, eval_every=0))
+    assert again.watched_rows(2) == watched.watched_rows(2)
+
+
+@pytest.mark.training
+def test_a_resumed_run_keeps_what_it_saw_and_sees_the_same(tmp_path: Path, pairs: str, small: str) -> None:
+    whole, _ = trained(tmp_path, config("dpo", pairs, small, steps=4, eval_every=0, save_every=2, watch_prompts=2))
+    assert [len(whole.watched_rows(step)) for step in range(5)] == [2] * 5
+    shutil.copytree(whole.path, tmp_path / "runs" / "resumed")
+    resumed = Run(tmp_path / "runs" / "resumed")
+    (resumed.path / "rollouts" / "watched-000001.parquet").write_bytes(b"of the first time")
+    trained(tmp_path, config_of(whole.dir), resume="checkpoint-2")
+    for step in (0, 2, 3, 4):
+        assert resumed.watched_rows(step) == whole.watched_rows(step)
+    with pytest.raises(RunError, match="cannot be read"):  # steps up to the checkpoint are left alone
+        resumed.watched_rows(1)
+
+
+# -- what is stored and shown ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Run:
+    """A finished run by dpo that has looked at one pair before and after 30 steps."""
+    run = store(tmp_path, "pairs", [{"step": 30, "loss": 0.5}], method={"name": "dpo"})
+    now = before_and_now()
+    assert now.before is not None
+    run.dir.write_watched_rows(0, [now.before])
+    run.dir.write_watched_rows(30, [dataclasses.replace(now, before=None)])
+    return run
+
+
+def test_watched_rows_come_back_as_they_were_stored(stored: Run) -> None:
+    assert stored.watched_rows() == stored.watched_rows(30) == [before_and_now()]
+    assert stored.watched_rows(0) == [before_and_now().before]
+    with pytest.raises(RunError, match=r"no watched rollouts of step 7; stored are 2 steps from 0 to 30"):
+        stored.watched_rows(7)
+    with pytest.raises(RunError, match="it holds no credited groups; read watched_rows"):
+        stored.rollouts(30, watched=True)
+    stored.dir.drop_rollouts(after=10)
+    assert stored.rollout_steps(watched=True) == [0]
+
+
+def test_a_watched_row_shows_itself(stored: Run) -> None:
+    (row,) = stored.watched_rows()
+    assert '"name":"chosen"' in html(row)
+    lines = text(row).splitlines()
+    assert "margin 0.000 → 1.625" in lines
+    assert [line.split()[:4] for line in lines if line.startswith("1 ")] == [
+        ["1", "–", "0.000", "0.750"],
+        ["1", "1.000", "0.000", "-1.000"],
+    ]
+    assert wb.heatmap(row).html().count("implicit reward at step 30") == 1  # the page's title
+    watch = Watch(stored)
+    shown = watch.rows_html()
+    assert shown is not None
+    assert "2 + 2 = ?" in shown
+    assert '"before":0' in shown
+    assert watch.rows_html() is None  # nothing new
+
+
+def test_the_page_is_given_rows_where_a_method_samples_none(stored: Run) -> None:
+    workspace = stored.path.parents[1]
+    news = run_follow.poll(workspace, stored.name, 0, -1)
+    assert "error" not in news
+    assert (news["has_rollouts"], news["steps"], news["watched"]) == (False, [], [0, 30])
+    services = SimpleNamespace(workspace=workspace)
+    shown: Any = run_follow.rollouts(services, stored.name, 30, 5, watched=True)  # type: ignore[arg-type]
+    assert (shown["step"], shown["group"], shown["groups"]) == (30, 0, 1)
+    assert json.loads(shown["drawing"]) == row_payload(before_and_now())
+    assert run_follow.why(workspace, stored.name, 30, 0, 0, 0, watched=True) is None
+    missing: Any = run_follow.rollouts(services, stored.name, 7, 0, watched=True)  # type: ignore[arg-type]
+    assert "has no watched rollouts of step 7" in missing["error"]
+
+
+def test_a_run_that_has_looked_once_shows_one_column(stored: Run) -> None:
+    stored.dir.drop_rollouts(after=0)
+    assert stored.watched_rows() == [pair(0, [0.0] * 4, [0.0] * 4)]
+    assert Watch(stored).rows_html() is not None
+
+
+def test_the_share_of_answers_in_steps_by_hand() -> None:
+    """Two of three answers have a step; one of three is right."""
+    answers = ["Step 1: 1 + 1 = 2\nAnswer: 2", "12", "Step 1: 2\n"]
+
+    class Sampler:
+        rows_at_once = 2
+
+        def encode(self, prompt: str) -> list[int]:
+            return [int(prompt)]
+
+        def __call__(self, prompts: list[list[int]], seed: int, **rows: int) -> list[int]:
+            return [place for (place,) in prompts]
+
+        def rollout(self, place: int) -> Any:
+            return SimpleNamespace(text=answers[place])
+
+    def is_right(answer: str, columns: Mapping[str, Any]) -> bool:
+        return answer.endswith("Answer: 2")
+
+    rows = [SimpleNamespace(prompt=str(place), columns={}) for place in range(3)]
+    accelerator = SimpleNamespace(
+        num_processes=1, process_index=0, device="cpu", reduce=lambda counts, reduction: counts
+    )
+    measured = HeldOutAccuracy(
+        SimpleNamespace(accelerator=accelerator),
+        Sampler(),  # type: ignore[arg-type]
+        SimpleNamespace(held_out=rows, answer_is_right=is_right),  # type: ignore[arg-type]
+        RunSection(eval_every=1, eval_prompts=3),
+        StepPattern(),
+    )()
+    assert measured == {"accuracy": 1 / 3, "match_share": 2 / 3}

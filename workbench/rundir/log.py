@@ -1,0 +1,25 @@
+"""The last lines of a run's log."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from workbench.redact import redact
+
+_TAIL_BYTES = 64 * 1024
+
+
+def tail(path: Path, lines: int) -> list[str]:
+    """The last lines, without secrets; of a line redrawn with carriage returns, its last state. None without a file."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - _TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return []
+    rows = [line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n")]
+    if size > _TAIL_BYTES:
+        rows = rows[1:]  # the first one is cut
+    return redact("\n".join(rows[-lines:])).split("\n") if text else []
