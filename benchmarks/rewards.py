@@ -1,4 +1,4 @@
-"""What the reward worker costs: a call, a preview, a start, a kill; and how far past its deadline anything gets.
+"""What the reward worker costs: a call, a preview, a function more, a start, a kill; and how late anything ends.
 
 Calls are timed against the same function called in this process. The hostile functions (``hostile``) run one after the
 other, each with a deadline of ``DEADLINE`` seconds; what counts is how much later than that its error came.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+
+import psutil
 
 from benchmarks import Measure
 from benchmarks.hostile import HOSTILE
@@ -41,6 +43,7 @@ def measure(repeat: int) -> list[Measure]:
             "split of 16 × 16 KB, 64 steps each", lambda: worker.split(texts, pattern), 1, statistics.median(inside)
         )
         rows += _percentiles("rescore of the page's first group", _preview(worker), 1)
+        rows += _functions(worker)
         rows += _starts(worker, repeat)
     return rows + _overruns()
 
@@ -69,6 +72,19 @@ def _preview(worker: RewardWorker) -> Callable[[], object]:
     return lambda: rescore(draft, worker)
 
 
+def _functions(worker: RewardWorker) -> list[Measure]:
+    """From the code of another function to its first scores, and what its process holds that no other one shares."""
+    batch, took, held = Batch(["p"], ["Step 1"]), [], []
+    for number in range(16):
+        config = RewardConfig(name=f"reward_{number}", kind="outcome", code=_CODE)
+        took += _seconds_once(lambda: load_reward(config, worker).score_outcome(batch))  # noqa: B023
+        held.append(psutil.Process(worker.pids[(_CODE, config.name)]).memory_full_info().uss)
+    return [
+        Measure("another function, to its first scores", round(1000 * statistics.median(took), 1), "ms"),
+        Measure("memory of another function", round(statistics.median(held) / 2**20, 1), "MB"),
+    ]
+
+
 def _starts(worker: RewardWorker, repeat: int) -> list[Measure]:
     """From nothing to a first answer, and from the kill of a call that hangs to the next answer."""
     first, again = [], []
@@ -81,7 +97,7 @@ def _starts(worker: RewardWorker, repeat: int) -> list[Measure]:
         reward = load_reward(hanging, impatient)
         for _ in range(repeat):
             (took,) = _seconds_once(lambda: _fails(lambda: reward.score_steps(Batch(["p"], ["a"], steps=[["a"]]))))
-            (answered,) = _seconds_once(lambda: impatient.split([], StepPattern("a")))
+            (answered,) = _seconds_once(lambda: load_reward(hanging, impatient))
             again.append(took - DEADLINE + answered)
     return [
         Measure("start to first answer", round(1000 * statistics.median(first), 1), "ms"),

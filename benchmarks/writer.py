@@ -19,7 +19,7 @@ from pathlib import Path
 
 from workbench.config import RunConfig
 from workbench.errors import RunError
-from workbench.rewards.seal import sealed_environment
+from workbench.rewards.seal import sealed_environment, sealed_folder
 from workbench.rundir import RunDir, checkpoints
 from workbench.rundir.metrics import resumed
 
@@ -36,7 +36,7 @@ def main(folder: str, *flags: str) -> int:
             signal.pause()
     task = RunConfig.from_yaml(run.config_text()).task.name
     # As a rank's reward worker: in a session of its own, with the environment that such a one has.
-    environment = sealed_environment(dict(os.environ), Path(tempfile.gettempdir()))
+    environment = sealed_environment(dict(os.environ)) | sealed_folder(Path(tempfile.gettempdir()))
     subprocess.Popen([sys.executable, "-c", REWARD_WORKER], env=environment, start_new_session=True)
     while task == "load":
         time.sleep(ROW_SECONDS)

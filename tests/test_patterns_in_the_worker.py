@@ -101,8 +101,7 @@ class Stopping(RewardWorker):
     def _split(self, texts: list[str], pattern: StepPattern, leniently: bool, limit: float) -> list[Split]:
         if "hang" in texts:
             super()._split([], pattern, leniently, LONG)
-            assert self._child is not None
-            os.kill(self._child.pid, signal.SIGSTOP)
+            os.kill(self.pids[None], signal.SIGSTOP)
         return super()._split(texts, pattern, leniently, limit)
 
 

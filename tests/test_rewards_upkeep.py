@@ -34,8 +34,7 @@ def pool():
 
 def pid(worker: RewardWorker) -> int:
     worker.split([], PATTERN)
-    assert worker._child is not None
-    return worker._child.pid
+    return worker.pids[None]
 
 
 def test_the_longest_unused_worker_ends_when_there_are_too_many(pool: WorkerPool) -> None:

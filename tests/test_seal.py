@@ -13,7 +13,7 @@ from workbench.config import RewardConfig
 from workbench.errors import RewardError
 from workbench.rewards import RewardWorker, load_reward
 from workbench.rewards.protocol import Batch
-from workbench.rewards.seal import landlock, limits, seccomp, what_is_off
+from workbench.rewards.seal import landlock, limits, sealed_environment, seccomp, what_is_off
 from workbench.ui.handlers.scoring import isolation_note
 
 BATCH = Batch(["p"], ["a"], steps=[["a"]])
@@ -80,6 +80,7 @@ def test_no_secret_of_this_process_reaches_the_code(monkeypatch: pytest.MonkeyPa
         body = "import os\nassert 'PATH' in os.environ\nreturn sum('secret' in v or 'password' in v for v in {})"
         assert run(fresh, body.format("os.environ.values()")) == 0.0
         assert run(fresh, "import os\nreturn len([n for n in os.environ if n.startswith('WORKBENCH')])") == 0.0
+    assert sealed_environment({"HF_TOKEN": "hf_secret", "LANG": "C"}).keys() & {"HF_TOKEN", "LANG"} == {"LANG"}
 
 
 def test_the_limits_are_set(worker: RewardWorker) -> None:
@@ -93,9 +94,11 @@ def test_the_limits_are_set(worker: RewardWorker) -> None:
 
 def test_it_has_a_session_and_a_folder_of_its_own(worker: RewardWorker) -> None:
     assert run(worker, "import os\nreturn float(os.getsid(0) == os.getpid())") == 1.0
-    body = "import os, tempfile\nopen('note', 'w').write('x')\nreturn float(os.getcwd() == tempfile.gettempdir())"
+    body = "import os, tempfile\nopen('note', 'a').write('x')\nreturn float(os.getcwd() == tempfile.gettempdir())"
     assert run(worker, body) == 1.0
-    assert run(worker, "return float(open('note').read() == 'x')") == 1.0
+    assert run(worker, "import os\nreturn float(os.path.exists('note'))") == 0.0  # another function's is another one
+    count = "open('note', 'a').write('x')\nreturn float(len(open('note').read()))"
+    assert [run(worker, count), run(worker, count)] == [1.0, 2.0]
 
 
 def test_its_folder_goes_with_it() -> None:
@@ -182,11 +185,10 @@ def test_nothing_is_left_behind_in_shared_memory(worker: RewardWorker, call: str
 )
 def test_the_folder_has_a_quota(body: str) -> None:
     with RewardWorker(deadline=60) as worker:
-        scratch = worker._started() and worker._scratch.path
-        with pytest.raises(RewardError, match="the worker's folder held over 64 MB or 1,000 files, and it was ended"):
-            run(worker, f"{body}\nreturn 1")
-        assert not scratch.exists()
-        assert run(worker, "import os\nreturn float(len(os.listdir('.')))") == 0.0
+        body = f"import os\nif os.listdir('.'): raise ValueError('not empty')\n{body}\nreturn 1"
+        for _ in range(2):  # it begins anew in an empty folder
+            with pytest.raises(RewardError, match=r"held over 64 MB or 1,000 files, this one's most of them, and its"):
+                run(worker, body)
 
 
 # --- the filter, on both machines -----------------------------------------------------------------------------------

@@ -15,11 +15,27 @@ The parent checks the shape of every frame, because a user's code can find the p
 ``workbench.errors`` arrive in the parent as what they were in the child. A child lives in a session of its own, ends
 as soon as its parent is gone (its request pipe closes), and is replaced at the next call after it died. This package
 does not know what is asked of a child.
+
+A child is a module that is spawned, or a copy that a ``Zygote`` forks of itself when it has imported what is slow.
 """
 
+from workbench.child.forking import serve_forks
 from workbench.child.frames import MAX_FRAME
 from workbench.child.parent import START_SECONDS, Child
 from workbench.child.process import KEPT_OUTPUT, child_environment
-from workbench.child.serve import Emitter, heartbeat, serve
+from workbench.child.serve import Emitter, Handler, heartbeat, serve
+from workbench.child.zygote import Zygote
 
-__all__ = ["KEPT_OUTPUT", "MAX_FRAME", "START_SECONDS", "Child", "Emitter", "child_environment", "heartbeat", "serve"]
+__all__ = [
+    "KEPT_OUTPUT",
+    "MAX_FRAME",
+    "START_SECONDS",
+    "Child",
+    "Emitter",
+    "Handler",
+    "Zygote",
+    "child_environment",
+    "heartbeat",
+    "serve",
+    "serve_forks",
+]

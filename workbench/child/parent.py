@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import secrets
-import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from workbench.child.frames import MAX_FRAME, packed, rebuilt
-from workbench.child.process import EndedError, Process
+from workbench.child.process import EndedError, Launcher, Process, spawn
 from workbench.errors import ChildDied, ChildTimeout
 
 START_SECONDS = 120.0
@@ -27,32 +25,30 @@ class _StrayFrameError(Exception):
 
 
 class Child:
-    """Starts ``python -m module *args`` at once; ``call`` asks it one thing at a time, from any thread."""
+    """Starts a process at once; ``call`` asks it one thing at a time, from any thread."""
 
     def __init__(
         self,
-        module: str,
+        start: str | Launcher,
         *,
         args: Sequence[str] = (),
         name: str = "child",
-        options: Sequence[str] = (),
-        environment: Mapping[str, str] | None = None,
-        folder: Path | None = None,
         events: bool = True,
         max_frame: int = MAX_FRAME,
     ) -> None:
-        """``options`` are the interpreter's own, ``environment`` replaces ``child_environment()`` and ``folder`` is
-        where the child works. With ``events`` False an event is as wrong as any malformed frame, and so is
-        one of more than ``max_frame`` bytes."""
+        """``start`` is the module that ``python -m`` runs, with ``args``, or what starts another process.
+
+        With ``events`` False an event is as wrong as any malformed frame, and so is one of more than ``max_frame``
+        bytes.
+        """
         self.name = name
-        self._command = [sys.executable, "-u", *options, "-m", module, *args]
-        self._environment, self._folder = environment, folder
+        self._launch = spawn(start, args) if isinstance(start, str) else start
         self._events, self._max_frame = events, max_frame
         self._lock = threading.Lock()
         self._start()
 
     def _start(self) -> Process:
-        self._process = Process(self._command, self._environment, self._folder, self._max_frame)
+        self._process = Process(self._launch, self._max_frame)
         self._end = weakref.finalize(self, self._process.end)
         return self._process
 
@@ -61,8 +57,13 @@ class Child:
         return self._process.alive
 
     @property
+    def ready(self) -> bool:
+        """Whether it runs and has said, during a call, that it is ready."""
+        return self._process.ready and self._process.alive
+
+    @property
     def pid(self) -> int:
-        return self._process.popen.pid
+        return self._process.handle.pid
 
     @property
     def output(self) -> str:
@@ -161,9 +162,13 @@ class Child:
             return f"{self.name} {reason}"
         return f"{self.name} {reason} before it was ready: {last}"
 
+    def kill(self) -> None:
+        """End the process without waiting for its end; a call under way raises ChildDied."""
+        self._process.kill()
+
     def close(self) -> None:
         """End the child, also under a call of another thread (which raises ChildDied). A later call restarts it."""
-        self._process.kill()
+        self.kill()
         with self._lock:
             self._end()
 

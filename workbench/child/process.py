@@ -8,9 +8,11 @@ import re
 import select
 import signal
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from workbench.child.frames import FDS, BadFrameError, unpacked
 
@@ -38,38 +40,75 @@ class EndedError(Exception):
     """The process is gone or sent malformed data; says how, to follow the child's name."""
 
 
+class Handle(Protocol):
+    """A started process that its starter can wait for and end, as ``subprocess.Popen`` has it.
+
+    ``poll`` and ``wait`` return its exit code, the negative number of a signal that it died of; ``wait`` raises
+    subprocess.TimeoutExpired.
+    """
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def kill(self) -> None:
+        """SIGKILL to its whole session; does nothing where it has ended."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Descriptors that are the child's ends of its pipes: to read requests, to write frames, to print."""
+
+    requests: int
+    frames: int
+    prints: int
+
+
+Launcher = Callable[[Ends], Handle]
+"""Starts a process that has these ends. Raises OSError."""
+
+
+def spawn(module: str, args: Sequence[str] = ()) -> Launcher:
+    """Starts ``python -m module *args`` in a session of its own."""
+
+    def launch(ends: Ends) -> Handle:
+        return Spawned(
+            [sys.executable, "-u", "-m", module, *args],
+            stdin=subprocess.DEVNULL,
+            stdout=ends.prints,
+            stderr=subprocess.STDOUT,
+            pass_fds=(ends.requests, ends.frames),
+            start_new_session=True,
+            env={**child_environment(), FDS: f"{ends.requests},{ends.frames}"},
+        )
+
+    return launch
+
+
+class Spawned(subprocess.Popen[bytes]):
+    """A process that leads a session."""
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+
 class Process:
     """One operating-system process with its three pipes. All reading and writing happens in ``pump``."""
 
-    def __init__(
-        self, command: list[str], environment: Mapping[str, str] | None, folder: Path | None, max_frame: int
-    ) -> None:
+    def __init__(self, launch: Launcher, max_frame: int) -> None:
         request_end, self.requests = os.pipe()
         self.frames, frame_end = os.pipe()
+        self.prints, print_end = os.pipe()
         try:
-            self.popen = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                bufsize=0,
-                pass_fds=(request_end, frame_end),
-                start_new_session=True,
-                env={
-                    **(child_environment() if environment is None else environment),
-                    FDS: f"{request_end},{frame_end}",
-                },
-                cwd=folder,
-            )
+            self.handle = launch(Ends(request_end, frame_end, print_end))
         except BaseException:
-            os.close(self.requests)
-            os.close(self.frames)
+            self._close_pipes()
             raise
         finally:
-            os.close(request_end)
-            os.close(frame_end)
-        assert self.popen.stdout is not None
-        self.prints = self.popen.stdout.fileno()
+            for fd in (request_end, frame_end, print_end):
+                os.close(fd)
         for fd in (self.requests, self.frames, self.prints):
             os.set_blocking(fd, False)
         self.outbox, self.inbox = bytearray(), bytearray()
@@ -82,7 +121,7 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        return not self._ended and self.popen.poll() is None
+        return not self._ended and self.handle.poll() is None
 
     def pump(self, seconds: float) -> list[dict[str, Any]]:
         """Move bytes for at most ``seconds`` or until something came; return the frames that are whole."""
@@ -92,7 +131,7 @@ class Process:
         if self.outbox:
             poll.register(self.requests, select.POLLOUT)
         # Asked before reading. A copy forked by the child can keep the pipes open, so that they never say it is gone.
-        gone = self.popen.poll() is not None
+        gone = self.handle.poll() is not None
         read: bytes | None = None
         for fd, _ in poll.poll(seconds * 1000):
             if fd == self.requests:
@@ -122,7 +161,7 @@ class Process:
 
     def _how(self) -> str:
         try:
-            code = self.popen.wait(timeout=5)
+            code = self.handle.wait(timeout=5)
         except subprocess.TimeoutExpired:
             return "closed its pipes"
         if code >= 0:
@@ -133,23 +172,22 @@ class Process:
         return f"died of signal {number}{name}{hint}"
 
     def kill(self) -> None:
-        """SIGKILL to the child's whole session group, if it still runs."""
-        if self.popen.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.popen.pid, signal.SIGKILL)
+        """SIGKILL to the child's whole session, if it still runs."""
+        self.handle.kill()
 
     def end(self) -> None:
         """Kill, reap and close. Does nothing in a forked copy of the parent."""
         if self._ended or os.getpid() != self._owner:
             return
         self.kill()
-        self.popen.wait()
+        self.handle.wait()
         self.drain()
         self._ended = True
-        assert self.popen.stdout is not None
-        self.popen.stdout.close()
-        os.close(self.requests)
-        os.close(self.frames)
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for fd in (self.requests, self.frames, self.prints):
+            os.close(fd)
 
 
 class _Output:

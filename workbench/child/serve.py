@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from workbench import errors
 from workbench.child.frames import FDS, HEADER, packed
@@ -62,16 +62,25 @@ def heartbeat(emit: Callable[[dict[str, Any]], None], event: Callable[[float], d
         thread.join()
 
 
-def serve(handle: Callable[[dict[str, Any], Emitter], dict[str, Any]]) -> None:
+Handler = Callable[[dict[str, Any], Emitter], dict[str, Any]]
+"""What answers a child's requests: ``handle(request, emit)`` returns the reply."""
+
+
+def serve(handle: Handler) -> NoReturn:
     """Run the child's side: for each request send ``handle(request, emit)`` back, until the parent is gone.
 
     Call it last, when everything slow is imported: the parent's deadlines begin with the first request after it.
     What ``handle`` raises goes to the parent and the child serves on.
     """
-    faulthandler.enable()
     incoming, outgoing = (int(fd) for fd in os.environ.pop(FDS).split(","))
     for fd in (incoming, outgoing):
         os.set_inheritable(fd, False)
+    converse(incoming, outgoing, handle)
+
+
+def converse(incoming: int, outgoing: int, handle: Handler) -> NoReturn:
+    """``serve`` over these two pipes."""
+    faulthandler.enable()
     emit = Emitter(outgoing)
     requests: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(incoming, requests, emit), name="requests", daemon=True).start()

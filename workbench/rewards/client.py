@@ -1,27 +1,23 @@
 """The parent's side of the reward worker, where users' code and patterns run, with a deadline and checked replies.
 
-The trust model: this is your own code on your own machine, like Jupyter. The worker is sealed (``seal``) and can be
-killed, which limits accidents; it is no sandbox for strangers' code. A layer of the seal that this system lacks is in
-``RewardWorker.reduced_isolation()``.
+The trust model: this is your own code on your own machine, like Jupyter. The worker's processes (``sealed``) can be
+killed, which limits accidents; they are no sandbox for strangers' code. A layer of the seal that this system lacks is
+in ``RewardWorker.reduced_isolation()``.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-import threading
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from workbench.child import Child, child_environment
 from workbench.errors import (
     ChildDied,
     ChildError,
-    ChildFailed,
     ChildTimeout,
     PatternError,
     PatternTooSlow,
@@ -30,8 +26,7 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.rewards.protocol import Batch, Score, check_outcome, check_steps, form_of
-from workbench.rewards.scratch import MAX_BYTES, MAX_FILES, Scratch
-from workbench.rewards.seal import sealed_environment
+from workbench.rewards.sealed import MOST, Key, SealedChildren
 from workbench.rewards.wire import (
     FILENAME,
     NonsenseError,
@@ -48,47 +43,51 @@ DEADLINE = 5.0
 """Seconds one call may take, start-up of the worker apart."""
 PATTERN_MARGIN = 1.0
 """Seconds for compiling a pattern and what the ``regex`` package's own time limit misses, over that limit."""
-MAX_REPLY = 64 * 2**20
 _HANG_REPORT = re.compile(r"Timeout \([\d:.]+\)!\n(?:(?:Thread|Current thread) .*\n(?: +.*\n)*\n?)*")
-"""What the worker writes when a call has nearly used up its time, also one that then ends well."""
+"""What a process writes when a call has nearly used up its time, also one that then ends well."""
 
 
 class RewardWorker:
-    """Runs reward code and patterns in a sealed child process, started at the first call and again after it died.
+    """Runs reward code and patterns in sealed child processes: each reward function in one, patterns in another.
 
-    Safe between threads. ``deadline`` is for a call of a reward, ``pattern_margin`` what a pattern gets over its own
-    time limits. ``output`` is what the last call printed, at most 64 KB of it.
+    A process is started at the first call and again after it died. Safe between threads, which wait for each other only
+    where they call the same function. ``deadline`` is for a call of a reward, ``pattern_margin`` what a pattern gets
+    over its own time limits. ``output`` is what the last call printed, at most 64 KB of it. ``most_functions`` have a
+    process at a time.
     """
 
-    def __init__(self, deadline: float = DEADLINE, *, pattern_margin: float = PATTERN_MARGIN) -> None:
+    def __init__(
+        self, deadline: float = DEADLINE, *, pattern_margin: float = PATTERN_MARGIN, most_functions: int = MOST
+    ) -> None:
         self.deadline = deadline
         self.pattern_margin = pattern_margin
         self.output = ""
-        self._child: Child | None = None
-        self._scratch: Scratch | None = None
-        self._lock = threading.Lock()
-        self._printed = ""
+        self._children = SealedChildren(most_functions)
         self._missing: tuple[str, ...] | None = None
 
     def start(self) -> None:
-        """Start the process now, so that the first call need not wait for it."""
-        with self._lock:
-            self._started()
+        """Start the process for patterns now, and what forks all others, so that the first calls need not wait."""
+        with self._children.held(None):
+            pass
 
     @property
     def busy(self) -> bool:
         """Whether a call is under way."""
-        return self._lock.locked()
+        return self._children.busy
+
+    @property
+    def pids(self) -> dict[Key, int]:
+        """The process of each function, by its code and name, and of patterns (None)."""
+        return self._children.pids
 
     def reduced_isolation(self) -> tuple[str, ...]:
         """A sentence for each layer of the seal that this system lacks; none where all are in force.
 
-        Starts the process if there is none. Raises RewardError when that fails.
+        Starts a process if there is none. Raises RewardError when that fails.
         """
         if self._missing is None:
             try:
-                reply, _ = self._call({"do": "isolation"}, self.deadline)
-                self._missing = checked_isolation(reply)
+                self._missing = checked_isolation(self._ask_for_patterns({"do": "isolation"}, self.deadline))
             except (ChildError, NonsenseError) as error:
                 raise RewardError(f"the reward worker does not say how it is isolated: {error}") from error
         return self._missing
@@ -117,8 +116,8 @@ class RewardWorker:
             "do": "split", "texts": texts, "regex": pattern.regex, "kind": pattern.kind, "leniently": leniently,
         }  # fmt: skip
         try:
-            reply, _ = self._call(request, limit)
-            with self._ended_if_unsound():
+            reply = self._ask_for_patterns(request, limit)
+            with self._ended_if_unsound(None):
                 return read_split_reply(reply, texts)
         except ChildTimeout as error:
             if error.seconds != limit:  # it did not even start
@@ -147,7 +146,7 @@ class RewardWorker:
         """
         reply, _ = self._ask({"do": "describe", "code": code, "name": name})
         try:
-            with self._ended_if_unsound():
+            with self._ended_if_unsound((code, name)):
                 return read_signature_reply(reply)
         except NonsenseError as error:
             raise RewardError(f"reward {name!r}: {error}", reward=name) from error
@@ -155,22 +154,22 @@ class RewardWorker:
     def score_outcome(self, code: str, name: str, batch: Batch) -> tuple[list[Score], str]:
         """One score a completion, and what the code printed. Raises RewardError and the errors under it."""
         reply, printed = self._score(code, name, batch)
-        with self._ended_if_unsound():
+        with self._ended_if_unsound((code, name)):
             return check_outcome(name, reply.get("scores"), len(batch)), printed
 
     def score_steps(self, code: str, name: str, batch: Batch) -> tuple[list[list[Score]], str]:
         """One score a step of each completion, and what the code printed. Raises RewardError and those under it."""
         reply, printed = self._score(code, name, batch)
-        with self._ended_if_unsound():
+        with self._ended_if_unsound((code, name)):
             return check_steps(name, reply.get("scores"), batch.steps), printed
 
     @contextmanager
-    def _ended_if_unsound(self) -> Iterator[None]:
-        """The worker has made the same checks: one that let something through was tampered with, and is replaced."""
+    def _ended_if_unsound(self, key: Key) -> Iterator[None]:
+        """The process has made the same checks: one that let something through was tampered with, and is replaced."""
         try:
             yield
         except (RewardError, NonsenseError):
-            self.close()
+            self._children.end(key)
             raise
 
     def _score(self, code: str, name: str, batch: Batch) -> tuple[dict[str, Any], str]:
@@ -183,101 +182,50 @@ class RewardWorker:
             raise
 
     def _ask(self, request: dict[str, Any], count: int = 0) -> tuple[dict[str, Any], str]:
+        """The reply of the request's function, and what it printed."""
         name = request["name"]
-        with self._lock:
-            try:
-                return self._exchange(request, self.deadline)
-            except ChildTimeout as error:
-                if error.seconds != self.deadline:  # it did not even start
-                    raise RewardError(f"reward {name!r}: {error}", reward=name) from error
-                line = _line_in(self._printed)
-                raise RewardTimeout(
-                    f"reward {name!r} ran over its deadline of {self.deadline:g} s{_at(line)} and was stopped; make it "
-                    "faster, or in a run raise method.reward_deadline",
-                    reward=name,
-                    line=line,
-                ) from error
-            except ChildDied as error:
-                line = _line_in(self._printed)
-                raise RewardError(f"reward {name!r}{_at(line)}: {error}", reward=name, line=line) from error
-            except WorkbenchError as error:
-                checked = check_error(error, name, count)
-                if checked is error:
-                    raise
-                raise checked from error
-
-    def _call(self, request: dict[str, Any], deadline: float) -> tuple[dict[str, Any], str]:
-        with self._lock:
-            return self._exchange(request, deadline)
-
-    def _exchange(self, request: dict[str, Any], deadline: float) -> tuple[dict[str, Any], str]:
-        """The reply, and what was printed meanwhile. Raises ChildError, or whatever the worker raised."""
-        child = self._started()
-        request = {**request, "deadline": deadline}
+        request, printed = {**request, "deadline": self.deadline}, ""
         try:
-            try:
-                reply = child.call(request, deadline=deadline, cancelled=self._over_quota)
-            except ChildFailed:
-                # An earlier call has worn it out, or broken what the worker itself is made of: builtins.len, say.
-                child.close()
-                reply = child.call(request, deadline=deadline, cancelled=self._over_quota)
-            self._over_quota()
-        except _QuotaError as error:
-            self.close()
-            raise ChildDied(str(error)) from None
-        except OSError as error:  # closed by another thread meanwhile, its folder is gone
-            raise ChildDied(f"its process cannot be started ({error.strerror or error}); try again") from error
-        finally:
-            self._printed = child.output
-            self.output = _HANG_REPORT.sub("", self._printed)
-        return reply, self.output
+            with self._children.held((request["code"], name)) as sealed:
+                try:
+                    reply = self._children.ask(sealed, request, self.deadline)
+                finally:
+                    printed = sealed.child.output
+                    self.output = _HANG_REPORT.sub("", printed)
+            return reply, _HANG_REPORT.sub("", printed)
+        except ChildTimeout as error:
+            if error.seconds != request["deadline"]:  # it did not even start
+                raise RewardError(f"reward {name!r}: {error}", reward=name) from error
+            line = _line_in(printed)
+            raise RewardTimeout(
+                f"reward {name!r} ran over its deadline of {error.seconds:g} s{_at(line)} and was stopped; make it "
+                "faster, or in a run raise method.reward_deadline",
+                reward=name,
+                line=line,
+            ) from error
+        except ChildDied as error:
+            line = _line_in(printed)
+            raise RewardError(f"reward {name!r}{_at(line)}: {error}", reward=name, line=line) from error
+        except WorkbenchError as error:
+            checked = check_error(error, name, count)
+            if checked is error:
+                raise
+            raise checked from error
 
-    def _over_quota(self) -> bool:
-        """Never True: such a worker is not asked to end but ended. Raises _QuotaError.
-
-        Asked every 50 ms of a call and after it.
-        """
-        if self._scratch is not None and self._scratch.is_over_quota():
-            raise _QuotaError(
-                f"the worker's folder held over {MAX_BYTES >> 20} MB or {MAX_FILES:,} files, and it was ended; "
-                "let the code write less, or remove what it wrote"
-            )
-        return False
-
-    def _started(self) -> Child:
-        if self._child is None:
-            self._scratch = Scratch()
-            folder = self._scratch.path
-            child = Child(
-                "workbench.rewards.worker",
-                name="worker",
-                options=["-P"],  # the folder it works in is no place to import from
-                environment=sealed_environment(child_environment(), folder),
-                folder=folder,
-                events=False,
-                max_frame=MAX_REPLY,
-            )
-            self._clean_up = weakref.finalize(child, self._scratch.remove)
-            self._child = child
-        return self._child
+    def _ask_for_patterns(self, request: dict[str, Any], deadline: float) -> dict[str, Any]:
+        """The reply of the process in which patterns match. Raises ChildError, or whatever that process raised."""
+        with self._children.held(None) as sealed:
+            return self._children.ask(sealed, request, deadline)
 
     def close(self) -> None:
-        """End the process. A later call starts a new one."""
-        child, self._child = self._child, None
-        if child is not None:
-            clean_up = self._clean_up
-            child.close()
-            clean_up()
+        """End all processes. A later call starts new ones."""
+        self._children.close()
 
     def __enter__(self) -> RewardWorker:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-class _QuotaError(Exception):
-    """The worker's folder holds more than it may; says how much that is."""
 
 
 @cache

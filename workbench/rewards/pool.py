@@ -10,6 +10,8 @@ from workbench.rewards.client import RewardWorker
 
 KEPT = 8
 IDLE_SECONDS = 600.0
+FUNCTIONS = 8
+"""Reward functions of a tab that have a process at a time: each edit of one is another function."""
 
 
 class WorkerPool:
@@ -28,7 +30,7 @@ class WorkerPool:
 
     def of(self, key: str) -> RewardWorker:
         with self._lock:
-            worker = self._workers.pop(key)[0] if key in self._workers else RewardWorker()
+            worker = self._workers.pop(key)[0] if key in self._workers else RewardWorker(most_functions=FUNCTIONS)
             self._workers[key] = worker, time.monotonic()
             ended = [self._take_oldest() for _ in range(len(self._workers) - self._kept)]
             if self._watcher is None:

@@ -1,4 +1,5 @@
-"""The folder a reward worker works in: bounded, removed with the worker, and swept up after a process that was killed.
+"""The folder of a reward worker, with one in it for each of its processes: measured, removed with the worker, and swept
+up after a client that was killed.
 
 The owner holds a lock on its folder, which ends with it however it ends: a folder that nobody holds is left over.
 """
@@ -6,6 +7,7 @@ The owner holds a lock on its folder, which ends with it however it ends: a fold
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import shutil
 import tempfile
@@ -15,9 +17,9 @@ from pathlib import Path
 
 PREFIX = "workbench-reward-"
 MAX_BYTES = 64 * 2**20
-"""What all files of the folder together may hold."""
+"""What all files together may hold."""
 MAX_FILES = 1_000
-"""Files and folders that may be there."""
+"""Files and folders that may be there, those of the processes apart."""
 _YOUNG = 60.0  # seconds in which a folder may not be locked yet
 
 
@@ -27,30 +29,38 @@ class Scratch:
     def __init__(self) -> None:
         sweep()
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self._numbers = itertools.count(1)
         self._owner = os.getpid()
         self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-    def is_over_quota(self) -> bool:
-        """Whether it holds more than ``MAX_BYTES`` or ``MAX_FILES``; looks no further than that."""
-        size, count, folders = 0, 0, [str(self.path)]
-        while folders and size <= MAX_BYTES and count <= MAX_FILES:
-            with suppress(OSError), os.scandir(folders.pop()) as entries:  # it may be removed meanwhile
-                for entry in entries:
-                    count += 1
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    else:
-                        size += 512 * entry.stat(follow_symlinks=False).st_blocks
-                    if count > MAX_FILES:
-                        break
-        return size > MAX_BYTES or count > MAX_FILES
+    def new_folder(self) -> Path:
+        """A new folder in it. Raises OSError where it was removed."""
+        folder = self.path / str(next(self._numbers))
+        folder.mkdir()
+        return folder
 
     def remove(self) -> None:
         """Does nothing in a forked copy of the process that made it."""
         if os.getpid() == self._owner:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
+
+
+def usage(folder: Path) -> tuple[int, int]:
+    """Bytes and number of files and folders in ``folder``; looks no further than ``MAX_BYTES`` and ``MAX_FILES``."""
+    size, count, folders = 0, 0, [str(folder)]
+    while folders and size <= MAX_BYTES and count <= MAX_FILES:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:  # it may be removed meanwhile
+            for entry in entries:
+                count += 1
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                else:
+                    size += 512 * entry.stat(follow_symlinks=False).st_blocks
+                if count > MAX_FILES:
+                    break
+    return size, count
 
 
 def sweep() -> None:

@@ -1,8 +1,10 @@
-"""The reward worker: runs users' reward code and patterns, sealed, as ``python -m workbench.rewards.worker``.
+"""Where users' reward code and patterns run, as ``python -m workbench.rewards.worker``: a warm process and its forks.
 
-It imports what rewards commonly need, seals itself (``seal``) and then serves. A request names the code or the pattern
-each time, so a worker that was replaced needs telling nothing; code it has run before is not run again. The parent
-(``client``) keeps the deadline, and checks every reply. It works in a folder of its own, the only one it may write to.
+The process imports what rewards commonly need and forks a child for each reward function, and another one for patterns,
+so that no function can change what another one returns. A child seals itself (``seal``) before it serves. A request
+names the code or the pattern each time, so a child that was replaced needs telling nothing; code it has run before is
+not run again. The parent (``client``) keeps the deadline, and checks every reply. A child works in a folder of its own,
+the only one it may write to.
 """
 
 from __future__ import annotations
@@ -16,22 +18,25 @@ import inspect
 import itertools  # noqa: F401
 import json  # noqa: F401
 import math  # noqa: F401
+import os
 import random  # noqa: F401
 import re  # noqa: F401
 import statistics  # noqa: F401
 import sys
+import tempfile
 import threading
-from functools import lru_cache
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy  # noqa: F401
 
-from workbench.child import Emitter, serve
+from workbench.child import Emitter, Handler, serve_forks
 from workbench.errors import RewardCodeError, RewardError
 from workbench.rewards.protocol import Batch, call_outcome, call_steps, form_of, line_of, message_of, read_signature
-from workbench.rewards.seal import seal, what_is_off
+from workbench.rewards.seal import seal, sealed_folder, what_is_off
 from workbench.rewards.wire import FILENAME, packed_signature, packed_split
 from workbench.steps import StepPattern, split_leniently, split_preview
 
@@ -45,6 +50,16 @@ _worn: list[str] = []  # rewards that ran out of memory, which what they left be
 
 class WorkerExhausted(Exception):
     """This worker should be replaced; its parent does so and asks again (``ChildFailed``)."""
+
+
+def start(about: Mapping[str, Any]) -> Handler:
+    """Seal this process, which works in the folder that ``about`` names."""
+    folder = Path(about["folder"])
+    os.chdir(folder)
+    os.environ.update(sealed_folder(folder))
+    tempfile.tempdir = None
+    MISSING.extend(seal(folder))
+    return handle
 
 
 def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
@@ -84,7 +99,7 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
     return {"scores": call(name, function, Batch(**request["batch"]), catch=BaseException)}
 
 
-@lru_cache(maxsize=32)
+@cache
 def _function(code: str, name: str) -> Any:
     return _chosen(_executed(code, name), name)
 
@@ -137,5 +152,4 @@ def _is_function(value: Any) -> bool:
 
 
 if __name__ == "__main__":
-    MISSING = seal(scratch=Path.cwd())
-    serve(handle)
+    serve_forks(start)

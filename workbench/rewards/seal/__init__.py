@@ -16,7 +16,7 @@ from pathlib import Path
 
 from workbench.rewards.seal import landlock, limits, seccomp
 
-__all__ = ["seal", "sealed_environment", "what_is_off"]
+__all__ = ["seal", "sealed_environment", "sealed_folder", "what_is_off"]
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 _KEPT = frozenset(
@@ -26,19 +26,22 @@ _KEPT = frozenset(
 _SYSTEM = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/dev/urandom")
 
 
-def sealed_environment(environment: dict[str, str], scratch: Path) -> dict[str, str]:
+def sealed_environment(environment: dict[str, str]) -> dict[str, str]:
     """What of ``environment`` a sealed process may know: paths and language, no token and no proxy."""
     allowed = {name: value for name, value in environment.items() if name in _KEPT or name.startswith("LC_")}
     return {
         **allowed,
-        "HOME": str(scratch),
-        "TMPDIR": str(scratch),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONIOENCODING": "utf-8:backslashreplace",
         # Each thread's arena and stack count against the address space.
         "MALLOC_ARENA_MAX": "2",
         **{f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")},
     }
+
+
+def sealed_folder(scratch: Path) -> dict[str, str]:
+    """The variables that name the one folder a sealed process may write to."""
+    return {"HOME": str(scratch), "TMPDIR": str(scratch)}
 
 
 def seal(scratch: Path) -> list[str]:

@@ -1,0 +1,153 @@
+"""The parent's side of a zygote: a process that has imported what its children need and forks them, warm.
+
+The zygote (``forking``) has one thread, so that a fork is safe, and runs nothing but forks. It is asked over a socket,
+which also hands over the child's ends of its pipes, and tells of each child through a pipe of the child's own: its pid
+in a line, then, when it ended, its exit code in another. A zygote that died is replaced at the next launch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench.child.frames import FDS, packed
+from workbench.child.process import Ends, Handle, Launcher, Spawned
+
+END_SECONDS = 10.0
+"""Time in which a child that was killed must be reported as ended; a zygote that does not say so is killed, too."""
+
+
+class Zygote:
+    """Starts ``python -m module``, which calls ``serve_forks``. Ends, with all its children, when nothing refers to it
+    or to a child of it any more. Safe between threads."""
+
+    def __init__(self, module: str, *, options: Sequence[str] = (), environment: Mapping[str, str]) -> None:
+        """``options`` are the interpreter's own; ``environment`` is the whole environment."""
+        self._command = [sys.executable, "-u", *options, "-m", module]
+        self._environment = dict(environment)
+        self._lock = threading.Lock()
+        self._keys = itertools.count()
+        self._start()
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = Spawned(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # it has nothing to say but why it cannot start
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env={**self._environment, FDS: str(theirs.fileno())},
+                cwd="/",
+            )
+        self._socket = ours
+        self._end = weakref.finalize(self, _end, self._process, ours, os.getpid())
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def launcher(self, about: Mapping[str, Any]) -> Launcher:
+        """Forks a child that is started with ``about`` (``serve_forks``)."""
+
+        def launch(ends: Ends) -> Handle:
+            return self._fork(about, ends)
+
+        return launch
+
+    def _fork(self, about: Mapping[str, Any], ends: Ends) -> Handle:
+        status, told = os.pipe()
+        try:
+            with self._lock:
+                if self._process.poll() is not None:
+                    self._end()
+                    self._start()
+                key = next(self._keys)
+                frame = packed({"fork": key, "about": dict(about)})
+                socket.send_fds(self._socket, [frame], [ends.requests, ends.frames, ends.prints, told])
+        except BaseException:
+            os.close(status)
+            raise
+        finally:
+            os.close(told)
+        os.set_blocking(status, False)
+        return Forked(self, self._process, key, status)
+
+    def kill_child(self, key: int) -> None:
+        with self._lock, contextlib.suppress(OSError):  # it died, and its children with it
+            self._socket.sendall(packed({"kill": key}))
+
+
+class Forked:
+    """A child of a zygote; a ``Handle``. One whose zygote died counts as killed: it goes with the zygote."""
+
+    def __init__(self, zygote: Zygote, process: Spawned, key: int, status: int) -> None:
+        self._zygote, self._process, self._key = zygote, process, key
+        self._status, self._told = status, b""
+        self._code: int | None = None
+        self._lock = threading.Lock()
+        weakref.finalize(self, os.close, status)
+
+    @property
+    def pid(self) -> int:
+        """Waits until it is known. Raises ProcessLookupError for a child that was never started."""
+        while self.poll() is None and b"\n" not in self._told:
+            select.select([self._status], [], [])
+        pid = self._told.partition(b"\n")[0]
+        if not pid:
+            raise ProcessLookupError("the process that forks it has ended")
+        return int(pid)
+
+    def poll(self) -> int | None:
+        with self._lock:
+            if self._code is None:
+                try:
+                    told = os.read(self._status, 64)
+                except BlockingIOError:
+                    return None
+                self._told += told
+                _, _, code = self._told.partition(b"\n")
+                if code.endswith(b"\n"):
+                    self._code = int(code)
+                elif not told:
+                    self._code = self._process.poll() or -signal.SIGKILL
+            return self._code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Also without a timeout at most ``END_SECONDS``: nothing but a broken zygote keeps it that long."""
+        ends = time.monotonic() + (END_SECONDS if timeout is None else timeout)
+        while (code := self.poll()) is None:
+            left = ends - time.monotonic()
+            if left <= 0:
+                if timeout is not None:
+                    raise subprocess.TimeoutExpired("a forked child", timeout)
+                self._process.kill()
+                return -signal.SIGKILL
+            select.select([self._status], [], [], left)
+        return code
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            self._zygote.kill_child(self._key)
+
+
+def _end(process: Spawned, ours: socket.socket, owner: int) -> None:
+    """Does nothing in a forked copy of the parent."""
+    if os.getpid() == owner:
+        ours.close()  # at which it kills its children and ends
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=END_SECONDS)
+        process.kill()
+        process.wait()
