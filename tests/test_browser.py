@@ -238,7 +238,7 @@ def test_from_the_open_page_to_a_live_run_and_back(page: Page, app: App) -> None
     page.locator("#train-on-this").click()
     expect(page.locator("#inherited")).to_contain_text("step_correctness, answer_correctness")
     page.locator("#steps input").fill("500")
-    page.locator("#prompts-per-step input").fill("2")
+    page.locator("#grpo-prompts-per-step input").fill("2")
     page.locator("#run-name input, #run-name textarea").fill("live")
     page.locator("#start").click()
     state = page.locator("#run-state")

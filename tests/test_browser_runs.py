@@ -435,7 +435,7 @@ def test_a_run_that_ends_tells_how_long_the_next_one_takes(browser, app, workspa
     with visit(browser, f"{app.url}?run=paced") as page:
         expect(page.locator("#run-state")).to_have_text("running")
         expect(page.locator("#estimate")).to_contain_text(
-            "no estimate yet; the first run of this policy here gives one"
+            "no estimate yet; the first run of this policy by grpo here gives one"
         )
         for step in range(2, 12):
             run.dir.append_metrics({"step": step, "seconds": 2.0 * step})

@@ -64,10 +64,10 @@ def training_form(draft: Draft | None = None, **changes) -> Draft:
     """A draft as ``sampling_form`` makes it whose Train fields hold a short run."""
     values = {
         "run.steps": 3.0,
-        "method.prompts_per_step": 2.0,
+        "grpo.prompts_per_step": 2.0,
         "optimiser.learning_rate": 1e-4,
-        "method.beta": 0.0,
-        "method.loss_type": "dapo",
+        "grpo.beta": 0.0,
+        "grpo.loss_type": "dapo",
         "page.run_scheme": AS_INSPECT,
         "seed": 0.0,
         "name": "",

@@ -21,7 +21,7 @@ from fastapi.testclient import TestClient
 
 from tests.credits import worked_credit
 from tests.stored_runs import learning, store
-from workbench.config import RunConfig
+from workbench.config import LoraConfig, RunConfig
 from workbench.errors import RunError
 from workbench.figures.curves import is_drawn
 from workbench.figures.lines import run_charts
@@ -439,6 +439,13 @@ def test_an_estimate_says_what_it_is_made_of():
     known = dict(estimate(config, Pace("before", 1.5, 24), 1_000_000))
     assert known["time"] == "about 3 min: 60 steps of 3 s, the pace of before, scaled from 24 to 48 completions"
     assert known["memory"].startswith("at least 16 MB for weights, gradients and Adam; ")
+    # Of pairs: 1.5 s for 24, 2 s for 32. The reference takes 4 bytes a parameter; of an adapter the weights are known.
+    pairs = RunConfig.parse({"method": {"name": "dpo", "batch_size": 32}, "run": {"steps": 30}})
+    known = dict(estimate(pairs, Pace("before", 1.5, 24), 1_000_000))
+    assert known["time"] == "about 1 min: 30 steps of 2 s, the pace of before, scaled from 24 to 32 pairs"
+    assert known["memory"].startswith("at least 20 MB for weights, gradients and Adam and the reference; ")
+    pairs.policy.lora = LoraConfig()
+    assert dict(estimate(pairs, None, 1_000_000))["memory"].startswith("at least 4 MB for weights; the adapter and ")
 
 
 def test_the_pace_is_the_newest_run_of_the_same_policy(tmp_path):
@@ -446,8 +453,9 @@ def test_the_pace_is_the_newest_run_of_the_same_policy(tmp_path):
     store(tmp_path, "old", rows, made=1e9)
     store(tmp_path, "short", rows[:2], made=2e9)
     store(tmp_path, "other", rows, made=3e9, policy="another/policy")
-    assert measured_pace(tmp_path, "tiny") == Pace("old", 2.0, 48)
-    assert measured_pace(Path(tmp_path / "nowhere"), "tiny") is None
+    assert measured_pace(tmp_path, "grpo", "tiny") == Pace("old", 2.0, 48)
+    assert measured_pace(tmp_path, "sft", "tiny") is None
+    assert measured_pace(Path(tmp_path / "nowhere"), "grpo", "tiny") is None
 
 
 def test_starts_are_told_apart_also_by_an_app_that_was_restarted():

@@ -26,7 +26,8 @@ from workbench.ui.handlers.example import find_task, first_group
 from workbench.ui.handlers.group_export import EXPORTS, export, stem
 from workbench.ui.handlers.groups import RECENT, GroupStore
 from workbench.ui.handlers.notebook import can_sample_again, inspect_code, text_literal, train_code
-from workbench.ui.handlers.page_state import dump, link_of, restore
+from workbench.ui.handlers.page_restore import restore
+from workbench.ui.handlers.page_state import dump, link_of
 from workbench.ui.handlers.reward_rows import SLOTS, builtin_row
 from workbench.ui.handlers.rewards import keep_written
 from workbench.ui.handlers.scoring import rescore
@@ -382,7 +383,7 @@ def test_a_reload_brings_everything_back(store: GroupStore) -> None:
             "method.sampling.max_completion_length": 60,
             "page.seed": 7,
             "run.steps": 5,
-            "method.beta": 0.01,
+            "grpo.beta": 0.01,
             "name": "mine",
         }
     )
@@ -494,7 +495,13 @@ def test_a_link_carries_settings_and_built_in_rewards_but_no_policy(store: Group
     "settings",
     [
         {"policy.trust_remote_code": True, "policy.path": "x", "task.name": "/etc/passwd", "run.report_to": ["wandb"]},
-        {"method.name": "sft", "method.pattern.regex": "x", "method.pattern": {"regex": "x"}, "name": "x"},
+        {
+            "method.name": "none",
+            "task.data": "/etc/passwd",
+            "method.pattern.regex": "x",
+            "method.pattern": {"regex": "x"},
+            "name": "x",
+        },
         {"run.steps": "x", "method.credit.clip": 1, "method.nonsense": 1, "run": {"steps": 4}, "method.": 3},
         {"rewards": [{"fields": {"name": "mine", "code": MINE}}]},
     ],

@@ -30,7 +30,8 @@ from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import find_task
 from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.models import ModelForm, form_of, load_model
-from workbench.ui.handlers.page_state import dump, restore
+from workbench.ui.handlers.page_restore import restore
+from workbench.ui.handlers.page_state import dump
 from workbench.ui.handlers.reward_rows import SLOTS, Estimated, RewardRow, builtin_row, code_row, row_of
 from workbench.ui.handlers.rewards import row_facts, row_label, row_notes, save_row, task_rows, watch_group
 from workbench.ui.handlers.scoring import ScoringView, rescore
@@ -394,7 +395,7 @@ def test_a_runs_folder_keeps_settings_and_hashes(tmp_path: Path) -> None:
 
 
 def run(draft: Draft) -> RunConfig:
-    return draft.with_values({"run.steps": 2, "method.prompts_per_step": 2}).config()
+    return draft.with_values({"run.steps": 2, "grpo.prompts_per_step": 2}).config()
 
 
 def run_rewards(draft: Draft) -> list[RewardConfig]:

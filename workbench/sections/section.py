@@ -50,13 +50,23 @@ class Section(BaseModel):
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """One field of a section that a single value sets; ``name`` is dotted, ``kind`` its type without ``| None``."""
+    """One field of a section that a single value sets; ``name`` is dotted, ``kind`` its type without ``| None``.
+
+    ``title`` is what a form calls it, where that is not its name; ``limits`` is its range in words.
+    """
 
     name: str
     kind: Any
     optional: bool
     help: str
     default: Any
+    title: str = ""
+    limits: str = ""
+
+    @property
+    def label(self) -> str:
+        """What a form calls the field."""
+        return self.title or self.name.replace(".", " ").replace("_", " ").capitalize()
 
 
 def leaves(section: type[Any], prefix: str = "") -> Iterator[Leaf]:
@@ -66,7 +76,8 @@ def leaves(section: type[Any], prefix: str = "") -> Iterator[Leaf]:
         if is_section(kind):
             yield from leaves(kind, f"{prefix}{name}.")
         elif not any(is_section(part) for part in get_args(kind)):
-            yield Leaf(f"{prefix}{name}", kind, optional, help, default)
+            title = (section.model_fields[name].title or "") if issubclass(section, BaseModel) else ""
+            yield Leaf(f"{prefix}{name}", kind, optional, help, default, title, _range(section, name))
 
 
 def is_section(kind: Any) -> bool:
@@ -149,6 +160,14 @@ def _fields(section: type[Any]) -> dict[str, tuple[Any, str, Any]]:
 
 def _limits(section: type[Any], name: str) -> str:
     """A field's whole range in words, whichever end of it a value missed."""
+    return _range(section, name) or "any finite number"
+
+
+def _range(section: type[Any], name: str) -> str:
     rules = section.model_fields[name].metadata if issubclass(section, BaseModel) else []
-    said = [f"{word} {getattr(rule, key):g}" for rule in rules for key, word in _LIMITS if hasattr(rule, key)]
-    return " and ".join(said) or "any finite number"
+    said = [f"{word} {_number(getattr(rule, key))}" for rule in rules for key, word in _LIMITS if hasattr(rule, key)]
+    return " and ".join(said)
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) and abs(value) >= 100_000 else f"{value:g}"

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 import yaml
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from workbench.sections.optimiser import OptimiserSection
 from workbench.sections.policy import PolicySection
-from workbench.sections.rewards import RewardConfig
+from workbench.sections.rewards import ModelFormat, RewardConfig
 from workbench.sections.run import RunSection
 from workbench.sections.section import Section
 from workbench.sections.task import TaskSection
@@ -27,6 +27,8 @@ RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 class MethodSection(Section):
     """Base of a training method's settings. The properties have answers that suit a method without rollouts."""
 
+    kind: ClassVar[str | None] = None
+    """The kind of stored rows that it trains on (``tasks.kinds``); None for one that samples what it trains on."""
     name: str
     """The training method."""
 
@@ -55,6 +57,16 @@ class MethodSection(Section):
     def rollouts_per_step(self) -> int:
         """Completions sampled for one generation of training; 0 for methods that train on stored text."""
         return 0
+
+    @property
+    def rows_per_step(self) -> int:
+        """What one optimiser step's batch holds: completions that are sampled, or stored rows."""
+        return self.rollouts_per_step
+
+    @property
+    def reward_format(self) -> ModelFormat | None:
+        """The format of the reward model that a run ends with; None where it ends with a policy."""
+        return None
 
     @property
     def has_reference(self) -> bool:

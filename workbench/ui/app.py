@@ -39,7 +39,7 @@ from workbench.ui.handlers.session import Services
 from workbench.ui.payloads import HeaderPayload, PolicyStatusPayload
 from workbench.ui.sessions import ClosedTabs, refuse_unknown_names
 from workbench.ui.tabs.common import ASSETS, PRIVATE, SCRIPT, drawn
-from workbench.ui.tabs.form import Updates, pack, read
+from workbench.ui.tabs.form import Updates, read
 from workbench.ui.tabs.help import build_help
 from workbench.ui.tabs.inspect import build_inspect
 from workbench.ui.tabs.inspect_events import opening, opening_outputs, wire_inspect
@@ -47,9 +47,8 @@ from workbench.ui.tabs.runs import build_runs
 from workbench.ui.tabs.share_events import READ_KEPT
 from workbench.ui.tabs.train import (
     build_train,
-    estimating,
+    describing,
     inherited_value,
-    refreshing,
     wire_train,
 )
 from workbench.ui.tabs.widgets import Form
@@ -93,12 +92,12 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
             with gr.Tab("Inspect", id="inspect", elem_id="inspect-tab"):
                 fields, inspect = build_inspect(services)
             with gr.Tab("Train", id="train", elem_id="train-tab") as train_tab:
-                run_fields, train = build_train(services)
+                run_form, train = build_train(services)
             with gr.Tab("Runs", id="runs", elem_id="runs-tab"):
                 build_runs(services)
             with gr.Tab("Help", id="help", elem_id="help-tab"):
                 build_help(services)
-        form = Form(**fields | {"bound": fields["bound"] | run_fields}, run=pack("run", run_fields))
+        form = Form(**fields, run=run_form)
         wire_inspect(form, inspect, services)
         wire_train(form, train, services)
 
@@ -113,13 +112,10 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         opening_event = page.load(opened, asked, opens, js=READ_KEPT, queue=False, **PRIVATE)
         for ended in (opening_event.then, opening_event.failure):  # Gradio calls only the latter after an error
             ended(None, None, None, js=SHOW_PAGE, **PRIVATE)
-        refresh, estimate = refreshing(form, train), estimating(form, train, services)
-        train_tab.select(**refresh)
-        page.load(**estimate)
-        train_tab.select(**estimate)
-        inspect.train.click(lambda: gr.Tabs(selected="train"), None, tabs, queue=False, **PRIVATE).then(**refresh).then(
-            **estimate
-        )
+        about = describing(form, train, services)
+        page.load(**about)
+        train_tab.select(**about)
+        inspect.train.click(lambda: gr.Tabs(selected="train"), None, tabs, queue=False, **PRIVATE).then(**about)
     return page
 
 

@@ -38,6 +38,29 @@ class HeaderPayload(TypedDict):
     loop: str
 
 
+class FieldPayload(TypedDict):
+    """A field of Train's form; ``methods`` are those whose form it is in, None for all; ``folded``: a further one."""
+
+    path: str
+    id: str
+    label: str
+    help: str
+    kind: str
+    choices: Sequence[str]
+    whole: bool
+    optional: bool
+    methods: Sequence[str] | None
+    folded: bool
+    placeholder: str
+
+
+class RunFormPayload(TypedDict):
+    """What Train's form is made of: its fields, and what each method does in a line."""
+
+    fields: Sequence[FieldPayload]
+    methods: Mapping[str, str]
+
+
 class PolicyStatusPayload(TypedDict):
     state: str
     policy: str

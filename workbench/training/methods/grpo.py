@@ -29,7 +29,7 @@ class GRPOSection(SampledSection):
     credit: CreditConfig = Field(default_factory=CreditConfig)
     loss_type: LossType = "dapo"
     """How token losses are averaged (TRL's names)."""
-    beta: float = Field(default=0.0, ge=0, le=1000)
+    beta: float = Field(default=0.0, ge=0, le=1000, title="KL weight β")
     """Weight of the KL to the reference policy in the loss; 0 needs no reference."""
     epsilon: float = Field(default=0.2, ge=0, lt=1)
     """Lower (and, unless set apart, upper) clip range of the ratio."""
@@ -161,4 +161,5 @@ METHOD = Method(
         "no_match_share",
     ),
     has_rollouts=True,
+    settings=("prompts_per_step", "beta", "loss_type"),
 )

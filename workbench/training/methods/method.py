@@ -53,12 +53,17 @@ class Build(Protocol):
 
 @dataclass(frozen=True)
 class Method:
-    """``metrics`` are the names of ``metrics.jsonl`` that its page shows first; ``has_rollouts``: it stores groups."""
+    """``metrics`` are the names of ``metrics.jsonl`` that its page shows first; ``has_rollouts``: it stores groups.
+
+    ``settings`` are the fields of its section that its form shows first; the others are folded away. All where none are
+    named.
+    """
 
     section: type[MethodSection]
     build: Build
     metrics: tuple[str, ...]
     has_rollouts: bool = False
+    settings: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

@@ -14,7 +14,7 @@ from pydantic import Field
 from workbench.architecture import architecture, labels, scores_text
 from workbench.errors import PolicyError
 from workbench.schema import Prompt, TokenMeasure
-from workbench.sections import SharedConfig
+from workbench.sections import ModelFormat, SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
 from workbench.training.methods.stored import StoredSection
 
@@ -33,6 +33,10 @@ class RewardSection(StoredSection):
     """The training method."""
     center_rewards_coefficient: float | None = Field(default=None, ge=0)
     """Weight of (r_chosen + r_rejected)² in the loss, which keeps scores around 0 (arXiv 2312.09244); 0.01, say."""
+
+    @property
+    def reward_format(self) -> ModelFormat:
+        return "classifier"
 
     def check(self, config: SharedConfig) -> None:
         super().check(config)

@@ -28,6 +28,10 @@ class StoredSection(MethodSection):
     max_length: int = Field(default=1024, ge=2, le=131_072)
     """Tokens of prompt and completion together; what is longer is cut off, or left out where a score is learnt."""
 
+    @property
+    def rows_per_step(self) -> int:
+        return self.batch_size
+
     def check(self, config: SharedConfig) -> None:
         ranks, micro = config.run.ranks, config.run.micro_batch_size
         if self.batch_size % ranks:

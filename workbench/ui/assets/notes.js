@@ -12,9 +12,9 @@ export function note(handles) {
   let marked = [];
   follow(handles, (root, /** @type {NotePayload | null} */ value) => {
     mark.set(value?.editor ?? "", value?.line ?? 0);
-    for (const id of marked) document.getElementById(id)?.classList.remove("wrong");
+    for (const id of marked) markWrong(id, false);
     marked = value?.fields ?? [];
-    for (const id of marked) document.getElementById(id)?.classList.add("wrong");
+    for (const id of marked) markWrong(id, true);
     root.className = `drawn ${value ? value.level : "none"}`;
     root.setAttribute("role", value?.level === "error" ? "alert" : "status");
     root.replaceChildren();
@@ -22,6 +22,18 @@ export function note(handles) {
     root.append(el("p", { title: value.level === "plain" ? value.text : null }, value.text));
     if (value.detail) root.append(el("pre", {}, value.detail));
   });
+}
+
+/** @param {string} id elem_id of a field @param {boolean} wrong Whether its value was refused. A fold that it is in opens. */
+function markWrong(id, wrong) {
+  const field = document.getElementById(id);
+  field?.classList.toggle("wrong", wrong);
+  for (const input of field?.querySelectorAll("input, textarea, select") ?? []) {
+    if (wrong) input.setAttribute("aria-invalid", "true");
+    else input.removeAttribute("aria-invalid");
+  }
+  const fold = field?.closest("details");
+  if (fold && wrong) fold.open = true;
 }
 
 /** @param {Handles} handles A list of terms. */

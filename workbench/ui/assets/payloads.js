@@ -7,8 +7,8 @@
  * @template [Server=unknown]
  * @typedef {Object} Handles What Gradio hands an element's script.
  * @property {HTMLElement} element
- * @property {{ value: string }} props
- * @property {(name: "value", update: () => void) => void} watch
+ * @property {{ value: string, rows?: string }} props
+ * @property {(name: "value" | "rows", update: () => void) => void} watch
  * @property {Server} server the functions that the element was given
  * @property {(event: string, data?: Record<string, unknown>) => void} trigger
  */
@@ -38,6 +38,27 @@
  * @typedef {Object} HeaderPayload
  * @property {string} title
  * @property {string} loop
+ */
+
+/**
+ * @typedef {Object} FieldPayload A field of Train's form.
+ * @property {string} path
+ * @property {string} id
+ * @property {string} label
+ * @property {string} help
+ * @property {"number" | "text" | "switch" | "choice"} kind
+ * @property {string[]} choices
+ * @property {boolean} whole
+ * @property {boolean} optional
+ * @property {string[] | null} methods whose form it is in, null for all
+ * @property {boolean} folded among further settings
+ * @property {string} placeholder
+ */
+
+/**
+ * @typedef {Object} RunFormPayload What Train's form is made of.
+ * @property {FieldPayload[]} fields
+ * @property {Record<string, string>} methods what each does, in a line
  */
 
 /**

@@ -11,6 +11,7 @@ export { help } from "./help.js";
 export { inspect } from "./inspect.js";
 export { modelStatus, saveFile, watch } from "./rewards.js";
 export { runs } from "./runs/runs.js";
+export { runForm } from "./train/form.js";
 export { train } from "./train/train.js";
 
 restoreTheme();

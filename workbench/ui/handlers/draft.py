@@ -9,53 +9,48 @@ widget stays as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from typing import Any, get_args
 
-from workbench.config import RewardConfig, RunConfig, SamplingConfig, put
-from workbench.credit import LOSS_TYPES
+from workbench.config import METHODS, CreditConfig, RewardConfig, RunConfig, SamplingConfig, put
 from workbench.errors import ConfigError, PatternError, RewardError, shown
 from workbench.schema import Group, Prompt
 from workbench.steps import PatternKind, StepPattern
-from workbench.ui.handlers.credit import FIELDS, Section, for_scheme, read_section, section_of, shown_values
+from workbench.ui.handlers.credit import FIELDS as OPTIONS
+from workbench.ui.handlers.credit import Section, for_scheme, read_section, section_of, shown_values
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, padded, row_of
+from workbench.ui.handlers.run_fields import (
+    AS_INSPECT,
+    FIRST,
+    NUMBER,
+    TEXT,
+    Field,
+    own_defaults,
+    own_settings,
+    run_fields,
+    takes,
+)
 
 LARGEST_SEED = 2**31 - 1
 """The largest seed, of a run as of a group."""
 LONGEST_PATTERN = 10_000
-AS_INSPECT = "as on Inspect"
-"""The choice of a run's credit scheme that takes Inspect's."""
 CREDIT, COMPARE, ROWS = "method.credit", "page.compare", "method.rewards"
-NUMBER, TEXT = "number", "text"
-FIELD_KINDS: dict[str, str | tuple[str, ...]] = {
-    "method.pattern.regex": TEXT,
-    "method.pattern.kind": get_args(PatternKind),
-    "page.text": TEXT,
-    "policy.path": TEXT,
-    "method.sampling.num_generations": NUMBER,
-    "method.sampling.temperature": NUMBER,
-    "method.sampling.max_completion_length": NUMBER,
-    "page.seed": NUMBER,
-    "page.reference": TEXT,
-    "run.steps": NUMBER,
-    "method.prompts_per_step": NUMBER,
-    "optimiser.learning_rate": NUMBER,
-    "method.beta": NUMBER,
-    "method.loss_type": tuple(LOSS_TYPES),
-    "page.run_scheme": TEXT,
-    "seed": NUMBER,
-    "name": TEXT,
-}
-"""What a field of the page holds, by path: a number, a text, or one of several names."""
-PAGE_FIELDS = {path: path.removeprefix("page.") for path in FIELD_KINDS if path.startswith("page.")}
-SAMPLING = (
-    *("page.text", "policy.path", "method.sampling.num_generations", "method.sampling.temperature"),
-    *("method.sampling.max_completion_length", "page.seed", "page.reference"),
-)
-RUN = (
-    *("run.steps", "method.prompts_per_step", "optimiser.learning_rate", "method.beta", "method.loss_type"),
-    *("page.run_scheme", "seed", "name"),
-)
+_SAMPLED = [
+    Field("page.text", TEXT),
+    Field("policy.path", TEXT),
+    Field("method.sampling.num_generations", NUMBER),
+    Field("method.sampling.temperature", NUMBER),
+    Field("method.sampling.max_completion_length", NUMBER),
+    Field("page.seed", NUMBER),
+    Field("page.reference", TEXT),
+]
+_PATTERN = [Field("method.pattern.regex", TEXT), Field("method.pattern.kind", get_args(PatternKind))]
+FIELDS: Mapping[str, Field] = {**{field.path: field for field in (*_PATTERN, *_SAMPLED)}, **run_fields()}
+"""What each field of the page holds, by path, but for those of credit and of rewards."""
+PAGE_FIELDS = {path: path.removeprefix("page.") for path in FIELDS if path.startswith("page.")}
+SAMPLING = tuple(field.path for field in _SAMPLED)
+RUN = tuple(run_fields())
 
 
 def row_paths(place: int) -> tuple[str, str, str]:
@@ -65,7 +60,7 @@ def row_paths(place: int) -> tuple[str, str, str]:
 
 def credit_paths(prefix: str) -> tuple[str, ...]:
     """The scheme's path, and those of the fields of its options in order."""
-    return (f"{prefix}.scheme", *(f"{prefix}.{option.name}" for option in FIELDS))
+    return (f"{prefix}.scheme", *(f"{prefix}.{option.name}" for option in OPTIONS))
 
 
 SCORING = (
@@ -93,9 +88,30 @@ def with_path(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
     return changed
 
 
+def configuration(tree: Mapping[str, Any], name: str | None = None) -> dict[str, Any]:
+    """A draft's tree as that of a ``RunConfig`` of the method chosen, or of ``name``; without credit and rewards."""
+    inspected = tree["method"]
+    name = name or inspected["name"]
+    method = {**tree[name], **{part: value for part, value in inspected.items() if takes(name, part)}, "name": name}
+    task = tree["task"] if METHODS[name].section.kind is not None else {**tree["task"], "data": None}
+    return {part: value for part, value in tree.items() if part not in METHODS} | {"method": method, "task": task}
+
+
+@cache
+def _default_tree() -> Mapping[str, Any]:
+    """Every setting as it is by default, of every method."""
+    inspected = {"name": FIRST, "pattern": asdict(StepPattern()), "sampling": SamplingConfig().model_dump()}
+    shared = RunConfig().model_dump(exclude={"method"})
+    return {**shared, "method": inspected, **{name: own_defaults(name) for name in METHODS}}
+
+
 @dataclass(frozen=True)
 class Draft:
-    """``tree`` is that of a ``RunConfig`` but for credit and rewards, which are ``credit`` and the ``rows``.
+    """``tree`` is that of a ``RunConfig`` but for the method's section.
+
+    Of that, ``tree["method"]`` has the name and what Inspect edits, but for credit and rewards, which are ``credit``
+    and the ``rows``; every method's own settings stand beside it under the method's name, so that they outlast the
+    choice of another.
 
     The group on screen answers ``edited``, or the example's own ``prompt`` where that is None; ``text`` is what the
     prompt's editor holds. ``seed`` and ``reference`` are those of sampling on Inspect, ``compare`` the second scheme.
@@ -119,35 +135,43 @@ class Draft:
 
     @classmethod
     def of(cls, config: RunConfig) -> Draft:
-        """Raises ConfigError for a method that the page does not edit, or more rewards than fit on it."""
-        method = config.grpo
-        if len(method.rewards) > SLOTS:
-            raise ConfigError(f"the configuration has {len(method.rewards)} reward functions; {SLOTS} fit on the page")
-        tree = config.model_dump(exclude={"method": {"credit", "rewards"}})
-        return cls(tree, section_of(method.credit), padded(map(row_of, method.rewards)))
+        """Raises ConfigError for more rewards than fit on the page."""
+        return cls(_default_tree(), section_of(CreditConfig())).with_config(config)
 
     def with_config(self, config: RunConfig) -> Draft:
-        """The same page with another configuration. Raises ConfigError as ``of`` does."""
-        opened = Draft.of(config)
-        return replace(self, tree=opened.tree, credit=opened.credit, rows=opened.rows, run_scheme=AS_INSPECT)
+        """The page with another configuration; what its method does not have stays. Raises ConfigError as ``of``."""
+        method, name = config.method, config.method.name
+        draft = replace(self, run_scheme=AS_INSPECT)
+        if takes(name, "rewards"):
+            rewards = method.reward_functions
+            if len(rewards) > SLOTS:
+                raise ConfigError(f"the configuration has {len(rewards)} reward functions; {SLOTS} fit on the page")
+            draft = replace(draft, rows=padded(map(row_of, rewards)))
+        if takes(name, "credit"):
+            draft = replace(draft, credit=section_of(getattr(method, "credit")))  # noqa: B009  # a field of some methods
+        tree = {**self.tree, **config.model_dump(exclude={"method"}), name: own_settings(method)}
+        inspected = method.model_dump(include={"pattern", "sampling"})
+        return replace(draft, tree=tree | {"method": {**self.tree["method"], "name": name, **inspected}})
 
     def config(self) -> RunConfig:
         """The run that Start would start, its pattern untried.
 
         Raises PatternError, RewardError, or ConfigError with a line for every path that does not fit.
         """
-        self.pattern()
-        rewards = [config for row, config in self.switched_on() if not row.monte_carlo or row.in_run]
-        tree = with_path(self.tree, ROWS, [reward.model_dump() for reward in rewards])
-        return RunConfig.parse(with_path(tree, CREDIT, self.run_credit))
+        tree = configuration(self.tree)
+        if takes(self.method, "pattern"):
+            self.pattern()
+        if takes(self.method, "rewards"):
+            rewards = [config for row, config in self.switched_on() if not row.monte_carlo or row.in_run]
+            tree = with_path(tree, ROWS, [reward.model_dump() for reward in rewards])
+        return RunConfig.parse(with_path(tree, CREDIT, self.run_credit) if takes(self.method, "credit") else tree)
 
     # ── what the widgets hold ────────────────────────────────────────────────────────────────────────────────────
 
     def values(self) -> dict[str, Any]:
         """What each bound widget shows, by path."""
         shown = {path: getattr(self, name) for path, name in PAGE_FIELDS.items()}
-        shown |= {path: get(self.tree, path) for path in FIELD_KINDS if path not in PAGE_FIELDS}
-        shown["name"] = shown["name"] or ""
+        shown |= {path: field.shown(get(self.tree, path)) for path, field in FIELDS.items() if path not in PAGE_FIELDS}
         shown |= _credit_values(CREDIT, self.credit) | _credit_values(COMPARE, self.compare)
         for place, row in enumerate(self.rows):
             held = (True, 1.0, "") if row is None else (row.on, row.weight, row.code)
@@ -155,13 +179,17 @@ class Draft:
         return shown
 
     def with_values(self, values: Mapping[str, Any]) -> Draft:
-        """The draft with what widgets hold, by path. A widget that shows what the draft has changes nothing."""
+        """The draft with what widgets hold, by path. A widget that shows what the draft has changes nothing.
+
+        Raises ConfigError for a value that no widget would hold: somebody else sent it.
+        """
         shown = self.values()
         new = {path: value for path, value in values.items() if path in shown and value != shown[path]}
         if not new:
             return self
+        _refuse_forged(new)
         tree = self.tree
-        for path in new.keys() & FIELD_KINDS.keys() - PAGE_FIELDS.keys():
+        for path in new.keys() & FIELDS.keys() - PAGE_FIELDS.keys():
             tree = with_path(tree, path, _read(path, new[path]))
         page_values = {name: _read(path, new[path]) for path, name in PAGE_FIELDS.items() if path in new}
         rows = tuple(
@@ -187,6 +215,10 @@ class Draft:
         return replace(self, tree=with_path(tree, "method.pattern.kind", kind))
 
     # ── its parts ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def method(self) -> str:
+        return str(self.tree["method"]["name"])
 
     @property
     def task(self) -> str:
@@ -261,16 +293,19 @@ def _read_credit(
     paths = credit_paths(prefix)
     if not any(path in new for path in paths):
         return before
-    options = {option.name: values[path] for option, path in zip(FIELDS, paths[1:], strict=True)}
+    options = {option.name: values[path] for option, path in zip(OPTIONS, paths[1:], strict=True)}
     return read_section(before, values[paths[0]], options)
 
 
 def _read(path: str, value: Any) -> Any:
-    """Number fields give floats; one that is whole is meant as an integer, any other is refused by its field."""
-    if FIELD_KINDS[path] == NUMBER:
-        whole = isinstance(value, float) and value.is_integer()
-        return int(value) if whole else None if value == "" else value
-    text = value if isinstance(value, str) else ""
-    if path == "name":
-        return text.strip() or None
-    return (text.strip() or "tiny") if path == "policy.path" else text
+    return FIELDS[path].read(value) if path != "policy.path" else str(value or "").strip() or "tiny"
+
+
+_ROW_FIELDS = {"weight": Field("", NUMBER), "code": Field("", TEXT)}
+
+
+def _refuse_forged(values: Mapping[str, Any]) -> None:
+    for path, value in values.items():
+        field = _ROW_FIELDS.get(path.rpartition(".")[2]) if path.startswith(f"{ROWS}.") else FIELDS.get(path)
+        if field is not None and not field.fits(value):
+            raise ConfigError(f"{path}: {shown(value)} is not {field.wanted}; reload the page to set it anew")

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.config import RewardConfig, RunConfig, SampledSection, SamplingConfig
+from workbench.config import RewardConfig, RunConfig, SamplingConfig
 from workbench.errors import ConfigError, TaskError
 from workbench.policies.step_values import NAMES, StepValues
 from workbench.rewards.source import kind_in
@@ -64,8 +64,8 @@ def train_code(config: RunConfig, workspace: Path | None = None) -> str:
     settings = config.model_dump(mode="json", exclude_defaults=True)
     settings["method"] = {"name": config.method.name, **settings.get("method", {})}
     codes = []
-    if isinstance(config.method, SampledSection):
-        settings["method"]["rewards"] = [set_fields(reward) for reward in config.method.rewards]
+    if rewards := config.method.reward_functions:
+        settings["method"]["rewards"] = [set_fields(reward) for reward in rewards]
     for number, reward in enumerate(settings["method"].get("rewards", ()), start=1):
         if "code" in reward:
             name = f"CODE_{number}"

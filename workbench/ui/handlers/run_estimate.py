@@ -19,36 +19,32 @@ LOOKED_AT = 30
 LEAST_STEPS = 3
 BYTES_A_PARAMETER = 16
 """float32 weights, gradients and Adam's two moments."""
+BYTES_A_WEIGHT = 4
 
 
 @dataclass(frozen=True)
 class Pace:
-    """What an earlier run took: seconds a step, and completions in a step."""
+    """What an earlier run took: seconds a step, and what a step's batch held (``MethodSection.rows_per_step``)."""
 
     run: str
     seconds: float
-    completions: int
+    rows: int
 
 
-def measured_pace(workspace: Path, policy: str) -> Pace | None:
-    """That of the newest run of ``policy`` in the workspace that got a few steps far."""
+def measured_pace(workspace: Path, method: str, policy: str) -> Pace | None:
+    """That of the newest run of ``policy`` by ``method`` in the workspace that got a few steps far."""
     for run in list_runs(workspace)[:LOOKED_AT]:
         try:
             config = run.config()
-            if config.policy.path != policy or not completions(config):
+            if (config.method.name, config.policy.path) != (method, policy) or not config.method.rows_per_step:
                 continue
             with kept(run) as known:
                 clock = known.columns["seconds"]
                 if len(clock) >= LEAST_STEPS and clock.steps[-1] >= LEAST_STEPS:
-                    return Pace(run.name, clock.values[-1] / clock.steps[-1], completions(config))
+                    return Pace(run.name, clock.values[-1] / clock.steps[-1], config.method.rows_per_step)
         except WorkbenchError:  # a run that cannot be read tells nothing; the Runs tab says why
             continue
     return None
-
-
-def completions(config: RunConfig) -> int:
-    """Completions of one generation."""
-    return config.method.rollouts_per_step
 
 
 def estimate(config: RunConfig, pace: Pace | None, parameters: int | None) -> list[tuple[str, str]]:
@@ -58,12 +54,10 @@ def estimate(config: RunConfig, pace: Pace | None, parameters: int | None) -> li
 
 def _time(config: RunConfig, pace: Pace | None) -> str:
     if pace is None:
-        return "no estimate yet; the first run of this policy here gives one"
-    planned = completions(config)
-    step = pace.seconds * planned / pace.completions
-    scaled = (
-        "" if planned == pace.completions else f", scaled from {pace.completions} to {counted(planned, 'completion')}"
-    )
+        return f"no estimate yet; the first run of this policy by {config.method.name} here gives one"
+    planned = config.method.rows_per_step
+    step = pace.seconds * planned / pace.rows
+    scaled = "" if planned == pace.rows else f", scaled from {pace.rows} to {_batch(config)}"
     steps = config.run.steps
     return f"about {duration(steps * step)}: {counted(steps, 'step')} of {step:.2g} s, the pace of {pace.run}{scaled}"
 
@@ -71,11 +65,22 @@ def _time(config: RunConfig, pace: Pace | None) -> str:
 def _memory(config: RunConfig, parameters: int | None) -> str:
     if not parameters:
         return "no estimate yet; known once the policy has been loaded"
-    copies = BYTES_A_PARAMETER + (4 if config.method.has_reference else 0)  # a reference policy beside it
+    on_top = f"activations of {_batch(config)} come on top"
+    if config.policy.lora is not None or config.policy.adapter is not None:
+        return f"at least {_size(BYTES_A_WEIGHT * parameters)} for weights; the adapter and {on_top}"
+    copies = BYTES_A_PARAMETER + (BYTES_A_WEIGHT if config.method.has_reference else 0)  # a reference policy beside it
     return (
         f"at least {_size(copies * parameters)} for weights, gradients and Adam"
         + (" and the reference" if config.method.has_reference else "")
-        + f"; activations of {completions(config)} completions come on top"
+        + f"; {on_top}"
+    )
+
+
+def _batch(config: RunConfig) -> str:
+    """What a step's batch holds, in words."""
+    rows = config.method.rows_per_step
+    return (
+        counted(rows, "completion") if config.method.kind is None else f"{rows} {config.method.kind.replace('_', ' ')}"
     )
 
 

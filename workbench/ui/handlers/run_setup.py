@@ -5,34 +5,84 @@ Training itself is a process of its own that this one only starts.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from workbench.config import METHODS
 from workbench.errors import WorkbenchError
 from workbench.figures.heatmap import to_json
+from workbench.places import local_path
 from workbench.redact import redact
 from workbench.runs import default_workspace, start
 from workbench.runs.check import with_absolute_paths
+from workbench.tasks import HUB, Task, load_task
 from workbench.ui.handlers.credit import summary
 from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.example import find_task, is_kept
 from workbench.ui.handlers.notebook import train_code
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.run_estimate import estimate, measured_pace
+from workbench.ui.handlers.run_fields import takes
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 
 
 def inherited(draft: Draft) -> list[tuple[str, str]]:
-    """What Train takes over from Inspect, as (label, value)."""
+    """What Train takes over from Inspect, as (label, value): what the method chosen has of it."""
     rewards = [_reward_line(row) for row in draft.rows if row is not None and row.on]
+    parts = {
+        "pattern": f"{draft.regex}  ({draft.kind})",
+        "rewards": ", ".join(rewards) or "none is on",
+        "credit": summary(draft.credit),
+        "sampling": _sampling_line(draft),
+    }
+    taken = [(part, line) for part, line in parts.items() if takes(draft.method, part)]
+    return [("task", draft.task), ("policy", draft.policy), *taken]
+
+
+def _sampling_line(draft: Draft) -> str:
     sampling = draft.tree["method"]["sampling"]
     size, length, temperature = (sampling[name] for name in ("num_generations", "max_completion_length", "temperature"))
-    incomplete = None in (size, length, temperature)
-    return [
-        ("task", draft.task),
-        ("policy", draft.policy),
-        ("pattern", f"{draft.regex}  ({draft.kind})"),
-        ("rewards", ", ".join(rewards) or "none is on"),
-        ("credit", summary(draft.credit)),
-        ("sampling", "incomplete" if incomplete else f"G {size:g}, {length:g} tokens, T {temperature:g}"),
-    ]
+    if None in (size, length, temperature):
+        return "incomplete"
+    group = f"G {size:g}, " if samples(draft) else ""  # of held-out prompts there is one answer each
+    return f"{group}{length:g} tokens, T {temperature:g}"
+
+
+def samples(draft: Draft) -> bool:
+    """Whether a run of the method chosen trains on groups that it samples."""
+    return METHODS[draft.method].has_rollouts
+
+
+def rows_found(draft: Draft) -> Note | None:
+    """How many rows the method chosen would train on, or why there are none; None for one that samples."""
+    kind = METHODS[draft.method].section.kind
+    if kind is None:
+        return None
+    data = draft.tree["task"]["data"]
+    name, words = data or draft.task, kind.replace("_", " ")
+    if name.startswith(HUB):
+        return Note(f"{words} of {name.removeprefix(HUB)}: counted when the run reads them", level="info")
+    try:
+        task = find_task(name) if is_kept(name) else _task_of_file(name, *_written(name))
+        rows, held_out = (len(task.rows(kind, held_out=held)) for held in (False, True))  # type: ignore[arg-type]
+    except WorkbenchError as error:
+        return Note(f"{error}; give a file of {words} as data, or choose another task")
+    return Note(f"{rows:,} {words} to train on, {held_out:,} held out", level="info")
+
+
+@lru_cache(maxsize=4)
+def _task_of_file(name: str, written: int, size: int) -> Task:
+    return load_task(name)
+
+
+def _written(name: str) -> tuple[int, int]:
+    """When a file was written and its size, 0 where there is none."""
+    path = local_path(name)
+    try:
+        stat = None if path is None else path.stat()
+    except OSError:
+        stat = None
+    return (0, 0) if stat is None else (stat.st_mtime_ns, stat.st_size)
 
 
 def estimated(draft: Draft, services: Services) -> list[tuple[str, str]]:
@@ -44,7 +94,7 @@ def estimated(draft: Draft, services: Services) -> list[tuple[str, str]]:
     status = services.policy.status()
     parameters = status.parameters if status.policy == config.policy.path else None
     stored_path = with_absolute_paths(config).policy.path
-    return estimate(config, measured_pace(services.workspace, stored_path), parameters)
+    return estimate(config, measured_pace(services.workspace, config.method.name, stored_path), parameters)
 
 
 def _reward_line(row: RewardRow) -> str:

@@ -7,7 +7,7 @@ that no data is ever evaluated or parsed as markup.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gradio as gr
@@ -32,18 +32,25 @@ def drawn(
     classes: Sequence[str] = (),
     server_functions: list[Callable[..., Any]] | None = None,
     visible: bool = True,
+    constant: Mapping[str, Any] | None = None,
+    **props: str,
 ) -> gr.HTML:
-    """An element whose JSON value ``script`` draws: an export of ``workbench.js`` that takes Gradio's handles."""
+    """An element whose JSON value ``script`` draws: an export of ``workbench.js`` that takes Gradio's handles.
+
+    ``constant`` is given to it once and holds nothing that anybody typed; ``props`` change beside its value.
+    """
+    given = "" if constant is None else f", {json.dumps(constant)}"
     return gr.HTML(
         value,
         elem_id=elem_id,
         elem_classes=list(classes),
         html_template='<div class="drawn"></div>',
-        js_on_load=f"Workbench.{script}({{ element, props, watch, server, trigger }});",
+        js_on_load=f"Workbench.{script}({{ element, props, watch, server, trigger }}{given});",
         head=HEAD,
         apply_default_css=False,
         server_functions=server_functions,
         visible=visible,
+        **props,
     )
 
 

@@ -14,17 +14,19 @@ from typing import Any
 import gradio as gr
 
 from workbench.credit import SCHEMES
+from workbench.errors import ConfigError
 from workbench.ui.handlers.credit import visible_fields
 from workbench.ui.handlers.draft import COMPARE, CREDIT, RUN, SAMPLING, SCORING, Draft, credit_paths
 from workbench.ui.handlers.example import columns_text, preset_of
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.rewards import row_facts, row_label
+from workbench.ui.handlers.run_fields import FIRST, run_fields
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.tabs.common import PRIVATE, facts_value, note_value
 from workbench.ui.tabs.widgets import CreditWidgets, Form, RowWidgets
 
-FORMS = {"scoring": SCORING, "sampling": SAMPLING, "run": RUN}
-"""The paths of each form's fields, in order."""
+FORMS = {"scoring": SCORING, "sampling": SAMPLING}
+"""The paths of the fields of each form of Gradio's widgets, in order."""
 Updates = dict[Any, Any]
 """What an event sets, by widget; the others stay."""
 
@@ -42,11 +44,24 @@ def packed(name: str, values: list[Any]) -> str:
     return json.dumps({name: values}, separators=(",", ":"), ensure_ascii=False)
 
 
+def packed_run(draft: Draft) -> str:
+    """The value of Train's form: what its fields show, by path."""
+    values = draft.values()
+    return json.dumps({"run": {path: values[path] for path in RUN}}, separators=(",", ":"), ensure_ascii=False)
+
+
 def read(draft: Draft, *forms: str) -> Draft:
-    """The draft as it stands, of ``Form.inputs`` or the first of them."""
+    """The draft as it stands, of ``Form.inputs`` or the first of them. Raises ConfigError for what no form holds."""
     for form in forms:
-        for name, values in json.loads(form).items():
-            draft = draft.with_values(dict(zip(FORMS[name], values, strict=True)))
+        try:
+            packs = [
+                {**values} if name == "run" else dict(zip(FORMS[name], values, strict=True))
+                for name, values in json.loads(form).items()
+            ]
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ConfigError("the page sent a form that it does not have; reload it") from error
+        for values in packs:
+            draft = draft.with_values(values)
     return draft
 
 
@@ -71,16 +86,24 @@ def shown(form: Form, before: Draft, after: Draft, *, whole: bool = False) -> Up
         updates[form.task] = after.task
     if after.index != before.index:
         updates[form.example] = after.index
+    if whole or not differ.isdisjoint(RUN):
+        updates[form.run] = packed_run(after)
     if whole:
-        packs = {"scoring": form.scoring, "sampling": form.sampling, "run": form.run}
+        packs = {"scoring": form.scoring, "sampling": form.sampling}
         updates |= {packs[name]: packed(name, [new[path] for path in paths]) for name, paths in FORMS.items()}
     return updates | {form.draft: after, form.columns: note_value(columns_text(after.columns))}
 
 
-def form_note_value(form: Form, note: Note | None) -> str:
-    """A note on the whole form, which marks the fields whose paths its lines begin with."""
+def form_note_value(form: Form, note: Note | None, method: str = FIRST) -> str:
+    """A note on the whole form, which marks the fields whose paths its lines begin with.
+
+    ``method`` is the one chosen, whose own settings go by its name on the page.
+    """
     paths = [] if note is None else [line.partition(":")[0] for line in note.text.splitlines()]
-    return note_value(note, fields=[form.bound[path].elem_id for path in paths if path in form.bound])
+    ids = {path: widget.elem_id for path, widget in form.bound.items()}
+    ids |= {path: field.elem_id for path, field in run_fields().items()}
+    ids |= {path.replace(f"{method}.", "method.", 1): ids[path] for path in ids if path.startswith(f"{method}.")}
+    return note_value(note, fields=[ids[path] for path in paths if path in ids])
 
 
 def _credit_shown(widgets: CreditWidgets, values: list[Any]) -> Updates:

@@ -13,7 +13,7 @@ from workbench.steps import PRESETS
 from workbench.tasks import HUB
 from workbench.ui.handlers import example as handlers
 from workbench.ui.handlers.draft import Draft
-from workbench.ui.handlers.page_state import restore
+from workbench.ui.handlers.page_restore import restore
 from workbench.ui.handlers.rewards import with_task
 from workbench.ui.handlers.sampling import adopt, sample
 from workbench.ui.handlers.scoring import Note, isolation_note, message, remedied, rescore, scheme_note

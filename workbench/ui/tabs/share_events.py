@@ -7,13 +7,13 @@ from typing import Any
 
 from workbench.errors import WorkbenchError
 from workbench.redact import redact
-from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.draft import SAMPLING, Draft
 from workbench.ui.handlers.example import is_first_group
 from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.page_state import dump, link_of
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import PRIVATE
-from workbench.ui.tabs.form import FORMS, read
+from workbench.ui.tabs.form import read
 from workbench.ui.tabs.widgets import Form, ShareWidgets
 
 READ_KEPT = """(...values) => {
@@ -34,15 +34,11 @@ def wire_share(widgets: ShareWidgets, form: Form, services: Services) -> None:
             return json.dumps({"problem": redact(f"There is no code for this yet: {error}")})
 
     widgets.notebook.click(code, form.inputs, widgets.code, queue=False, **PRIVATE)
-    for name, fields in (("sampling", form.sampling), ("run", form.run)):
-        fields.change(None, fields, widgets.kept, js=_kept_part(name), **PRIVATE)
-
-
-def _kept_part(name: str) -> str:
-    """What the browser tab keeps of a form, made by the page itself: the fields' values by path."""
-    by_path = f"{json.dumps(FORMS[name])}.map((path, i) => [path, form.{name}[i]])"
-    stored = f"JSON.stringify({{ {name}: Object.fromEntries({by_path}) }})"
-    return f"(packed) => {{ const form = JSON.parse(packed); return {stored}; }}"
+    # What the browser tab keeps of a form, made by the page itself: the fields' values by path.
+    by_path = f"Object.fromEntries({json.dumps(SAMPLING)}.map((path, i) => [path, JSON.parse(form).sampling[i]]))"
+    kept = f"(form) => JSON.stringify({{ sampling: {by_path} }})"
+    form.sampling.change(None, form.sampling, widgets.kept, js=kept, **PRIVATE)
+    form.run.change(None, form.run, widgets.kept, js="(form) => form", **PRIVATE)
 
 
 def kept_value(services: Services, draft: Draft, **marks: Any) -> str:

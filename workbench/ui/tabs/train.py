@@ -12,26 +12,26 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.credit import LOSS_TYPES, SCHEMES
 from workbench.figures.payloads import WhyPayload
 from workbench.ui.handlers import run_follow, run_setup
-from workbench.ui.handlers.draft import AS_INSPECT, RUN, Draft
+from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import first_draft
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.checks import build_preflight, wire_preflight
-from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note
+from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note, note_value
 from workbench.ui.tabs.form import form_note_value, read
+from workbench.ui.tabs.run_form import build_run_form
 from workbench.ui.tabs.widgets import Form, TrainWidgets
 
 
-def build_train(services: Services) -> tuple[dict[str, Any], TrainWidgets]:
-    """The fields of the draft by path, and the rest of the tab."""
+def build_train(services: Services) -> tuple[gr.HTML, TrainWidgets]:
+    """The form of the run, and the rest of the tab."""
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="train-controls", elem_classes=["controls"], scale=0, min_width=0):
             heading("From Inspect")
             inherited = drawn("inherited", "facts")
             heading("This run")
-            fields = _fields()
+            form = build_run_form(first_draft())
             preflight = build_preflight()
             estimate = drawn("estimate", "facts")
             with gr.Column(elem_classes=["actions"], min_width=0):
@@ -41,39 +41,14 @@ def build_train(services: Services) -> tuple[dict[str, Any], TrainWidgets]:
         with gr.Column(elem_id="live-column", scale=1, min_width=0):
             code = drawn("train-code", "code")
             live = drawn("live", "train", _live_value(None), server_functions=_server_functions(services))
-    return fields, TrainWidgets(inherited, estimate, preflight, go, start_note, notebook, code, live)
-
-
-def _fields() -> dict[str, Any]:
-    values = first_draft().values()
-
-    def number(path: str, label: str, elem_id: str, **how: Any) -> None:
-        fields[path] = gr.Number(values[path], label=label, elem_id=elem_id, min_width=0, **how)
-
-    def choice(path: str, label: str, elem_id: str, choices: list[str]) -> None:
-        fields[path] = gr.Dropdown(
-            choices, value=values[path], label=label, elem_id=elem_id, filterable=False, min_width=0
-        )
-
-    fields: dict[str, Any] = {}
-    with gr.Row(elem_classes=["fields"]):
-        number("run.steps", "Steps", "steps", precision=0)
-        number("method.prompts_per_step", "Prompts a step", "prompts-per-step", precision=0)
-        number("seed", "Seed", "train-seed", precision=0)
-    with gr.Row(elem_classes=["fields"]):
-        number("optimiser.learning_rate", "Learning rate", "learning-rate", step=1e-5)
-        number("method.beta", "KL weight β", "beta", step=0.01)
-    with gr.Row(elem_classes=["fields"]):
-        choice("page.run_scheme", "Credit scheme", "train-scheme", [AS_INSPECT, *SCHEMES])
-        choice("method.loss_type", "Loss", "loss-type", list(LOSS_TYPES))
-    fields["name"] = gr.Textbox("", label="Name", placeholder="from the date", elem_id="run-name", max_lines=1)
-    return {path: fields[path] for path in RUN}
+    return form, TrainWidgets(inherited, estimate, preflight, go, start_note, notebook, code, live)
 
 
 def wire_train(form: Form, widgets: TrainWidgets, services: Services) -> None:
     def start(*held: Any) -> list[Any]:
-        run, problem = run_setup.start_run(read(*held), services)
-        return [gr.skip(), form_note_value(form, problem)] if run is None else [_live_value(run), ""]
+        draft = read(*held)
+        run, problem = run_setup.start_run(draft, services)
+        return [gr.skip(), form_note_value(form, problem, draft.method)] if run is None else [_live_value(run), ""]
 
     widgets.start.click(start, form.inputs, [widgets.live, widgets.start_note], concurrency_limit=1, **PRIVATE)
 
@@ -82,28 +57,27 @@ def wire_train(form: Form, widgets: TrainWidgets, services: Services) -> None:
 
     widgets.notebook.click(as_code, form.inputs, widgets.code, queue=False, **PRIVATE)
     wire_preflight(widgets.preflight, form, services)
-    estimate = estimating(form, widgets, services)
-    for path in ("run.steps", "method.prompts_per_step", "method.beta"):
-        form.bound[path].change(**estimate, trigger_mode="always_last")
-    widgets.live.end(**estimate)  # of the run that was watched
+    about = describing(form, widgets, services)
+    form.run.change(**about, trigger_mode="always_last")
+    widgets.live.end(**about)  # of the run that was watched: its pace is known now
 
 
-def estimating(form: Form, widgets: TrainWidgets, services: Services) -> dict[str, Any]:
-    """The event that says what the run would take."""
+def describing(form: Form, widgets: TrainWidgets, services: Services) -> dict[str, Any]:
+    """The event that says what the run takes over from Inspect, what it trains on, and what it would take."""
 
-    def estimate(*held: Any) -> str:
-        return facts_value(run_setup.estimated(read(*held), services))
+    def describe(*held: Any) -> list[Any]:
+        draft = read(*held)
+        checked = gr.update(visible=run_setup.samples(draft))
+        return [
+            inherited_value(draft),
+            gr.update(rows=note_value(run_setup.rows_found(draft))),
+            facts_value(run_setup.estimated(draft, services)),
+            checked,
+            checked,
+        ]
 
-    return {"fn": estimate, "inputs": form.inputs, "outputs": widgets.estimate, "queue": False, **PRIVATE}
-
-
-def refreshing(form: Form, widgets: TrainWidgets) -> dict[str, Any]:
-    """The event that says what is taken over from Inspect."""
-
-    def refresh(*held: Any) -> str:
-        return inherited_value(read(*held))
-
-    return {"fn": refresh, "inputs": form.inputs, "outputs": widgets.inherited, "queue": False, **PRIVATE}
+    outputs = [widgets.inherited, form.run, widgets.estimate, widgets.preflight.go, widgets.preflight.cancel]
+    return {"fn": describe, "inputs": form.inputs, "outputs": outputs, "queue": False, **PRIVATE}
 
 
 def inherited_value(draft: Draft) -> str:

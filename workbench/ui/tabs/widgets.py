@@ -110,7 +110,8 @@ class RewardWidgets:
 class Form:
     """The draft and the widgets bound to paths of it, with all that shows a part of it.
 
-    ``scoring``, ``sampling`` and ``run`` always hold what the fields of those forms do, as text (``form.pack``).
+    ``scoring`` and ``sampling`` always hold what the fields of those forms do, as text (``form.pack``); ``run`` is
+    Train's form itself, which the page's script draws (``run_form.build_run_form``).
     """
 
     draft: gr.State
@@ -124,7 +125,7 @@ class Form:
     rewards: RewardWidgets
     scoring: gr.Textbox
     sampling: gr.Textbox
-    run: gr.Textbox
+    run: gr.HTML
 
     @property
     def inputs(self) -> list[Any]:

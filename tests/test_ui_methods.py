@@ -1,0 +1,184 @@
+"""Train's form of every method: what it is made of, what it keeps, and what a run gets of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.drafts import draft_of
+from workbench.config import METHODS, RunConfig, leaves
+from workbench.errors import ConfigError, RewardError
+from workbench.ui.handlers import run_setup
+from workbench.ui.handlers.config_import import Opened, take_over
+from workbench.ui.handlers.draft import RUN, SAMPLING, Draft
+from workbench.ui.handlers.groups import GroupStore
+from workbench.ui.handlers.notebook import train_code
+from workbench.ui.handlers.page_restore import restore
+from workbench.ui.handlers.page_state import dump, link_of
+from workbench.ui.handlers.run_fields import NUMBER, method_fields, run_fields
+from workbench.ui.handlers.scoring import Note
+from workbench.ui.tabs.form import form_note_value, packed_run, read
+from workbench.ui.tabs.run_form import spec
+
+CHANGED: dict[str, dict[str, Any]] = {
+    "grpo": {"beta": 0.02, "loss_type": "cispo", "epsilon_high": 5.0, "on_reward_error": "unscored"},
+    "sft": {"loss_type": "dft", "batch_size": 8},
+    "dpo": {"beta": 0.3, "loss_type": "robust", "label_smoothing": 0.1, "max_length": 256},
+    "reward": {"center_rewards_coefficient": 0.01},
+}
+"""Settings that are not a method's defaults, for the methods that a test knows."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> GroupStore:
+    return GroupStore(tmp_path)
+
+
+def changed(method: str) -> Draft:
+    """A draft in whose form somebody chose a method and changed some of its settings."""
+    settings = {f"{method}.{name}": value for name, value in CHANGED.get(method, {}).items()}
+    return draft_of().with_values({"method.name": method, "run.steps": 7, **settings})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_form_has_every_setting_that_one_value_sets(method: str) -> None:
+    fields = {field.path: field for field in method_fields(method)}
+    for leaf in leaves(METHODS[method].section):
+        if leaf.name.partition(".")[0] in ("name", "pattern", "rewards", "credit", "sampling"):
+            continue
+        field = fields.pop(f"{method}.{leaf.name}")
+        assert field.label
+        assert leaf.help.replace("`", "").split(".")[0] in field.help
+        assert (field.kind == NUMBER) == (leaf.kind in (int, float))
+        assert field.fits(leaf.default)
+    assert not fields
+    shown = [field for field in spec()["fields"] if field["methods"] == (method,)]
+    assert any(not field["folded"] for field in shown)
+    assert len({field["id"] for field in spec()["fields"]}) == len(spec()["fields"])
+
+
+def test_a_field_says_its_range_and_default() -> None:
+    field = run_fields()["dpo.label_smoothing"]
+    assert field.label == "Label smoothing"
+    assert field.help.endswith("At least 0 and below 0.5; default 0.")
+    assert run_fields()["run.steps"].help == "Optimiser steps. At least 1 and at most 1,000,000; default 60."
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_form_of_every_method_is_the_configuration(method: str, store: GroupStore) -> None:
+    """In a file, a reload, a link, notebook code and Start (invariant 12)."""
+    draft = changed(method)
+    config = draft.config()
+    assert (config.method.name, config.run.steps) == (method, 7)
+    assert {name: getattr(config.method, name) for name in CHANGED.get(method, {})} == CHANGED.get(method, {})
+    assert draft.with_values(draft.values()) == draft
+    opened, _ = take_over(draft_of(), Opened("c.yaml", RunConfig.from_yaml(config.to_yaml()), ()))
+    assert opened.config() == config
+    values = draft.values()
+    run = {path: values[path] for path in RUN}
+    assert json.loads(packed_run(draft)) == {"run": run}
+    assert read(draft_of(), packed_run(draft)) == draft
+    kept = {"scoring": dump(draft_of(), ""), "run": run, "sampling": {path: values[path] for path in SAMPLING}}
+    for memory, query in ((kept, {}), ({"scoring": dump(draft, "")}, {}), ({}, link_of(draft, ""))):
+        restored = restore(json.dumps(memory) if memory else "", query, store)
+        assert restored is not None
+        assert (restored.problems, restored.draft.config()) == ((), config)
+    code: dict[str, Any] = {}
+    exec(train_code(config).partition("run = ")[0], code)
+    assert code["config"] == config
+
+
+def test_each_method_keeps_its_settings_while_another_is_chosen(store: GroupStore) -> None:
+    draft = draft_of().with_values({"grpo.beta": 0.5, "method.name": "dpo", "dpo.beta": 0.3, "task.data": "a.jsonl"})
+    assert draft.config().task.data == "a.jsonl"
+    back = draft.with_values({"method.name": "grpo"})
+    assert (back.config().grpo.beta, back.config().task.data) == (0.5, None)
+    assert back.with_values({"method.name": "dpo"}).config() == draft.config()
+    for restored in (
+        restore(json.dumps({"scoring": dump(back, "")}), {}, store),
+        restore("", link_of(back, ""), store),
+    ):
+        assert restored is not None
+        again = restored.draft.with_values({"method.name": "dpo", "task.data": "a.jsonl"})
+        assert again.config() == draft.config()
+    # What a file of another method does not speak of stays, too.
+    opened = back.with_config(RunConfig.parse({"method": {"name": "sft", "batch_size": 4}}))
+    assert opened.config().method.name == "sft"
+    first = opened.with_values({"method.name": "grpo"})
+    assert (first.config().grpo.beta, first.rows, first.regex) == (0.5, draft.rows, draft.regex)
+    assert "a.jsonl" not in json.dumps(link_of(draft, ""))
+
+
+def test_what_a_method_does_not_use_of_inspect_does_not_keep_it_from_starting() -> None:
+    draft = draft_of().with_pattern("", "starts").with_values({"method.rewards.0.weight": 1e9})
+    with pytest.raises((ConfigError, RewardError)):
+        draft.with_pattern("x", "starts").config()
+    assert draft.with_values({"method.name": "reward"}).config().method.name == "reward"
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("grpo", ["task", "policy", "pattern", "rewards", "credit", "sampling"]),
+        ("dpo", ["task", "policy", "sampling"]),
+        ("reward", ["task", "policy"]),
+    ],
+)
+def test_from_inspect_lists_what_the_method_takes_over(method: str, expected: list[str]) -> None:
+    facts = dict(run_setup.inherited(changed(method)))
+    assert list(facts) == expected
+    assert facts.get("sampling", "").startswith("G 8, ") == (method == "grpo")
+
+
+def test_the_rows_are_counted_or_the_reason_given_why_there_are_none(tmp_path: Path) -> None:
+    assert run_setup.rows_found(changed("grpo")) is None
+    assert run_setup.rows_found(changed("dpo")) == Note("100,000 pairs to train on, 1,000 held out", level="info")
+    lines = [json.dumps({"prompt": "a", "chosen": str(i), "rejected": "x"}) for i in range(20)]
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("\n".join(lines))
+    own = changed("dpo").with_values({"task.data": str(file)})
+    assert run_setup.rows_found(own) == Note("18 pairs to train on, 2 held out", level="info")
+    file.write_text("\n".join(lines[:10]))
+    assert run_setup.rows_found(own) == Note("9 pairs to train on, 1 held out", level="info")
+    wrong = run_setup.rows_found(own.with_values({"method.name": "sft"}))
+    assert wrong is not None
+    assert wrong.level == "error"
+    assert wrong.text.endswith(
+        "has no demonstrations; it has prompts, pairs; give a file of demonstrations as data, or choose another task"
+    )
+    missing = run_setup.rows_found(own.with_values({"task.data": "nowhere.jsonl"}))
+    assert missing is not None
+    assert "nowhere.jsonl" in missing.text
+
+
+def test_a_refused_setting_of_a_method_marks_its_field() -> None:
+    draft = draft_of().with_values({"method.name": "dpo", "dpo.beta": -1})
+    with pytest.raises(ConfigError) as refused:
+        draft.config()
+    form: Any = type("Form", (), {"bound": {}})
+    assert json.loads(form_note_value(form, Note(str(refused.value)), draft.method))["fields"] == ["dpo-beta"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("method.rewards.0.code", ["x"], r"method.rewards.0.code: \['x'\] is not text; reload the page"),
+        ("method.rewards.0.weight", {}, r"method.rewards.0.weight: {} is not a number"),
+        ("page.run_scheme", ["process"], r"page.run_scheme: \['process'\] is not one of as on Inspect, process"),
+        ("method.name", "none", r"method.name: 'none' is not one of grpo, sft"),
+        ("grpo.sync_ref_model", "yes", r"grpo.sync_ref_model: 'yes' is not true or false"),
+        ("seed", "x", r"seed: 'x' is not a number"),
+    ],
+)
+def test_a_value_that_no_field_holds_is_refused_by_name(path: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        draft_of().with_values({path: value})
+
+
+@pytest.mark.parametrize("form", ["[]", "{", '{"run": []}', '{"none": []}', '{"scoring": [1]}', "3"])
+def test_a_form_that_the_page_does_not_have_is_refused(form: str) -> None:
+    with pytest.raises(ConfigError, match="reload it"):
+        read(draft_of(), form)

@@ -1,0 +1,298 @@
+"""The page restored: from what a browser tab kept, of any version, or from a link.
+
+What comes back, from a browser or an address, is not trusted: what does not fit is left out and said. ``page_state``
+says what a tab keeps and what a link holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from workbench.config import METHODS, RewardConfig, RunConfig
+from workbench.credit import SCHEMES, Option
+from workbench.errors import ConfigError, WorkbenchError
+from workbench.steps import PRESETS
+from workbench.tasks import TASKS
+from workbench.ui.handlers.credit import FIELDS as OPTIONS
+from workbench.ui.handlers.credit import Section, credit_section, visible_fields
+from workbench.ui.handlers.draft import FIELDS, RUN, SAMPLING, Draft, configuration, with_path
+from workbench.ui.handlers.example import choose_example, find_task, first_draft
+from workbench.ui.handlers.groups import GroupStore
+from workbench.ui.handlers.page_state import LINK, LONGEST_REGEX, is_linked, leaves, value_at
+from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, padded, row_of
+from workbench.ui.handlers.rewards import keep_written, with_task
+
+LARGEST_KEPT = 2_000_000
+"""Characters of a browser's own copy that are read."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The draft as it was, or as a link shows it; ``problems`` are what could not be had."""
+
+    draft: Draft
+    problems: tuple[str, ...] = ()
+
+
+def restore(stored: str, query: Mapping[str, str], store: GroupStore) -> Restored | None:
+    """The page that a browser tab kept, or the one of a link's parameters; None where there is neither.
+
+    A tab keeps its own address, too: any other one is a link, and shows the same page whatever tab it is opened in.
+    Functions that somebody wrote in the tab stay, switched off.
+    """
+    memory = _json(stored)
+    link = {name: query[name] for name in LINK if query.get(name)}
+    if not memory and not link:
+        return None
+    parts = _of_any_version(memory)
+    restoring = _Restoring(store)
+    if link in ({}, _table(memory.get("address"))):
+        restoring.remember(parts)
+    else:
+        restoring.follow(link)
+        restoring.keep_written(_table(parts.get("scoring")).get("rewards"))
+    return Restored(restoring.draft, tuple(restoring.problems))
+
+
+class _Restoring:
+    """The draft while it is put together, from what was kept or from a link."""
+
+    def __init__(self, store: GroupStore) -> None:
+        self.store, self.draft = store, first_draft()
+        self.problems: list[str] = []
+
+    def remember(self, parts: Mapping[str, Any]) -> None:
+        scoring = _table(parts.get("scoring"))
+        if scoring:
+            tree = _table(scoring.get("config"))
+            self._example(_text(value_at(tree, "task.name")), _index(scoring.get("index")))
+            self._settings(tree)
+            self._group(_text(scoring.get("saved")))
+            self._whose(bool(scoring.get("imported")), bool(scoring.get("edited")))
+            credit = _section(_table(scoring.get("credit"))) or self.draft.credit
+            self.draft = replace(self.draft, credit=credit, compare=_section(_table(scoring.get("compare"))))
+            if isinstance(scoring.get("rewards"), list):
+                self.draft = replace(self.draft, rows=self._rows(scoring["rewards"]))
+        for part, paths in (("sampling", SAMPLING), ("run", RUN)):
+            self._fields({path: value for path, value in _table(parts.get(part)).items() if path in paths})
+
+    def follow(self, query: Mapping[str, str]) -> None:
+        task = query.get("task")
+        if task and task not in TASKS and task != self.draft.task:
+            # A link may come from anybody; it opens nothing that the page would not offer by itself.
+            self.problems.append(f"the link's task {task[:80]!r} is not built in; choose it under Task if you know it")
+            task = None
+        before = self.draft.task
+        if task or query.get("example"):
+            self._example(task or before, _index(query.get("example")) or 0)
+        if self.draft.task != before:  # a link to another task brings what choosing the task would
+            self.draft = with_task(self.draft, find_task(self.draft.task))
+        if query.get("saved"):
+            self._group(query["saved"])
+        preset = PRESETS.get(query.get("preset", ""))
+        if preset is not None:
+            self.draft = self.draft.with_pattern(preset.pattern.regex, preset.pattern.kind)
+        elif query.get("regex"):
+            pattern = {"method.pattern.regex": query["regex"][:LONGEST_REGEX], "method.pattern.kind": query.get("kind")}
+            self._fields({path: value for path, value in pattern.items() if value is not None})
+        if query.get("scheme"):
+            first = {"scheme": query["scheme"], "options": _json(query.get("options", ""))}
+            second = {"scheme": query.get("compare"), "options": _json(query.get("compare-options", ""))}
+            self.draft = replace(self.draft, credit=_section(first) or self.draft.credit, compare=_section(second))
+        settings = _json(query.get("settings", ""))
+        rows = settings.pop("rewards", None)
+        if isinstance(rows, list):
+            self.draft = replace(self.draft, rows=self._rows([row for row in rows if _is_builtin(row)]))
+        known = dict(leaves(self.draft.tree))
+        tree: dict[str, Any] = {}
+        for path, value in settings.items():
+            if path in known and is_linked(path):
+                tree = with_path(tree, path, value)
+        self._settings(tree)
+
+    def _example(self, task: str | None, index: int | None) -> None:
+        if task is None:
+            return
+        try:
+            self.draft = choose_example(self.draft, index if index is not None else 0, task=find_task(task))
+        except WorkbenchError as error:
+            self.problems.append(str(error))
+
+    def _settings(self, tree: Mapping[str, Any]) -> None:
+        """What a tree sets, where it fits; the task is not among it. Consent to run a policy's own code is not kept."""
+        known = dict(leaves(self.draft.tree))
+        values = {
+            path: value
+            for path, value in leaves(tree)
+            if (path in known or path.rpartition(".")[0] in known) and path != "task.name"
+        }
+        if values.pop("policy.trust_remote_code", False):
+            self.problems.append("consent to run the policy's own code is not kept; open its configuration again")
+        fields = {path: value for path, value in values.items() if path in FIELDS}
+        others = {path: value for path, value in values.items() if path not in FIELDS}
+        changed = {path: value for path, value in others.items() if value != value_at(self.draft.tree, path)}
+        if changed and not (self._take({**changed, **fields}) or self._take(changed)):
+            for path, value in changed.items():
+                if not self._take({path: value}):
+                    self.problems.append(_left_out(path, value))
+        self._fields(fields)
+
+    def _take(self, values: Mapping[str, Any]) -> bool:
+        """Whether settings are taken: all of them make a configuration."""
+        tree = self.draft.tree
+        try:
+            for path, value in values.items():
+                tree = with_path(tree, path, value)
+            for name in {tree["method"]["name"], *(path.partition(".")[0] for path in values)} & METHODS.keys():
+                RunConfig.parse(configuration(tree, name))
+        except (ConfigError, ValueError, TypeError):
+            return False
+        self.draft = replace(self.draft, tree=tree)
+        return True
+
+    def _fields(self, values: Mapping[str, Any]) -> None:
+        for path, value in values.items():
+            if value is None and not FIELDS[path].optional:
+                continue
+            if FIELDS[path].fits(value):
+                self.draft = self.draft.with_values({path: value})
+            else:
+                self.problems.append(_left_out(path, value))
+
+    def _group(self, saved: str | None) -> None:
+        if not saved:
+            return
+        group = self.store.find(saved)
+        if group is None:
+            self.problems.append(f"the group {saved[:20]!r} is not kept in this workspace (any more)")
+        else:
+            self.draft = replace(self.draft, group=group)
+
+    def _whose(self, imported: bool, edited: bool) -> None:
+        group = self.draft.group
+        if group is None:
+            return
+        if imported:
+            self.draft = replace(self.draft, prompt=group.prompt, columns=group.columns)
+        if edited:
+            self.draft = replace(self.draft, edited=group.prompt)
+
+    def keep_written(self, rows: Any) -> None:
+        """What somebody wrote in the tab that a link was opened in."""
+        if isinstance(rows, list):
+            kept, said = keep_written(self.draft.rows, self._rows(rows))
+            self.draft = replace(self.draft, rows=kept)
+            self.problems += [said] if said else []
+
+    def _rows(self, rows: list[Any]) -> tuple[RewardRow | None, ...]:
+        return padded(map(self._row, rows[:SLOTS]))
+
+    def _row(self, data: Any) -> RewardRow | None:
+        """A row of the list of rewards. Consent to run a reward model's own code is not kept."""
+        if data is None:
+            return None
+        try:
+            fields = dict(data["fields"])
+            weight = _number(fields.pop("weight", 1.0))
+            row = row_of(RewardConfig.model_validate(fields))
+            assert row.code is not None  # of a built-in reward that exists
+        except (KeyError, TypeError, ValueError, WorkbenchError):
+            self.problems.append(f"a reward function was left out: {str(data)[:80]!r} is none")
+            return None
+        settled = dict(row.fields) | ({"code": fields["code"]} if isinstance(fields.get("code"), str) else {})
+        if row.model is not None:
+            settled["model"] = {name: held for name, held in settled["model"].items() if name != "trust_remote_code"}
+        settled |= {} if weight == 1 else {"weight": weight}
+        return RewardRow(settled, data.get("on") is not False, data.get("in_run") is not False)
+
+
+def _is_builtin(row: Any) -> bool:
+    fields = _table(_table(row).get("fields"))
+    return fields.keys() <= {"name", "kind", "weight", "options"}
+
+
+def _section(stored: Mapping[str, Any]) -> Section | None:
+    scheme = stored.get("scheme")
+    if not isinstance(scheme, str) or scheme not in SCHEMES:
+        return None
+    options = {**stored, **_table(stored.get("options"))}
+    visible = (field for field, shown in zip(OPTIONS, visible_fields(scheme), strict=True) if shown)
+    fitting = (field.name for field in visible if field.name in options and _fits_option(field, options[field.name]))
+    return credit_section(scheme, **{name: options[name] for name in fitting})
+
+
+def _fits_option(field: Option, value: Any) -> bool:
+    if field.kind == "switch":
+        return isinstance(value, bool)
+    return value in field.choices if field.kind == "choice" else _number(value) is not None
+
+
+def _left_out(path: str, value: Any) -> str:
+    return f"{path[:80]}: {str(value)[:80]!r} does not fit and was left out"
+
+
+# ── what 0.3.0 kept ──────────────────────────────────────────────────────────────────────────────────────────────
+
+_SAMPLING_OF_030 = {
+    "prompt": "page.text",
+    "policy": "policy.path",
+    "reference": "page.reference",
+    "seed": "page.seed",
+    **{name: f"method.sampling.{name}" for name in ("num_generations", "temperature", "max_completion_length")},
+}
+
+
+def _of_any_version(memory: Mapping[str, Any]) -> dict[str, Any]:
+    """A browser's copy in today's parts."""
+    scoring, sampling = _table(memory.get("scoring")), _table(memory.get("sampling"))
+    if scoring and "config" not in scoring:
+        pattern = {name: scoring[name] for name in ("regex", "kind") if name in scoring}
+        same = {name: scoring.get(name) for name in ("index", "saved", "imported", "edited", "credit")}
+        tree = {"task": {"name": scoring.get("task")}, "method": {"pattern": pattern}}
+        rows = scoring.get("slots")
+        rewards = [_row_of_030(row) for row in rows] if isinstance(rows, list) else None
+        scoring = {**same, "config": tree, "compare": scoring.get("other"), "rewards": rewards}
+    return {**memory, "scoring": scoring, "sampling": {_SAMPLING_OF_030.get(n, n): v for n, v in sampling.items()}}
+
+
+def _row_of_030(row: Any) -> Any:
+    if not isinstance(row, dict):
+        return row
+    code = {"code": row["code"]} if isinstance(row.get("code"), str) else {}
+    name = row.get("name") if code else row.get("builtin")
+    fields = {"name": name, "kind": row.get("kind"), **code}
+    return {**row, "fields": {**(_table(row.get("given")) or fields), "weight": row.get("weight")}}
+
+
+# ── plain values ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _json(text: str) -> dict[str, Any]:
+    if not text or len(text) > LARGEST_KEPT:
+        return {}
+    try:
+        return _table(json.loads(text))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9 else None
+
+
+def _index(value: Any) -> int | None:
+    try:
+        return max(0, min(int(value), 10**9))
+    except (TypeError, ValueError, OverflowError):
+        return None

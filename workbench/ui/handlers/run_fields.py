@@ -1,0 +1,170 @@
+"""The fields of Train's form, by path: those of every run, and those of each method's section.
+
+All is read off the sections (label, help, range, choices, default), so that a method that is added has its form without
+a line of the page being touched. A method's settings go by its name (``grpo.beta``), as on the command line. The parts
+of its section that Inspect edits (``INSPECTED``) are the same for all methods, and no fields here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Literal, get_args, get_origin
+
+from workbench.config import METHODS, Leaf, MethodSection, SharedConfig, leaves
+from workbench.credit import SCHEMES
+
+NUMBER, TEXT, SWITCH = "number", "text", "switch"
+FieldKind = str | tuple[str, ...]
+"""NUMBER, TEXT, SWITCH, or the names to choose from."""
+INSPECTED = ("pattern", "rewards", "credit", "sampling")
+"""The parts of a method's section that Inspect edits."""
+AS_INSPECT = "as on Inspect"
+"""The choice of a run's credit scheme that takes Inspect's."""
+FIRST = next(iter(METHODS))
+"""The method that the page opens with."""
+METHOD, DATA, SCHEME = "method.name", "task.data", "page.run_scheme"
+_ELEM_IDS = {
+    METHOD: "method",
+    DATA: "data",
+    SCHEME: "train-scheme",
+    "run.steps": "steps",
+    "optimiser.learning_rate": "learning-rate",
+    "seed": "train-seed",
+    "name": "run-name",
+}
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of the page. ``methods`` are those whose form it is in, None for all; ``folded``: a further setting."""
+
+    path: str
+    kind: FieldKind
+    label: str = ""
+    help: str = ""
+    optional: bool = False
+    whole: bool = False
+    methods: tuple[str, ...] | None = None
+    folded: bool = False
+    placeholder: str = ""
+
+    def fits(self, value: Any) -> bool:
+        """Whether a value from a browser is one that the field can hold, in range or not."""
+        if value is None:
+            return self.optional or self.kind in (NUMBER, TEXT)
+        if self.kind == NUMBER:
+            return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12
+        if self.kind == SWITCH:
+            return isinstance(value, bool)
+        return isinstance(value, str) and (self.kind == TEXT or value in self.kind or (self.optional and not value))
+
+    @property
+    def elem_id(self) -> str:
+        return _ELEM_IDS.get(self.path) or re.sub(r"[._]", "-", self.path)
+
+    @property
+    def wanted(self) -> str:
+        """What fits, in words."""
+        words = {NUMBER: "a number", TEXT: "text", SWITCH: "true or false"}
+        return words[self.kind] if isinstance(self.kind, str) else f"one of {', '.join(self.kind)}"
+
+    def read(self, value: Any) -> Any:
+        """What the configuration gets: a number that is whole is meant as an integer; an empty field is None."""
+        if self.kind == NUMBER:
+            return int(value) if isinstance(value, float) and value.is_integer() else value
+        text = value if isinstance(value, str) else value or ""
+        return (text.strip() or None) if self.optional and isinstance(text, str) else text
+
+    def shown(self, value: Any) -> Any:
+        """What the field shows of a configuration's value."""
+        return "" if value is None and self.kind != NUMBER else value
+
+
+@cache
+def run_fields() -> Mapping[str, Field]:
+    """Every field by path, in the order of the form."""
+    shared = {leaf.name: leaf for leaf in leaves(SharedConfig)}
+
+    def field(path: str, **how: Any) -> Field:
+        leaf = shared[path]
+        return replace(_field(replace(leaf, name=path.rpartition(".")[2]), path), **how)
+
+    with_data = _methods(lambda section: section.kind is not None)
+    with_credit = _methods(lambda section: "credit" in section.model_fields)
+    scheme_help = "How step rewards become token advantages in this run."
+    listed = [
+        field(METHOD, kind=tuple(METHODS), label="Method", help=""),
+        field(DATA, label="Data file", methods=with_data, placeholder="the task’s own rows"),
+        *(field(path) for path in ("run.steps", "optimiser.learning_rate", "seed")),
+        Field(SCHEME, (AS_INSPECT, *SCHEMES), "Credit scheme", scheme_help, methods=with_credit),
+        *(field for name in METHODS for field in method_fields(name)),
+        field("name", placeholder="from the date"),
+    ]
+    return {field.path: field for field in listed}
+
+
+@cache
+def method_fields(name: str) -> tuple[Field, ...]:
+    """The fields of a method's own settings: those its form shows first, then those that are folded away."""
+    first = METHODS[name].settings
+    listed = [
+        replace(_field(leaf, f"{name}.{leaf.name}"), methods=(name,), folded=bool(first) and leaf.name not in first)
+        for leaf in own_leaves(name)
+        if _kind(leaf) is not None
+    ]
+    order = {f"{name}.{setting}": place for place, setting in enumerate(first)}
+    return tuple(sorted(listed, key=lambda field: order.get(field.path, len(order))))
+
+
+def own_leaves(name: str) -> Iterator[Leaf]:
+    """What a method's section has beside its name and the parts that Inspect edits."""
+    return (leaf for leaf in leaves(METHODS[name].section) if leaf.name.partition(".")[0] not in ("name", *INSPECTED))
+
+
+@cache
+def own_defaults(name: str) -> Mapping[str, Any]:
+    """A method's own settings as they are by default."""
+    return own_settings(METHODS[name].section())  # type: ignore[call-arg]  # every section has a name of its own
+
+
+def own_settings(section: MethodSection) -> dict[str, Any]:
+    """A section's settings but for its name and the parts that Inspect edits."""
+    return section.model_dump(exclude={"name", *INSPECTED})
+
+
+def takes(name: str, part: str) -> bool:
+    """Whether a method's section has a part that Inspect edits."""
+    return part in METHODS[name].section.model_fields
+
+
+def _methods(has: Callable[[type[MethodSection]], bool]) -> tuple[str, ...]:
+    return tuple(name for name, method in METHODS.items() if has(method.section))
+
+
+def _field(leaf: Leaf, path: str) -> Field:
+    kind = _kind(leaf)
+    assert kind is not None
+    said = (leaf.limits, "" if leaf.default is None and kind == TEXT else f"default {_in_words(leaf.default)}")
+    more = "; ".join(filter(None, said))
+    help = f"{leaf.help} {more[:1].upper()}{more[1:]}." if more else leaf.help
+    return Field(path, kind, leaf.label, help.replace("`", ""), leaf.optional, leaf.kind is int)
+
+
+def _kind(leaf: Leaf) -> FieldKind | None:
+    """How a leaf is typed on the page; None for what a form does not hold (a list, say)."""
+    if get_origin(leaf.kind) is Literal:
+        choices = get_args(leaf.kind)
+        return choices if all(isinstance(choice, str) for choice in choices) else None
+    kinds: dict[Any, str] = {int: NUMBER, float: NUMBER, bool: SWITCH, str: TEXT}
+    return None if leaf.kind is bool and leaf.optional else kinds.get(leaf.kind)
+
+
+def _in_words(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
