@@ -25,6 +25,8 @@ FORGETFUL = (  # like templates that drop what earlier turns of the assistant sa
     "{% for m in messages %}{% if m['role'] != 'assistant' %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>"
     "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ messages | length }}<|start|>assistant\n{% endif %}"
 )
+KINDS = {"stepwise": "token", "ki": "causal", "extra-0": "qwen", "turns": "causal"}
+"""Format → the kind of model that is read in it."""
 PROMPT = "Start with 7, add 5, subtract 2.\n"
 STEPS = (["Step 1: 7 + 5 = 12\n", "Step 2: 12 - 2 = 10\n", "Answer: 10"], ["Step 1: 7 + 5 = 13\n"], ["Answer: 9"])
 
@@ -86,3 +88,49 @@ def save(kind: str, folder: Path, *, seed: int = 0, template: str | None = CHAT,
     model.eval().save_pretrained(folder)
     words.save_pretrained(folder)
     return str(folder)
+
+
+def reference(form: str, model, words, prompt: str, steps: list[str]) -> list[float]:
+    """The model cards' own computation on one completion, unbatched and uncached."""
+    steps = [step.strip() for step in steps]
+
+    def run(ids):
+        with torch.no_grad():
+            return model(input_ids=torch.tensor([ids])).logits[0]
+
+    from workbench.rewards.models.formats import QWEN_SYSTEM
+
+    match form:
+        case "stepwise":  # TRL's PRMTrainer.tokenize_row; the label is on the last token of step + separator
+            ids = [words.bos_token_id, *words(prompt, add_special_tokens=False)["input_ids"]]
+            ends = []
+            for step in steps:
+                ids += words(step, add_special_tokens=False)["input_ids"]
+                ids += words.encode("\n", add_special_tokens=False)
+                ends.append(len(ids) - 1)
+            return run(ids).softmax(-1)[ends, 1].tolist()
+        case "ki":  # the card of math-shepherd-mistral-7b-prm
+            candidates = words.encode("+ -", add_special_tokens=False)
+            tag = words.encode(" ки", add_special_tokens=False)[-1]
+            ids = words.encode(prompt.strip() + " " + "".join(f"{step} ки\n" for step in steps).rstrip("\n"))
+            scores = run(ids)[:, candidates].softmax(-1)[:, 0]
+            return scores[torch.tensor(ids) == tag].tolist()
+        case "extra-0":  # the card of Qwen2.5-Math-PRM-7B
+            talk = [
+                {"role": "system", "content": QWEN_SYSTEM},
+                {"role": "user", "content": prompt},
+                {"role": "assistant", "content": "<extra_0>".join(steps) + "<extra_0>"},
+            ]
+            ids = words.encode(words.apply_chat_template(talk, tokenize=False, add_generation_prompt=False))
+            mask = torch.tensor(ids) == words.encode("<extra_0>")[0]
+            return run(ids).softmax(-1)[mask][:, 1].tolist()
+    # RLHFlow math-rm/prm_evaluate.py: a pass for every step, read before the "+" that ends the conversation
+    plus, minus = words.encode("+")[-1], words.encode("-")[-1]
+    talk, scores = [], []
+    for k, step in enumerate(steps):
+        talk += [{"role": "user", "content": f"{prompt} {step}" if k == 0 else step}]
+        talk += [{"role": "assistant", "content": "+"}]
+        ids = words.apply_chat_template(talk, return_dict=True)["input_ids"]
+        assert words.convert_ids_to_tokens(ids[-2:]) == ["+", "<|end|>"]
+        scores.append(run(ids)[-3, [plus, minus]].softmax(-1)[0].item())
+    return scores

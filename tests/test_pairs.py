@@ -34,7 +34,7 @@ from workbench.tasks import load_task
 from workbench.tasks.kinds import Pair
 from workbench.training.methods import dpo, reward
 from workbench.training.methods.method import Listeners
-from workbench.training.pairs import HeldOutPairs, pair_metrics
+from workbench.training.pairs import held_out_pairs, pair_metrics
 
 SUMS = [(a, b) for a in range(2, 8) for b in range(3, 7)]
 
@@ -375,7 +375,8 @@ def test_invariant_measures_of_held_out_pairs_do_not_depend_on_ranks(
     def measure(rank: int) -> dict[str, float]:
         trainer = SimpleNamespace(
             accelerator=SimpleNamespace(num_processes=ranks, process_index=rank, device=torch.device("cpu")),
-            eval_dataset=[{"margin": float(i - 2)} for i in range(7)],
+            eval_dataset={"measured": [{"margin": float(i - 2)} for i in range(7)]},
+            model_wrapped=torch.nn.Linear(1, 1),
             data_collator=lambda rows: {"margin": torch.tensor([row["margin"] for row in rows])},
             args=SimpleNamespace(per_device_train_batch_size=2),
             compute_loss_context_manager=torch.no_grad,
@@ -387,7 +388,8 @@ def test_invariant_measures_of_held_out_pairs_do_not_depend_on_ranks(
             count += 1
             return batch["margin"]
 
-        result = HeldOutPairs(trainer, margins)()
+        [held_out] = held_out_pairs(trainer, margins)
+        result = held_out()
         passes.append(count)
         return result
 
@@ -395,7 +397,7 @@ def test_invariant_measures_of_held_out_pairs_do_not_depend_on_ranks(
         gathered.extend(measured)
         return gathered if len(passes) == ranks - 1 else [(i, 0.0) for i in range(7 + ranks)]
 
-    monkeypatch.setattr("workbench.training.pairs.gather_object", gather)
+    monkeypatch.setattr("workbench.training.stored.gather_object", gather)
     measured = [measure(rank) for rank in range(ranks)][-1]  # the last of them has heard the others
     assert measured == pair_metrics([float(i - 2) for i in range(7)])
     assert len(set(passes)) == 1

@@ -13,13 +13,13 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tests import reward_models
-from tests.reward_models import PROMPT, STEPS
+from tests.reward_models import KINDS, PROMPT, STEPS, reference
 from workbench.cli import main
 from workbench.config import ModelConfig, RewardConfig, RunConfig
 from workbench.errors import ConfigError, RewardCodeError, RewardError
 from workbench.rewards import load_reward, score_group
 from workbench.rewards.models.client import ModelWorker
-from workbench.rewards.models.formats import FORMATS, QWEN_SYSTEM, guess_format, read_steps, turn_sign_ids
+from workbench.rewards.models.formats import FORMATS, guess_format, read_steps, turn_sign_ids
 from workbench.rewards.models.local import LocalModels
 from workbench.rewards.models.reward import reduced
 from workbench.rewards.trust import TrustStore
@@ -28,7 +28,6 @@ from workbench.steps import StepPattern
 
 TOLERANCE = 1e-5  # padding changes the order of float32 sums
 LINES = StepPattern(r"\n+", kind="ends")
-KINDS = {"stepwise": "token", "ki": "causal", "extra-0": "qwen", "turns": "causal"}
 
 
 @pytest.fixture(scope="module")
@@ -47,50 +46,6 @@ def folders(tmp_path_factory):
 @pytest.fixture
 def models():
     return LocalModels("cpu")
-
-
-def reference(form: str, model, words, prompt: str, steps: list[str]) -> list[float]:
-    """The model cards' own computation on one completion, unbatched and uncached."""
-    steps = [step.strip() for step in steps]
-
-    def run(ids):
-        with torch.no_grad():
-            return model(input_ids=torch.tensor([ids])).logits[0]
-
-    match form:
-        case "stepwise":  # TRL's PRMTrainer.tokenize_row; the label is on the last token of step + separator
-            ids = [words.bos_token_id, *words(prompt, add_special_tokens=False)["input_ids"]]
-            ends = []
-            for step in steps:
-                ids += words(step, add_special_tokens=False)["input_ids"]
-                ids += words.encode("\n", add_special_tokens=False)
-                ends.append(len(ids) - 1)
-            return run(ids).softmax(-1)[ends, 1].tolist()
-        case "ki":  # the card of math-shepherd-mistral-7b-prm
-            candidates = words.encode("+ -", add_special_tokens=False)
-            tag = words.encode(" ки", add_special_tokens=False)[-1]
-            ids = words.encode(prompt.strip() + " " + "".join(f"{step} ки\n" for step in steps).rstrip("\n"))
-            scores = run(ids)[:, candidates].softmax(-1)[:, 0]
-            return scores[torch.tensor(ids) == tag].tolist()
-        case "extra-0":  # the card of Qwen2.5-Math-PRM-7B
-            talk = [
-                {"role": "system", "content": QWEN_SYSTEM},
-                {"role": "user", "content": prompt},
-                {"role": "assistant", "content": "<extra_0>".join(steps) + "<extra_0>"},
-            ]
-            ids = words.encode(words.apply_chat_template(talk, tokenize=False, add_generation_prompt=False))
-            mask = torch.tensor(ids) == words.encode("<extra_0>")[0]
-            return run(ids).softmax(-1)[mask][:, 1].tolist()
-    # RLHFlow math-rm/prm_evaluate.py: a pass for every step, read before the "+" that ends the conversation
-    plus, minus = words.encode("+")[-1], words.encode("-")[-1]
-    talk, scores = [], []
-    for k, step in enumerate(steps):
-        talk += [{"role": "user", "content": f"{prompt} {step}" if k == 0 else step}]
-        talk += [{"role": "assistant", "content": "+"}]
-        ids = words.apply_chat_template(talk, return_dict=True)["input_ids"]
-        assert words.convert_ids_to_tokens(ids[-2:]) == ["+", "<|end|>"]
-        scores.append(run(ids)[-3, [plus, minus]].softmax(-1)[0].item())
-    return scores
 
 
 @pytest.mark.parametrize("form", list(FORMATS))

@@ -129,6 +129,63 @@ def test_labelled_steps_are_found_again_by_the_preset_that_is_named(tmp_path, ro
         assert not any("does not find" in note for note in found.facts.notes)
 
 
+def test_math_shepherds_signs_label_the_steps_before_them(tmp_path):
+    """Rows as the data set has them: the first step stands behind the question; marks may be in odd places."""
+    label = "1 + 1? Step 1: It is 2. +\nStep 2: So 3. -\n"
+    rows = [
+        {"input": label.replace("+\n", "ки\n").replace("-\n", "ки\n"), "label": label, "task": "GSM8K"},
+        {"input": "1 + 1? ки\nStep 1: It is 2. ки", "label": "1 + 1? -\nStep 1: It is 2. +", "task": "MATH"},
+        {"input": "Is 1 odd? Yes. ки", "label": "Is 1 odd? Yes. +", "task": "MATH"},
+    ]
+    found = read_groups(jsonl(tmp_path, *rows))
+    assert found.facts.format == "math-shepherd"
+    read = [(group.prompt, rollout.columns) for group in found.groups for rollout in group.rollouts]
+    assert [(prompt, columns["labelled_steps"], columns["labels"]) for prompt, columns in read] == [
+        ("1 + 1?", ["Step 1: It is 2.", "Step 2: So 3."], [1.0, 0.0]),
+        ("1 + 1?", ["Step 1: It is 2."], [1.0]),
+        ("Is 1 odd?", ["Yes."], [1.0]),
+    ]
+
+
+def rated(*texts: tuple[str, int | None], chosen: int | None = None, written: str | None = None) -> dict[str, Any]:
+    """A step of PRM800K."""
+    return {
+        "completions": [{"text": text, "rating": rating, "flagged": None} for text, rating in texts],
+        "human_completion": None if written is None else {"text": written, "rating": None},
+        "chosen_completion": chosen,
+    }
+
+
+def test_prm800k_gives_a_completion_for_each_alternative_and_the_one_gone_on_from(tmp_path):
+    """0 is not incorrect, and so right; an error that nothing was chosen for ends the answer."""
+    steps = [rated(("a", 0), ("b", -1), chosen=0), rated(("c", -1), written="d"), rated(("e", -1), ("f", None))]
+    row = {"question": {"problem": "p", "ground_truth_answer": "4"}, "label": {"steps": steps}}
+    solved = {"question": {"problem": "q"}, "label": {"steps": [rated(("g", 1), chosen=0), rated(("h", 1), chosen=0)]}}
+    file = jsonl(tmp_path, row, solved)
+    expected = [
+        ("p", ["b"], [0.0]),
+        ("p", ["a", "c"], [1.0, 0.0]),
+        ("p", ["a", "d", "e"], [1.0, 1.0, 0.0]),
+        ("p", ["a", "d", "f"], [1.0, 1.0, None]),
+        ("q", ["g", "h"], [1.0, 1.0]),
+    ]
+    found = read_groups(file)
+    assert found.facts.format == "prm800k"
+    read = [(group.prompt, rollout.columns) for group in found.groups for rollout in group.rollouts]
+    assert [(prompt, columns["labelled_steps"], columns["labels"]) for prompt, columns in read] == expected
+    task = wb.load_task(str(file))  # to be trained on, by the method prm
+    rows = [*task.rows("labelled_steps"), *task.rows("labelled_steps", held_out=True)]
+    assert [(row.prompt, list(row.steps), list(row.labels)) for row in rows] == expected
+    assert task[0].columns["answer"] == "4"
+
+
+def test_processbench_says_nothing_of_what_follows_the_first_error(tmp_path):
+    task = wb.load_task(str(jsonl(tmp_path, {"problem": "p", "steps": STEPS, "label": 1, "id": "x"})))
+    [row] = task.rows("labelled_steps")
+    assert (row.prompt, row.steps, row.labels) == ("p", tuple(STEPS), (1.0, 0.0, None))
+    assert (task.kind, task[0].prompt) == ("labelled_steps", "p")
+
+
 def test_labels_go_to_steps_of_the_same_text_however_they_are_cut(tmp_path):
     file = jsonl(tmp_path, {"prompt": "p", "completions": ["a", "b", "a"], "labels": [True, False, False]})
     [group] = wb.load_groups(file)
@@ -144,6 +201,16 @@ def test_labels_go_to_steps_of_the_same_text_however_they_are_cut(tmp_path):
         ({"prompt": "p", "completions": STEPS, "labels": ["+", "+", "-"]}, "'labels' must be true, false, a number"),
         ({"problem": "p", "steps": STEPS, "label": 3}, "'label' is 3; give the first wrong step, 0 to 2, or -1"),
         ({"problem": "p", "steps": "abc", "label": 0}, "'steps' must be a list of texts"),
+        ({"input": "1? a ки b ки", "label": "1? a + b ?"}, "'label' must be 'input' with"),
+        (
+            {"input": "a ки", "label": "a +"},
+            "neither 'Step 1:' nor '\\?' tells where the question in 'input' ends: 'a '",
+        ),
+        (
+            {"question": {"problem": "p"}, "label": {"steps": [{"completions": [{"text": "a", "rating": 2}]}]}},
+            "step 1: a completion needs a 'text' and a 'rating' of -1, 0 or 1",
+        ),
+        ({"question": {}, "label": {"steps": []}}, "'question.problem' is missing"),
         ({"prompt": "p", "token_ids": [1.5]}, "'token_ids' must be a list of whole numbers"),
         ({"prompt": "p", "completion": "x", "logprobs": [1.0]}, "'logprobs' must be one number a token id"),
         ({"question": "q", "m": {"solution": 7}}, "'m' needs a text 'solution'"),
@@ -168,7 +235,10 @@ def test_a_format_can_be_insisted_on(tmp_path):
     assert read_groups(file, format="plain").facts.format == "plain"
     with pytest.raises(TaskError, match="line 1: 'problem' is missing, which every row of the format 'processbench'"):
         wb.load_groups(file, format="processbench")
-    with pytest.raises(TaskError, match="format 'nonsense' is unknown; choose one of group, gsm8k, processbench"):
+    with pytest.raises(
+        TaskError,
+        match="format 'nonsense' is unknown; choose one of group, prm800k, math-shepherd, gsm8k, processbench",
+    ):
         wb.load_groups(file, format="nonsense")
 
 

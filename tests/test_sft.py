@@ -128,7 +128,7 @@ def test_chain_arithmetic_gives_its_teachers_right_answers() -> None:
     assert task.answer_is_right(row.completion, task[3].columns)
     assert load_task("chain-arithmetic-tags").rows("demonstrations")[0].completion.startswith("<reasoning>")
     with pytest.raises(TaskError, match="has no labelled steps; it has prompts, demonstrations, pairs"):
-        task.rows("labelled_steps")
+        load_task("chain-arithmetic-tags").rows("labelled_steps")
 
 
 def test_files_say_their_kind_by_their_columns(tmp_path: Path) -> None:

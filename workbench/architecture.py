@@ -27,6 +27,11 @@ def labels(path: str) -> int:
     return len(named) if isinstance(named, dict) else 2
 
 
+def saved_setting(path: str, name: str) -> Any:
+    """A setting of a folder's config.json; None where there is none."""
+    return _described(path).get(name)
+
+
 def _described(path: str) -> dict[str, Any]:
     """A folder's config.json; empty where there is none that can be read."""
     folder = local_path(path)

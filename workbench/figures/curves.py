@@ -104,6 +104,18 @@ PANELS: tuple[Panel, ...] = (
         share=True,
     ),
     Panel("margin", "Margin", (Series("margin", "held out"), Series("margin/train", "batch"))),
+    Panel(
+        "step_accuracy",
+        "Step accuracy",
+        (Series("step_accuracy", "held out"), Series("step_accuracy/train", "batch")),
+        share=True,
+    ),
+    Panel(
+        "first_errors",
+        "Wrong steps found",
+        (Series("auc", "AUC"), Series("first_error_f1", "first-error F1")),
+        share=True,
+    ),
     Panel("calibration", "Calibration error", (Series("calibration_error", "held out"),), share=True),
     Panel(
         "implicit",

@@ -106,7 +106,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "calibration_error",
         "Σ over 10 bins of n_b / n · |accuracy_b − confidence_b|",
-        "Whether σ(margin) of held-out pairs is the share told right (ECE, arXiv 1706.04599).",
+        "Whether σ(margin) of held-out pairs, or the scores of held-out steps, are the share told right (ECE, arXiv "
+        "1706.04599).",
     ),
     _trl("rewards/chosen", "mean of β log π_θ/π_ref of chosen completions", "dpo: their implicit reward."),
     _trl("rewards/rejected", "mean of β log π_θ/π_ref of rejected completions", "dpo: their implicit reward."),
@@ -117,6 +118,20 @@ METRICS: tuple[Metric, ...] = (
     _trl("mean_reward", "mean of the scores of both sides", "reward: what the reward model gives the step's texts."),
     _trl("min_reward", "min of the scores of both sides", "reward: its lowest score."),
     _trl("max_reward", "max of the scores of both sides", "reward: its highest score."),
+    # labelled steps
+    Metric("step_accuracy", "steps told right / labelled steps", "prm: held-out steps; a score below 0.5 says wrong."),
+    Metric("step_accuracy/train", "steps told right / labelled steps", "prm: the same over the step's own batch."),
+    Metric(
+        "auc",
+        "P(score of a right step > score of a wrong one)",
+        "prm: over held-out steps, ties count half; 0.5 is guessing, 1 a perfect order.",
+    ),
+    Metric(
+        "first_error_f1",
+        "2 a b / (a + b)",
+        "prm: a is the share of held-out completions with an error whose first wrong step is the first that scores "
+        "below 0.5, b the share of those without in which none does (ProcessBench, arXiv 2412.06559).",
+    ),
     # completions
     _trl("completions/mean_length", "Σ T_i / B", "Mean length of the step's completions, in tokens."),
     _trl("completions/min_length", "min T_i", "Tokens of the shortest completion."),

@@ -120,6 +120,15 @@ class Recorder(TrainerCallback):
 
 def _line(step: int, total: int, logs: dict[str, Any]) -> str:
     """One step as a line of the run's log."""
-    names = ("loss", "reward", "step_reward", "accuracy", "accuracy/train", "pair_accuracy", "grad_norm")
+    names = (
+        "loss",
+        "reward",
+        "step_reward",
+        "accuracy",
+        "accuracy/train",
+        "pair_accuracy",
+        "step_accuracy",
+        "grad_norm",
+    )
     shown = [f"{name} {logs[name]:.4g}" for name in names if isinstance(logs.get(name), float)]
     return f"step {step}/{total}  " + "  ".join(shown)

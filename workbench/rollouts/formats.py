@@ -6,6 +6,8 @@ format     a row                                             source
 group      ``prompt``, ``rollouts[]``                        this workbench: ``sample --json``
 gsm8k      ``question``, per model ``{solution, is_correct}``  Cobbe et al. 2021, grade-school-math
 processbench ``problem``, ``steps[]``, ``label``             Zheng et al. 2024 (arXiv 2412.06559), Qwen/ProcessBench
+prm800k    ``question``, ``label`` with rated ``steps[]``    Lightman et al. 2023 (arXiv 2305.20050), openai/prm800k
+math-shepherd ``input`` with ки, ``label``                   Wang et al. 2023 (arXiv 2312.08935), its Hub data set
 stepwise   ``prompt``, ``completions[]``, ``labels[]``       TRL's dataset format "stepwise supervision"
 trl        ``step``, ``prompt``, ``completion``,             TRL 1.16 ``GRPOTrainer._log`` with
            ``advantage``, a column a reward                  ``log_completions``: completions_NNNNN.parquet
@@ -21,40 +23,31 @@ completions are grouped or tokenised.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from workbench.errors import TaskError, cut, shown
-from workbench.schema import Prompt
+from workbench.errors import TaskError, cut
+from workbench.rollouts.labelled import (
+    is_math_shepherd,
+    is_prm800k,
+    is_processbench,
+    read_math_shepherd,
+    read_prm800k,
+    read_processbench,
+    read_stepwise,
+)
+from workbench.rollouts.records import (
+    Record,
+    are_numbers,
+    check_reward,
+    completion_text,
+    is_finished,
+    is_number,
+    prompt_text,
+    texts_of,
+    token_ids,
+)
 
-
-@dataclass(frozen=True)
-class Record:
-    """One completion as a file has it. ``series`` keeps apart what happens to have the same prompt.
-
-    ``completion`` is None where the file has only ``token_ids``; where it has ``steps`` instead, they are joined later.
-    ``texts`` are the tokens' own, where the file has them; ``policy`` and ``sampling`` are the group's.
-    """
-
-    where: str
-    prompt: Prompt
-    completion: str | None = None
-    steps: tuple[str, ...] | None = None
-    token_ids: tuple[int, ...] | None = None
-    texts: tuple[str, ...] | None = None
-    logprobs: tuple[float, ...] | None = None
-    entropies: tuple[float, ...] | None = None
-    ref_logprobs: tuple[float, ...] | None = None
-    raw_logprobs: tuple[float, ...] | None = None
-    mask: tuple[int, ...] | None = None
-    finished: bool | None = None
-    series: str = ""
-    columns: dict[str, Any] = field(default_factory=dict)
-    policy: str = ""
-    sampling: dict[str, Any] = field(default_factory=dict)
-
-
-_MOST_IDS = 2**24  # more than any vocabulary has
 Read = Callable[[str, Mapping[str, Any]], list[Record]]
 
 
@@ -95,22 +88,22 @@ def detect(values: Mapping[str, Any]) -> Format:
 def _read_plain(where: str, values: Mapping[str, Any]) -> list[Record]:
     """``prompt`` and ``completion`` (text, or chat messages whose last is the answer) or ``token_ids``."""
     rest = dict(values)
-    prompt = _prompt(where, rest.pop("prompt", None))
-    ids = _integers(where, rest.pop("token_ids", None))
+    prompt = prompt_text(where, rest.pop("prompt", None))
+    ids = token_ids(where, rest.pop("token_ids", None))
     answer = rest.pop("completion", None)
     if answer is None and ids is None:
         raise TaskError(f"{where}: 'completion' is missing; give text, or 'token_ids'")
-    finished = _finished(rest)
+    finished = is_finished(rest)
     logprobs = rest.pop("logprobs", None)
-    if logprobs is not None and (ids is None or not _are_numbers(logprobs) or len(logprobs) != len(ids)):
+    if logprobs is not None and (ids is None or not are_numbers(logprobs) or len(logprobs) != len(ids)):
         raise TaskError(f"{where}: 'logprobs' must be one number a token id")
     if "is_correct" in rest:
         rest.setdefault("correct", rest.pop("is_correct"))
-    _check_reward(where, rest)
+    check_reward(where, rest)
     labels, steps = rest.get("labels"), rest.get("labelled_steps")
     if isinstance(labels, list) and isinstance(steps, list) and len(labels) != len(steps):
         raise TaskError(f"{where}: 'labelled_steps' has {len(steps)} steps and 'labels' {len(labels)}; give one a step")
-    completion = None if answer is None else _completion(where, answer)
+    completion = None if answer is None else completion_text(where, answer)
     return [
         Record(
             where,
@@ -132,7 +125,7 @@ def _read_trl(where: str, values: Mapping[str, Any]) -> list[Record]:
     rest = dict(values)
     step, rest["logged_advantage"] = rest.pop("step"), rest.pop("advantage")
     [record] = _read_plain(where, rest)
-    numbers = [v for name, v in record.columns.items() if name != "logged_advantage" and _is_number(v)]
+    numbers = [v for name, v in record.columns.items() if name != "logged_advantage" and is_number(v)]
     if "reward" in record.columns:  # a function of that name is one of them
         record.columns["logged_reward"] = record.columns["reward"]
     record.columns["reward"] = sum(numbers) if numbers else None
@@ -140,48 +133,10 @@ def _read_trl(where: str, values: Mapping[str, Any]) -> list[Record]:
     return [Record(where, record.prompt, record.completion, series=str(step), columns=record.columns)]
 
 
-def _read_stepwise(where: str, values: Mapping[str, Any]) -> list[Record]:
-    rest = dict(values)
-    prompt = _prompt(where, rest.pop("prompt", None))
-    steps = _texts(where, "completions", rest.pop("completions"))
-    labels = rest.pop("labels")
-    if not isinstance(labels, list) or len(labels) != len(steps):
-        count = len(labels) if isinstance(labels, list) else type(labels).__name__
-        raise TaskError(f"{where}: 'completions' has {len(steps)} steps and 'labels' {count}; give one label a step")
-    if not all(label is None or _is_number(label) or isinstance(label, bool) for label in labels):
-        raise TaskError(f"{where}: 'labels' must be true, false, a number or null, one a step")
-    return [_labelled(where, prompt, steps, [None if label is None else float(label) for label in labels], rest)]
-
-
-def _read_processbench(where: str, values: Mapping[str, Any]) -> list[Record]:
-    """``label`` is the first wrong step (from 0), or -1 if there is none; of the steps after it nothing is said."""
-    rest = dict(values)
-    prompt = _prompt(where, rest.pop("problem"), "problem")
-    steps = _texts(where, "steps", rest.pop("steps"))
-    label = rest.pop("label")
-    if not isinstance(label, int) or isinstance(label, bool) or not -1 <= label < len(steps):
-        raise TaskError(f"{where}: 'label' is {label!r}; give the first wrong step, 0 to {len(steps) - 1}, or -1")
-    if label < 0:
-        labels: list[float | None] = [1.0] * len(steps)
-    else:
-        labels = [*[1.0] * label, 0.0, *[None] * (len(steps) - label - 1)]
-    if isinstance(rest.get("final_answer_correct"), bool):
-        rest["correct"] = rest.pop("final_answer_correct")
-    return [_labelled(where, prompt, steps, labels, rest)]
-
-
-def _labelled(
-    where: str, prompt: Prompt, steps: tuple[str, ...], labels: list[float | None], rest: dict[str, Any]
-) -> Record:
-    _check_reward(where, rest)
-    columns = rest | {"labelled_steps": [step.strip() for step in steps], "labels": labels}
-    return Record(where, prompt, steps=steps, columns=columns)
-
-
 def _read_gsm8k(where: str, values: Mapping[str, Any]) -> list[Record]:
     """Every column that is an object with a ``solution`` is one model's completion."""
     rest = {name: value for name, value in values.items() if not _is_solution(value)}
-    prompt = _prompt(where, rest.pop("question"), "question")
+    prompt = prompt_text(where, rest.pop("question"), "question")
     if "ground_truth" in rest:
         rest["answer"] = rest.pop("ground_truth")
     records = []
@@ -198,7 +153,7 @@ def _read_gsm8k(where: str, values: Mapping[str, Any]) -> list[Record]:
 
 def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A group as this workbench prints it, whose tokens' texts are kept as they are, or a list of plain completions."""
-    prompt = _prompt(where, values.get("prompt"))
+    prompt = prompt_text(where, values.get("prompt"))
     shared, sampling = values.get("columns") or {}, values.get("sampling") or {}
     sampling = sampling if isinstance(sampling, dict) else {}
     records: list[Record] = []
@@ -215,8 +170,8 @@ def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
             record = replace(record, where=where, series=where, columns=columns | record.columns)
             records.append(replace(record, policy=str(values.get("policy") or ""), sampling=sampling))
             continue
-        ids = _integers(where, rollout.get("token_ids"))
-        texts = _texts(where, "texts", rollout.get("texts")) if ids is not None else ()
+        ids = token_ids(where, rollout.get("token_ids"))
+        texts = texts_of(where, "texts", rollout.get("texts")) if ids is not None else ()
         if ids is None or len(ids) != len(texts):
             raise TaskError(f"{where}: rollout {number} needs 'token_ids' and 'texts', one text an id")
         records.append(
@@ -244,7 +199,7 @@ def _a_token(where: str, number: int, name: str, rollout: Mapping[str, Any], cou
     """What a group says of each token of a rollout, or None where it says nothing."""
     if (values := rollout.get(name)) is None:
         return None
-    if not _are_numbers(values) or len(values) != count:
+    if not are_numbers(values) or len(values) != count:
         raise TaskError(f"{where}: {name!r} of rollout {number} must be one number a token, {count} of them")
     return tuple(map(float, values))
 
@@ -273,6 +228,20 @@ FORMATS: dict[str, Format] = {
             "`prompt`, and `rollouts`: a list of objects with `completion` or `token_ids`",
         ),
         Format(
+            "prm800k",
+            is_prm800k,
+            read_prm800k,
+            ("question", "label"),
+            "`question` with `problem`, and `label` with `steps`: a list of rated `completions` each",
+        ),
+        Format(
+            "math-shepherd",
+            is_math_shepherd,
+            read_math_shepherd,
+            ("input", "label"),
+            "`input` with ки after each step, and `label`, the same with + or - in its place",
+        ),
+        Format(
             "gsm8k",
             lambda row: "question" in row and any(map(_is_solution, row.values())),
             _read_gsm8k,
@@ -281,15 +250,15 @@ FORMATS: dict[str, Format] = {
         ),
         Format(
             "processbench",
-            lambda row: {"problem", "steps", "label"} <= row.keys(),
-            _read_processbench,
+            is_processbench,
+            read_processbench,
             ("problem", "steps", "label"),
             separators=("\n\n", "\n"),
         ),
         Format(
             "stepwise",
             lambda row: {"prompt", "completions", "labels"} <= row.keys(),
-            _read_stepwise,
+            read_stepwise,
             ("prompt", "completions", "labels"),
         ),
         Format(
@@ -308,82 +277,3 @@ FORMATS: dict[str, Format] = {
     )
 }
 """Name → format, in the order in which a row is tried."""
-
-
-# --- values --------------------------------------------------------------------------------------------------------
-
-
-def is_conversation(prompt: Any) -> bool:
-    """Whether this is a list of chat messages with ``role`` and ``content``."""
-    return (
-        isinstance(prompt, list)
-        and bool(prompt)
-        and all(
-            isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
-        )
-    )
-
-
-def _prompt(where: str, prompt: Any, name: str = "prompt") -> Prompt:
-    if isinstance(prompt, str):
-        return prompt
-    if is_conversation(prompt):
-        return [{"role": m["role"], "content": m["content"]} for m in prompt]
-    what = "missing" if prompt is None else f"of type {type(prompt).__name__}"
-    raise TaskError(f"{where}: {name!r} is {what}; it must be text or a list of messages with 'role' and 'content'")
-
-
-def _completion(where: str, value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if is_conversation(value):
-        if len(value) > 1:
-            raise TaskError(
-                f"{where}: 'completion' is a conversation of {len(value)} messages; give the policy's own text alone"
-            )
-        return str(value[0]["content"])
-    raise TaskError(f"{where}: 'completion' must be text, not {type(value).__name__}; every row of a file alike")
-
-
-def _texts(where: str, name: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
-        raise TaskError(f"{where}: {name!r} must be a list of texts, at least one")
-    return tuple(value)
-
-
-def _integers(where: str, value: Any) -> tuple[int, ...] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list) or not all(
-        isinstance(number, int) and not isinstance(number, bool) for number in value
-    ):
-        raise TaskError(f"{where}: 'token_ids' must be a list of whole numbers")
-    if (strange := next((number for number in value if not 0 <= number < _MOST_IDS), None)) is not None:
-        raise TaskError(f"{where}: {shown(strange, 40)} in 'token_ids' is no token id; they are 0 to {_MOST_IDS - 1:,}")
-    return tuple(value)
-
-
-def _finished(rest: dict[str, Any]) -> bool | None:
-    """Whether the row says that the completion came to its end."""
-    if isinstance(rest.get("finished"), bool):
-        return bool(rest.pop("finished"))
-    if isinstance(rest.get("truncated"), bool):
-        return not rest.pop("truncated")
-    if isinstance(rest.get("finish_reason"), str):
-        return bool(rest["finish_reason"] != "length")
-    return None
-
-
-def _check_reward(where: str, rest: Mapping[str, Any]) -> None:
-    reward = rest.get("reward")
-    if not (reward is None or isinstance(reward, bool) or _is_number(reward)):
-        raise TaskError(f"{where}: 'reward' must be a number or null, not {shown(reward, 40)}")
-
-
-def _is_number(value: Any) -> bool:
-    """Whether it is a number that a float can hold."""
-    return isinstance(value, float) or (type(value) is int and value.bit_length() < 1024)
-
-
-def _are_numbers(values: Any) -> bool:
-    return isinstance(values, list) and all(map(_is_number, values))

@@ -14,7 +14,8 @@ from typing import Any
 
 from workbench.errors import PatternError, TaskError
 from workbench.rollouts.files import Row
-from workbench.rollouts.formats import FORMATS, Format, Record, detect
+from workbench.rollouts.formats import FORMATS, Format, detect
+from workbench.rollouts.records import Record
 from workbench.rollouts.tokens import WORDS, Tokeniser
 from workbench.schema import Group, Prompt, Rollout
 from workbench.schema.wording import counted

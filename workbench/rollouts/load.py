@@ -16,8 +16,8 @@ from workbench.child import Child
 from workbench.errors import ChildError, ChildTimeout, TaskError
 from workbench.places import local_path
 from workbench.rollouts.files import MAX_BYTES, Row
-from workbench.rollouts.formats import Record
 from workbench.rollouts.groups import Builder, Draft, Facts
+from workbench.rollouts.records import Record
 from workbench.rollouts.tokens import load_tokeniser
 from workbench.schema import Group, Prompt
 

@@ -136,6 +136,19 @@ def noisy_answer(
     return _slip(text, len(results), rng) if rng.random() < slip else text
 
 
+def labelled_answer(chain: Chain, results: Sequence[int]) -> tuple[list[str], list[bool]]:
+    """The steps of the answer that claims ``results``, and whether each is right given the one before it.
+
+    An answer that goes on correctly from a wrong value is blamed once; the answer's line repeats the last result.
+    """
+    before = [chain.start, *results]
+    right = [
+        result == apply(operation, value, operand)
+        for (operation, operand), value, result in zip(chain.operations, before, results, strict=False)
+    ]
+    return render(chain, results).split("\n"), [*right, True]
+
+
 def wrong_answer(chain: Chain, rng: random.Random, style: Style = "steps") -> str:
     """An answer with a wrong result, in the right format."""
     while (results := noisy_results(chain, rng, wrong=0.4))[-1] == chain.answer:

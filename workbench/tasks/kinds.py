@@ -6,7 +6,8 @@ kind                  columns of a row
 ``prompts``           ``prompt`` (or ``question``, or ``problem``) and any others
 ``demonstrations``    ``prompt`` and ``completion``, or ``messages`` that end with the assistant's
 ``pairs``             ``chosen`` and ``rejected``, with a ``prompt`` or beginning with the same one, as in TRL
-``labelled_steps``    ``prompt``, ``completions`` (a text a step) and ``labels`` (true or false a step), as in TRL
+``labelled_steps``    ``prompt``, ``completions`` (a text a step) and ``labels`` (a step's: true, false, a probability
+                      from 0 to 1, or null for unknown), as in TRL; also a row of PRM800K, Math-Shepherd or ProcessBench
 ====================  ==============================================================================================
 
 Texts may be conversations: lists of messages with ``role`` and ``content``. What a row is trained on for is not known.
@@ -14,13 +15,13 @@ Texts may be conversations: lists of messages with ``role`` and ``content``. Wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Literal
 
 from workbench.errors import TaskError
-from workbench.rollouts.formats import is_conversation
+from workbench.rollouts.records import is_conversation
 from workbench.schema import Prompt
 
 Kind = Literal["prompts", "pairs", "demonstrations", "labelled_steps"]
@@ -47,11 +48,27 @@ class Pair:
 
 @dataclass(frozen=True)
 class LabelledSteps:
-    """The steps of one completion and whether each is right."""
+    """The steps of one completion and whether each is right: 1, 0, a probability between, or None where not known.
+
+    No step is empty, and at least one has a label.
+    """
 
     prompt: Prompt
     steps: tuple[str, ...]
-    labels: tuple[bool, ...]
+    labels: tuple[float | None, ...]
+
+
+def is_right(label: float) -> bool:
+    """Whether a step with this label counts as right: where it is likelier right than wrong."""
+    return label > 0.5
+
+
+def first_wrong(labels: Sequence[float | None]) -> int | None:
+    """The first step that is wrong, -1 for none, None where an unknown label leaves that open."""
+    for k, label in enumerate(labels):
+        if label is None or not is_right(label):
+            return None if label is None else k
+    return -1
 
 
 def kind_of(columns: Mapping[str, Any]) -> Kind:
@@ -110,16 +127,26 @@ def pair(where: str, columns: Mapping[str, Any]) -> Pair:
 
 
 def labelled_steps(where: str, columns: Mapping[str, Any]) -> LabelledSteps:
-    """Raises TaskError naming the row and the column."""
+    """Raises TaskError naming the row and the column; also for an empty step, and for labels outside 0 to 1."""
     prompt = prompt_of(where, columns)[1]
     steps, labels = columns.get("completions"), columns.get("labels")
     if not isinstance(steps, list) or not all(isinstance(step, str) for step in steps):
         raise TaskError(f"{where}: 'completions' must be a list with the text of each step, not {_short(steps)}")
-    if not isinstance(labels, list) or not all(label in (0, 1) for label in labels):  # True and False are among them
-        raise TaskError(f"{where}: 'labels' must be a list with true or false for each step, not {_short(labels)}")
+    if not isinstance(labels, list) or not all(label is None or isinstance(label, int | float) for label in labels):
+        raise TaskError(
+            f"{where}: 'labels' must be a list with true, false, a number from 0 to 1 or null for each step, not "
+            f"{_short(labels)}"
+        )
     if len(steps) != len(labels):
         raise TaskError(f"{where}: 'labels' has {len(labels)} entries for the {len(steps)} steps in 'completions'")
-    return LabelledSteps(prompt, tuple(steps), tuple(map(bool, labels)))
+    for number, (step, label) in enumerate(zip(steps, labels, strict=True), start=1):
+        if not step.strip():
+            raise TaskError(f"{where}: step {number} in 'completions' is empty; give it a text, or remove the row")
+        if label is not None and not 0 <= label <= 1:
+            raise TaskError(f"{where}: the label of step {number} is {label!r}; labels are from 0 (wrong) to 1 (right)")
+    if all(label is None for label in labels):
+        raise TaskError(f"{where}: none of the {len(steps)} steps has a label; label one, or remove the row")
+    return LabelledSteps(prompt, tuple(steps), tuple(None if label is None else float(label) for label in labels))
 
 
 READERS: Mapping[Kind, Callable[[str, Mapping[str, Any]], Any]] = {

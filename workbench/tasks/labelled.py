@@ -13,7 +13,7 @@ from workbench.errors import TaskError
 from workbench.rollouts import SHIPPED, load_groups
 from workbench.rollouts.tokens import load_tokeniser
 from workbench.schema import Example, Group, Rollout
-from workbench.tasks.chain_arithmetic import SYMBOL, Chain, apply, noisy_results, render
+from workbench.tasks.chain_arithmetic import SYMBOL, Chain, labelled_answer, noisy_results
 from workbench.tasks.task import Task, load_task
 
 GENERATED = "chain-arithmetic"
@@ -50,12 +50,8 @@ def _rollout(example: Example, rng: random.Random, rate: float, tokeniser: Any) 
     operations = tuple((_NAMES[symbol], int(operand)) for symbol, operand in example.columns["operations"])
     chain = Chain(int(example.columns["start"]), operations)
     results = noisy_results(chain, rng, rate)
-    text = render(chain, results)
-    before = [chain.start, *results]
-    labels = [
-        float(result == apply(operation, value, operand))
-        for (operation, operand), value, result in zip(operations, before, results, strict=False)
-    ]
+    steps, labels = labelled_answer(chain, results)
+    text = "\n".join(steps)
     tokens = tokeniser.tokens(text)
     token, shown = tokeniser.end
     return Rollout(
@@ -63,8 +59,8 @@ def _rollout(example: Example, rng: random.Random, rate: float, tokeniser: Any) 
         (*tokens.texts, shown),
         finished=True,
         columns={
-            "labelled_steps": text.split("\n"),
-            "labels": [*labels, 1.0],  # the answer's line repeats the last result
+            "labelled_steps": steps,
+            "labels": list(map(float, labels)),
             "correct": results[-1] == chain.answer,
         },
     )

@@ -19,13 +19,14 @@ from workbench.errors import TaskError, did_you_mean, shown
 from workbench.places import local_path
 from workbench.rewards.builtin import answer_correctness
 from workbench.rewards.builtin.gsm8k_answer import gsm8k_answer
-from workbench.rollouts import read_rows, row_of
+from workbench.rollouts import Row, read_rows, row_of
+from workbench.rollouts.labelled import stepwise_rows
 from workbench.schema import Example
 from workbench.sections import RewardConfig
 from workbench.steps import PRESETS, StepPattern
 from workbench.tasks import chain_arithmetic
 from workbench.tasks.hub import PREFIX, hub_rows
-from workbench.tasks.kinds import READERS, Demonstration, Kind, Pair, kind_of, prompt_of
+from workbench.tasks.kinds import READERS, Demonstration, Kind, LabelledSteps, Pair, kind_of, prompt_of
 
 T = TypeVar("T")
 
@@ -102,6 +103,8 @@ class Task:
         return self.checker([""], [text], answer=[columns["answer"]])[0] == 1.0
 
 
+WRONG = 0.2
+"""Share of the steps of labelled answers to chain arithmetic that are wrong."""
 CHAIN_REWARDS = (
     RewardConfig(name="step_correctness", kind="step"),
     RewardConfig(name="answer_correctness", kind="outcome"),
@@ -126,7 +129,8 @@ def _chain(name: str, style: chain_arithmetic.Style) -> Callable[[], Task]:
 
 
 def _taught(count: int, style: chain_arithmetic.Style, held_out: bool) -> dict[Kind, Sequence[Any]]:
-    """The problems as the task's teacher works them: without errors, and beside an answer with errors."""
+    """The problems as the task's teacher works them: without errors, beside an answer with errors, and with some."""
+    split = "held-out" if held_out else "train"
 
     def demonstration(index: int) -> Demonstration:
         chain = chain_arithmetic.chain(index, held_out=held_out)
@@ -134,10 +138,17 @@ def _taught(count: int, style: chain_arithmetic.Style, held_out: bool) -> dict[K
 
     def pair(index: int) -> Pair:
         chain, right = chain_arithmetic.chain(index, held_out=held_out), demonstration(index)
-        rng = random.Random(f"chain-arithmetic/pair/{'held-out' if held_out else 'train'}/{index}")
+        rng = random.Random(f"chain-arithmetic/pair/{split}/{index}")
         return Pair(right.prompt, right.completion, chain_arithmetic.wrong_answer(chain, rng, style))
 
-    return {"demonstrations": Examples(count, demonstration), "pairs": Examples(count, pair)}
+    def labelled(index: int) -> LabelledSteps:
+        chain = chain_arithmetic.chain(index, held_out=held_out)
+        rng = random.Random(f"chain-arithmetic/labelled/{split}/{index}")
+        steps, right = chain_arithmetic.labelled_answer(chain, chain_arithmetic.noisy_results(chain, rng, WRONG))
+        return LabelledSteps(chain.prompt(style), tuple(steps), tuple(map(float, right)))
+
+    rows: dict[Kind, Sequence[Any]] = {"demonstrations": Examples(count, demonstration), "pairs": Examples(count, pair)}
+    return rows | {"labelled_steps": Examples(count, labelled)} if style == "steps" else rows
 
 
 def _gsm8k() -> Task:
@@ -198,7 +209,7 @@ def load_task(name: str) -> Task:
 
 def _from_file(path: Path) -> Task:
     """The last tenth of the rows (at least one) is held out; a file of one row is its own held-out set."""
-    read = list(read_rows(path))
+    read = [Row(row.where, values) for row in read_rows(path) for values in stepwise_rows(row.where, row.values)]
     rows = [_example(f"{path.name} {row.where}", row.values) for row in read]
     answered = all(row.columns.get("answer") is not None for row in rows)
     training_rows = _kept_for_training(len(rows))

@@ -60,6 +60,35 @@ def lora_config(policy: PolicySection, task_type: str = "CAUSAL_LM") -> Any:
     return LoraConfig(r=policy.lora.r, lora_alpha=policy.lora.alpha, target_modules="all-linear", task_type=task_type)
 
 
+def with_lora(model: Any, policy: PolicySection) -> Any:
+    """The model with the adapter to train, where one is asked for; what is not the body, a head, is trained whole."""
+    if policy.lora is None:
+        return model
+    from peft import LoraConfig, get_peft_model
+
+    heads = [] if model.get_output_embeddings() is not None else _heads(model)
+    inside = [name for head in heads for name, _ in model.named_modules() if name.split(".")[0] == head]
+    return get_peft_model(
+        model,
+        LoraConfig(
+            r=policy.lora.r,
+            lora_alpha=policy.lora.alpha,
+            target_modules="all-linear",
+            exclude_modules=inside or None,
+            modules_to_save=heads or None,
+        ),
+    )
+
+
+def _heads(model: Any) -> list[str]:
+    """A classifier's modules beside its body that have weights."""
+    return [
+        name
+        for name, child in model.named_children()
+        if name != model.base_model_prefix and any(True for _ in child.parameters())
+    ]
+
+
 def shared_arguments(config: SharedConfig, output_dir: Path, rank_batch: int) -> dict[str, Any]:
     """Arguments of transformers' ``TrainingArguments`` that any method takes; a step has ``rank_batch`` rows a rank."""
     optimiser, run = config.optimiser, config.run

@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils import gather_object
 
 from workbench.checks.calibration import calibration_error
 from workbench.training.accuracy import Measure
-from workbench.training.common import evaluating
-from workbench.training.stored import MEASURED
+from workbench.training.stored import held_out_measure
 
 Margins = Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
 
@@ -37,35 +35,12 @@ def pair_metrics(margins: Sequence[float]) -> dict[str, float]:
     }
 
 
-class HeldOutPairs:
-    """Measures ``pair_metrics`` on the trainer's held-out pairs; ranks share them, a batch of training's at a time.
+def held_out_pairs(trainer: Any, margins: Margins) -> list[Measure]:
+    """The measure of ``pair_metrics``, where the trainer has held-out pairs.
 
     ``margins(batch)`` gives the margins, (B,), of a batch of B pairs as the trainer's collator makes it.
     """
-
-    def __init__(self, trainer: Any, margins: Margins) -> None:
-        self._trainer, self._margins = trainer, margins
-
-    def __call__(self) -> dict[str, float]:
-        trainer, pairs = self._trainer, self._trainer.eval_dataset[MEASURED]
-        ranks, rank = trainer.accelerator.num_processes, trainer.accelerator.process_index
-        share = -(-len(pairs) // ranks)
-        mine = [rank + i * ranks for i in range(share)]  # past the end on some ranks: all do as many forward passes
-        size, measured = trainer.args.per_device_train_batch_size, list[tuple[int, float]]()
-        for start in range(0, share, size):
-            places = mine[start : start + size]
-            batch = trainer.data_collator([pairs[place % len(pairs)] for place in places])
-            batch = {name: tensor.to(trainer.accelerator.device) for name, tensor in batch.items()}
-            with evaluating(trainer):
-                margins = self._margins(batch)
-            measured += zip(places, margins.float().tolist(), strict=True)
-        everyone = dict(gather_object(measured))
-        return pair_metrics([everyone[place] for place in range(len(pairs))])
-
-
-def held_out_pairs(trainer: Any, margins: Margins) -> list[Measure]:
-    """The measure of ``pair_metrics``, where the trainer has held-out pairs."""
-    return [HeldOutPairs(trainer, margins)] if MEASURED in (trainer.eval_dataset or {}) else []
+    return held_out_measure(trainer, lambda batch: margins(batch).float().tolist(), pair_metrics)
 
 
 def pair_numbers(margin: float) -> dict[str, float]:

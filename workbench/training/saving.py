@@ -197,6 +197,16 @@ class Resumable(Trainer):
         super()._run_epoch(*args, **kwargs)
 
 
+class MergedAtTheEnd(Resumable):
+    """``Resumable`` for classifiers: an adapter is put into the weights, so that any loader reads what is saved."""
+
+    def save_final(self, target: Path) -> None:
+        model = self.accelerator.unwrap_model(self.model)
+        if hasattr(model, "merge_and_unload") and self._states_are_ours:
+            self.model = model.merge_and_unload()
+        super().save_final(target)
+
+
 def not_saved(name: str, step: int, folder: Path, error: Exception) -> RunError:
     """Why ``name`` could not be saved after ``step``, and what there is to go on from."""
     good, _ = checkpoints.newest_valid(folder)

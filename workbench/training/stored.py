@@ -6,10 +6,12 @@ Shared by the methods whose section is a ``StoredSection``. How a row becomes to
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from accelerate.utils import gather_object
 from datasets import Dataset, disable_progress_bars
 
 from workbench.errors import ConfigError
@@ -17,12 +19,14 @@ from workbench.policies.load import Policy
 from workbench.sections import SamplingConfig, SharedConfig
 from workbench.tasks import load_task
 from workbench.training.accuracy import HeldOutAccuracy, Measure
-from workbench.training.common import shared_arguments
+from workbench.training.common import evaluating, shared_arguments
 from workbench.training.methods.stored import StoredSection
 from workbench.training.prompts import within_context
 from workbench.training.sampling import PolicySampler
 from workbench.training.watched_rows import TokenRows, watched_sets
 
+Numbers = Callable[[Mapping[str, torch.Tensor]], Sequence[Any]]
+"""Of a batch from the trainer's collator: what is measured of each of its rows."""
 MEASURED = "measured"
 """The name of the data set that a trainer is measured on, among those it is given beside its training rows."""
 
@@ -42,7 +46,7 @@ def training_set(config: SharedConfig, token_rows: TokenRows) -> Dataset:
     rows = _fitting(method, method.training_rows(config), token_rows)
     if len(rows) < method.batch_size:
         raise ConfigError(
-            f"method.max_length: only {len(rows)} {method.kind} fit {method.max_length} tokens, and a step takes "
+            f"method.max_length: only {len(rows)} {method.unit} fit {method.max_length} tokens, and a step takes "
             f"{method.batch_size}; set it higher"
         )
     return Dataset.from_list(rows)
@@ -63,11 +67,43 @@ def _fitting(method: StoredSection, rows: Sequence[Any], token_rows: TokenRows) 
     if len(fitting) < len(rows) and os.environ.get("RANK", "0") == "0":
         left_out = len(rows) - len(fitting)
         print(
-            f"method.max_length: {left_out:,} of {len(rows):,} {method.kind} are left out: they do not fit "
-            f"{method.max_length:,} tokens",
+            f"{left_out:,} of {len(rows):,} {method.unit} are left out: {method.why_left_out}",
             flush=True,
         )
     return fitting
+
+
+class HeldOutRows:
+    """Measures the trainer's held-out rows; ranks share them, a batch of training's at a time.
+
+    ``numbers(batch)`` gives what is measured of each row of a batch as the trainer's collator makes it, ``metrics``
+    makes metrics of all rows' numbers.
+    """
+
+    def __init__(self, trainer: Any, numbers: Numbers, metrics: Callable[[Sequence[Any]], Mapping[str, float]]) -> None:
+        self._trainer, self._numbers, self._metrics = trainer, numbers, metrics
+
+    def __call__(self) -> Mapping[str, float]:
+        trainer, rows = self._trainer, self._trainer.eval_dataset[MEASURED]
+        ranks, rank = trainer.accelerator.num_processes, trainer.accelerator.process_index
+        share = -(-len(rows) // ranks)
+        mine = [rank + i * ranks for i in range(share)]  # past the end on some ranks: all do as many forward passes
+        size, measured = trainer.args.per_device_train_batch_size, list[tuple[int, Any]]()
+        for start in range(0, share, size):
+            places = mine[start : start + size]
+            batch = trainer.data_collator([rows[place % len(rows)] for place in places])
+            batch = {name: tensor.to(trainer.accelerator.device) for name, tensor in batch.items()}
+            with evaluating(trainer):
+                measured += zip(places, self._numbers(batch), strict=True)
+        everyone = dict(gather_object(measured))
+        return self._metrics([everyone[place] for place in range(len(rows))])
+
+
+def held_out_measure(
+    trainer: Any, numbers: Numbers, metrics: Callable[[Sequence[Any]], Mapping[str, float]]
+) -> list[Measure]:
+    """The measure of ``HeldOutRows``, where the trainer has held-out rows."""
+    return [HeldOutRows(trainer, numbers, metrics)] if MEASURED in (trainer.eval_dataset or {}) else []
 
 
 def held_out_accuracy(trainer: Any, config: SharedConfig, policy: Policy, sampling: SamplingConfig) -> list[Measure]:

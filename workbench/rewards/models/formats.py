@@ -26,12 +26,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.architecture import architecture, writes_text
+from workbench.architecture import architecture, saved_setting, writes_text
 from workbench.errors import RewardError, shown
 from workbench.places import is_hub_id, local_path, no_folder
 from workbench.schema import Prompt
 from workbench.sections import ModelConfig, ModelFormat
 
+STEP_FORMAT, STEP_SEPARATOR = "step_format", "step_separator"
+"""Settings of a saved model's configuration that say what it was trained to read; public models have neither."""
 QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
 """The system message Qwen2.5-Math-PRM was trained with; a conversation that brings its own keeps that."""
 
@@ -165,8 +167,21 @@ FORMATS: dict[ModelFormat, Format] = {
 """Name → format of process reward models."""
 
 
+def check_trained_format(config: ModelConfig, trained: Any) -> None:
+    """Raises RewardError where a model trained here in the format ``trained`` would be read in another."""
+    if trained in FORMATS and trained != config.format:
+        raise RewardError(
+            f"reward model {config.path!r} was trained in format {trained!r} and format {config.format!r} reads it "
+            f"otherwise; set format to {trained!r}"
+        )
+
+
 def check_scores_text(config: ModelConfig) -> None:
-    """Raises RewardError for the folder of a language model in a format that reads a classifier's head."""
+    """Raises RewardError for the folder of a language model in a format that reads a classifier's head.
+
+    Also for a process reward model that was trained here in another format.
+    """
+    check_trained_format(config, saved_setting(config.path, STEP_FORMAT))
     signs = config.format in FORMATS and FORMATS[config.format].signs
     if not signs and not config.trust_remote_code and writes_text(config.path):
         raise RewardError(
@@ -189,15 +204,21 @@ def model_path(path: str) -> str:
 
 
 def guess_format(path: str) -> ModelFormat:
-    """A folder's format by its architecture. Raises RewardError where that leaves a choice, naming the choices."""
+    """A folder's format, as it was trained here or by its architecture.
+
+    Raises RewardError where that leaves a choice, naming the choices.
+    """
     choices = ", ".join(("classifier", *FORMATS))
     file = Path(model_path(path)) / "config.json"
     if not file.is_file():
         raise RewardError(f"the format of reward model {path!r} must be said; one of {choices}")
     try:
-        names = json.loads(file.read_text(encoding="utf-8")).get("architectures") or [""]
+        described = json.loads(file.read_text(encoding="utf-8"))
+        trained, names = described.get(STEP_FORMAT), described.get("architectures") or [""]
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise RewardError(f"reward model {path!r}: its config.json cannot be read ({error}); save it again") from error
+    if trained in FORMATS:
+        return FORMATS[trained].name
     for ending, form in _ARCHITECTURES.items():
         if str(names[0]).endswith(ending):
             return form

@@ -27,9 +27,9 @@ from transformers.modeling_outputs import TokenClassifierOutput
 
 from workbench.errors import RewardError
 from workbench.quiet import quiet_loading
-from workbench.rewards.models.formats import FORMATS, model_path
+from workbench.rewards.models.formats import FORMATS, STEP_FORMAT, STEP_SEPARATOR, check_trained_format, model_path
 from workbench.rewards.models.model import Classifier, ProcessModel
-from workbench.sections import ModelConfig
+from workbench.sections import ModelConfig, ModelFormat
 from workbench.weights import WeightsError, check_finite, check_layers, check_loaded, tensor_names
 
 
@@ -72,7 +72,8 @@ def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Clas
             model, tokenizer, label=label, probability=config.output == "probability", batch_size=config.batch_size
         )
     form = FORMATS[config.format]
-    return ProcessModel(model, tokenizer, form, separator=config.separator, batch_size=config.batch_size)
+    separator = getattr(model.config, STEP_SEPARATOR, None) if config.separator is None else config.separator
+    return ProcessModel(model, tokenizer, form, separator=separator, batch_size=config.batch_size)
 
 
 def load_trained_classifier(path: str, where: str, *, trust_remote_code: bool = False) -> tuple[Any, Any]:
@@ -81,21 +82,49 @@ def load_trained_classifier(path: str, where: str, *, trust_remote_code: bool = 
     Of a language model the head is new, drawn from torch's generator; a reward model with one logit keeps its own.
     ``where`` is what ``path`` stands for. Raises RewardError if it cannot be read, or its head has several labels.
     """
-    trust = {"trust_remote_code": trust_remote_code}
+    return _load_trained(AutoModelForSequenceClassification, path, where, 1, trust_remote_code)
+
+
+def load_trained_process_model(
+    path: str, where: str, name: ModelFormat, separator: str | None = None, *, trust_remote_code: bool = False
+) -> tuple[Any, Any]:
+    """A process reward model to train in the format ``name``, in float32 on the CPU, and its tokenizer.
+
+    Formats with a head of two labels take a language model, with a new head drawn from torch's generator, or a process
+    reward model with its own; the others a language model as it is. Format and separator are written into the model's
+    configuration, which is saved with it. Raises as ``load_trained_classifier`` does.
+    """
+    kind, labels = AutoModelForCausalLM, None
+    if not FORMATS[name].signs:
+        with _refusals(path):
+            described = AutoConfig.from_pretrained(where, trust_remote_code=trust_remote_code)
+        published = described.architectures == [Qwen2ForProcessRewardModel.__name__]
+        kind, labels = Qwen2ForProcessRewardModel if published else AutoModelForTokenClassification, 2
+    model, tokenizer = _load_trained(kind, path, where, labels, trust_remote_code)
+    setattr(model.config, STEP_FORMAT, name)
+    setattr(model.config, STEP_SEPARATOR, separator)
+    return model, tokenizer
+
+
+def _load_trained(kind: Any, path: str, where: str, labels: int | None, trust_remote_code: bool) -> tuple[Any, Any]:
+    options: dict[str, Any] = {} if labels is None else {"num_labels": labels}
+    if kind is not Qwen2ForProcessRewardModel:
+        options["trust_remote_code"] = trust_remote_code
     with _refusals(path), quiet_loading(where):
         tokenizer = _tokenizer(where, trust_remote_code)
         if Path(where).is_dir():
-            check_layers(AutoConfig.from_pretrained(where, **trust), tensor_names(Path(where)))
-        model, info = AutoModelForSequenceClassification.from_pretrained(
+            check_layers(
+                AutoConfig.from_pretrained(where, trust_remote_code=trust_remote_code), tensor_names(Path(where))
+            )
+        model, info = kind.from_pretrained(
             where,
-            num_labels=1,
             dtype=torch.float32,
             use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # so that they can be named
-            **trust,
+            **options,
         )
-        body = f"{model.base_model_prefix}."
+        body = "" if labels is None else f"{model.base_model_prefix}."  # a head may be new
         check_loaded(model, {**info, "missing_keys": [key for key in info["missing_keys"] if key.startswith(body)]})
         check_finite(model)
     return model, tokenizer
@@ -132,6 +161,7 @@ def _read(config: ModelConfig, where: str, device: str) -> Any:
         "ignore_mismatched_sizes": True,  # so that they can be named
     }
     described = AutoConfig.from_pretrained(where, trust_remote_code=config.trust_remote_code)
+    check_trained_format(config, getattr(described, STEP_FORMAT, None))
     if Path(where).is_dir():
         check_layers(described, tensor_names(Path(where)))
     kind = _auto_class(config, described.architectures or [])

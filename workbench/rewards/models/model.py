@@ -3,7 +3,7 @@
 ``ProcessModel`` gives every step a score in [0, 1], ``Classifier`` every completion one. A causal model's score of a
 step depends only on what was read up to it, so scores are remembered by that prefix; whether a model is causal is
 found out by trying. Texts longer than the model's context are unscored where they pass it. Neither class knows where
-the model came from.
+the model came from. ``step_batch`` and ``StepHead`` are also what process reward models are trained through.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import hashlib
 import inspect
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -49,6 +50,57 @@ class Memory:
 
 def _key(ids: Sequence[int], position: int = -1) -> bytes:
     return hashlib.blake2b(array("q", [*ids, position]).tobytes(), digest_size=16).digest()
+
+
+def step_batch(readings: Sequence[Reading], pad: int, device: Any = "cpu") -> dict[str, torch.Tensor]:
+    """``input_ids`` and ``attention_mask``, (B, T), and where the S steps' scores stand: ``rows``, ``positions``, (S,).
+
+    Right-padded; steps are in the readings' order.
+    """
+    ids, mask = padded([reading.ids for reading in readings], pad, device)
+    at = [(row, position) for row, reading in enumerate(readings) for position in reading.positions]
+    rows, positions = torch.tensor(at, dtype=torch.long, device=device).reshape(-1, 2).unbind(1)
+    return {"input_ids": ids, "attention_mask": mask, "rows": rows, "positions": positions}
+
+
+@dataclass(frozen=True)
+class StepHead:
+    """How two logits a step, wrong and right, are read off a model in ``form``, whether it is trained or scores.
+
+    ``signs``: the ids of "+" and "-", of a format that asks a language model. ``accepts``: what its forward takes.
+    """
+
+    form: Format
+    signs: tuple[int, int] | None
+    accepts: frozenset[str]
+
+    @classmethod
+    def of(cls, model: Any, tokenizer: Any, form: Format) -> StepHead:
+        """Raises RewardError for a tokenizer that does not fit the format."""
+        signs = None
+        if form.signs:
+            signs = turn_sign_ids(tokenizer) if form.name == "turns" else sign_ids(tokenizer)
+        return cls(form, signs, frozenset(inspect.signature(model.forward).parameters))
+
+    def __call__(self, model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """(S, 2) float32 of a ``step_batch``; ``model`` may be wrapped. Raises RewardError for another kind of head."""
+        inputs: dict[str, Any] = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        if "use_cache" in self.accepts:
+            inputs["use_cache"] = False
+        rows, positions = batch["rows"], batch["positions"]
+        if "logits_to_keep" in self.accepts:  # a language model's logits are large; most positions need none
+            inputs["logits_to_keep"], positions = positions.unique(return_inverse=True)
+        logits = logits_of(model(**inputs))[rows, positions].float()  # (S, V or labels)
+        if self.signs is not None:
+            return logits[:, [self.signs[1], self.signs[0]]]
+        if logits.shape[-1] == 1:
+            return torch.cat([torch.zeros_like(logits), logits], dim=-1)
+        if logits.shape[-1] != 2:
+            raise RewardError(
+                f"format {self.form.name!r} needs a head of 2 labels (wrong, right) and this model has "
+                f"{logits.shape[-1]}; is the format right?"
+            )
+        return logits
 
 
 class ProcessModel:
@@ -107,46 +159,17 @@ class ProcessModel:
 
     @torch.inference_mode()
     def _forward(self, batch: Sequence[Reading]) -> list[list[float]]:
-        ids, mask = padded(
-            [reading.ids[: self.limit] for reading in batch], self.tokenizer.pad_token_id, self.model.device
-        )
-        positions = sorted({at for reading in batch for at in reading.positions if at < self.limit})
-        place = {at: i for i, at in enumerate(positions)}
-        columns = torch.tensor(positions, device=self.model.device)
-        if "logits_to_keep" in self._accepts:  # a language model's logits are large; most positions need none
-            logits = logits_of(self.model(input_ids=ids, attention_mask=mask, logits_to_keep=columns, use_cache=False))
-        else:
-            logits = logits_of(self.model(input_ids=ids, attention_mask=mask, **self._no_cache))[:, columns]
-        right = self._probability(logits.float()).cpu()  # (B, positions)
-        return [
-            [float(right[i, place[at]]) for at in reading.positions if at < self.limit]
-            for i, reading in enumerate(batch)
+        within = [
+            Reading(reading.ids[: self.limit], tuple(at for at in reading.positions if at < self.limit))
+            for reading in batch
         ]
-
-    def _probability(self, logits: torch.Tensor) -> torch.Tensor:
-        """(B, P, V or labels) → (B, P), the probability that the step is right."""
-        if self.form.signs:
-            return logits[..., list(self._signs)].softmax(-1)[..., 0]
-        if logits.shape[-1] == 1:
-            return logits[..., 0].sigmoid()
-        if logits.shape[-1] != 2:
-            raise RewardError(
-                f"format {self.form.name!r} needs a head of 2 labels (wrong, right) and this model has "
-                f"{logits.shape[-1]}; is the format right?"
-            )
-        return logits.softmax(-1)[..., 1]
+        inputs = step_batch(within, self.tokenizer.pad_token_id, self.model.device)
+        right = self._head(self.model, inputs).softmax(-1)[:, 1].cpu()  # (S,)
+        return [values.tolist() for values in right.split([len(reading.positions) for reading in within])]
 
     @cached_property
-    def _signs(self) -> tuple[int, int]:
-        return turn_sign_ids(self.tokenizer) if self.form.name == "turns" else sign_ids(self.tokenizer)
-
-    @cached_property
-    def _accepts(self) -> frozenset[str]:
-        return frozenset(inspect.signature(self.model.forward).parameters)
-
-    @property
-    def _no_cache(self) -> dict[str, bool]:
-        return {"use_cache": False} if "use_cache" in self._accepts else {}
+    def _head(self) -> StepHead:
+        return StepHead.of(self.model, self.tokenizer, self.form)
 
     @cached_property
     def limit(self) -> int:

@@ -1,6 +1,6 @@
 """The training methods: a method is one module here and one line in ``METHODS``."""
 
-from workbench.training.methods import dpo, grpo, reward, sft
+from workbench.training.methods import dpo, grpo, prm, reward, sft
 from workbench.training.methods.method import Method
 
 METHODS: dict[str, Method] = {
@@ -10,6 +10,7 @@ METHODS: dict[str, Method] = {
         sft.METHOD,
         dpo.METHOD,
         reward.METHOD,
+        prm.METHOD,
     )
 }  # fmt: skip
 """Every method by name; the first is the default."""

@@ -16,7 +16,7 @@ from workbench.errors import PolicyError
 from workbench.schema import Prompt, TokenMeasure
 from workbench.sections import ModelFormat, SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
-from workbench.training.methods.stored import StoredSection
+from workbench.training.methods.stored import StoredSection, check_no_adapter
 
 if TYPE_CHECKING:
     import torch
@@ -40,11 +40,7 @@ class RewardSection(StoredSection):
 
     def check(self, config: SharedConfig) -> None:
         super().check(config)
-        if config.policy.adapter is not None:
-            raise ValueError(
-                f"policy.adapter: a reward model is trained on whole weights and {config.policy.adapter!r} is an "
-                "adapter of a language model; leave it out (policy.lora trains an adapter, which is merged at the end)"
-            )
+        check_no_adapter(config)
 
     def check_model(self, config: SharedConfig) -> None:
         path = config.policy.path
@@ -74,19 +70,15 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from workbench.training.accuracy import HeldOut
     from workbench.training.common import lora_config
     from workbench.training.pairs import held_out_pairs, rename_metrics
-    from workbench.training.saving import Resumable
+    from workbench.training.saving import MergedAtTheEnd
     from workbench.training.stored import arguments, held_out_sets, training_set
     from workbench.training.watched_rows import View, WatchedRows, watched_rows
 
-    class ResumableRewardTrainer(Resumable, RewardTrainer):
+    class ResumableRewardTrainer(MergedAtTheEnd, RewardTrainer):
         def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
             loss = super().compute_loss(*args, **kwargs)
             rename_metrics(self, {"accuracy": "pair_accuracy/train", "margin": "margin/train"})
             return loss
-
-        def save_final(self, target: Path) -> None:
-            merge_adapter(self)
-            super().save_final(target)
 
     method = config.method
     assert isinstance(method, RewardSection)
@@ -171,13 +163,6 @@ def prompt_length(tokenizer: Any, prompt: Prompt, ids: Sequence[int]) -> int:
     if not "".join(texts).startswith(beginning):
         return 0
     return bisect_right(list(accumulate(map(len, texts))), len(beginning))
-
-
-def merge_adapter(trainer: Any) -> None:
-    """Put a trained adapter into the weights, so that what is saved is a model that any loader of classifiers reads."""
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    if hasattr(model, "merge_and_unload") and not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled):
-        trainer.model = model.merge_and_unload()
 
 
 METHOD = Method(

@@ -24,7 +24,7 @@ class StoredSection(MethodSection):
     kind: ClassVar[Kind]
     """The kind of rows."""
     batch_size: int = Field(default=32, ge=1, le=65_536)
-    """Rows (demonstrations, pairs) in one optimiser step, over all ranks."""
+    """Rows (demonstrations, pairs, labelled completions) in one optimiser step, over all ranks."""
     max_length: int = Field(default=1024, ge=2, le=131_072)
     """Tokens of prompt and completion together; what is longer is cut off, or left out where a score is learnt."""
 
@@ -32,13 +32,23 @@ class StoredSection(MethodSection):
     def rows_per_step(self) -> int:
         return self.batch_size
 
+    @property
+    def unit(self) -> str:
+        """What a row is called, in the plural."""
+        return self.kind
+
+    @property
+    def why_left_out(self) -> str:
+        """What is wrong with rows that the run leaves out."""
+        return f"they do not fit method.max_length, {self.max_length:,} tokens"
+
     def check(self, config: SharedConfig) -> None:
         ranks, micro = config.run.ranks, config.run.micro_batch_size
         if self.batch_size % ranks:
-            raise ValueError(f"run.ranks: a batch of {self.batch_size} {self.kind} does not divide over {ranks} ranks")
+            raise ValueError(f"run.ranks: a batch of {self.batch_size} {self.unit} does not divide over {ranks} ranks")
         if micro is not None and self.batch_size // ranks % micro:
             raise ValueError(
-                f"run.micro_batch_size: {micro} does not divide the {self.batch_size // ranks} {self.kind} of a "
+                f"run.micro_batch_size: {micro} does not divide the {self.batch_size // ranks} {self.unit} of a "
                 "rank's batch"
             )
 
@@ -57,7 +67,7 @@ class StoredSection(MethodSection):
         rows = load_task(config.task.data or config.task.name).rows(self.kind)
         if len(rows) < self.batch_size:
             raise ConfigError(
-                f"method.batch_size: a step takes {self.batch_size} {self.kind} and the task has {len(rows)}; set it "
+                f"method.batch_size: a step takes {self.batch_size} {self.unit} and the task has {len(rows)}; set it "
                 f"to {len(rows)} or less, or give more rows"
             )
         return _first(rows, max(config.run.steps * self.batch_size, _LEAST_ROWS))
@@ -73,9 +83,18 @@ class StoredSection(MethodSection):
 
     def less_memory(self, config: SharedConfig) -> str:
         return (
-            f"try shorter {self.kind} (method.max_length, now {self.max_length}), a smaller method.batch_size (now "
+            f"try shorter {self.unit} (method.max_length, now {self.max_length}), a smaller method.batch_size (now "
             f"{self.batch_size}) or a smaller run.micro_batch_size "
             f"(now {config.run.micro_batch_size or self.batch_size // config.run.ranks})"
+        )
+
+
+def check_no_adapter(config: SharedConfig) -> None:
+    """Raises ValueError where a reward model would be trained on an adapter."""
+    if config.policy.adapter is not None:
+        raise ValueError(
+            f"policy.adapter: a reward model is trained on whole weights and {config.policy.adapter!r} is an "
+            "adapter of a language model; leave it out (policy.lora trains an adapter, which is merged at the end)"
         )
 
 

@@ -14,7 +14,7 @@ from workbench.config import RewardConfig, RunConfig
 from workbench.errors import ConfigError, RewardError, did_you_mean, shown
 from workbench.redact import redact_known
 from workbench.rewards import BUILTINS, score_group
-from workbench.rollouts.formats import is_conversation
+from workbench.rollouts.records import is_conversation
 from workbench.runs import list_runs as runs_of
 from workbench.runs import open_run
 from workbench.schema import Credit, Example, Group, Prompt

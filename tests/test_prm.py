@@ -1,0 +1,310 @@
+"""Process reward models trained here: the loss in every format, the ids and scores of later use, resumed runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests import reward_models
+from tests.reward_models import KINDS, PROMPT, STEPS, reference
+from tests.stored_runs import config_of
+from workbench.checks.auc import auc
+from workbench.config import METHODS, ModelConfig, RunConfig
+from workbench.errors import ConfigError, PolicyError, RewardError, TaskError
+from workbench.figures.metrics import find_metric
+from workbench.process.recorder import Recorder
+from workbench.rewards.models.formats import FORMATS, guess_format
+from workbench.rewards.models.load import load_model
+from workbench.rewards.models.model import ProcessModel
+from workbench.rundir import RunDir
+from workbench.runs import start
+from workbench.tasks import load_task
+from workbench.tasks.kinds import LabelledSteps, first_wrong
+from workbench.training.labelled import UNKNOWN, step_losses, step_metrics, token_rows, until_first_error
+from workbench.training.methods import prm
+from workbench.training.methods.method import Listeners
+
+LABELS = ([1.0, 0.75, 0.0], [0.25], [1.0])
+
+
+def written(folder: Path, *rows: Mapping[str, Any]) -> str:
+    file = folder / "labelled.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """30 short completions with hard, soft and unknown labels, in TRL's format."""
+    rows = [
+        {
+            "prompt": PROMPT,
+            "completions": steps,
+            "labels": [*labels[:-1], None if i % 5 == 4 and labels[1:] else labels[-1]],
+        }
+        for i in range(10)
+        for steps, labels in zip(STEPS, LABELS, strict=True)
+    ]
+    return written(tmp_path_factory.mktemp("labelled"), *rows)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    root = tmp_path_factory.mktemp("models")
+    return {kind: reward_models.save(kind, root / kind) for kind in ("token", "causal", "qwen")}
+
+
+def configuration(task: Any, policy: Any, run: Mapping[str, Any] | None = None, **method: Any) -> RunConfig:
+    return RunConfig.parse(
+        {
+            "seed": 3,
+            "policy": policy,
+            "task": task,
+            "method": {"name": "prm", "batch_size": 4, **method},
+            "optimiser": {"warmup_steps": 0, "learning_rate": 1e-3},
+            "run": {"steps": 4, "eval_every": 2, "eval_prompts": 3, "save_every": 2, "device": "cpu", **(run or {})},
+        }
+    )
+
+
+def train(run: RunDir, resume: str | None = None) -> Any:
+    """What the run's process does, in this one; the trainer."""
+    config = config_of(run)
+    listeners = Listeners(callbacks=[Recorder(run, config, writes=True)])
+    trainer: Any = METHODS[config.method.name].build(config, run.checkpoints, listeners)
+    trainer.train(resume_from_checkpoint=None if resume is None else str(run.checkpoints / resume))
+    run.close()
+    return trainer
+
+
+def numbers(run: RunDir) -> list[dict[str, Any]]:
+    """A run's rows without its clock."""
+    return [{k: v for k, v in row.items() if k not in ("time", "seconds")} for row in run.read_metrics()[0]]
+
+
+# -- the loss, and what is read ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", list(FORMATS))
+def test_the_loss_is_cross_entropy_where_the_model_cards_read_their_scores(
+    tmp_path: Path, folders: dict[str, str], labelled: str, form: Any
+) -> None:
+    """The labels are random in [0, 1], of which one is unknown. Largest difference: 2e-6, float32 against float64."""
+    config = configuration(labelled, folders[KINDS[form]], {"eval_every": 0}, format=form)
+    trainer: Any = prm.build(config, tmp_path)
+    generator = torch.Generator().manual_seed(1)
+    labels = [torch.rand(len(steps), generator=generator).tolist() for steps in STEPS]
+    labels[0][1] = None
+    rows = trainer_rows(trainer, form, labels)
+    expected, count = 0.0, 0
+    for steps, of_steps in zip(STEPS, labels, strict=True):
+        scores = reference(form, trainer.model, trainer.processing_class, PROMPT, list(steps))
+        for p, y in zip(scores, of_steps, strict=True):
+            if y is not None:
+                expected -= y * math.log(p) + (1 - y) * math.log1p(-p)
+                count += 1
+    batch = trainer.data_collator(rows)
+    assert abs(trainer.compute_loss(trainer.model, batch).item() - expected / count) < 1e-5
+    # The same steps in two batches, each a share of all that are labelled.
+    parts = [trainer.data_collator(rows[:1]), trainer.data_collator(rows[1:])]
+    halves = [trainer.compute_loss(trainer.model, part, num_items_in_batch=count).item() for part in parts]
+    assert abs(sum(halves) - expected / count) < 1e-5
+    assert expected / count > 0.1
+
+
+def trainer_rows(trainer: Any, form: Any, labels: list[Any]) -> list[dict[str, Any]]:
+    rows = [LabelledSteps(PROMPT, tuple(steps), tuple(y)) for steps, y in zip(STEPS, labels, strict=True)]
+    return token_rows(trainer.processing_class, rows, form=FORMATS[form], separator=None, max_length=256)
+
+
+def test_losses_by_hand() -> None:
+    """Logits 0 and log 3 are p = 3/4: a right step costs log 4/3, a wrong one log 4, one of label 1/2 half of both."""
+    logits = torch.tensor([[0.0, math.log(3)]] * 4)
+    losses = step_losses(logits, torch.tensor([1.0, 0.0, 0.5, UNKNOWN]))
+    expected = [math.log(4 / 3), math.log(4), (math.log(4 / 3) + math.log(4)) / 2, 0.0]
+    assert losses.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("form", [*FORMATS, "turns that forget"])
+def test_a_batch_is_read_and_scored_in_training_as_it_is_later(
+    tmp_path: Path, folders: dict[str, str], labelled: str, form: Any
+) -> None:
+    """Ids, positions and scores are equal to the bit."""
+    folder = folders[KINDS.get(form, "causal")]
+    if form == "turns that forget":  # its template has a conversation for every step
+        form, folder = "turns", reward_models.save("causal", tmp_path / "forgetful", template=reward_models.FORGETFUL)
+    trainer: Any = prm.build(configuration(labelled, folder, {"eval_every": 0}, format=form), tmp_path)
+    batches = []
+
+    class Watched(ProcessModel):
+        def _forward(self, batch: Any) -> Any:
+            batches.append(batch)
+            return super()._forward(batch)
+
+    later = Watched(trainer.model, trainer.processing_class, FORMATS[form], batch_size=16)
+    order = [2, 1, 0]  # by length, as a batch that scores is
+    scores = later.score([PROMPT] * 3, [list(STEPS[i]) for i in order])
+    rows = trainer_rows(trainer, form, [list(LABELS[i]) for i in range(3)])
+    batch = trainer.data_collator([rows[i] for i in order])
+    [read] = batches
+    assert [reading.ids for reading in read] == [
+        tuple(ids[mask == 1].tolist()) for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)
+    ]
+    assert [at for reading in read for at in reading.positions] == batch["positions"].tolist()
+    with torch.no_grad():
+        measured = trainer.scores(batch)
+    assert [of_steps for of_steps, _ in measured] == scores
+    assert [of_steps for _, of_steps in measured] == [list(LABELS[i]) for i in order]
+
+
+def test_steps_after_the_first_error_are_left_out_where_asked() -> None:
+    row = LabelledSteps("q", ("a", "b", "c", "d"), (1.0, None, 0.5, 1.0))
+    assert until_first_error(row) == LabelledSteps("q", ("a", "b", "c"), (1.0, None, 0.5))
+    assert until_first_error(LabelledSteps("q", ("a", "b"), (1.0, 0.9))).steps == ("a", "b")
+    assert [first_wrong(y) for y in ([1, 0, None], [1, 0.6], [1, None, 0], [0.5])] == [1, -1, None, 0]
+
+
+def test_completions_that_cannot_be_read_are_left_out_and_counted(
+    tmp_path: Path, folders: dict[str, str], labelled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = reward_models.tokenizer()
+    rows = [LabelledSteps(PROMPT, (text,), (1.0,)) for text in ("Answer: 9", "Answer: " + "9" * 99, "ки")]
+    read = token_rows(words, rows, form=FORMATS["ki"], separator=None, max_length=64)
+    assert [row["labels"] for row in read] == [[1.0], [1.0]]  # a mark that the policy wrote is taken out of its text
+    clash = LabelledSteps("What is ки ?", ("a",), (1.0,))
+    assert token_rows(words, [clash], form=FORMATS["ki"], separator=None, max_length=64) == []
+    with pytest.raises(ConfigError, match="only 18 labelled completions fit 26 tokens"):
+        prm.build(configuration(labelled, folders["token"], batch_size=20, max_length=26), tmp_path)
+    assert "9 of 27 labelled completions are left out: they do not fit method.max_length, 26" in capsys.readouterr().out
+
+
+# -- measures ----------------------------------------------------------------------------------------------------------
+
+
+def test_auc_by_hand() -> None:
+    # Right steps at 0.9 and 0.4, wrong ones at 0.4 and 0.1: of 4 pairs 3 are in order and 1 is a tie, 3.5 / 4.
+    assert auc([0.9, 0.4, 0.4, 0.1], [True, True, False, False]) == 0.875
+    assert auc([0.1, 0.9], [True, False]) == 0.0
+    assert math.isnan(auc([0.1, 0.9], [True, True]))
+
+
+def test_metrics_of_steps_by_hand() -> None:
+    """Two completions with an error, one of them found; three without, of which one is left alone; one is unclear."""
+    completions = [
+        ([0.9, 0.1, 0.1], [1.0, 0.0, UNKNOWN]),
+        ([0.9, 0.9], [1.0, 0.3]),
+        ([0.9], [0.8]),
+        ([0.1], [1.0]),
+        ([0.1], [1.0]),
+        ([0.9, 0.9], [UNKNOWN, 1.0]),
+    ]
+    measured = step_metrics(completions)
+    assert measured["step_accuracy"] == 5 / 8  # told wrong: the last of the second, and the two right ones at 0.1
+    # Right at .9 (4) and .1 (2), wrong at .1 and .9: against .1 four win and two tie, against .9 four tie.
+    assert measured["auc"] == pytest.approx((4 + 2 / 2 + 4 / 2) / 12)
+    assert measured["first_error_f1"] == pytest.approx(2 * (1 / 2) * (1 / 3) / (1 / 2 + 1 / 3))
+    assert measured["calibration_error"] == pytest.approx(0.9 - 5 / 8)  # all are at confidence 0.9
+    alike = step_metrics([([0.9], [1.0])])
+    assert alike.keys() == {"step_accuracy", "calibration_error"}  # the others need a wrong step
+
+
+def test_its_metrics_are_drawn_and_explained() -> None:
+    assert [metric for metric in METHODS["prm"].metrics if find_metric(metric) is None] == []
+    assert METHODS["prm"].summary.startswith("Process reward model")
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.training
+@pytest.mark.parametrize(
+    ("form", "kind", "lora"),
+    [("stepwise", "causal", None), ("ki", "causal", {"r": 2, "alpha": 4}), ("extra-0", "qwen", {"r": 2, "alpha": 4})],
+)
+def test_a_resumed_run_has_the_identical_curve_and_its_model_scores_as_it_did(
+    tmp_path: Path, folders: dict[str, str], labelled: str, form: Any, kind: str, lora: dict[str, int] | None
+) -> None:
+    policy = {"path": folders[kind], "lora": lora}
+    run = RunDir.create(
+        tmp_path, configuration(labelled, policy, {"micro_batch_size": 2}, format=form, until_first_error=True)
+    )
+    trained = [name for name, value in train(run).model.named_parameters() if value.requires_grad]
+    assert lora is None or {"lora_" in name or "score" in name for name in trained} == {True}
+    rows = numbers(run)
+    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
+    assert {"step_accuracy", "auc", "first_error_f1", "calibration_error"} <= rows[0].keys() & rows[4].keys()
+    assert rows[4]["loss"] != rows[3]["loss"]
+    shutil.rmtree(run.checkpoints / "checkpoint-4")
+    again = train(run, resume="checkpoint-2")
+    assert numbers(run) == rows
+
+    batch = again.data_collator([again.eval_dataset["measured"][i] for i in range(3)])
+    with torch.no_grad():
+        expected = [score for scores, _ in again.scores(batch) for score in scores]
+    again.save_final(tmp_path / "final")
+    assert not (tmp_path / "final" / "adapter_model.safetensors").exists()
+    assert guess_format(str(tmp_path / "final")) == form  # it says what it was trained to read
+    loaded = load_model(ModelConfig(path=str(tmp_path / "final"), format=form), "cpu")
+    held_out = load_task(labelled).rows("labelled_steps", held_out=True)
+    scores = loaded.score([row.prompt for row in held_out], [row.steps for row in held_out])
+    assert [score for of_steps in scores for score in of_steps] == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(RewardError, match=f"was trained in format '{form}'"):
+        load_model(ModelConfig(path=str(tmp_path / "final"), format="ki" if form != "ki" else "turns"), "cpu")
+
+
+# -- what is refused before a run is queued ----------------------------------------------------------------------------
+
+GOOD = {"prompt": "q", "completions": ["a", "b"], "labels": [True, 0.5]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([GOOD, {**GOOD, "labels": [True]}], r"line 2: 'labels' has 1 entries for the 2 steps"),
+        ([{**GOOD, "labels": [True, 1.5]}, GOOD], r"line 1: the label of step 2 is 1\.5; labels are from 0 \(wrong\)"),
+        ([{**GOOD, "labels": [-1, True]}, GOOD], r"line 1: the label of step 1 is -1; labels are from 0 \(wrong\)"),
+        ([{**GOOD, "labels": ["+", True]}, GOOD], "line 1: 'labels' must be a list with true, false, a number"),
+        ([{**GOOD, "completions": ["a", " "]}, GOOD], "line 1: step 2 in 'completions' is empty"),
+        ([{**GOOD, "labels": [None, None]}, GOOD], "line 1: none of the 2 steps has a label"),
+        ([{"prompt": "q", "answer": "a"}] * 3, "has no labelled steps; it has prompts"),
+    ],
+)
+def test_rows_that_say_nothing_of_their_steps_are_named(tmp_path: Path, rows: list[Any], message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        start(configuration(written(tmp_path, *rows), "tiny", batch_size=1), tmp_path)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_model_that_a_format_cannot_be_trained_on_is_refused(tmp_path: Path, labelled: str) -> None:
+    scorer = reward_models.save("sequence", tmp_path / "scorer")
+    three = reward_models.save("token", tmp_path / "three", num_labels=3)
+    silent = reward_models.save("causal", tmp_path / "silent", template=None)
+    for policy, form, error, message in (
+        (
+            scorer,
+            "stepwise",
+            PolicyError,
+            "is a LlamaForSequenceClassification with 2 labels; a process reward model is",
+        ),
+        (three, "stepwise", PolicyError, "is a LlamaForTokenClassification with 3 labels"),
+        (three, "ki", PolicyError, "which scores text and writes none"),
+        (silent, "turns", ConfigError, r"method\.format: 'turns' reads a conversation and the policy .* has no chat"),
+    ):
+        with pytest.raises(error, match=message):
+            start(configuration(labelled, policy, format=form), tmp_path)
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(ConfigError, match="a reward model is trained on whole weights and 'there' is an adapter"):
+        configuration(labelled, {"adapter": "there"})
+    with pytest.raises(ConfigError, match=r"method\.separator: format 'turns' has turns"):
+        configuration(labelled, "tiny", format="turns", separator="ки")
+    with pytest.raises(ConfigError, match=r"method\.separator: format 'ki' needs one with a visible mark"):
+        configuration(labelled, "tiny", format="ki", separator=" ")
+    with pytest.raises(ConfigError, match="a step takes 64 labelled completions and the task has 27"):
+        start(configuration(labelled, "tiny", batch_size=64), tmp_path)

@@ -1,0 +1,114 @@
+"""One completion as a file has it, and checks of what a file's row holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench.errors import TaskError, shown
+from workbench.schema import Prompt
+
+_MOST_IDS = 2**24  # more than any vocabulary has
+
+
+@dataclass(frozen=True)
+class Record:
+    """One completion as a file has it. ``series`` keeps apart what happens to have the same prompt.
+
+    ``completion`` is None where the file has only ``token_ids``; where it has ``steps`` instead, they are joined later.
+    ``texts`` are the tokens' own, where the file has them; ``policy`` and ``sampling`` are the group's.
+    """
+
+    where: str
+    prompt: Prompt
+    completion: str | None = None
+    steps: tuple[str, ...] | None = None
+    token_ids: tuple[int, ...] | None = None
+    texts: tuple[str, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    entropies: tuple[float, ...] | None = None
+    ref_logprobs: tuple[float, ...] | None = None
+    raw_logprobs: tuple[float, ...] | None = None
+    mask: tuple[int, ...] | None = None
+    finished: bool | None = None
+    series: str = ""
+    columns: dict[str, Any] = field(default_factory=dict)
+    policy: str = ""
+    sampling: dict[str, Any] = field(default_factory=dict)
+
+
+def is_conversation(prompt: Any) -> bool:
+    """Whether this is a list of chat messages with ``role`` and ``content``."""
+    return (
+        isinstance(prompt, list)
+        and bool(prompt)
+        and all(
+            isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
+        )
+    )
+
+
+def prompt_text(where: str, prompt: Any, name: str = "prompt") -> Prompt:
+    if isinstance(prompt, str):
+        return prompt
+    if is_conversation(prompt):
+        return [{"role": m["role"], "content": m["content"]} for m in prompt]
+    what = "missing" if prompt is None else f"of type {type(prompt).__name__}"
+    raise TaskError(f"{where}: {name!r} is {what}; it must be text or a list of messages with 'role' and 'content'")
+
+
+def completion_text(where: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if is_conversation(value):
+        if len(value) > 1:
+            raise TaskError(
+                f"{where}: 'completion' is a conversation of {len(value)} messages; give the policy's own text alone"
+            )
+        return str(value[0]["content"])
+    raise TaskError(f"{where}: 'completion' must be text, not {type(value).__name__}; every row of a file alike")
+
+
+def texts_of(where: str, name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
+        raise TaskError(f"{where}: {name!r} must be a list of texts, at least one")
+    return tuple(value)
+
+
+def token_ids(where: str, value: Any) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(
+        isinstance(number, int) and not isinstance(number, bool) for number in value
+    ):
+        raise TaskError(f"{where}: 'token_ids' must be a list of whole numbers")
+    if (strange := next((number for number in value if not 0 <= number < _MOST_IDS), None)) is not None:
+        raise TaskError(f"{where}: {shown(strange, 40)} in 'token_ids' is no token id; they are 0 to {_MOST_IDS - 1:,}")
+    return tuple(value)
+
+
+def is_finished(rest: dict[str, Any]) -> bool | None:
+    """Whether the row says that the completion came to its end."""
+    if isinstance(rest.get("finished"), bool):
+        return bool(rest.pop("finished"))
+    if isinstance(rest.get("truncated"), bool):
+        return not rest.pop("truncated")
+    if isinstance(rest.get("finish_reason"), str):
+        return bool(rest["finish_reason"] != "length")
+    return None
+
+
+def check_reward(where: str, rest: Mapping[str, Any]) -> None:
+    reward = rest.get("reward")
+    if not (reward is None or isinstance(reward, bool) or is_number(reward)):
+        raise TaskError(f"{where}: 'reward' must be a number or null, not {shown(reward, 40)}")
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a number that a float can hold."""
+    return isinstance(value, float) or (type(value) is int and value.bit_length() < 1024)
+
+
+def are_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(map(is_number, values))

@@ -1,0 +1,139 @@
+"""A process reward model trained on labelled steps: its section, its trainer, its metrics."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from workbench.architecture import architecture, check_language_model, labels, scores_text
+from workbench.errors import ConfigError, PolicyError
+from workbench.places import local_path
+from workbench.sections import ModelFormat, SharedConfig
+from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
+from workbench.training.methods.stored import StoredSection, check_no_adapter
+
+
+class PRMSection(StoredSection):
+    """Process reward model: the policy's body learns to tell right steps from wrong ones, with a score a step."""
+
+    kind = "labelled_steps"
+    name: Literal["prm"] = "prm"
+    """The training method."""
+    format: Literal["stepwise", "ki", "extra-0", "turns"] = "stepwise"
+    """What the model reads and where its scores stand: that of TRL, Math-Shepherd, Qwen2.5-Math-PRM or RLHFlow."""
+    separator: str | None = None
+    """What stands after each step; None for the format's own."""
+    until_first_error: bool = False
+    """Train on no step after the first that is wrong, as PRM800K is labelled; what comes after an error is unclear."""
+
+    @property
+    def reward_format(self) -> ModelFormat:
+        return self.format
+
+    @property
+    def unit(self) -> str:
+        return "labelled completions"
+
+    @property
+    def why_left_out(self) -> str:
+        return f"{super().why_left_out}, or the separator of format {self.format} stands in their text, too"
+
+    def check(self, config: SharedConfig) -> None:
+        super().check(config)
+        check_no_adapter(config)
+        if self.separator is not None and self.format == "turns":
+            raise ValueError("method.separator: format 'turns' has turns in place of a separator; leave it out")
+        if self.separator is not None and not self.separator.strip() and self.format != "stepwise":
+            raise ValueError(
+                f"method.separator: format {self.format!r} needs one with a visible mark, {self.separator!r} has none"
+            )
+
+    def check_model(self, config: SharedConfig) -> None:
+        from workbench.policies.find import has_chat_template, policy_path
+        from workbench.rewards.models.formats import FORMATS
+
+        path = config.policy.path
+        if FORMATS[self.format].signs:
+            check_language_model(path)
+        elif scores_text(path) and (architecture(path).endswith("SequenceClassification") or labels(path) != 2):
+            raise PolicyError(
+                f"policy {path!r} is a {architecture(path)} with {labels(path)} labels; a process reward model is "
+                "trained from a language model, or from a token classifier with two labels (wrong, right)"
+            )
+        folder = local_path(policy_path(path))
+        if self.format in ("extra-0", "turns") and folder is not None and not has_chat_template(folder):
+            raise ConfigError(
+                f"method.format: {self.format!r} reads a conversation and the policy {path!r} has no chat template; "
+                "choose stepwise or ki"
+            )
+
+    def facts(self) -> list[tuple[str, str]]:
+        steps = "steps up to the first error" if self.until_first_error else "all labelled steps"
+        return [
+            ("method", "prm: a process reward model"),
+            ("batch", f"{self.batch_size} {self.unit}"),
+            ("loss", f"cross-entropy of {steps}"),
+            ("format", self.format),
+            ("rollouts", "none: prm trains on labelled steps"),
+        ]
+
+
+def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY) -> Trainer:
+    """Load labelled steps and the model, with a head of two logits where the format has one, and put them together."""
+    from transformers import TrainingArguments, set_seed
+    from trl.trainer.utils import disable_dropout_in_model
+
+    from workbench.policies.find import policy_path
+    from workbench.rewards.models.formats import FORMATS
+    from workbench.rewards.models.load import load_trained_process_model
+    from workbench.rewards.models.model import StepHead, context_of
+    from workbench.training import labelled
+    from workbench.training.accuracy import HeldOut
+    from workbench.training.common import with_lora
+    from workbench.training.stored import arguments, held_out_measure, held_out_sets, training_set
+
+    method = config.method
+    assert isinstance(method, PRMSection)
+    set_seed(config.seed)  # the weights of a new head
+    path = config.policy.path
+    model, tokenizer = load_trained_process_model(
+        path, policy_path(path), method.format, method.separator, trust_remote_code=config.policy.trust_remote_code
+    )
+    disable_dropout_in_model(model)
+    form = FORMATS[method.format]
+    tokens = partial(
+        labelled.token_rows,
+        tokenizer,
+        form=form,
+        separator=method.separator,
+        max_length=min(method.max_length, context_of(model)),
+    )
+    cut = labelled.until_first_error if method.until_first_error else None
+    trainer = labelled.ProcessTrainer(
+        model=with_lora(model, config.policy),
+        head=StepHead.of(model, tokenizer, form),
+        args=TrainingArguments(**arguments(config, output_dir), remove_unused_columns=False),
+        data_collator=labelled.Collator(tokenizer.pad_token_id),
+        train_dataset=training_set(config, lambda rows: tokens(rows if cut is None else [*map(cut, rows)])),
+        eval_dataset=held_out_sets(config, tokens),
+        processing_class=tokenizer,
+        callbacks=list(listeners.callbacks),
+    )
+    HeldOut.add_to(trainer, config.run, held_out_measure(trainer, trainer.scores, labelled.step_metrics))
+    return trainer
+
+
+METHOD = Method(
+    PRMSection,
+    build,
+    metrics=(
+        "loss",
+        "step_accuracy",
+        "step_accuracy/train",
+        "auc",
+        "first_error_f1",
+        "calibration_error",
+        "grad_norm",
+    ),
+)
