@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 
 from tests.credits import worked_credit
 from tests.stored_runs import learning, store
+from tests.watched import before_and_now
 
 View = Callable[[Page], None]
 FAILING = "def mine(prompt, step, **columns):\n    return 1 / (len(step) - 19)\n"
@@ -176,7 +177,7 @@ def train_rollouts(page: Page) -> None:
 TRAIN: tuple[View, ...] = (train_top, train_rollouts)
 """On a run that was trained."""
 
-STORED = ("failed", "stopped", "watched", "queued", "gone")
+STORED = ("failed", "stopped", "watched", "pairs", "queued", "gone")
 """Runs shown on Train, each a picture ``run-NAME``."""
 
 
@@ -261,6 +262,10 @@ def store_runs(workspace: Path) -> None:
         watched.dir.write_rollouts(step, [worked_credit()] * 2)
     for step in (0, 20, 60):
         watched.dir.write_rollouts(step, [worked_credit()], watched=True)
+    pairs = store(workspace, "pairs", learning(30), method={"name": "dpo"})
+    for row in (before_and_now().before, before_and_now()):
+        assert row is not None
+        pairs.dir.write_watched_rows(row.step, [row])
     for name, state in (("going", "running"), ("queued", "queued")):  # as if this process trained them
         run = store(workspace, name, learning(12), state=state, made=1.764e9)
         run.dir.note(pid=os.getpid(), pid_created=psutil.Process().create_time())

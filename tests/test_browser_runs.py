@@ -17,6 +17,7 @@ from tests.browsing import App, visit, with_token
 from tests.credits import worked_credit
 from tests.stored_runs import learning, store
 from tests.test_browser_polish import serious
+from tests.watched import before_and_now
 from workbench.runs import Run, list_runs
 
 pytestmark = pytest.mark.browser
@@ -233,7 +234,7 @@ def test_the_table_survives_a_connection_that_is_gone(browser, app, three):
     page.close()
 
 
-def test_checks_warnings_and_watched_prompts_of_a_run(browser, app, workspace):
+def test_checks_warnings_watched_prompts_and_watched_rows_of_a_run(browser, app, workspace):
     rows = [{"step": i, "entropy": 1.0 if i < 30 else 0.01, "reward": 1 - i / 60} for i in range(1, 61)]
     run = store(workspace, "watched", with_rewards(rows), state="stopped")
     with open(run.path / "metrics.jsonl", "a") as file:
@@ -266,6 +267,43 @@ def test_checks_warnings_and_watched_prompts_of_a_run(browser, app, workspace):
         page.reload()
         expect(page.locator("#run-heatmap .details .where")).to_contain_text("rollout 2 · step 1")
         expect(page.locator("#step-shown")).to_have_text("0")
+
+    # A run that samples nothing shows the rows it watches: those of a pair side by side, before and now.
+    rows = store(workspace, "pairs", [{"step": 30, "loss": 0.5}], method={"name": "dpo"})
+    now = before_and_now()
+    rows.dir.write_watched_rows(0, [now.before])
+    rows.dir.write_watched_rows(30, [now])
+    with visit(browser, f"{app.url}?run=pairs") as page:
+        expect(page.get_by_role("heading", name="Watched rows")).to_be_visible()
+        expect(page.locator("#group-shown")).to_have_text("row 1 of 1")
+        expect(page.locator("#run-without-rollouts")).to_contain_text("A run of method dpo samples no rollouts")
+        expect(page.locator("#run-heatmap .summary")).to_have_text("margin 0.00 → 1.63")
+        expect(page.locator("#run-heatmap .legend .meaning")).to_have_text("blue: likelier")
+        expect(page.get_by_label("Which rollouts")).to_be_hidden()
+        chosen, rejected = page.locator("#run-heatmap .rollout").all()
+        expect(chosen.locator(".pane.a .text i").first).to_have_class(re.compile("^p s"))
+        expect(chosen.locator(".pane.b .text i").first).to_have_class("")
+        expect(rejected.locator(".chip").first).to_have_attribute(
+            "aria-label", "step 1 of 2, label 1, implicit reward \u22121.00"
+        )
+        tops = [card.bounding_box()["y"] for card in (chosen, rejected)]
+        assert tops[0] == tops[1]
+        chosen.locator(".pane.a .step").first.focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        expect(page.locator("#run-heatmap .details .where")).to_contain_text("chosen · step 2")
+        page.keyboard.press("Escape")
+        page.locator("#run-heatmap .colour-by").select_option("change")
+        expect(rejected.locator(".chip .a").first).to_have_text("▼1.00")
+        slide(page, 0)
+        expect(page.locator("#step-shown")).to_have_text("0")
+        expect(page.locator("#run-heatmap .summary")).to_have_text("margin 0.00")
+        expect(page.locator("#run-heatmap .pane")).to_have_count(0)
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.wait_for_function(
+            "() => { const [a, b] = document.querySelectorAll('#run-heatmap .rollout');"
+            " return a.getBoundingClientRect().bottom <= b.getBoundingClientRect().top; }"
+        )
 
 
 def slide(page: Page, place: int) -> None:

@@ -100,7 +100,10 @@ def test_invariant_parity(tmp_path, credit):
 
 
 def test_invariant_ranks_agree(tmp_path):
-    """A group spread over two ranks is normalised as one group: two ranks use one rank's advantages, bit for bit."""
+    """A group spread over two ranks is normalised as one group: two ranks use one rank's advantages, bit for bit.
+
+    What is seen of watched rows is told to the first rank alone, and is what one rank sees.
+    """
     one = {scheme: train_on_ranks.train(tmp_path / "1", scheme, 1) for scheme in ("process", "outcome")}
     script = Path(train_on_ranks.__file__)
     done = subprocess.run(
@@ -122,6 +125,13 @@ def test_invariant_ranks_agree(tmp_path):
         assert sorted(halves[0] + halves[1]) == sorted(one[scheme]["rows"])
         assert two[0][scheme]["groups"] == two[1][scheme]["groups"] == one[scheme]["groups"]
         assert any(set(row) != {0.0} for row in one[scheme]["groups"])
+    seen = train_on_ranks.watch(tmp_path / "1", 1)
+    assert two[1]["watched"] == {}
+    assert list(two[0]["watched"]) == ["0", "1", "2"]
+    for step, texts in seen.items():
+        for here, there in zip(texts, two[0]["watched"][str(step)], strict=True):
+            assert there == pytest.approx(here, abs=1e-4)  # gradients are summed in another order
+    assert max(map(abs, seen[2][0])) > 1e-3
 
 
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)

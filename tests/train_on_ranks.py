@@ -1,4 +1,7 @@
-"""Started by torchrun: a step of each scheme on each rank, the loss's advantages left in ``<folder>/<rank>.json``."""
+"""Started by torchrun: a step of each scheme on each rank, the loss's advantages left in ``<folder>/<rank>.json``.
+
+And a step of DPO, with what the rank is told of the watched rows.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from pathlib import Path
 import torch
 
 from workbench.config import RunConfig
+from workbench.schema import WatchedRow
+from workbench.training.methods import dpo
 from workbench.training.methods.grpo import build as build_trainer
 from workbench.training.methods.method import Listeners
 
@@ -19,7 +24,25 @@ def main(folder: Path, ranks: int) -> None:
     torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
     used = {scheme: train(folder / "out", scheme, ranks) for scheme in ("process", "outcome")}
-    (folder / f"{os.environ['RANK']}.json").write_text(json.dumps(used))
+    (folder / f"{os.environ['RANK']}.json").write_text(json.dumps({**used, "watched": watch(folder / "dpo", ranks)}))
+
+
+def watch(folder: Path, ranks: int) -> dict[int, list[list[float]]]:
+    """Each token's implicit reward in each text of the watched rows, by step, as this rank is told."""
+    config = RunConfig.parse(
+        {
+            "method": {"name": "dpo", "batch_size": 2},
+            "optimiser": {"warmup_steps": 0},
+            "run": {"steps": 2, "watch_every": 1, "eval_every": 0, "save_every": 0, "ranks": ranks, "device": "cpu"},
+        }
+    )
+    told: dict[int, list[list[float]]] = {}
+
+    def keep(step: int, rows: list[WatchedRow]) -> None:
+        told[step] = [list(text.values["implicit_reward"]) for row in rows for text in row.texts]
+
+    dpo.build(config, folder, Listeners(on_rows=keep)).train()
+    return told
 
 
 def train(folder: Path, scheme: str, ranks: int) -> dict[str, list]:
