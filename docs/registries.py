@@ -21,6 +21,7 @@ from workbench.figures.lines import Chart, Charts, Line
 from workbench.figures.metrics import METRICS, SYMBOLS
 from workbench.rewards import BUILTINS, score_group
 from workbench.rollouts.formats import FORMATS
+from workbench.runs.pipelines.plan import ROWS
 from workbench.steps import PRESETS
 
 
@@ -81,7 +82,8 @@ def formats() -> str:
 
 def config() -> str:
     parts = []
-    for section in sections(RunConfig, *(method.section for method in METHODS.values())):
+    commands = (command.options for command in ROWS.values())
+    for section in sections(RunConfig, *(method.section for method in METHODS.values()), *commands):
         rows = [
             (f"`{name}`", _default(field), (field.description or "").replace("\n", " "))
             for name, field in section.model_fields.items()

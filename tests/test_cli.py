@@ -27,7 +27,7 @@ from workbench.rundir import RunDir
 from workbench.runs import Run
 from workbench.schema import Group, Rollout
 
-COMMANDS = ("app", "sample", "score", "train", "runs", "compare", "build-prm")
+COMMANDS = ("app", "sample", "score", "train", "runs", "pipeline", "compare", "build-prm")
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def fake_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets ``--task`` name what tests.fake_run shall do."""
-    monkeypatch.setattr("workbench.cli.flags._fill_from_task", lambda data: None)
+    monkeypatch.setattr("workbench.cli.flags.fill_from_task", lambda data: None)
 
 
 def answer(capsys: pytest.CaptureFixture[str]) -> Any:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from workbench.rewards import Reward, score_group
     from workbench.rollouts import group_of, load_groups
     from workbench.runs import list_runs, open_run, train
+    from workbench.runs.pipelines import Pipeline, open_pipeline, run_pipeline
     from workbench.schema import Credit, Example, Group, Rollout, ScoredGroup, Step, StepScores
     from workbench.steps import StepPattern, align_steps, split_steps, token_texts
     from workbench.tasks import load_task
@@ -39,6 +40,7 @@ __all__ = [
     "Credit",
     "Example",
     "Group",
+    "Pipeline",
     "Progress",
     "Reward",
     "Rollout",
@@ -61,9 +63,11 @@ __all__ = [
     "load_policy",
     "load_task",
     "open_in_page",
+    "open_pipeline",
     "open_run",
     "preflight",
     "probe",
+    "run_pipeline",
     "sample_group",
     "score_group",
     "show",
@@ -94,6 +98,7 @@ _MODULES = {
     "workbench.checks.reward_check": ("check_reward",),
     "workbench.rollouts": ("group_of", "load_groups"),
     "workbench.runs": ("list_runs", "open_run", "train"),
+    "workbench.runs.pipelines": ("Pipeline", "open_pipeline", "run_pipeline"),
     "workbench.schema": ("Credit", "Example", "Group", "Rollout", "ScoredGroup", "Step", "StepScores"),
     "workbench.steps": ("StepPattern", "align_steps", "split_steps", "token_texts"),
     "workbench.tasks": ("load_task",),

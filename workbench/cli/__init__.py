@@ -16,6 +16,7 @@ from workbench.cli import commands, data, models
 from workbench.cli.checks import add_check_commands
 from workbench.cli.flags import add_flags, add_reward_flags, at_least_one
 from workbench.cli.making import add_making_commands
+from workbench.cli.pipelines import add_pipeline_command
 from workbench.cli.trust import add_trust
 from workbench.display.tables import visible
 from workbench.errors import WorkbenchError
@@ -73,6 +74,9 @@ def make_parser() -> argparse.ArgumentParser:
     add_check_commands(command)
     add_making_commands(command)
     _add_run_commands(command)
+    added = add_pipeline_command(command)
+    _add_now(added)
+    _add_workspace(added)
     _add_builders(command)
     return parser
 

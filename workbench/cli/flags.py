@@ -8,7 +8,6 @@ parse and refuse them, so that the shell, a file and the page's form speak of a 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,12 +25,12 @@ from workbench.config import (
     RewardConfig,
     RunConfig,
     SharedConfig,
-    TaskSection,
     leaves,
     migrate,
     put,
 )
 from workbench.config.reading import read_text, read_yaml
+from workbench.config.task_defaults import fill_from_task, method_of
 from workbench.errors import ConfigError, cut
 
 
@@ -214,7 +213,7 @@ def read_config(args: argparse.Namespace) -> RunConfig:
     ]
     if rewards:
         put(data, ("method", "rewards"), rewards)
-    _fill_from_task(data)
+    fill_from_task(data)
     if assignments := options.get("reward_option"):
         _put_reward_options(data, assignments)
     return runs.resolved(RunConfig.parse(data), options.get("workspace"))
@@ -256,9 +255,9 @@ def _over(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 def _put_flags(data: dict[str, Any], options: Mapping[str, Any]) -> None:
     """Write the flags that were given into ``data``. Raises ConfigError where two names of a field disagree."""
-    if "method" in options and options["method"] != _method(data):
+    if "method" in options and options["method"] != method_of(data):
         data["method"] = {"name": options["method"]}  # what another method was set to says nothing of this one
-    method, written = _method(data), dict[str, tuple[str, Any]]()
+    method, written = method_of(data), dict[str, tuple[str, Any]]()
     for option, flag in _by_option().items():
         if option not in options or option == "method":
             continue
@@ -271,44 +270,12 @@ def _put_flags(data: dict[str, Any], options: Mapping[str, Any]) -> None:
         put(data, flag.path.split("."), value)
 
 
-def _method(data: Mapping[str, Any]) -> str:
-    method = data.get("method")
-    return str(method.get("name", "grpo")) if isinstance(method, Mapping) else "grpo"
-
-
 def _read_file(path: Path) -> dict[str, Any]:
     what = f"--config {cut(str(path), 300)}"
     data = read_yaml(read_text(path, what), what)
     if data is not None and not isinstance(data, dict):
         raise ConfigError(f"{what}: a mapping of fields is wanted, and this is a {type(data).__name__}")
     return data or {}
-
-
-def _fill_from_task(data: dict[str, Any]) -> None:
-    """A task other than the default one brings its own pattern, rewards and length where none are given."""
-    section = data.get("task")
-    name = section.get("name") if isinstance(section, Mapping) else None
-    method = METHODS.get(_method(data))
-    if not isinstance(name, str) or name == TaskSection().name or method is None:
-        return
-    from workbench.tasks import load_task
-
-    task = load_task(name)
-    fields = method.section.model_fields
-    settings = data.setdefault("method", {"name": method.name})
-    if "pattern" in fields:
-        pattern = settings.setdefault("pattern", {})
-        if isinstance(pattern, dict) and "regex" not in pattern:  # a regex of one's own comes with its own kind
-            settings["pattern"] = dataclasses.asdict(task.pattern) | pattern
-    if "rewards" in fields and task.rewards and "rewards" not in settings:
-        settings["rewards"] = [reward.model_dump() for reward in task.rewards]
-        credit = settings.setdefault("credit", {})
-        if isinstance(credit, dict):
-            credit.setdefault("scheme", task.scheme)
-    if "sampling" in fields:
-        sampling = settings.setdefault("sampling", {})
-        if isinstance(sampling, dict):
-            sampling.setdefault("max_completion_length", task.max_completion_length)
 
 
 def _built_in(text: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``pairs`` and ``demonstrations``: rows to train on, made of a policy's own scored completions."""
+"""``pairs``, ``demonstrations``, ``mix``: rows to train on, made of a policy's own completions and of earlier rows."""
 
 from __future__ import annotations
 
@@ -36,9 +36,30 @@ def add_making_commands(command: Adder) -> None:
     )
     _add_shared(parser, 1)
 
+    parser = command("mix", mix, "Mix fresh rows with a share of earlier ones, so that these are not forgotten.")
+    parser.add_argument("--fresh", type=Path, required=True, metavar="FILE", help="rows that are all taken")
+    parser.add_argument(
+        "--replay", type=Path, action="append", required=True, metavar="FILE", help="rows trained on before; repeatable"
+    )
+    parser.add_argument(
+        "--share", type=_share, default=0.1, metavar="X", help="share of each that is drawn (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the draw (default: %(default)s)")
+    _add_out(parser)
+
+
+def _share(text: str) -> float:
+    if not 0 <= (share := float(text)) <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is no share; give 0 to 1")
+    return share
+
+
+def _add_out(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the JSONL file to write")
+
 
 def _add_shared(parser: argparse.ArgumentParser, per_group: int) -> None:
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the JSONL file to write")
+    _add_out(parser)
     parser.add_argument(
         "--prompts", type=at_least_one, default=100, metavar="N", help="training prompts sampled (default: %(default)s)"
     )
@@ -67,14 +88,21 @@ def demonstrations(args: argparse.Namespace) -> int:
     return _make(args, limits, lambda groups: demonstrations_of(groups, args.per_group, args.threshold))
 
 
+def mix(args: argparse.Namespace) -> int:
+    from workbench.tasks.made import mixed_of, sha256
+
+    _refuse_to_overwrite(args.out)
+    files = [{"file": str(path), "sha256": sha256(path)} for path in (args.fresh, *args.replay)]
+    about = {"made_by": "mix", "fresh": files[0], "replay": files[1:], "share": args.share, "seed": args.seed}
+    return _write(args, mixed_of(args.fresh, args.replay, args.share, args.seed), about, time.monotonic())
+
+
 def _make(args: argparse.Namespace, limits: dict[str, float], make: Callable[[Iterator[ScoredGroup]], Made]) -> int:
     from workbench.rundir.environment import environment
-    from workbench.tasks.made import write_made
 
     args.base = {"method": {"name": "grpo", "credit": {"scheme": "outcome"}}}  # which needs an outcome reward, as this
     config = require_trust(args, read_config(args))
-    if args.out.exists():  # said before anything is sampled
-        raise TaskError(f"{args.out} is there already; choose another name, or remove it")
+    _refuse_to_overwrite(args.out)
     began = time.monotonic()
     made = make(_scored(args, config))
     outcome_rewards = [reward for reward in config.sampled.rewards if reward.kind == "outcome"]
@@ -89,6 +117,18 @@ def _make(args: argparse.Namespace, limits: dict[str, float], make: Callable[[It
         "limits": limits,
         "environment": environment(config),
     }
+    return _write(args, made, about, began)
+
+
+def _refuse_to_overwrite(file: Path) -> None:
+    """Said before anything is sampled."""
+    if file.exists():
+        raise TaskError(f"{file} is there already; choose another name, or remove it")
+
+
+def _write(args: argparse.Namespace, made: Made, about: dict[str, Any], began: float) -> int:
+    from workbench.tasks.made import write_made
+
     beside = write_made(made, args.out, about)
     result = {
         "file": str(args.out),

@@ -99,21 +99,34 @@ class RunDir:
         It is named ``config.name`` (with ``-2``, ``-3``, … where that is taken) or after the date.
         ``reward_sources`` gives the source of the rewards that ``config`` only names, the built-in ones.
         """
-        runs = Path(workspace) / "runs"
-        runs.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".new-", dir=runs))
-        try:
+
+        def fill(draft: Path) -> None:
             (draft / "run.yaml").write_text(config.to_yaml(), encoding="utf-8")
             write_rewards(draft / "rewards", config, reward_sources or {})
             (draft / "rollouts").mkdir()
             (draft / "checkpoints").mkdir()
             (draft / "metrics.jsonl").write_bytes(metrics_log.HEADER)
+
+        return cls.make(Path(workspace) / "runs", config.name, fill, config.run.steps, config.run.ranks)
+
+    @classmethod
+    def make(
+        cls, parent: Path, name: str | None, fill: Callable[[Path], None], total_steps: int, ranks: int = 1
+    ) -> RunDir:
+        """Make a directory with a status (queued) and a log in ``parent``, and what ``fill`` puts in it: all or none.
+
+        It is called ``name`` (with ``-2``, ``-3``, … where that is taken) or after the date.
+        """
+        parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".new-", dir=parent))
+        try:
+            fill(draft)
             (draft / "log.txt").touch()
             now = time.time()
             status = RunStatus(
                 "queued",
-                total_steps=config.run.steps,
-                ranks=config.run.ranks,
+                total_steps=total_steps,
+                ranks=ranks,
                 created=now,
                 updated=now,
                 pid=os.getpid(),
@@ -121,7 +134,7 @@ class RunDir:
             )
             replace_file(draft / "status.json", encode(dataclasses.asdict(status)))
             _reserve(draft)
-            return cls(_move_in(draft, runs, config.name))
+            return cls(_move_in(draft, parent, name))
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -387,15 +400,15 @@ def _reserve(folder: Path) -> None:
         (folder / _RESERVE).write_bytes(bytes(_RESERVE_BYTES))
 
 
-def _move_in(draft: Path, runs: Path, name: str | None) -> Path:
+def _move_in(draft: Path, parent: Path, name: str | None) -> Path:
     """Give the finished draft its name; a name taken gets the next free number."""
     number = 1
     while True:
         if name is None:
-            path = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+            path = parent / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         else:
             suffix = f"-{number}" if number > 1 else ""
-            path = runs / f"{name[: 80 - len(suffix)]}{suffix}"
+            path = parent / f"{name[: 80 - len(suffix)]}{suffix}"
         number += 1
         if os.path.lexists(path):
             continue

@@ -67,14 +67,24 @@ def seen_by_the_run(held: devices.Held) -> dict[str, str]:
 
 def _wait_for_device(run: RunDir, config: RunConfig, since: int) -> devices.Held:
     def waits(behind: Path | None, device: str) -> None:
-        other, name = ("another run", None) if behind is None else (f"run {behind.name!r}", behind.name)
-        if behind is not None and behind.parent != run.path.parent:
-            other, name = "a run of another workspace", None  # its name is not this workspace's to show
-        reason = f"waits for {_named(device)} behind {other}"
+        reason, name = waiting_for(behind, device, run.path.parent.parent)
         run.set_status("queued", reason, behind=name)
         print(reason, flush=True)
 
     return devices.take(devices.pool(config.run.device), config.run.ranks, run.path, waits, since=since)
+
+
+def waiting_for(behind: Path | None, device: str, workspace: Path) -> tuple[str, str | None]:
+    """What is waited for, in words, and the run's name where it is a run of this workspace."""
+    if behind is None:
+        other, name = "another run", None
+    elif behind.parent.parent != workspace:
+        other, name = "a run of another workspace", None  # its name is not this workspace's to show
+    elif behind.parent.name == "pipelines":
+        other, name = f"pipeline {behind.name!r}", None
+    else:
+        other, name = f"run {behind.name!r}", behind.name
+    return f"waits for {_named(device)} behind {other}", name
 
 
 def _named(device: str) -> str:

@@ -31,8 +31,10 @@ TRACKERS = {"trackio": ("trackio",), "wandb": ("wandb",), "tensorboard": ("tenso
 _ROWS = 1000  # looked at for their columns
 
 
-def checked(config: RunConfig) -> RunConfig:
+def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
     """The configuration with absolute paths, so that it means the same from any folder.
+
+    ``without_rows``: the rows that it trains on are not there yet, and are not looked at.
 
     Raises the WorkbenchError of what would keep the run from working; ConfigError, with a line for each, for several.
     """
@@ -52,7 +54,7 @@ def checked(config: RunConfig) -> RunConfig:
     folder = attempt(check_policy, config.policy)
     task = attempt(_task_of, config)
     if task is not None or config.task.name.startswith(HUB):
-        attempt(config.method.check_files, config)
+        attempt(config.method.check_model if without_rows else config.method.check_files, config)
     if task is not None:
         attempt(_check_prompts, config, task, folder)
     with _worker(config) as worker:

@@ -17,7 +17,8 @@ from workbench.rundir import checkpoints
 from workbench.runs.run import open_run
 
 PREFIX = "run:"
-_REFERENCE = re.compile(r"run:([^@]+)(?:@(\d+))?")
+REFERENCE = re.compile(r"run:([^@]+)(?:@(\d+))?")
+"""A run's name and, if there is one, the step of a checkpoint."""
 
 
 def resolved(config: RunConfig, workspace: Path | str | None = None) -> RunConfig:
@@ -27,11 +28,11 @@ def resolved(config: RunConfig, workspace: Path | str | None = None) -> RunConfi
     what it was.
     """
     config = config.model_copy(deep=True)
-    used = {getattr(section, field) for section, field in _places(config)}
+    used = {getattr(section, field) for section, field in places(config)}
     config.origins = [origin for origin in config.origins if origin.path in used]
     check_origins(config)
     origins = {origin.path: origin for origin in config.origins}
-    for section, field in _places(config):
+    for section, field in places(config):
         value = getattr(section, field)
         if is_reference(value):
             path = find_checkpoint(value, workspace)
@@ -47,7 +48,7 @@ def is_reference(value: str | None) -> bool:
 
 def find_checkpoint(reference: str, workspace: Path | str | None = None) -> Path:
     """The folder of the checkpoint that ``reference`` names: a step's, or the run's last. Raises RunError."""
-    match = _REFERENCE.fullmatch(reference)
+    match = REFERENCE.fullmatch(reference)
     if match is None:
         raise RunError(f"{reference[:80]!r} is no checkpoint of a run; write run:NAME, or run:NAME@STEP")
     run = open_run(match[1], workspace)
@@ -78,7 +79,7 @@ def check_origins(config: RunConfig) -> None:
             )
 
 
-def _places(config: RunConfig) -> Iterator[tuple[Section, str]]:
+def places(config: RunConfig) -> Iterator[tuple[Section, str]]:
     """The fields that may name a run's checkpoint."""
     yield from ((config.policy, "path"), (config.policy, "adapter"))
     for reward in config.method.reward_functions:

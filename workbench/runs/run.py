@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
+WORKSPACE = "WORKBENCH_WORKSPACE"
+"""The environment's name for the default workspace."""
 _POLL = 0.1
 _FORCE_SECONDS = 2.0  # of a stop's time, kept for ending by force what did not end when asked
 
@@ -300,7 +302,7 @@ class Run:
 
 def default_workspace() -> Path:
     """The folder named by the environment's WORKBENCH_WORKSPACE, else ``workspace`` in the current folder."""
-    return Path(os.environ.get("WORKBENCH_WORKSPACE") or "workspace")
+    return Path(os.environ.get(WORKSPACE) or "workspace")
 
 
 def list_runs(workspace: Path | str | None = None) -> list[Run]:

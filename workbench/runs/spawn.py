@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -29,16 +30,23 @@ def spawn(run: RunDir, module: str = TRAINING, *, resume: bool = False, now: boo
 
     Raises RunError, the run failed, when the system refuses.
     """
-    command = [sys.executable, "-m", "workbench.runs.begin", str(run.path), module, "--queued", str(time.time_ns())]
-    command += ["--resume"] * resume + ["--now"] * now
+    command = ["workbench.runs.begin", str(run.path), module, "--queued", str(time.time_ns())]
+    launch(run, [*command, *["--resume"] * resume, *["--now"] * now])
+
+
+def launch(run: RunDir, command: Sequence[str]) -> None:
+    """Start ``python -m command`` as the process of ``run``, a run's directory or a pipeline's, and watch it.
+
+    Raises RunError, the run failed, when the system refuses.
+    """
     try:
         with run.log.open("ab") as log:
             process = subprocess.Popen(
-                command,
+                [sys.executable, "-m", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**child_environment(), TAG: str(run.path), "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"},
+                env=tagged_environment(run.path),
                 start_new_session=True,
             )
     except OSError as error:
@@ -46,6 +54,11 @@ def spawn(run: RunDir, module: str = TRAINING, *, resume: bool = False, now: boo
         raise RunError(f"run {run.name!r}: its process could not be started: {error}") from error
     run.note(pid=process.pid, pid_created=_created(process.pid), launched=True)
     watch(process, run)
+
+
+def tagged_environment(path: Path) -> dict[str, str]:
+    """The environment of a process that belongs to the run or pipeline at ``path``."""
+    return {**child_environment(), TAG: str(path), "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
 
 
 def refuse_under_a_launcher() -> None:

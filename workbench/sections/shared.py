@@ -38,6 +38,9 @@ class MethodSection(Section):
     def check_files(self, config: SharedConfig) -> None:
         """Raises WorkbenchError for what the run's files hold and it cannot use; called before it is queued."""
 
+    def check_model(self, config: SharedConfig) -> None:
+        """Raises WorkbenchError where ``policy.path`` cannot be trained by this method, whatever the rows."""
+
     @property
     def label(self) -> str:
         """What lists and legends call a run of this method."""

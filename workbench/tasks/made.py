@@ -1,4 +1,4 @@
-"""Pairs and demonstrations made of scored groups, as rows of JSONL in TRL's formats, with where they come from.
+"""Pairs and demonstrations made of scored groups, and mixes of earlier rows: JSONL in TRL's formats, with provenance.
 
 A completion counts if it is finished (training adds an end-of-sequence token, which a truncated one never had), has
 text, has an outcome and was not written before in its group. Where groups come from and how they were scored is not
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import TaskError
+from workbench.rollouts import read_rows
 from workbench.rundir.files import encode, replace_file
 from workbench.schema import ScoredGroup
-from workbench.tasks.kinds import PROMPTS
+from workbench.tasks.kinds import PROMPTS, kind_of
+from workbench.tasks.task import kept_for_training
 
 _TAKEN = {*PROMPTS, "messages", "completion", "chosen", "rejected", "completions", "labels"}
 """Columns that say what kind a row is: a task's own of these names are left out of it."""
@@ -66,13 +69,47 @@ def demonstrations_of(groups: Iterable[ScoredGroup], most: int, threshold: float
     return made
 
 
+def mixed_of(fresh: Path, replay: Sequence[Path], share: float, seed: int) -> Made:
+    """All fresh rows, and ``share`` of the training rows of each file of ``replay``, in a drawn order.
+
+    The last fresh rows stay at the end, as many as a file's readers hold out, so that what is measured is fresh. Raises
+    TaskError for files whose rows are of several kinds, and for too few fresh rows.
+    """
+    new = [row.values for row in read_rows(fresh)]
+    draw, old = random.Random(f"mix/{seed}"), list[dict[str, Any]]()
+    for file in replay:
+        rows = [row.values for row in read_rows(file)]
+        if kind_of(rows[0]) != kind_of(new[0]):
+            raise TaskError(f"{file} holds {kind_of(rows[0])} and {fresh} {kind_of(new[0])}; mix rows of one kind")
+        trained_on = rows[: kept_for_training(len(rows))]
+        old += draw.sample(trained_on, round(share * len(trained_on)))
+    total = len(new) + len(old)
+    held_out = total - kept_for_training(total)
+    if held_out >= len(new):
+        raise TaskError(f"{fresh} has {len(new)} rows, and {held_out} of them would be held out; make more fresh rows")
+    trained = new[:-held_out] + old
+    draw.shuffle(trained)
+    counts = {"fresh rows": len(new), "replayed rows": len(old), "held-out rows": held_out}
+    return Made(trained + new[-held_out:], Counter(counts))
+
+
+def provenance_of(file: Path) -> Path:
+    """Where it is written down what a file of rows was made of."""
+    return file.with_name(f"{file.name}.provenance.json")
+
+
+def sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def write_made(made: Made, file: Path, about: Mapping[str, Any]) -> Path:
     """Write the rows as JSONL and, beside it, ``FILE.provenance.json``; the path of that.
 
     It holds ``about`` (what sampled and scored them), the counts and the SHA-256 of the rows. Raises TaskError for a
     file that is there already, and where there is no row.
     """
-    beside = file.with_name(f"{file.name}.provenance.json")
+    beside = provenance_of(file)
     if file.exists():
         raise TaskError(f"{file} is there already; choose another name, or remove it")
     if not made.rows:

@@ -212,7 +212,7 @@ def _from_file(path: Path) -> Task:
     read = [Row(row.where, values) for row in read_rows(path) for values in stepwise_rows(row.where, row.values)]
     rows = [_example(f"{path.name} {row.where}", row.values) for row in read]
     answered = all(row.columns.get("answer") is not None for row in rows)
-    training_rows = _kept_for_training(len(rows))
+    training_rows = kept_for_training(len(rows))
     task = _plain(str(path), rows[:training_rows] or rows, rows[training_rows:], answered)
     kind = kind_of(read[0].values)
     if kind == "prompts":
@@ -247,7 +247,7 @@ def _from_hub(name: str) -> Task:
     if dataset.held_out is not None and len(dataset.held_out):
         training_rows, held_out = count, examples(dataset.held_out, 0, len(dataset.held_out), "held-out")
     else:
-        training_rows = _kept_for_training(count)
+        training_rows = kept_for_training(count)
         held_out = examples(dataset.rows, training_rows, count, "training")
     train = examples(dataset.rows, 0, training_rows or count, "training")
     answered = all(rows[0].columns.get("answer") is not None for rows in (train, held_out))
@@ -255,8 +255,8 @@ def _from_hub(name: str) -> Task:
     return _worked_answers(name, train, held_out) if worked else _plain(name, train, held_out, answered)
 
 
-def _kept_for_training(count: int) -> int:
-    """Number of rows that are not held out, of ``count``."""
+def kept_for_training(count: int) -> int:
+    """Number of a file's rows that are not held out, the first ones of ``count``."""
     return count - max(1, count // 10)
 
 

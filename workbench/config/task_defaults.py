@@ -1,0 +1,43 @@
+"""What a task brings to a configuration that leaves it open: step pattern, rewards, completion length."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.sections import TaskSection
+from workbench.training.methods import METHODS
+
+
+def method_of(data: Mapping[str, Any]) -> str:
+    """The training method of a configuration that is not parsed yet."""
+    method = data.get("method")
+    return str(method.get("name", "grpo")) if isinstance(method, Mapping) else "grpo"
+
+
+def fill_from_task(data: dict[str, Any]) -> None:
+    """A task other than the default one brings its own pattern, rewards and length where none are given."""
+    section = data.get("task")
+    name = section.get("name") if isinstance(section, Mapping) else None
+    method = METHODS.get(method_of(data))
+    if not isinstance(name, str) or name == TaskSection().name or method is None:
+        return
+    from workbench.tasks import load_task
+
+    task = load_task(name)
+    fields = method.section.model_fields
+    settings = data.setdefault("method", {"name": method.name})
+    if "pattern" in fields:
+        pattern = settings.setdefault("pattern", {})
+        if isinstance(pattern, dict) and "regex" not in pattern:  # a regex of one's own comes with its own kind
+            settings["pattern"] = dataclasses.asdict(task.pattern) | pattern
+    if "rewards" in fields and task.rewards and "rewards" not in settings:
+        settings["rewards"] = [reward.model_dump() for reward in task.rewards]
+        credit = settings.setdefault("credit", {})
+        if isinstance(credit, dict):
+            credit.setdefault("scheme", task.scheme)
+    if "sampling" in fields:
+        sampling = settings.setdefault("sampling", {})
+        if isinstance(sampling, dict):
+            sampling.setdefault("max_completion_length", task.max_completion_length)
