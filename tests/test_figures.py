@@ -214,9 +214,10 @@ def test_panels_name_each_metric_once():
 
 def test_a_method_says_which_panels_are_shown_first():
     folded = [panel["key"] for panel in panels_payload(METHODS["grpo"].metrics) if panel["more"]]
-    assert folded[:4] == ["pairs", "margin", "step_accuracy", "first_errors"]
-    assert folded[4:8] == ["calibration", "implicit", "logps", "scores"]
-    assert folded[8:] == ["truncated", "clip", "advantage", "grad", "rate", "time", "errors"]
+    assert folded[:4] == ["value", "explained", "token_kl", "clamped"]
+    assert folded[4:8] == ["pairs", "margin", "step_accuracy", "first_errors"]
+    assert folded[8:12] == ["calibration", "implicit", "logps", "scores"]
+    assert folded[12:] == ["truncated", "clip", "advantage", "grad", "rate", "time", "errors"]
     panels = {panel["key"]: panel for panel in panels_payload(["loss", "mean_token_accuracy"])}
     assert [key for key, panel in panels.items() if not panel["more"]] == ["loss", "mean_token_accuracy"]
     assert panels["mean_token_accuracy"]["series"] == [

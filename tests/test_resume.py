@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from workbench.process.failures import reason
 from workbench.process.recorder import Recorder
 from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run
-from workbench.training.methods.grpo import build as build_trainer
+from workbench.training.methods import METHODS
 from workbench.training.methods.method import Listeners
 from workbench.training.states import load_state, save_state
 from workbench.training.trainer import ProcessGRPOTrainer
@@ -38,7 +39,8 @@ def train(run: RunDir, *, resume: str | None = None, watch: Watch = lambda _: No
     """What the run's process does, in this one."""
     config = config_of(run)
     recorder = Recorder(run, config, writes=True)
-    trainer = build_trainer(config, run.checkpoints, Listeners(on_rollouts=recorder.on_rollouts, callbacks=[recorder]))
+    listeners = Listeners(on_rollouts=recorder.on_rollouts, callbacks=[recorder])
+    trainer: Any = METHODS[config.method.name].build(config, run.checkpoints, listeners)
     watch(trainer)
     try:
         trainer.train(resume_from_checkpoint=None if resume is None else str(run.checkpoints / resume))
@@ -62,19 +64,38 @@ def broken_after(step: int) -> Callable[[ProcessGRPOTrainer], None]:
     return watch
 
 
-@pytest.mark.parametrize("name", RESUMED)
+def by_ppo(**method: Any) -> RunConfig:
+    """Saves between its second and third generation, as ``configuration`` has it."""
+    policy = method.pop("policy", {})
+    passes = method.get("num_iterations", 1)
+    sampling = {"num_generations": 2, "max_completion_length": 32}
+    run = {"steps": 4 * passes, "save_every": 2 * passes, "eval_every": 0, "device": "cpu"}
+    method = {"name": "ppo", "prompts_per_step": 2, "sampling": sampling, "rewards": PPO_REWARDS, **method}
+    return RunConfig.parse(
+        {"seed": 3, "method": method, "policy": policy, "optimiser": {"warmup_steps": 0}, "run": run}
+    )
+
+
+PPO_REWARDS = [{"name": "step_correctness", "kind": "step"}, {"name": "answer_correctness", "kind": "outcome"}]
+RUNS = {name: configuration(CONFIGURATIONS[name]) for name in RESUMED} | {
+    "ppo, two iterations, separate critic": by_ppo(num_iterations=2, critic="separate"),
+    "ppo, LoRA": by_ppo(policy={"lora": {"r": 4, "alpha": 8}}),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
 def test_invariant_a_resumed_run_is_the_run_it_would_have_been(tmp_path: Path, name: str) -> None:
-    config = configuration(CONFIGURATIONS[name])
+    config = RUNS[name]
     alone, broken = RunDir.create(tmp_path, config), RunDir.create(tmp_path, config)
     train(alone)
     every = config.run.save_every
     with pytest.raises(RuntimeError, match="the power went"):
-        train(broken, watch=broken_after(every + config.grpo.num_iterations))
+        train(broken, watch=broken_after(every + config.sampled.num_iterations))
     (newest, *_), skipped = checkpoints.saved(broken.checkpoints), checkpoints.newest_valid(broken.checkpoints)[1]
     assert (newest.step, skipped) == (every, [])
     train(broken, resume=newest.name)
     steps = [row["step"] for row in broken.read_metrics()[0]]
-    assert steps == list(range(config.run.steps + 1))
+    assert steps == list(range(0 if config.run.eval_every else 1, config.run.steps + 1))
     assert difference(Run(alone.path), Run(broken.path)) == 0
 
 

@@ -105,6 +105,7 @@ def test_invariant_ranks_agree(tmp_path):
     What is seen of watched rows is told to the first rank alone, and is what one rank sees.
     """
     one = {scheme: train_on_ranks.train(tmp_path / "1", scheme, 1) for scheme in ("process", "outcome")}
+    one["ppo"] = train_on_ranks.train_by_ppo(tmp_path / "1", 1)
     script = Path(train_on_ranks.__file__)
     done = subprocess.run(
         [
@@ -119,9 +120,9 @@ def test_invariant_ranks_agree(tmp_path):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     two = [json.loads((tmp_path / "2" / f"{rank}.json").read_text()) for rank in (0, 1)]
-    for scheme in ("process", "outcome"):
+    for scheme, size in (("process", 4), ("outcome", 4), ("ppo", 2)):
         halves = [rank[scheme]["rows"] for rank in two]
-        assert [len(half) for half in halves] == [4, 4]
+        assert [len(half) for half in halves] == [size, size]
         assert sorted(halves[0] + halves[1]) == sorted(one[scheme]["rows"])
         assert two[0][scheme]["groups"] == two[1][scheme]["groups"] == one[scheme]["groups"]
         assert any(set(row) != {0.0} for row in one[scheme]["groups"])
@@ -132,6 +133,12 @@ def test_invariant_ranks_agree(tmp_path):
         for here, there in zip(texts, two[0]["watched"][str(step)], strict=True):
             assert there == pytest.approx(here, abs=1e-4)  # gradients are summed in another order
     assert max(map(abs, seen[2][0])) > 1e-3
+    gradients = [rank["ppo"]["gradients"] for rank in two]
+    assert gradients[0] == gradients[1]  # the critic's are averaged over ranks as the policy's
+    assert len(gradients[0]) == 3
+    for ours, alone in zip(gradients[0], one["ppo"]["gradients"], strict=True):
+        assert any(alone)
+        assert ours == pytest.approx(alone, rel=1e-3, abs=1e-6)
 
 
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)

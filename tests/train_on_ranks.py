@@ -10,13 +10,14 @@ import os
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
+from transformers import TrainerCallback
 
 from workbench.config import RunConfig
 from workbench.schema import WatchedRow
-from workbench.training.methods import dpo
-from workbench.training.methods.grpo import build as build_trainer
+from workbench.training.methods import METHODS, dpo
 from workbench.training.methods.method import Listeners
 
 
@@ -24,6 +25,7 @@ def main(folder: Path, ranks: int) -> None:
     torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
     used = {scheme: train(folder / "out", scheme, ranks) for scheme in ("process", "outcome")}
+    used["ppo"] = train_by_ppo(folder / "out", ranks)
     (folder / f"{os.environ['RANK']}.json").write_text(json.dumps({**used, "watched": watch(folder / "dpo", ranks)}))
 
 
@@ -55,24 +57,57 @@ def train(folder: Path, scheme: str, ranks: int) -> dict[str, list]:
             "training": {"steps": 1, "prompts_per_step": 1, "eval_every": 0, "ranks": ranks, "device": "cpu"},
         }
     )
+    return watched(config, folder)
+
+
+def train_by_ppo(folder: Path, ranks: int) -> dict[str, list]:
+    """The same for PPO, and ``gradients``: of the policy's last norm and of the critic's head, over all ranks."""
+    config = RunConfig.parse(
+        {
+            "method": {
+                "name": "ppo",
+                "prompts_per_step": 1,
+                "sampling": {"num_generations": 4, "max_completion_length": 48},
+            },
+            "run": {"steps": 1, "eval_every": 0, "ranks": ranks, "device": "cpu"},
+        }
+    )
+    return watched(config, folder)
+
+
+class Gradients(TrainerCallback):
+    """Those of the critic's head and of the norm before it, as the optimiser gets them, before they are clipped."""
+
+    def __init__(self) -> None:
+        self.found: list[list[float]] = []
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        named = dict(model.named_parameters())
+        names = ("critic.head.weight", "critic.head.bias", "model.norm.weight")
+        self.found = [named[name].grad.flatten().tolist() for name in names if name in named]
+
+
+def watched(config: RunConfig, folder: Path) -> dict[str, list]:
     groups: list[list[float]] = []
+    gradients = Gradients()
 
     def keep(step: int, credits: list) -> None:
         groups.extend(row.tolist() for credit in credits for row in credit.advantages)
 
-    trainer = build_trainer(config, folder, Listeners(on_rollouts=keep))
+    build = METHODS[config.method.name].build
+    trainer: Any = build(config, folder, Listeners(on_rollouts=keep, callbacks=[gradients]))
     rows: list[list] = []
     original = trainer._compute_loss
 
-    def watched(model, inputs):
+    def kept(model, inputs):
         for i, (ids, mask) in enumerate(zip(inputs["completion_ids"], inputs["completion_mask"], strict=True)):
             length = int(mask.sum())
             rows.append([ids[:length].tolist(), inputs["advantages"][i, :length].numpy().tobytes().hex()])
         return original(model, inputs)
 
-    trainer._compute_loss = watched
+    trainer._compute_loss = kept
     trainer.train()
-    return {"rows": rows, "groups": groups}
+    return {"rows": rows, "groups": groups, "gradients": gradients.found}
 
 
 if __name__ == "__main__":

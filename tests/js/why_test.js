@@ -1,6 +1,6 @@
 import { rowsOf } from "../../workbench/figures/drawing/compare.js";
 import { rank } from "../../workbench/figures/drawing/cards.js";
-import { MEASURES } from "../../workbench/figures/drawing/measures.js";
+import { MEASURES, OF_TOKENS } from "../../workbench/figures/drawing/measures.js";
 import { facts, quoted, sumLine, termName, termsOf } from "../../workbench/figures/drawing/why.js";
 import { equal } from "./assert.js";
 import { rollout } from "./rollout.js";
@@ -19,6 +19,27 @@ Deno.test("the sum in one line names the first six terms", () => {
   const shown = "0.000 (step 1) +0.500 (step 2) +1.000 (step 3) +1.500 (step 4) +2.000 (step 5) +2.500 (step 6)";
   equal(sumLine(r, 2), `= ${shown} and 2 more`);
   equal([term(null, 1), { ...term(null, 1), source: "sum" }].map(termName), ["outcome", "Σ steps"]);
+});
+
+Deno.test("terms of a sum over tokens are named by their tokens", () => {
+  const names = [["delta", 3], ["later", 9], ["centre", null]].map(([source, token]) =>
+    termName({ source, token, step: null })
+  );
+  equal(names, ["token 3", "tokens 9 and later", "less the batch's mean"]);
+});
+
+Deno.test("what a critic's credit has of a token is among its facts, and a measure", () => {
+  const values = { value: [0, 0.5, 0, 0], token_reward: [0, 0, 0, 1], delta: [0.5, 0, 0, 1], return: [1, 1, 1, 1] };
+  const [value, , , whole] = OF_TOKENS;
+  const rows = facts(rollout({ values }), 1, value).filter(({ name }) => OF_TOKENS.some(({ label }) => label === name));
+  equal(rows.map(({ name, value }) => `${name}: ${value}`), [
+    "value V: +0.5000",
+    "token reward ρ: 0.0000",
+    "temporal difference δ: 0.0000",
+    "return G: +1.0000",
+  ]);
+  equal(rows.filter(({ shown }) => shown).length, 1);
+  equal([whole.token(rollout({ values }), 0), value.has({ rollouts: [rollout()] })], [1, false]);
 });
 
 Deno.test("facts of a token, and which of them it is coloured by", () => {

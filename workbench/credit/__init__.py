@@ -3,6 +3,7 @@
 from workbench.credit.assign import assign_credit, credit_group, credit_groups
 from workbench.credit.batch import GroupRewards
 from workbench.credit.compare import Comparison, StepDifference, compare_credits
+from workbench.credit.gae import GAE, GAEOptions, Measured, credit_by_gae, gae
 from workbench.credit.normalise import NORMALISATIONS, Normalise
 from workbench.credit.options import Option
 from workbench.credit.schemes import SCHEMES, Scheme, check_options
@@ -11,13 +12,16 @@ from workbench.credit.weights import LOSS_TYPES, LossType, group_normalisers, le
 from workbench.schema import Credit, Explanation, Term
 
 __all__ = [
+    "GAE",
     "LOSS_TYPES",
     "NORMALISATIONS",
     "SCHEMES",
     "Comparison",
     "Explanation",
+    "GAEOptions",
     "GroupRewards",
     "LossType",
+    "Measured",
     "NoSpread",
     "Normalise",
     "Option",
@@ -28,9 +32,11 @@ __all__ = [
     "assign_credit",
     "check_options",
     "compare_credits",
+    "credit_by_gae",
     "credit_group",
     "credit_groups",
     "explain",
+    "gae",
     "group_normalisers",
     "length_normalisers",
     "loss_weights",

@@ -7,7 +7,7 @@ models, tokenizers, rewards or pages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from workbench.credit.options import resolve
 from workbench.credit.schemes import Part, find_scheme, outcome
 from workbench.errors import CreditError, shown
 from workbench.schema import Credit, CreditPart, ScoredGroup
+from workbench.schema.credit import Spans, token_spans
 
 
 def assign_credit(
@@ -128,7 +129,9 @@ def _of_group(
         if first <= i < after
     ]
     spread = any(_has_spread(part, batch, first, after) for part in parts)
-    return _Assigned(_advantages(group, cut, options["clip"]), cut, spread, options, (*group_warnings, *warnings))
+    masks = group.masks or [None] * len(group.lengths)
+    advantages = lay_out(cut, group.lengths, masks, group.spans, options["clip"])
+    return _Assigned(advantages, cut, spread, options, (*group_warnings, *warnings))
 
 
 def _has_spread(part: Part, batch: Batch, first: int, after: int) -> bool:
@@ -136,17 +139,27 @@ def _has_spread(part: Part, batch: Batch, first: int, after: int) -> bool:
     return bool(part.values.spread[members].any())
 
 
-def _advantages(group: GroupRewards, parts: Sequence[CreditPart], clip: float | None) -> npt.NDArray[np.float32]:
-    """Lay the parts out in tokens, add them in float64 and round once to float32: (G, T_max)."""
-    advantages = np.zeros((len(group.lengths), max(group.lengths, default=0)), dtype=np.float32)
-    for i, length in enumerate(group.lengths):
+def lay_out(
+    parts: Sequence[CreditPart],
+    lengths: Sequence[int],
+    masks: Sequence[Sequence[int] | None],
+    step_spans: Callable[[int], Spans],
+    clip: float | None = None,
+) -> npt.NDArray[np.float32]:
+    """Lay the parts out in tokens, add them in float64 and round once to float32: (G, T_max).
+
+    ``step_spans`` gives the (first, last) tokens of a completion's steps.
+    """
+    advantages = np.zeros((len(lengths), max(lengths, default=0)), dtype=np.float32)
+    for i, length in enumerate(lengths):
         row = np.zeros(length)
         for part in parts:
-            row += part.laid_out(i, group.spans(i), length)
+            spans = step_spans(i) if part.unit == "step" else token_spans(length, masks[i])
+            row += part.laid_out(i, spans, length)
         if clip is not None:
             row = np.clip(row, -clip, clip)
-        if (sampled := group.sampled(i)) is not None:
-            row = np.where(sampled, row, 0.0)
+        if (mask := masks[i]) is not None:
+            row = np.where(np.asarray(mask, dtype=bool), row, 0.0)
         with np.errstate(over="ignore"):
             advantages[i, :length] = row
     if not np.isfinite(advantages).all():

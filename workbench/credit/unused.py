@@ -74,6 +74,8 @@ def why_no_spread(credit: Credit) -> NoSpread | None:
 
 def _kinds_read(credit: Credit) -> set[RewardKind]:
     """The kinds of rewards that the advantages are made of; a completion's sum is one of its steps' rewards."""
+    if any(part.unit == "token" for part in credit.parts):  # token rewards hold both kinds
+        return {"step", "outcome"}
     return {"outcome" if part.kind == "outcome" else "step" for part in credit.parts}
 
 

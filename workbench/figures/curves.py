@@ -76,6 +76,15 @@ PANELS: tuple[Panel, ...] = (
         "KL",
         (Series("kl/k1", "k1"), Series("kl/k2", "k2"), Series("kl/k3", "k3")),
     ),
+    Panel("value", "Value loss", (Series("value_loss", "value loss"),)),
+    Panel("explained", "Explained variance", (Series("explained_variance", "explained"),)),
+    Panel("token_kl", "Token KL", (Series("token_kl", "π_old to π_ref"),)),
+    Panel(
+        "clamped",
+        "Clipped values and scores",
+        (Series("value_clip_share", "values"), Series("score_clamped_share", "scores")),
+        share=True,
+    ),
     Panel("entropy", "Entropy", (Series("entropy", "entropy"),)),
     Panel(
         "length",

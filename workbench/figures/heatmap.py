@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.credit import SCHEMES, compare_credits, group_normalisers, why_no_spread
+from workbench.credit import GAE, SCHEMES, compare_credits, group_normalisers, why_no_spread
+from workbench.credit.gae import FORMULA as GAE_FORMULA
 from workbench.figures.fragment import fragment, page
 from workbench.figures.fragment import to_json as to_json
 from workbench.figures.payloads import (
@@ -30,6 +31,7 @@ from workbench.figures.payloads import (
     WhyPayload,
 )
 from workbench.schema import Credit, Group, Rollout, StepScores
+from workbench.schema.credit import token_spans
 
 Payload = dict[str, Any]
 Spans = Sequence[tuple[int, int]]
@@ -37,6 +39,8 @@ Spans = Sequence[tuple[int, int]]
 DRAW = "mount({element}).draw({text})"
 EXPLAINED_AT_ONCE = 1_000
 """Most terms that the page is sent unasked."""
+TOKEN_TERMS = 8
+"""Terms of a sum over tokens that are listed one by one where every token is explained; the rest is one term."""
 DRAWN_LOSSES = ("grpo", "bnpo", "dapo", "dr_grpo")
 
 
@@ -107,6 +111,8 @@ def credit_payload(
     payload["normalisers"] = True
     for i, rollout in enumerate(payload["rollouts"]):
         rollout |= _credited_payload(credit, i, matches[i] if matches else (), explained)
+        if credit.values:
+            rollout["values"] = {name: _shortest(values[i]) for name, values in credit.values.items()}
         rollout["normalisers"] = {loss: values[i] for loss, values in normalisers.items()}
     if other is not None:
         compared = compare_credits(credit, other)
@@ -122,7 +128,8 @@ def credit_payload(
 
 def _scheme_payload(credit: Credit) -> Payload:
     scheme = SCHEMES.get(credit.scheme)
-    return credit.facts() | {"formula": scheme.formula if scheme else "", "noSpread": no_spread_payload(credit)}
+    formula = scheme.formula if scheme else GAE_FORMULA if credit.scheme == GAE else ""
+    return credit.facts() | {"formula": formula, "noSpread": no_spread_payload(credit)}
 
 
 def no_spread_payload(credit: Credit) -> NoSpreadPayload | None:
@@ -210,23 +217,31 @@ def why_payload(credit: Credit, rollout: int, token: int) -> WhyPayload:
 
 def _work(credit: Credit) -> int:
     """About how many terms explaining every token takes: a stretch of tokens for each step, half the steps in each."""
+    if _sums_tokens(credit):
+        return TOKEN_TERMS * sum(len(rollout) for rollout in credit.scored.group.rollouts)
     return sum(len(step_scores.steps) ** 2 for step_scores in credit.scored.scored)
+
+
+def _sums_tokens(credit: Credit) -> bool:
+    return any(part.unit == "token" for part in credit.parts)
 
 
 def _explanations(credit: Credit, i: int, scored: StepScores) -> tuple[list[Payload], list[StretchPayload]]:
     """The distinct terms of a rollout, and for each stretch of tokens which of them add up to its advantage.
 
     Terms change only where a step or what the policy sampled starts or ends, so one explanation a stretch explains
-    every token of it.
+    every token of it. Where tokens are summed over, each has terms of its own.
     """
+    rollout, at_most = credit.scored.group.rollouts[i], TOKEN_TERMS if _sums_tokens(credit) else None
+    stretches_of = token_spans(len(rollout)) if at_most else _stretches(scored.spans, rollout)
     terms: list[Payload] = []
-    places: dict[tuple[str, int | None, float, float], int] = {}
+    places: dict[tuple[str, int | None, int | None, float, float], int] = {}
     stretches: list[StretchPayload] = []
-    for first, last in _stretches(scored.spans, credit.scored.group.rollouts[i]):
-        explanation = credit.explain(i, last)
+    for first, last in stretches_of:
+        explanation = credit.explain(i, last, at_most)
         indices = []
         for term in explanation.terms:
-            key = (term.source, term.step, term.factor, term.value)
+            key = (term.source, term.step, term.token, term.factor, term.value)
             if key not in places:
                 places[key] = len(terms)
                 terms.append(dict(vars(term)))

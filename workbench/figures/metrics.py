@@ -23,6 +23,7 @@ SYMBOLS: tuple[tuple[str, str], ...] = (
     ("β", "the weight of the KL in the loss"),
     ("c_i", "the loss type's length normaliser: what a token of completion i weighs"),
     ("line, band", "of several seeds: their mean at a step, and from the lowest to the highest that has a value there"),
+    ("V, V_old, G", "a critic's value of the text before a token, the same when it was sampled, and its return"),
     ("π_sampled, π_trained", "a token's probability when it was sampled, and as the trainer computes it"),
 )
 """Letters of the formulas below, and their meaning."""
@@ -94,6 +95,26 @@ METRICS: tuple[Metric, ...] = (
     _trl("mean_token_accuracy", "likeliest tokens / tokens", "sft, dpo: share of (chosen) tokens predicted first."),
     _trl("grad_norm", "‖∇‖₂", "Norm of the gradient before it is scaled down."),
     _trl("learning_rate", "warm-up, then the schedule", "The optimiser's learning rate."),
+    # a critic
+    Metric(
+        "value_loss",
+        "½ mean over tokens of max[(V − G)², (clip(V, V_old ± ε_value) − G)²]",
+        "ppo: what the critic learns from.",
+    ),
+    Metric(
+        "explained_variance",
+        "1 − Var(G − V) / Var(G)",
+        "ppo: how much of the returns the critic knew when the batch was sampled; 0 for a critic that knows nothing.",
+    ),
+    Metric(
+        "value_clip_share",
+        "tokens whose clipped value is further from G / tokens",
+        "ppo: values that stay as they are.",
+    ),
+    Metric(
+        "token_kl", "mean of log π_old − log π_ref", "ppo: what the token rewards are lowered by, times its weight."
+    ),
+    Metric("score_clamped_share", "completions with |R| > score_clip / those with R", "ppo: outcome rewards cut off."),
     # pairs
     Metric("pair_accuracy", "pairs with margin > 0 / pairs", "Held-out pairs told right; a margin of 0 counts half."),
     _trl("pair_accuracy/train", "pairs with margin > 0 / pairs", "The same over the step's own pairs, 0 not counted."),

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -64,7 +65,7 @@ SCHEMA = pa.schema(
         ("normalised", _numbers),
         ("advantages", pa.list_(pa.float32())),  # padding included, as in the loss
         ("parts", pa.list_(pa.struct([(name, _numbers) for name in PART_ARRAYS]))),  # as many as the head names
-        ("values", pa.map_(pa.string(), _numbers)),  # of watched rows
+        ("values", pa.map_(pa.string(), _numbers)),  # of each token, by what they are
     ]
 )
 
@@ -118,7 +119,9 @@ def _head(credit: Credit) -> dict[str, Any]:
         "sampling": dict(group.sampling),
         "reward_functions": [dataclasses.asdict(reward) for reward in credit.scored.rewards],
         **credit.facts(),
-        "parts": [{"source": part.kind, "carry": part.carry, "gamma": part.gamma} for part in credit.parts],
+        "parts": [
+            {"source": part.kind, "carry": part.carry, "gamma": part.gamma, "unit": part.unit} for part in credit.parts
+        ],
     }
 
 
@@ -132,6 +135,7 @@ def _credit_rows(credit: Credit) -> list[dict[str, Any]]:
                 {name: getattr(part, name)[part.offsets[i] : part.offsets[i + 1]] for name in PART_ARRAYS}
                 for part in credit.parts
             ],
+            "values": [(name, values[i]) for name, values in credit.values.items()],
         }
         for i, rollout in enumerate(credit.scored.group.rollouts)
     ]
@@ -220,7 +224,15 @@ def _credit(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Credi
         spread=head["spread"],
         warnings=tuple(head["warnings"]),
         parts=tuple(_part(part, [row["parts"][n] for row in rows]) for n, part in enumerate(head["parts"])),
+        values=_values(rows),
     )
+
+
+def _values(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[npt.NDArray[np.float32], ...]]:
+    """Files of earlier versions have none."""
+    by_name = [dict(row.get("values") or ()) for row in rows]
+    names = by_name[0] if by_name else {}
+    return {name: tuple(np.array(row[name], dtype=np.float32) for row in by_name) for name in names}
 
 
 def _width(rows: Sequence[Mapping[str, Any]]) -> int:
@@ -231,7 +243,9 @@ def _width(rows: Sequence[Mapping[str, Any]]) -> int:
 def _part(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> CreditPart:
     arrays = {name: np.array([x for row in rows for x in row[name]], dtype=np.float64) for name in PART_ARRAYS}
     offsets = np.cumsum([0, *(len(row["raw"]) for row in rows)], dtype=np.int64)
-    return CreditPart(head["source"], head["carry"], offsets, gamma=head["gamma"], **arrays)
+    return CreditPart(
+        head["source"], head["carry"], offsets, gamma=head["gamma"], unit=head.get("unit", "step"), **arrays
+    )
 
 
 def _step_scores(row: Mapping[str, Any]) -> StepScores:

@@ -8,7 +8,7 @@ it adds up to the very bits it explains. How a scheme arrives at its numbers is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -22,18 +22,23 @@ Spans = Sequence[tuple[int, int]]
 Carry = Literal["suffix", "mean", "own", "all"]
 """How a part reaches tokens. ``suffix``: a token gets the (discounted) sum over all steps that end at or after it;
 ``mean``: their mean; ``own``: the value of the step that holds it; ``all``: the completion's one value."""
-PartKind = Literal["step", "outcome", "sum"]
-"""What a part normalised: step rewards, outcome rewards, or each completion's summed step rewards."""
+PartKind = Literal["step", "outcome", "sum", "delta", "later", "centre"]
+"""What a part normalised: step rewards, outcome rewards, each completion's summed step rewards, or the temporal
+differences of tokens (``delta``; ``later`` sums those of many tokens in one term), less their batch's mean
+(``centre``)."""
+Unit = Literal["step", "token"]
+"""What a part has a number for; with the carry ``all`` it has one for each completion instead."""
 
 
 @dataclass(frozen=True)
 class CreditPart:
     """An additive part of a group's advantages.
 
-    All arrays are float64 over the group's steps in order (over its completions for the carry ``all``); those of
-    completion i are ``offsets[i]`` to ``offsets[i + 1]``. ``raw`` is what was normalised, NaN where nothing was scored;
-    ``mean`` and ``std`` those of its pool (NaN where nothing was subtracted or divided by); ``normalised`` the result;
-    ``factor`` what that is multiplied with before it is carried (a weight, a share).
+    All arrays are float64 over the group's steps in order (over its sampled tokens where ``unit`` is ``token``, over
+    its completions for the carry ``all``); those of completion i are ``offsets[i]`` to ``offsets[i + 1]``. ``raw`` is
+    what was normalised, NaN where nothing was scored; ``mean`` and ``std`` those of its pool (NaN where nothing was
+    subtracted or divided by); ``normalised`` the result; ``factor`` what that is multiplied with before it is carried
+    (a weight, a share).
     """
 
     kind: PartKind
@@ -45,6 +50,7 @@ class CreditPart:
     normalised: Floats
     factor: Floats
     gamma: float = 1.0
+    unit: Unit = "step"
 
     def amounts(self, i: int) -> Floats:
         """What completion i's steps (or completion i itself) carry, 0 where unscored: (K_i,) or (1,)."""
@@ -60,19 +66,13 @@ class CreditPart:
         amounts = self.amounts(i)
         if self.carry in ("own", "all"):
             return amounts
-        if self.gamma == 1.0:
-            sums = np.cumsum(amounts[::-1])[::-1]
-        else:
-            sums, total = np.empty_like(amounts), 0.0
-            for k in range(len(amounts) - 1, -1, -1):
-                total = float(amounts[k]) + self.gamma * total
-                sums[k] = total
+        sums = suffix_sums(amounts, self.gamma)
         if self.carry == "mean":
             sums = sums / np.maximum(np.cumsum(self.scored(i)[::-1])[::-1], 1)
         return np.asarray(sums)
 
     def laid_out(self, i: int, spans: Spans, length: int) -> Floats:
-        """This part in the tokens of completion i, (T_i,): ``spans`` are its steps' (first, last) tokens."""
+        """This part in the tokens of completion i, (T_i,): ``spans`` are its units' (first, last) tokens."""
         carried = self.carried(i)
         if self.carry == "all":
             return np.full(length, carried[0])
@@ -86,13 +86,31 @@ class CreditPart:
         return row
 
 
+def suffix_sums(amounts: Floats, gamma: float) -> Floats:
+    """S_k = a_k + gamma S_{k+1}: of each entry and those after it, discounted. (K,)."""
+    if gamma == 1.0:
+        return np.cumsum(amounts[::-1])[::-1]
+    sums, total = np.empty_like(amounts), 0.0
+    for k in range(len(amounts) - 1, -1, -1):
+        total = float(amounts[k]) + gamma * total
+        sums[k] = total
+    return sums
+
+
+def token_spans(length: int, mask: Sequence[int] | npt.NDArray[np.bool_] | None = None) -> list[tuple[int, int]]:
+    """(t, t) for each token t that the policy sampled."""
+    return [(t, t) for t in range(length) if mask is None or mask[t]]
+
+
 @dataclass(frozen=True)
 class Term:
     """One summand of a token's advantage: ``value`` = ``normalised`` × ``factor``.
 
-    ``step`` is the step whose reward it carries (0-based), or None for a whole completion's. ``scores`` and ``weights``
-    are each reward function's score and weight and ``reward`` their weighted sum; ``raw`` is what the scheme made of it
-    and normalised with ``mean`` and ``std`` (None where it was not). ``factor`` holds weight, discount and share.
+    ``step`` is the step whose reward it carries (0-based), or None for a whole completion's; ``token`` is the token
+    whose temporal difference it carries, or the first of those that a term of source ``later`` sums. ``scores`` and
+    ``weights`` are each reward function's score and weight and ``reward`` their weighted sum; ``raw`` is what the
+    scheme made of it and normalised with ``mean`` and ``std`` (None where it was not). ``factor`` holds weight,
+    discount and share.
     """
 
     source: PartKind
@@ -106,6 +124,7 @@ class Term:
     normalised: float
     factor: float
     value: float
+    token: int | None = None
 
 
 @dataclass(frozen=True)
@@ -140,6 +159,8 @@ class Credit:
     spread: bool
     warnings: tuple[str, ...] = ()
     parts: tuple[CreditPart, ...] = ()
+    values: Mapping[str, Sequence[npt.NDArray[np.float32]]] = field(default_factory=dict)
+    """Further numbers of each rollout's tokens, (T_i,) float32 by name: a critic's values, say."""
 
     def __repr__(self) -> str:
         steps = sum(len(step_scores.steps) for step_scores in self.scored.scored)
@@ -189,15 +210,28 @@ class Credit:
                     "outcome_scores": dict(scored.outcome_scores),
                     "outcome": scored.outcome,
                     "advantages": self.of(i).tolist(),
+                    **(
+                        {"values": {name: rows[i].tolist() for name, rows in self.values.items()}}
+                        if self.values
+                        else {}
+                    ),
                 }
                 for i, (rollout, scored) in enumerate(zip(group.rollouts, self.scored.scored, strict=True))
             ],
         }
 
-    def explain(self, rollout: int, token: int) -> Explanation:
+    def spans(self, part: CreditPart, rollout: int) -> Spans:
+        """The (first, last) tokens of what ``part`` has numbers for in a rollout."""
+        if part.unit == "step":
+            return self.scored.scored[rollout].spans
+        sampled = self.scored.group.rollouts[rollout]
+        return token_spans(len(sampled), sampled.mask)
+
+    def explain(self, rollout: int, token: int, at_most: int | None = None) -> Explanation:
         """The terms whose sum is the advantage of ``token`` in ``rollout`` (both 0-based). Linear in the steps.
 
-        A token that the policy did not sample has advantage 0 and no terms.
+        A token that the policy did not sample has advantage 0 and no terms. Of a part that sums over tokens, those
+        after the first ``at_most`` are one term.
 
         Raises IndexError when there is no such rollout or token.
         """
@@ -207,10 +241,15 @@ class Credit:
         terms: list[Term] = []
         total = 0.0
         for part in self.parts if self.scored.group.rollouts[rollout].is_sampled(token) else ():
-            steps = _steps_of(part, self.scored.scored[rollout].spans, token)
-            if steps:
-                total += float(part.carried(rollout)[steps[0]])
-                terms += self._terms(part, rollout, steps)
+            spans = self.spans(part, rollout)
+            units = _units_of(part, spans, token)
+            if units:
+                carried = part.carried(rollout)
+                total += float(carried[units[0]])
+                if part.unit == "token":
+                    terms += _token_terms(part, rollout, units, spans, carried, at_most)
+                else:
+                    terms += self._terms(part, rollout, units)
         advantage = self.advantages[rollout, token]
         return Explanation(rollout, token, tuple(terms), total, advantage, self.options.get("clip"))
 
@@ -247,7 +286,37 @@ class Credit:
         return terms
 
 
-def _steps_of(part: CreditPart, spans: Spans, token: int) -> range:
+def _token_terms(
+    part: CreditPart, rollout: int, units: range, spans: Spans, carried: Floats, at_most: int | None
+) -> list[Term]:
+    """The temporal differences of a token and those after it; those after the first ``at_most`` as one term.
+
+    S_k = sum of a_j gamma^(j - k) over j < n, plus gamma^(n - k) S_n.
+    """
+    offset = int(part.offsets[rollout])
+    listed = units if at_most is None else units[:at_most]
+    terms = [
+        _bare_term(
+            part, "delta", offset + k, float(part.raw[offset + k]), float(part.normalised[offset + k]), j, spans[k]
+        )
+        for j, k in enumerate(listed)
+    ]
+    if len(listed) < len(units):
+        k, rest = units[len(listed)], float(carried[units[len(listed)]])
+        terms.append(_bare_term(part, "later", offset + k, rest, rest, len(listed), spans[k]))
+    return terms
+
+
+def _bare_term(
+    part: CreditPart, source: PartKind, at: int, raw: float, normalised: float, distance: int, span: tuple[int, int]
+) -> Term:
+    """A term that carries no one reward; ``distance`` is how many tokens after the explained one it lies."""
+    factor = part.gamma**distance * (float(part.factor[at]) if source == "delta" else 1.0)
+    std = _known(part.std[at]) if source == "delta" else None
+    return Term(source, None, {}, {}, None, raw, None, std, normalised, factor, normalised * factor, token=span[0])
+
+
+def _units_of(part: CreditPart, spans: Spans, token: int) -> range:
     """Which of a completion's values a token gets: indices into ``CreditPart.carried``, its own one first."""
     if part.carry == "all":
         return range(1)
@@ -272,6 +341,8 @@ def _scores(
 def _reward(rewards: Sequence[float | None], outcome: float | None, source: PartKind, step: int | None) -> float | None:
     if source == "outcome":
         return outcome
+    if source == "centre":
+        return None
     return sum(reward for reward in rewards if reward is not None) if step is None else rewards[step]
 
 

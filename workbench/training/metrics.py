@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from workbench.schema import Credit
@@ -52,6 +53,34 @@ def group_metrics(
     return metrics
 
 
+def gae_metrics(credits: Sequence[Credit]) -> dict[str, float]:
+    """Metrics of a batch credited with a critic's values, over all tokens that the policy sampled.
+
+    ``token_kl`` mean of log pi_old - log pi_ref; ``explained_variance`` 1 - Var(G - V) / Var(G) of returns G and values
+    V (NaN where all returns are equal); ``score_clamped_share`` completions whose outcome reward was clamped, of those
+    that have one.
+    """
+    rollouts = [(credit, i) for credit in credits for i in range(len(credit.scored.group))]
+    sampled = [np.array(c.scored.group.rollouts[i].mask or [1] * len(c.of(i)), dtype=bool) for c, i in rollouts]
+
+    def all_of(name: str) -> Any:
+        rows = [c.values[name][i][mask] for (c, i), mask in zip(rollouts, sampled, strict=True)]
+        return np.concatenate(rows).astype(np.float64)
+
+    returns, values = all_of("return"), all_of("value")
+    variance = float(np.var(returns)) if len(returns) else 0.0
+    clamped = [
+        abs(outcome) > c.options["score_clip"]
+        for c, i in rollouts
+        if (outcome := c.scored.scored[i].outcome) is not None
+    ]
+    return {
+        "token_kl": _mean(all_of("log_ratio")),
+        "explained_variance": 1 - float(np.var(returns - values)) / variance if variance else float("nan"),
+        "score_clamped_share": _mean(clamped),
+    }
+
+
 def time_metrics(reward_seconds: Mapping[str, float], sampling_seconds: float) -> dict[str, float]:
     """``rewards/<name>/time`` and ``sampling_time``: seconds that each function and sampling took on this rank."""
     times = {f"rewards/{name}/time": seconds for name, seconds in reward_seconds.items()}
@@ -71,5 +100,5 @@ def kl_estimators(reference: torch.Tensor, policy: torch.Tensor, mask: torch.Ten
     return {name: torch.stack([(value * mask).sum(), count]) for name, value in estimators.items()}
 
 
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if values else float("nan")
+def _mean(values: Sequence[float] | npt.NDArray[np.float64]) -> float:
+    return float(np.mean(values)) if len(values) else float("nan")

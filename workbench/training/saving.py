@@ -54,6 +54,7 @@ class EpochSampler(RepeatSampler):
 class Resumable(Trainer):
     """A mixin over a trainer of transformers or TRL; ``args.save_total_limit`` is how many checkpoints are kept."""
 
+    model: Any
     _epoch_sampler: EpochSampler | None = None
     _aside: Path | None = None
 

@@ -25,6 +25,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from accelerate.utils import gather, gather_object
 from trl import GRPOTrainer
@@ -34,7 +35,7 @@ from workbench.errors import ConfigError
 from workbench.policies.sampler import Sampled, to_rollout
 from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
 from workbench.rewards.watch import slower_than
-from workbench.schema import Credit, OnCredit, Rollout
+from workbench.schema import Credit, OnCredit, Rollout, ScoredGroup
 from workbench.sections import SamplingConfig
 from workbench.steps import StepPattern
 from workbench.training.config import ProcessGRPOConfig
@@ -130,13 +131,17 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         self.sample = PolicySampler(self, sampling, args.per_device_train_batch_size * args.steps_per_generation)
 
     def _settle_outcomes(self, weights: list[float]) -> None:
-        """Names and weights of the outcome rewards, an environment's included, and the scheme that fits the rewards."""
+        """Names and weights of the outcome rewards, an environment's included."""
         stated = (self.args.reward_weights or weights)[: len(weights)]
         self.reward_weights[: len(stated)] = torch.tensor(stated)
         self._outcome_weights = [*stated, *self.reward_weights[len(stated) :].tolist()]
         self.reward_func_names = distinct_names(
             self.reward_func_names, taken=[reward.name for reward in self.step_rewards]
         )
+        self._settle_credit()
+
+    def _settle_credit(self) -> None:
+        """The scheme that fits the rewards. Raises ConfigError where nothing would be learnt."""
         self.credit_scheme: str = self.args.credit_scheme or ("process" if self.step_rewards else "outcome")
         if not self.step_rewards and not self.args.outcome_weight and not SCHEMES[self.credit_scheme].outcome_only:
             raise ConfigError(
@@ -206,7 +211,8 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         assert self._share is not None
         reference = output.get("ref_per_token_logps")
-        credits = self._credit(self._share.with_reference(reference, finished_only=self.mask_truncated_completions))
+        share = self._share.with_reference(reference, finished_only=self.mask_truncated_completions)
+        credits = self._credit(share, output)
         output["advantages"] = self._local_advantages(credits, output["completion_ids"])
         mode = "train" if self.model.training else "eval"
         metrics = group_metrics(credits, self._is_right) | time_metrics(self._reward_seconds, self._sampling_seconds)
@@ -238,8 +244,11 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
                     self._sampling_seconds,
                 )
 
-    def _credit(self, share: Share) -> list[Credit]:
-        """Gather all ranks' shares and credit every whole group. The same list on every rank."""
+    def _credit(self, share: Share, output: dict[str, Any]) -> list[Credit]:
+        """Gather all ranks' shares and credit every whole group. The same list on every rank.
+
+        ``output`` is what the loss will get of this rank's completions.
+        """
         shares = gather_object([share])
         if failures := [share.failure for share in shares if share.failure is not None]:
             raise failures[0]
@@ -255,6 +264,14 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         )
         sampling = {name: getattr(self, name) for name in names} | {"step": self.state.global_step + 1}
         groups = scored_groups(shares, size, policy=self._policy_name, sampling=sampling)
+        return self._credit_groups(groups)
+
+    def _credit_groups(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
+        """The credit of all ranks' groups of one generation."""
+        return credit_groups(groups, self.credit_scheme, **self.args.credit_keywords())
+
+    def credit_watched(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
+        """Credit groups that were sampled beside training, as if they were a batch of it; called by one rank alone."""
         return credit_groups(groups, self.credit_scheme, **self.args.credit_keywords())
 
     def _rollouts(self, completion_ids: Sequence[Sequence[int]]) -> list[Rollout]:
@@ -274,16 +291,23 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
 
         (B,) where the loss works with whole sequences, which only schemes with one advantage a completion allow.
         """
-        batch, length = completion_ids.shape
         rows = [credit.of(i) for credit in credits for i in range(len(credit.scored.group))]
+        if not self.args.is_sequence_level:
+            return self._local_rows(rows, completion_ids)
+        # Every sampled token of a row has the same one; others have 0.
+        first = self.accelerator.process_index * len(completion_ids)
+        own = rows[first : first + len(completion_ids)]
+        whole = [float(row[np.abs(row).argmax()]) if len(row) else 0.0 for row in own]
+        return torch.tensor(whole, device=completion_ids.device)
+
+    def _local_rows(self, rows: Sequence[npt.NDArray[np.float32]], completion_ids: torch.Tensor) -> torch.Tensor:
+        """This rank's of all ranks' rows, a number a token, padded to (B, T) float32 like ``completion_ids``."""
+        batch, length = completion_ids.shape
         first = self.accelerator.process_index * batch
-        if self.args.is_sequence_level:  # every sampled token of a row has the same one; others have 0
-            whole = [float(row[np.abs(row).argmax()]) if len(row) else 0.0 for row in rows[first : first + batch]]
-            return torch.tensor(whole, device=completion_ids.device)
-        advantages = torch.zeros(batch, length)
+        padded = torch.zeros(batch, length)
         for i, row in enumerate(rows[first : first + batch]):
-            advantages[i, : len(row)] = torch.from_numpy(row)
-        return advantages.to(completion_ids.device)
+            padded[i, : len(row)] = torch.from_numpy(row)
+        return padded.to(completion_ids.device)
 
     # -- what is logged beside TRL's loss ----------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workbench.credit import credit_groups
 from workbench.errors import WorkbenchError
 from workbench.rewards import Reward, RewardWorker, score_group
 from workbench.schema import Credit, Group, OnCredit
@@ -74,7 +73,6 @@ class WatchedPrompts(Looks):
         ]
 
     def _credit(self, groups: Sequence[Group]) -> list[Credit]:
-        args = self._trainer.args
         pattern = self._trainer.step_pattern
         scored = [score_group(group, pattern, self._rewards, worker=self._worker) for group in groups]
-        return credit_groups(scored, self._trainer.credit_scheme, **args.credit_keywords())
+        return self._trainer.credit_watched(scored)

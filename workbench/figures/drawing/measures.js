@@ -41,6 +41,27 @@ const weightIn = (loss) => ({
 /** @type {(data: Prepared) => boolean} */
 const hasReference = some((r) => r.reference && r.raw);
 
+/**
+ * A number that came with each token under its own name.
+ * @type {(key: string, label: string, short: string) => Measure}
+ */
+const ofToken = (key, label, short) => ({
+  key,
+  label,
+  short,
+  signed: true,
+  has: some((r) => r.values?.[key]),
+  token: (r, t) => r.values?.[key]?.[t] ?? null,
+});
+
+/** What a critic's credit has of each token. */
+export const OF_TOKENS = [
+  ofToken("value", "value V", "mean V"),
+  ofToken("token_reward", "token reward ρ", "mean ρ"),
+  ofToken("delta", "temporal difference δ", "mean δ"),
+  ofToken("return", "return G", "mean G"),
+];
+
 /** @type {Measure[]} */
 export const MEASURES = [
   {
@@ -61,6 +82,7 @@ export const MEASURES = [
     has: (data) => Boolean(data.other),
     ...ofLastToken((r, t) => (r.twin?.advantages?.[t] ?? NaN) - advantage(r, t)),
   },
+  ...OF_TOKENS,
   ...["grpo", "bnpo", "dapo", "dr_grpo"].map(weightIn),
   { key: "reward", label: "step score", short: "score", signed: true, ...ofSteps("reward") },
   { key: "normalised", label: "normalised reward", short: "r̃", signed: true, ...ofSteps("normalised") },

@@ -4,8 +4,9 @@
 
 /**
  * @typedef {Object} TermPayload One term of the sum that a token's advantage is.
- * @property {string} source "step", "outcome" or "sum"
+ * @property {string} source "step", "outcome", "sum", "delta", "later" or "centre"
  * @property {number | null} step 0-based
+ * @property {number | null} token 0-based, where it carries a token's temporal difference
  * @property {Record<string, number | null>} scores by reward function
  * @property {Record<string, number>} weights by reward function
  * @property {number | null} reward weighted sum of the scores
@@ -97,7 +98,7 @@
  * @property {Record<string, number>} [normalisers] by loss; 1 is an even share
  * @property {CreditedPayload} [twin] under the second scheme
  * @property {string} [name] of a watched row's text
- * @property {Record<string, number[]>} [values] by measure
+ * @property {Record<string, number[]>} [values] further numbers of its tokens, by measure
  * @property {FactPayload[]} [facts]
  * @property {BeforePayload} [before]
  */

@@ -5,6 +5,7 @@
 
 import { el } from "../dom.js";
 import { count, number, score, signed } from "../numbers.js";
+import { OF_TOKENS } from "./measures.js";
 import { isWatched, rowsOfToken } from "./rows.js";
 import { INVISIBLE } from "./tokens.js";
 
@@ -12,19 +13,28 @@ const SHOWN_TERMS = 6; // in the line of a sum
 const QUOTED = 200; // characters of a token
 const SAME = 1e-9;
 
+/** @param {TermPayload} term Whether it belongs to a sum over tokens, whose terms carry no one reward. */
+const ofTokens = ({ source }) => ["delta", "later", "centre"].includes(source);
+
 /** @type {{ name: string, title: string, text: (term: TermPayload) => string, needed: (term: TermPayload) => boolean }[]} */
 const STAGES = [ // from the reward to what a term adds; a column for each that some term goes through
   {
     name: "reward",
     title: "weighted sum of the reward functions' scores",
     text: (term) => score(term.reward),
-    needed: () => true,
+    needed: (term) => !ofTokens(term),
   },
   {
     name: "value",
     title: "what the scheme made of the reward and normalised",
     text: (term) => number(term.raw),
-    needed: (term) => term.reward === null || Math.abs(term.raw - term.reward) > SAME,
+    needed: (term) => !ofTokens(term) && (term.reward === null || Math.abs(term.raw - term.reward) > SAME),
+  },
+  {
+    name: "δ",
+    title: "temporal difference of the token: ρ + γ V of the next − V",
+    text: (term) => term.source === "delta" ? signed(term.raw, 4) : "",
+    needed: (term) => term.source === "delta",
   },
   { name: "mean", title: "of its pool", text: (term) => number(term.mean), needed: (term) => term.mean !== null },
   { name: "std", title: "of its pool", text: (term) => number(term.std), needed: (term) => term.std !== null },
@@ -50,9 +60,12 @@ export const whyAt = (rollout, t) => rollout.why?.find((why) => why.first <= t &
 export const termsOf = (rollout, why) =>
   why.list ?? (why.terms ?? []).flatMap(([first, last]) => (rollout.terms ?? []).slice(first, last + 1));
 
-/** @param {Pick<TermPayload, "step" | "source">} term */
-export function termName({ step, source }) {
+/** @param {Pick<TermPayload, "step" | "source" | "token">} term */
+export function termName({ step, source, token }) {
   if (step !== null) return `step ${step + 1}`;
+  if (source === "delta") return `token ${token}`;
+  if (source === "later") return `tokens ${token} and later`;
+  if (source === "centre") return "less the batch's mean";
   return source === "sum" ? "Σ steps" : "outcome";
 }
 
@@ -60,7 +73,7 @@ export function termName({ step, source }) {
 export function whyTable(rollout, why) {
   const terms = termsOf(rollout, why);
   const names = [...new Set(terms.flatMap((term) => Object.keys(term.scores)))];
-  const stages = STAGES.filter(({ needed }) => !terms.length || terms.some(needed));
+  const stages = STAGES.filter(({ name, needed }) => terms.length ? terms.some(needed) : name !== "δ");
   const rows = terms.map((term) =>
     el(
       "tr",
@@ -109,6 +122,7 @@ export function facts(rollout, t, measure) {
     ...rowsOfToken(rollout, t),
     ...(measure.derived ? colouredBy(rollout, t, measure) : []),
     ...ofStep(rollout, t),
+    ...OF_TOKENS.flatMap((of) => ofEach(rollout, of.label, of.key, (r) => signedOrNull(of.token(r, t)))),
     ...ofPolicy(rollout, t),
     ["token", `${t}  id ${rollout.ids[t]}`],
   ];
@@ -116,6 +130,9 @@ export function facts(rollout, t, measure) {
     typeof name === "string" && typeof value === "string" ? [{ name, value, shown: key === measure.key }] : []
   );
 }
+
+/** @param {number | null} value */
+const signedOrNull = (value) => value === null ? null : signed(value, 4);
 
 /** @typedef {(string | null | undefined)[]} Row name, value, and the key of the measure that it is */
 

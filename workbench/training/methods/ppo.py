@@ -1,0 +1,120 @@
+"""PPO with a critic and token rewards: its section, its trainer, its metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from workbench.sections import RewardConfig, SamplingConfig, SharedConfig
+from workbench.training.methods.method import NOBODY, Listeners, Method
+from workbench.training.methods.sampled import SampledSection
+
+if TYPE_CHECKING:
+    from workbench.training.ppo import ProcessPPOTrainer
+
+
+class PPOSampling(SamplingConfig):
+    num_generations: int = Field(default=8, ge=1, le=64)
+    """G, the rollouts of one prompt; 1 is enough, as they are compared with the critic's values."""
+
+
+class PPOSection(SampledSection):
+    """PPO: every token's advantage is estimated from token rewards and a critic's values (GAE)."""
+
+    name: Literal["ppo"] = "ppo"
+    """The training method."""
+    rewards: list[RewardConfig] = Field(
+        default_factory=lambda: [RewardConfig(name="answer_correctness", kind="outcome")]
+    )
+    """The reward functions: an outcome's is added at the last token, a step's at the step's last token."""
+    sampling: PPOSampling = Field(default_factory=PPOSampling)
+    gamma: float = Field(default=1.0, ge=0, le=1)
+    """Discount of later token rewards."""
+    lam: float = Field(default=0.95, ge=0, le=1)
+    """lambda of GAE: 1 sums rewards, 0 trusts the critic's values alone."""
+    kl_coef: float = Field(default=0.05, ge=0, le=1000)
+    """Weight of log pi - log pi_ref, which each token's reward is lowered by; 0 needs no reference."""
+    score_clip: float = Field(default=5.0, gt=0, le=1_000_000)
+    """Bound on the size of a completion's outcome reward."""
+    whiten: bool = True
+    """Give the advantages of a batch's tokens mean 0 and standard deviation 1."""
+    epsilon: float = Field(default=0.2, ge=0, lt=1)
+    """Clip range of the policy's ratio."""
+    critic: Literal["shared", "separate"] = "shared"
+    """Where values come from: a linear head on the policy's last hidden state, or on that of a copy of the policy."""
+    value_coef: float = Field(default=0.1, ge=0, le=1000)
+    """Weight of the value loss."""
+    epsilon_value: float = Field(default=0.2, gt=0, le=1_000_000)
+    """How far a value may leave what it was when the batch was sampled."""
+
+    @property
+    def has_reference(self) -> bool:
+        return self.kl_coef > 0
+
+    def check(self, config: SharedConfig) -> None:
+        super().check(config)
+        if self.rollouts_per_step < 2:
+            raise ValueError(
+                "method.prompts_per_step: one completion a step is no batch; set it, or "
+                "method.sampling.num_generations, to 2 or more"
+            )
+
+    def facts(self) -> list[tuple[str, str]]:
+        return [
+            *super().facts(),
+            ("credit", f"GAE, γ {self.gamma:g}, λ {self.lam:g}"),
+            ("loss", f"KL {self.kl_coef:g} in the rewards, {self.critic} critic × {self.value_coef:g}"),
+        ]
+
+
+def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY) -> ProcessPPOTrainer:
+    """Load task, policy and rewards, and put them with a critic into a trainer.
+
+    Raises:
+        WorkbenchError: for anything in the configuration that cannot be loaded or cannot work together.
+    """
+    from workbench.training.ppo import ProcessPPOConfig, ProcessPPOTrainer
+    from workbench.training.sampled import arguments, build_trainer
+
+    method = config.method
+    assert isinstance(method, PPOSection)
+    args = ProcessPPOConfig(
+        **arguments(config, output_dir),
+        loss_type="dapo",  # the mean over the batch's tokens
+        beta=method.kl_coef,
+        gamma=method.gamma,
+        lam=method.lam,
+        score_clip=method.score_clip,
+        whiten=method.whiten,
+        epsilon=method.epsilon,
+        critic=method.critic,
+        value_coef=method.value_coef,
+        epsilon_value=method.epsilon_value,
+    )
+    return build_trainer(ProcessPPOTrainer, config, args, listeners)
+
+
+METHOD = Method(
+    PPOSection,
+    build,
+    metrics=(
+        "accuracy",
+        "accuracy/train",
+        "reward",
+        "step_reward",
+        "rewards/<name>/mean",
+        "loss",
+        "value_loss",
+        "explained_variance",
+        "value_clip_share",
+        "score_clamped_share",
+        "token_kl",
+        "entropy",
+        "completions/mean_length",
+        "completions/max_length",
+        "steps_per_answer",
+    ),
+    has_rollouts=True,
+)

@@ -1,0 +1,199 @@
+"""``ProcessPPOTrainer``: ``ProcessGRPOTrainer`` with a critic, whose advantages are those of PPO.
+
+Sampling, scoring and the clipped policy loss are inherited. Here are the values of the critic when a batch is sampled,
+the KL in the token rewards, and the clipped value loss (Schulman et al., arXiv 1707.06347; token level and clipped
+values as InstructGPT's, arXiv 2203.02155). How token rewards and values become advantages is ``credit.gae``'s.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from trl.trainer.utils import use_adapter
+
+from workbench.credit import GAE, GAEOptions, Measured, credit_by_gae
+from workbench.schema import Credit, ScoredGroup
+from workbench.training import critic as critics
+from workbench.training.config import ProcessGRPOConfig
+from workbench.training.critic import Critic, CriticKind
+from workbench.training.metrics import gae_metrics
+from workbench.training.scoring import Share
+from workbench.training.trainer import ProcessGRPOTrainer
+
+
+@dataclass
+class ProcessPPOConfig(ProcessGRPOConfig):
+    """Arguments of ``ProcessPPOTrainer``; ``beta`` weighs the KL in the token rewards, and is 0 in the loss."""
+
+    gamma: float = field(default=1.0, metadata={"help": "Discount of later token rewards."})
+    lam: float = field(default=0.95, metadata={"help": "Discount of later temporal differences."})
+    score_clip: float = field(default=5.0, metadata={"help": "Bound on the size of the outcome reward."})
+    whiten: bool = field(default=True, metadata={"help": "Give a batch's advantages mean 0 and standard deviation 1."})
+    value_coef: float = field(default=0.1, metadata={"help": "Weight of the value loss."})
+    epsilon_value: float = field(default=0.2, metadata={"help": "How far a value may leave the sampled one's."})
+    critic: CriticKind = field(default="shared", metadata={"help": "Whose hidden state the value head reads."})
+
+    def __post_init__(self) -> None:
+        # TRL refuses groups of one, which have no group to be compared with; PPO compares with the critic's values.
+        generations = self.num_generations  # type: ignore[has-type]
+        if generations == 1:  # the ranks are known only after the checks
+            ranks = int(os.environ.get("WORLD_SIZE", "1"))
+            self.num_generations = self.per_device_train_batch_size * self.gradient_accumulation_steps * ranks
+        super().__post_init__()
+        self.num_generations = generations
+
+    @property
+    def gae(self) -> GAEOptions:
+        return GAEOptions(self.gamma, self.lam, self.beta, self.score_clip, self.whiten)
+
+
+class ProcessPPOTrainer(ProcessGRPOTrainer):
+    """PPO on the same rollouts and rewards as ``ProcessGRPOTrainer``, which takes the same arguments."""
+
+    args: ProcessPPOConfig
+    beta: float
+    _tag_names = ["trl", "ppo", "process-supervision"]  # noqa: RUF012 (TRL's attribute)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._measured: list[Measured] = []  # of all ranks' rollouts, while they are credited
+        self.critic = Critic(self.model, self.args.critic)
+
+    def _settle_credit(self) -> None:
+        self.credit_scheme = GAE
+
+    # -- what is measured of a batch when it is sampled --------------------------------------------------------------
+
+    def _credit(self, share: Share, output: dict[str, Any]) -> list[Credit]:
+        logps, values = self._log_probs_and_values(output)
+        output["old_per_token_logps"] = logps
+        self._measured = gather_object(self._measurements(output, logps, values))
+        credits = super()._credit(share, output)
+        self._measured = []
+        for name, key in (("value", "old_values"), ("return", "returns")):
+            rows = [row for credit in credits for row in credit.values[name]]
+            output[key] = self._local_rows(rows, output["completion_ids"])
+        mode = "train" if self.model.training else "eval"
+        for name, number in gae_metrics(credits).items():
+            self._metrics[mode][name].append(number)
+        return credits
+
+    def _credit_groups(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
+        finished_only = self.mask_truncated_completions
+        return credit_by_gae(groups, self._measured, self.args.gae, finished_only=finished_only)
+
+    def _log_probs_and_values(self, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities of a batch's completion tokens and the values of the text before each, both (B, T)."""
+        length = batch["completion_ids"].size(1)
+        with torch.no_grad(), self.critic.listening() as seen:
+            logps = self._log_probs(self.model, batch)
+        return logps, torch.cat([values[:, -length - 1 : -1] for values in seen])
+
+    def _log_probs(self, model: Any, batch: dict[str, Any]) -> torch.Tensor:
+        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+        mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+        size = self.args.per_device_train_batch_size
+        logps: torch.Tensor
+        logps, _, _ = self._get_per_token_logps_and_entropies(
+            model, ids, mask, batch["completion_ids"].size(1), batch_size=size
+        )
+        return logps
+
+    @staticmethod
+    def _measurements(batch: dict[str, Any], logps: torch.Tensor, values: torch.Tensor) -> list[Measured]:
+        reference = batch.get("ref_per_token_logps")
+        log_ratios = torch.zeros_like(logps) if reference is None else logps - reference
+        return [Measured(*row) for row in zip(values.tolist(), log_ratios.tolist(), strict=True)]
+
+    def credit_watched(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
+        measured = []
+        for group in groups:
+            batch = self._batch_of(group)
+            if self.beta:
+                batch["ref_per_token_logps"] = self._reference_log_probs(batch)
+            measured += self._measurements(batch, *self._log_probs_and_values(batch))
+        return credit_by_gae(groups, measured, self.args.gae, finished_only=self.mask_truncated_completions)
+
+    def _batch_of(self, group: ScoredGroup) -> dict[str, Any]:
+        """A group as the loss would get it; its prompt is the same in all rows, and needs no padding."""
+        rollouts = group.group.rollouts
+        prompt = torch.tensor([self.sample.encode(group.group.prompt)] * len(rollouts))
+        rows = [torch.tensor(rollout.token_ids) for rollout in rollouts]
+        pad = int(self._tokenizer.pad_token_id)
+        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=pad)
+        lengths = torch.tensor([len(row) for row in rows])
+        batch = {
+            "prompt_ids": prompt,
+            "prompt_mask": torch.ones_like(prompt),
+            "completion_ids": ids,
+            "completion_mask": (torch.arange(ids.size(1)) < lengths[:, None]).long(),
+        }
+        return {name: tensor.to(self.accelerator.device) for name, tensor in batch.items()}
+
+    def _reference_log_probs(self, batch: dict[str, Any]) -> torch.Tensor:
+        policy = self.accelerator.unwrap_model(self.model)
+        adapted = self.ref_model is None  # the reference is the policy without its adapter, or with its first one
+        without = use_adapter(policy, "ref" if "ref" in policy.peft_config else None) if adapted else nullcontext()
+        with torch.no_grad(), without:
+            return self._log_probs(self.model if adapted else self.ref_model, batch)
+
+    # -- the loss ----------------------------------------------------------------------------------------------------
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        beta, self.beta = self.beta, 0.0  # the KL is in the token rewards
+        try:
+            with self.critic.listening() as seen:
+                policy_loss = super()._compute_loss(model, inputs)
+        finally:
+            self.beta = beta
+        (values,) = seen
+        length = inputs["completion_ids"].size(1)
+        mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)
+        losses, clipped = value_losses(
+            values[:, -length - 1 : -1], inputs["old_values"], inputs["returns"], self.args.epsilon_value
+        )
+        self._log_token_means({"value_loss": losses, "value_clip_share": clipped}, mask)
+        # The mean over the generation's tokens, as TRL's "dapo" takes it of the policy's.
+        tokens = inputs["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes
+        if self.model.training:
+            tokens = tokens * self.current_gradient_accumulation_steps / self.args.steps_per_generation
+        return policy_loss + self.args.value_coef * (losses * mask).sum() / tokens
+
+    def _log_token_means(self, numbers: dict[str, torch.Tensor], mask: torch.Tensor) -> None:
+        mode = "train" if self.model.training else "eval"
+        for name, of_tokens in numbers.items():
+            sums = torch.stack([(of_tokens.detach() * mask).sum(), mask.sum().float()])
+            total, count = self.accelerator.reduce(sums, reduction="sum").tolist()
+            self._metrics[mode][name].append(total / max(count, 1.0))
+
+    # -- saving and resuming -----------------------------------------------------------------------------------------
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        with critics.set_aside(self.model):
+            super()._save(output_dir, state_dict)
+        if self.args.should_save:
+            critics.save(self.critic, Path(output_dir or self.args.output_dir))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        with critics.set_aside(self.model):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+        critics.load(self.critic, Path(resume_from_checkpoint))
+
+
+def value_losses(
+    values: torch.Tensor, old_values: torch.Tensor, returns: torch.Tensor, epsilon: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """½ max[(V − G)², (clip(V, V_old ± epsilon) − G)²] of each token, and 1 where the clipped term is the larger.
+
+    All (B, T). A value that was clipped has no gradient: it has gone as far as one batch may move it.
+    """
+    near = old_values + (values - old_values).clamp(-epsilon, epsilon)
+    free, clipped = (values - returns).square(), (near - returns).square()
+    return torch.maximum(free, clipped) / 2, (clipped > free).float()
