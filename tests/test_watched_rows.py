@@ -159,6 +159,29 @@ def test_both_sides_have_the_scores_whose_difference_is_the_logged_margin(
         assert side.values["score"] == pytest.approx([expected] * len(side.rollout), abs=TOKENS_OFF)
 
 
+@pytest.mark.training
+@pytest.mark.parametrize("form", ["stepwise", "turns"])
+def test_each_labelled_step_has_its_predicted_score_beside_its_label(tmp_path: Path, form: Any) -> None:
+    steps = ["Step 1: 7 + 5 = 12\n", "Step 2: 12 - 2 = 10\n", "Answer: 9"]
+    rows = [{"prompt": "7?\n", "completions": steps, "labels": [1.0, None if i > 16 else 0.75, 0.0]} for i in range(20)]
+    policy = reward_models.save(reward_models.KINDS[form], tmp_path / "policy")
+    configured = config("prm", written(tmp_path, *rows), policy)
+    configured.method.format = form  # type: ignore[attr-defined]
+    run, trainer = trained(tmp_path, configured)
+    row = only(run, 2)
+    (shown,) = row.texts
+    assert shown.rollout.text == "Step 1: 7 + 5 = 12\nStep 2: 12 - 2 = 10\nAnswer: 9\n"
+    assert [shown.rollout.text[step.start : step.end].strip() for step in shown.scored.steps] == list(
+        map(str.strip, steps)
+    )
+    assert shown.scored.rewards == (1.0, None, 0.0)
+    expected = reward_models.reference(form, trainer.model, trainer.processing_class, "7?\n", steps)
+    for (first, last), score in zip(shown.scored.spans, expected, strict=True):
+        assert shown.values["score"][first : last + 1] == pytest.approx([score] * (last - first + 1), abs=TOKENS_OFF)
+    logged = {row["step"]: row["step_accuracy"] for row in numbers(run.dir) if "step_accuracy" in row}
+    assert row.numbers == {"step accuracy": logged[2]}  # the one row that is measured
+
+
 def test_a_first_token_that_nothing_is_before_belongs_to_the_prompt() -> None:
     ids, of_tokens = torch.tensor([5, 6, 7]), torch.tensor([-1.0, -2.0])
     assert completion(ids, torch.tensor([1, 1, 1]), of_tokens) == ([5], [6, 7], [[-1.0, -2.0]])

@@ -47,6 +47,7 @@ Deno.test("a watched row is coloured by its own measures, and by how they change
   equal([stepText(reward, r, 1), stepSaid(reward, r, 1)], ["▼1.00", "implicit reward \u22121.00"]);
   const [mean] = measuresOf(row(false));
   near(ofWhole(mean, r, 0), 0.375);
+  equal(stepSaid(mean, r, 0), "implicit reward +0.38");
 });
 
 Deno.test("a look that is the first one has nothing to be compared with", () => {

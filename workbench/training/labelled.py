@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,13 @@ import torch
 from workbench.checks.auc import auc
 from workbench.checks.calibration import calibration_error
 from workbench.checks.first_error import Chain, first_error
-from workbench.rewards.models.formats import Format, Reading, read_steps
+from workbench.rewards.models.formats import Format, Reading, question_of, read_steps
 from workbench.rewards.models.model import StepHead, step_batch
+from workbench.schema import Step, TokenMeasure
+from workbench.steps import token_texts
 from workbench.tasks.kinds import LabelledSteps, first_wrong, is_right
 from workbench.training.saving import MergedAtTheEnd
+from workbench.training.watched_rows import Seen, Text
 
 UNKNOWN = -100.0
 """The label of a step that is not trained on; what transformers leaves out of its counts."""
@@ -116,6 +120,36 @@ class ProcessTrainer(MergedAtTheEnd):
         counts = batch["steps"].tolist()
         parts = zip(right.split(counts), batch["labels"].split(counts), strict=True)
         return [(scores.tolist(), labels.tolist()) for scores, labels in parts]
+
+
+PREDICTED = TokenMeasure(
+    "score",
+    "predicted score, P(step is right)",
+    "score",
+    "the darker, the surer the model is that the step is right; on chips its label stands beside the score",
+)
+
+
+def view(trainer: ProcessTrainer, row: LabelledSteps, batch: Mapping[str, torch.Tensor]) -> Seen:
+    """A watched completion: each step's predicted score, on all its tokens, and its label.
+
+    The text is the steps as they are labelled, tokenised each on its own; what the model reads has the format's marks.
+    """
+    ((scores, labels),) = trainer.scores(batch)
+    tokenizer = trainer.processing_class
+    pieces = [tokenizer(f"{step.strip()}\n", add_special_tokens=False)["input_ids"] for step in row.steps]
+    ids = [token for piece in pieces for token in piece]
+    offsets = [0, *accumulate(map(len, token_texts(tokenizer, ids)))]
+    borders = [0, *accumulate(map(len, pieces))]
+    text = Text(
+        "completion",
+        ids,
+        {PREDICTED.key: [score for piece, score in zip(pieces, scores, strict=True) for _ in piece]},
+        steps=[Step(offsets[first], offsets[after]) for first, after in pairwise(borders)],
+        labels=[None if label == UNKNOWN else label for label in labels],
+    )
+    known = {name: value for name, value in step_metrics([(scores, labels)]).items() if name == "step_accuracy"}
+    return Seen(question_of(row.prompt), [text], {name.replace("_", " "): value for name, value in known.items()})
 
 
 def step_metrics(completions: Sequence[tuple[Sequence[float], Sequence[float]]]) -> dict[str, float]:

@@ -201,6 +201,8 @@ class Resumable(Trainer):
 class MergedAtTheEnd(Resumable):
     """``Resumable`` for classifiers: an adapter is put into the weights, so that any loader reads what is saved."""
 
+    model: Any  # transformers'
+
     def save_final(self, target: Path) -> None:
         model = self.accelerator.unwrap_model(self.model)
         if hasattr(model, "merge_and_unload") and self._states_are_ours:

@@ -47,7 +47,7 @@ class Text:
     logprobs: Sequence[float] | None = None
     ref_logprobs: Sequence[float] | None = None
     steps: Sequence[Step] | None = None
-    labels: Sequence[float] = ()
+    labels: Sequence[float | None] = ()
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ const isStep = (step) => step !== null && step !== undefined;
 /** @param {MeasurePayload} measure @returns {Measure} */
 function ofValues({ key, label, short, meaning, signed: hasSides, additive }) {
   const token = (/** @type {Credited} */ r, /** @type {number} */ t) => r.values?.[key]?.[t] ?? null;
-  const whole = additive ? { step: summed(token) } : {};
-  return { key, label, short, meaning, signed: hasSides, has: () => true, token, ...whole };
+  return { key, label, short, meaning, signed: hasSides, has: () => true, token, step: ofSteps(token, additive) };
 }
 
 /** @param {MeasurePayload} measure @param {number} before @returns {Measure} */
@@ -46,16 +45,16 @@ function changeOf({ key, label, additive }, before) {
     derived: true,
     has: () => true,
     token,
-    ...(additive ? { step: summed(token) } : {}),
+    step: ofSteps(token, additive),
   };
 }
 
-/** @param {Measure["token"]} token @returns {Measure["step"]} */
-const summed = (token) => (r, k) => {
+/** @param {Measure["token"]} token @param {boolean} additive @returns {Measure["step"]} The sum or the mean. */
+const ofSteps = (token, additive) => (r, k) => {
   const { first, last } = /** @type {StepPayload[]} */ (r.steps)[k];
   let sum = 0;
   for (let t = first; t <= last; t++) sum += token(r, t) ?? 0;
-  return sum;
+  return additive ? sum : sum / (last - first + 1);
 };
 
 /** @param {FactPayload} fact A number before and now, in words. */

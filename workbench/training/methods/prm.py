@@ -92,6 +92,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from workbench.training.accuracy import HeldOut
     from workbench.training.common import with_lora
     from workbench.training.stored import arguments, held_out_measure, held_out_sets, training_set
+    from workbench.training.watched_rows import View, WatchedRows, watched_rows
 
     method = config.method
     assert isinstance(method, PRMSection)
@@ -109,6 +110,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
         separator=method.separator,
         max_length=min(method.max_length, context_of(model)),
     )
+    watched = watched_rows(config, tokens)
     cut = labelled.until_first_error if method.until_first_error else None
     trainer = labelled.ProcessTrainer(
         model=with_lora(model, config.policy),
@@ -116,11 +118,12 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
         args=TrainingArguments(**arguments(config, output_dir), remove_unused_columns=False),
         data_collator=labelled.Collator(tokenizer.pad_token_id),
         train_dataset=training_set(config, lambda rows: tokens(rows if cut is None else [*map(cut, rows)])),
-        eval_dataset=held_out_sets(config, tokens),
+        eval_dataset=held_out_sets(config, tokens, watched),
         processing_class=tokenizer,
         callbacks=list(listeners.callbacks),
     )
     HeldOut.add_to(trainer, config.run, held_out_measure(trainer, trainer.scores, labelled.step_metrics))
+    WatchedRows.add_to(trainer, config, View((labelled.PREDICTED,), labelled.view), watched, listeners)
     return trainer
 
 
