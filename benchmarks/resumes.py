@@ -17,9 +17,10 @@ _TIMES = re.compile(r"time|seconds")  # columns that no two runs share
 
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "process, all weights": {},
-    "outcome scheme, LoRA, reference": {
+    "outcome scheme, LoRA, reference, redrawn prompts": {
         "credit": {"scheme": "outcome"},
         "training": {"lora": {"r": 4, "alpha": 8}, "beta": 0.04},
+        "method": {"resample_flat": 2},
     },
     "two iterations, reference that moves": {
         "training": {"num_iterations": 2, "beta": 0.04, "sync_ref_model": True, "ref_model_sync_steps": 1},

@@ -32,7 +32,11 @@ pytestmark = pytest.mark.training
 
 
 Watch = Callable[[ProcessGRPOTrainer], None]
-RESUMED = ("process, all weights", "outcome scheme, LoRA, reference", "two iterations, reference that moves")
+RESUMED = (
+    "process, all weights",
+    "outcome scheme, LoRA, reference, redrawn prompts",
+    "two iterations, reference that moves",
+)
 
 
 def train(run: RunDir, *, resume: str | None = None, watch: Watch = lambda _: None) -> None:
@@ -97,6 +101,9 @@ def test_invariant_a_resumed_run_is_the_run_it_would_have_been(tmp_path: Path, n
     steps = [row["step"] for row in broken.read_metrics()[0]]
     assert steps == list(range(0 if config.run.eval_every else 1, config.run.steps + 1))
     assert difference(Run(alone.path), Run(broken.path)) == 0
+    redrawn = [row["resample/prompts"] for row in alone.read_metrics()[0] if "resample/prompts" in row]
+    assert len(redrawn) == (config.run.steps if config.grpo.resample_flat else 0)
+    assert any(redrawn[every:]) == bool(config.grpo.resample_flat)
 
 
 def test_a_resume_in_a_later_epoch_meets_the_prompts_in_their_order(tmp_path: Path) -> None:

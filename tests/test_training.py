@@ -104,7 +104,7 @@ def test_invariant_ranks_agree(tmp_path):
 
     What is seen of watched rows is told to the first rank alone, and is what one rank sees.
     """
-    one = {scheme: train_on_ranks.train(tmp_path / "1", scheme, 1) for scheme in ("process", "outcome")}
+    one = {scheme: train_on_ranks.train(tmp_path / "1", scheme, 1) for scheme in train_on_ranks.SCHEMES}
     one["ppo"] = train_on_ranks.train_by_ppo(tmp_path / "1", 1)
     script = Path(train_on_ranks.__file__)
     done = subprocess.run(
@@ -120,12 +120,14 @@ def test_invariant_ranks_agree(tmp_path):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     two = [json.loads((tmp_path / "2" / f"{rank}.json").read_text()) for rank in (0, 1)]
-    for scheme, size in (("process", 4), ("outcome", 4), ("ppo", 2)):
+    for scheme, size in (*((scheme, 4) for scheme in train_on_ranks.SCHEMES), ("ppo", 2)):
         halves = [rank[scheme]["rows"] for rank in two]
         assert [len(half) for half in halves] == [size, size]
         assert sorted(halves[0] + halves[1]) == sorted(one[scheme]["rows"])
         assert two[0][scheme]["groups"] == two[1][scheme]["groups"] == one[scheme]["groups"]
         assert any(set(row) != {0.0} for row in one[scheme]["groups"])
+        assert two[0][scheme]["redrawn"] == two[1][scheme]["redrawn"] == one[scheme]["redrawn"]
+    assert one["outcome, redrawn"]["redrawn"] > 0
     seen = train_on_ranks.watch(tmp_path / "1", 1)
     assert two[1]["watched"] == {}
     assert list(two[0]["watched"]) == ["0", "1", "2"]

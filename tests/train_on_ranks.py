@@ -20,11 +20,19 @@ from workbench.schema import WatchedRow
 from workbench.training.methods import METHODS, dpo
 from workbench.training.methods.method import Listeners
 
+SCHEMES = ("process", "outcome", "outcome, redrawn")
+FLAT = """
+def flat_in_most_groups(prompts, completions, **columns):
+    return [len(text) * float(sum(map(ord, prompt)) % 4 == 0) for prompt, text in zip(prompts, completions)]
+"""
+REDRAWN = {"name": "flat_in_most_groups", "kind": "outcome", "code": FLAT}
+"""Three of four prompts give groups without spread."""
+
 
 def main(folder: Path, ranks: int) -> None:
     torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
-    used = {scheme: train(folder / "out", scheme, ranks) for scheme in ("process", "outcome")}
+    used = {scheme: train(folder / "out", scheme, ranks) for scheme in SCHEMES}
     used["ppo"] = train_by_ppo(folder / "out", ranks)
     (folder / f"{os.environ['RANK']}.json").write_text(json.dumps({**used, "watched": watch(folder / "dpo", ranks)}))
 
@@ -51,7 +59,8 @@ def train(folder: Path, scheme: str, ranks: int) -> dict[str, list]:
     """``rows``: ids, and advantages in hexadecimal, of each row this rank's loss saw; ``groups``: all groups'."""
     config = RunConfig.parse(
         {
-            "credit": {"scheme": scheme},
+            "credit": {"scheme": scheme.partition(",")[0]},
+            **({"rewards": [REDRAWN], "method": {"resample_flat": 8}} if "redrawn" in scheme else {}),
             # One prompt of G = 8: over two ranks the one group is split in the middle.
             "sampling": {"num_generations": 8, "max_completion_length": 112},
             "training": {"steps": 1, "prompts_per_step": 1, "eval_every": 0, "ranks": ranks, "device": "cpu"},
@@ -107,7 +116,8 @@ def watched(config: RunConfig, folder: Path) -> dict[str, list]:
 
     trainer._compute_loss = kept
     trainer.train()
-    return {"rows": rows, "groups": groups, "gradients": gradients.found}
+    redrawn = trainer.state.log_history[0].get("resample/prompts")
+    return {"rows": rows, "groups": groups, "gradients": gradients.found, "redrawn": redrawn}
 
 
 if __name__ == "__main__":

@@ -101,6 +101,7 @@ PANELS: tuple[Panel, ...] = (
         "No signal",
         (
             Series("zero_spread_share", "no spread"),
+            Series("resample/flat_share", "no spread, drawn"),
             Series("unscored_share", "unscored"),
             Series("no_match_share", "no match"),
         ),
@@ -139,6 +140,12 @@ PANELS: tuple[Panel, ...] = (
     ),
     Panel("truncated", "Truncated", (Series("completions/clipped_ratio", "truncated"),), share=True, more=True),
     Panel("clip", "Clip ratio", (Series("clip_ratio/region_mean", "clipped"),), share=True, more=True),
+    Panel(
+        "resample",
+        "Prompts redrawn",
+        (Series("resample/prompts", "prompts"), Series("resample/rounds", "rounds")),
+        more=True,
+    ),
     Panel("advantage", "Mean |A|", (Series("advantage_abs_mean", "|A|"),), more=True),
     Panel("grad", "Gradient norm", (Series("grad_norm", "norm"),), more=True),
     Panel("rate", "Learning rate", (Series("learning_rate", "rate"),), more=True),

@@ -69,6 +69,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("no_match_share", "completions without a match / B", "Share of answers in which the pattern found nothing."),
     Metric("unscored_share", "steps with r = None / steps", "Share of steps that no function scored."),
     Metric("zero_spread_share", "groups without spread / groups", "Share of groups that teach nothing: advantage 0."),
+    Metric(
+        "resample/flat_share",
+        "groups without spread / groups drawn",
+        "With resample_flat: share of all groups that were drawn, the replaced ones among them, that teach nothing.",
+    ),
+    Metric("resample/rounds", "n", "With resample_flat: rounds in which groups were replaced."),
+    Metric("resample/prompts", "n", "With resample_flat: prompts whose groups took another one's place."),
     Metric("advantage_abs_mean", "Σ |A_t| / Σ T_i", "Mean absolute advantage over the step's tokens."),
     # loss
     _trl(
@@ -91,7 +98,11 @@ METRICS: tuple[Metric, ...] = (
     _trl("clip_ratio/high_mean", "tokens with rho > 1 + ε and A > 0 / tokens", "Clipped from above."),
     _trl("clip_ratio/high_max", "max over completions of the same", "The completion most clipped from above."),
     _trl("cispo_clip_ratio", "tokens with rho > ε_high and A > 0 / tokens", "Share of capped ratios under cispo."),
-    _trl("entropy", "mean of −Σ π log π", "Mean entropy of the policy's next token, in nats."),
+    _trl(
+        "entropy",
+        "mean of −Σ π log π",
+        "Mean entropy of the policy's next token, in nats. Completions without an advantage may be left out (β = 0).",
+    ),
     _trl("mean_token_accuracy", "likeliest tokens / tokens", "sft, dpo: share of (chosen) tokens predicted first."),
     _trl("grad_norm", "‖∇‖₂", "Norm of the gradient before it is scaled down."),
     _trl("learning_rate", "warm-up, then the schedule", "The optimiser's learning rate."),

@@ -45,6 +45,10 @@ class ProcessGRPOConfig(GRPOConfig):
         default_factory=dict,
         metadata={"help": "Other options of the scheme (normalise, scale, gamma, …); see credit.SCHEMES[…].options."},
     )
+    resample_flat: int = field(
+        default=0,
+        metadata={"help": "Rounds in which groups without spread are replaced by other prompts' groups, at most."},
+    )
     disable_dropout: bool = field(
         default=True,
         metadata={"help": "Whether the loss is computed without dropout, as completions are sampled."},

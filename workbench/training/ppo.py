@@ -19,6 +19,7 @@ from accelerate.utils import gather_object
 from trl.trainer.utils import use_adapter
 
 from workbench.credit import GAE, GAEOptions, Measured, credit_by_gae
+from workbench.errors import ConfigError
 from workbench.schema import Credit, ScoredGroup
 from workbench.training import critic as critics
 from workbench.training.config import ProcessGRPOConfig
@@ -41,6 +42,11 @@ class ProcessPPOConfig(ProcessGRPOConfig):
     critic: CriticKind = field(default="shared", metadata={"help": "Whose hidden state the value head reads."})
 
     def __post_init__(self) -> None:
+        if self.resample_flat:
+            raise ConfigError(
+                f"resample_flat: {self.resample_flat} replaces groups without spread, and PPO compares with the critic's "
+                "values, not with the group; set it to 0"
+            )
         # TRL refuses groups of one, which have no group to be compared with; PPO compares with the critic's values.
         generations = self.num_generations  # type: ignore[has-type]
         if generations == 1:  # the ranks are known only after the checks

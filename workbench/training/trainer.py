@@ -7,9 +7,11 @@ TRL's subclass seam is narrow and this module is the only one that touches it:
   tools and images stay TRL's);
 * ``_calculate_rewards`` scores steps and outcomes in one pass, as the preview does; TRL gets the outcome scores for its
   logs, in its own float32;
-* ``_generate_and_score_completions`` lets TRL build its inputs, then replaces ``advantages`` (B,) by the (B, T) tensor
+* ``_generate_and_score_completions`` lets TRL build its inputs, of a generation that may be drawn beforehand
+  (``resampling``), then replaces ``advantages`` (B,) by the (B, T) tensor
   that ``workbench.credit`` makes of whole groups, gathered over ranks;
-* ``_compute_loss`` is TRL's, which takes (B, T) advantages; only KL estimators are logged beside it.
+* ``_compute_loss`` is TRL's, which takes (B, T) advantages, of the rows that have any (``signal``); only KL estimators
+  are logged beside it.
 
 The loss itself, reference and old policies, PEFT, optimisers and distribution are TRL's and accelerate's. Splitting and
 scoring are ``rewards.score_completions`` and a token's credit is ``credit.credit_groups``: this module calls both with
@@ -40,9 +42,11 @@ from workbench.sections import SamplingConfig
 from workbench.steps import StepPattern
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.metrics import group_metrics, kl_estimators, time_metrics
+from workbench.training.resampling import Drawn, Resampling
 from workbench.training.sampling import PolicySampler
 from workbench.training.saving import Resumable
 from workbench.training.scoring import Share, distinct_names, outcome_rewards, score_share, scored_groups
+from workbench.training.signal import restore_metrics, trained_rows
 
 _log = logging.getLogger(__name__)
 
@@ -100,6 +104,8 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         self._share: Share | None = None
         self._generations: dict[str, tuple[int, int]] = {}  # mode -> (global step, generations so far in it)
         self._policy_logps: torch.Tensor | None = None
+        self._entropies: torch.Tensor | None = None
+        self._drawn: Drawn | None = None
         args = args if args is not None else ProcessGRPOConfig()
         if not isinstance(args, ProcessGRPOConfig):
             raise ConfigError(f"args is a {type(args).__name__}; give a ProcessGRPOConfig, which has all of its fields")
@@ -129,6 +135,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             repetition_penalty=self.repetition_penalty,
         )
         self.sample = PolicySampler(self, sampling, args.per_device_train_batch_size * args.steps_per_generation)
+        self._resampling = Resampling(self, args.resample_flat) if args.resample_flat else None
 
     def _settle_outcomes(self, weights: list[float]) -> None:
         """Names and weights of the outcome rewards, an environment's included."""
@@ -160,6 +167,9 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
     def _generate_single_turn(
         self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, has_tool_images: bool = False
     ) -> Any:
+        if self._drawn is not None:
+            self._sampled, self._sampling_seconds = self._drawn.rows, self._drawn.seconds
+            return [row.token_ids for row in self._sampled], [row.raw_logprobs for row in self._sampled]
         began = time.perf_counter()
         try:
             return self._sample_turn(prompt_ids, images, multimodal_fields, num_generations, has_tool_images)
@@ -189,25 +199,37 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
     # -- scoring and credit ------------------------------------------------------------------------------------------
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
-        rewards = [*self.step_rewards, *outcome_rewards(self, self._rewards, self._outcome_weights, inputs)]
-        self._share = score_share(
-            prompts,
-            self._rollouts(completion_ids_list),
-            inputs,
-            self.step_pattern,
-            rewards,
+        if self._drawn is not None:
+            self._share = self._drawn.share
+        else:
             # TRL's text lacks every special token; but for tools' turns, rewards see what they see in the preview.
-            completions=completions if self.tools else None,
-            worker=self._reward_worker,
-            budget=self._error_budget,
-        )
-        self._reward_seconds.update({reward.name: reward.seconds for reward in self._share.rewards})
+            seen = completions if self.tools else None
+            self._share = self.scored(inputs, prompts, self._rollouts(completion_ids_list), seen)
         outcomes = self._share.outcomes(self.reward_func_names, len(prompts)).to(self.accelerator.device)  # (B, F)
         if not self.reward_func_names:
             return outcomes.new_empty(len(prompts) * self.accelerator.num_processes, 0)
         return gather(outcomes)  # (B_all, F), for TRL's logs alone
 
+    def scored(self, inputs: Any, prompts: Any, rollouts: Sequence[Rollout], completions: Any = None) -> Share:
+        """This rank's completions of ``inputs``, scored by all reward functions."""
+        rewards = [*self.step_rewards, *outcome_rewards(self, self._rewards, self._outcome_weights, inputs)]
+        share = score_share(
+            prompts,
+            rollouts,
+            inputs,
+            self.step_pattern,
+            rewards,
+            completions=completions,
+            worker=self._reward_worker,
+            budget=self._error_budget,
+        )
+        self._reward_seconds.update({reward.name: reward.seconds for reward in share.rewards})
+        return share
+
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        if self._resampling is not None and self.model.training:
+            self._drawn = self._resampling.draw(inputs, self._generation_seed())
+            inputs = self._drawn.inputs
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         assert self._share is not None
         reference = output.get("ref_per_token_logps")
@@ -216,6 +238,8 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         output["advantages"] = self._local_advantages(credits, output["completion_ids"])
         mode = "train" if self.model.training else "eval"
         metrics = group_metrics(credits, self._is_right) | time_metrics(self._reward_seconds, self._sampling_seconds)
+        if self._drawn is not None:
+            metrics |= self._drawn.metrics
         for name, value in metrics.items():
             self._metrics[mode][name].append(value)
         if not self.reward_func_names:  # TRL has looked for spread in outcome rewards only
@@ -229,7 +253,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         logged.extend(means)
         if mode == "train" and self._on_rollouts is not None:
             self._on_rollouts(self.state.global_step + 1, credits)
-        self._share = None
+        self._share = self._drawn = None
         return output
 
     def _name_slow_rewards(self) -> None:
@@ -249,14 +273,23 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
 
         ``output`` is what the loss will get of this rank's completions.
         """
-        shares = gather_object([share])
-        if failures := [share.failure for share in shares if share.failure is not None]:
-            raise failures[0]
+        shares = self.gathered(share)
         if self._error_budget is not None:
             new = sum(share.reward_errors for share in shares)
             self._reward_errors += new
             self._error_budget.check(self._reward_errors)
             self._metrics["train" if self.model.training else "eval"]["reward_errors"].append(float(new))
+        return self.credited(shares)
+
+    def gathered(self, share: Share) -> list[Share]:
+        """All ranks' shares. Raises the first failure, on every rank the same."""
+        shares: list[Share] = gather_object([share])
+        if failures := [share.failure for share in shares if share.failure is not None]:
+            raise failures[0]
+        return shares
+
+    def credited(self, shares: Sequence[Share]) -> list[Credit]:
+        """The credit of every whole group of all ranks' shares."""
         size = self.num_generations if self.model.training else self.num_generations_eval
         names = (
             *("temperature", "top_p", "top_k", "min_p", "repetition_penalty"),
@@ -313,10 +346,16 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
         result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
-        self._policy_logps = result[0].detach()
+        self._policy_logps, self._entropies = result[0].detach(), result[1]
         return result
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        trained = trained_rows(self, inputs) if self.model.training else None
+        if trained is not None:
+            loss = super()._compute_loss(model, trained.inputs) * trained.factor
+            assert self._entropies is not None
+            restore_metrics(self, trained, self._entropies.detach(), self._metrics["train"])
+            return loss
         loss = super()._compute_loss(model, inputs)
         reference = inputs.get("ref_per_token_logps")
         if reference is not None and self._policy_logps is not None:

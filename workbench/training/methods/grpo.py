@@ -31,6 +31,8 @@ class GRPOSection(SampledSection):
     """How token losses are averaged (TRL's names)."""
     beta: float = Field(default=0.0, ge=0, le=1000, title="KL weight β")
     """Weight of the KL to the reference policy in the loss; 0 needs no reference."""
+    resample_flat: int = Field(default=0, ge=0, le=64)
+    """Rounds in which groups without spread are replaced by other prompts' groups, at most; 0 for none."""
     epsilon: float = Field(default=0.2, ge=0, lt=1)
     """Lower (and, unless set apart, upper) clip range of the ratio."""
     epsilon_high: float | None = Field(default=None, ge=0, le=1_000_000)
@@ -82,6 +84,9 @@ class GRPOSection(SampledSection):
                 "none; add one, or set it to 0"
             )
 
+    def rows_wanted(self, config: SharedConfig) -> int:
+        return super().rows_wanted(config) * (1 + self.resample_flat)
+
     def facts(self) -> list[tuple[str, str]]:
         return [
             *super().facts(),
@@ -127,6 +132,7 @@ def trainer_arguments(config: SharedConfig, output_dir: Path) -> ProcessGRPOConf
         outcome_weight=credit.outcome_weight,
         credit_clip=credit.clip,
         credit_options=credit.keywords(but=("scheme", "outcome_weight", "clip")),
+        resample_flat=method.resample_flat,
         # The loss
         loss_type=method.loss_type,
         beta=method.beta,
