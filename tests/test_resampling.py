@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from workbench.credit import LOSS_TYPES
 from workbench.errors import ConfigError, RewardError
 from workbench.policies.sampler import Sampled
 from workbench.training.methods.grpo import build as build_trainer
+from workbench.training.ppo import ProcessPPOConfig
 from workbench.training.resampling import Resampling
 from workbench.training.scoring import Share
 from workbench.training.signal import is_exact
@@ -245,3 +247,8 @@ def test_what_cannot_redraw_is_refused(changes: dict[str, Any], message: str) ->
         setattr(fake, name, value)
     with pytest.raises(ConfigError, match=message):
         Resampling(fake, 1)
+
+
+def test_ppo_has_no_flat_groups(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"resample_flat: 2 rounds would replace .* set it to 0"):
+        ProcessPPOConfig(output_dir=str(tmp_path), resample_flat=2)

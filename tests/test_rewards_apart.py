@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -206,6 +208,30 @@ def test_a_killed_zygote_takes_its_children_along_and_is_replaced(worker: Reward
     zygote.kill()
     psutil.wait_procs([zygote, child], timeout=60)
     assert score(counting) == 1  # it began anew
+
+
+def test_nothing_outlives_a_client_that_is_killed() -> None:
+    """Not a function that hangs, nor what forked it, nor where patterns match."""
+    program = """
+import os, signal, threading
+from tests.test_rewards_apart import COUNTER, load, score
+from workbench.rewards import RewardWorker
+from workbench.rewards.sealed import warm_zygote
+worker = RewardWorker(deadline=60)
+worker.start()
+hanging = load(worker, "hanging", "while True: pass")
+print(warm_zygote().pid, *worker.pids.values(), flush=True)
+threading.Thread(target=score, args=[hanging], daemon=True).start()
+while not worker.busy: pass
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == -9, done.stderr
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(set(pids)) == 3
+    left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    assert psutil.wait_procs(left, timeout=60)[1] == []
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="a run's processes are found there")

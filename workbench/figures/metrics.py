@@ -46,7 +46,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("step", "n", "Optimiser steps so far."),
     Metric("time", "unix seconds", "When the row was written."),
     Metric("seconds", "s", "Seconds since training began, over all times it was resumed."),
-    Metric("rollouts", "generations × B", "Completions sampled so far."),
+    Metric("rollouts", "generations × B", "Completions sampled so far, but for those of groups that were replaced."),
     # reward and accuracy
     Metric("accuracy", "right / prompts", "Share of the fixed held-out prompts answered right."),
     Metric("accuracy/train", "right / B", "Share of the step's own rollouts whose answer is right."),

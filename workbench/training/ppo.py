@@ -44,8 +44,8 @@ class ProcessPPOConfig(ProcessGRPOConfig):
     def __post_init__(self) -> None:
         if self.resample_flat:
             raise ConfigError(
-                f"resample_flat: {self.resample_flat} replaces groups without spread, and PPO compares with the critic's "
-                "values, not with the group; set it to 0"
+                f"resample_flat: {self.resample_flat} rounds would replace groups without spread, and PPO compares "
+                "with the critic's values, not within a group; set it to 0"
             )
         # TRL refuses groups of one, which have no group to be compared with; PPO compares with the critic's values.
         generations = self.num_generations  # type: ignore[has-type]
