@@ -3,7 +3,7 @@
 from workbench.credit.assign import assign_credit, credit_group, credit_groups
 from workbench.credit.batch import GroupRewards
 from workbench.credit.compare import Comparison, StepDifference, compare_credits
-from workbench.credit.gae import GAE, GAEOptions, Measured, credit_by_gae, gae
+from workbench.credit.critic import GAE, GAEOptions, Measured, credit_by_gae, gae
 from workbench.credit.normalise import NORMALISATIONS, Normalise
 from workbench.credit.options import Option
 from workbench.credit.schemes import SCHEMES, Scheme, check_options

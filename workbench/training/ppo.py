@@ -2,7 +2,7 @@
 
 Sampling, scoring and the clipped policy loss are inherited. Here are the values of the critic when a batch is sampled,
 the KL in the token rewards, and the clipped value loss (Schulman et al., arXiv 1707.06347; token level and clipped
-values as InstructGPT's, arXiv 2203.02155). How token rewards and values become advantages is ``credit.gae``'s.
+values as InstructGPT's, arXiv 2203.02155). How token rewards and values become advantages is ``credit.critic``'s.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation: token rewards and a critic's values to token advantages, as PPO has them.
+"""Credit from a critic: token rewards and values to token advantages, by generalised advantage estimation (PPO).
 
 delta_t = rho_t + gamma V_{t+1} - V_t with V = 0 after the last token, A_t = sum over l of (gamma lam)^l delta_{t+l},
 and the returns G_t = A_t + V_t that the critic learns (Schulman et al., arXiv 1506.02438, eq. 11 to 16). The token
