@@ -168,7 +168,7 @@ def test_a_refused_setting_of_a_method_marks_its_field() -> None:
         ("method.rewards.0.code", ["x"], r"method.rewards.0.code: \['x'\] is not text; reload the page"),
         ("method.rewards.0.weight", {}, r"method.rewards.0.weight: {} is not a number"),
         ("page.run_scheme", ["process"], r"page.run_scheme: \['process'\] is not one of as on Inspect, process"),
-        ("method.name", "none", r"method.name: 'none' is not one of grpo, sft"),
+        ("method.name", "none", r"method.name: 'none' is not one of grpo, ppo, sft"),
         ("grpo.sync_ref_model", "yes", r"grpo.sync_ref_model: 'yes' is not true or false"),
         ("seed", "x", r"seed: 'x' is not a number"),
     ],
