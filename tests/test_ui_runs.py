@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from tests.credits import worked_credit
-from tests.stored_runs import learning, store
+from tests.stored_runs import learning, store, store_pipeline
 from workbench.config import LoraConfig, RunConfig
 from workbench.errors import RunError
 from workbench.figures.curves import is_drawn
@@ -90,6 +90,33 @@ def test_a_damaged_run_is_shown_as_such_and_hides_no_other(tmp_path, file, conte
         assert shown[good.name]["state"] == "finished"
         assert shown[bad.name]["state"] == "unreadable"
         assert re.search(reason, shown[bad.name]["reason"])
+
+
+def test_a_pipeline_is_a_row_with_its_stages_and_a_damaged_one_hides_no_other(tmp_path):
+    store_pipeline(tmp_path)
+    damaged = store_pipeline(tmp_path, "damaged")
+    (damaged.path / "pipeline.yaml").write_text("stages: 5")
+    table = runs.table(tmp_path)
+    rows = {row["name"]: row for row in table["pipelines"]}
+    row = rows["iterative"]
+    assert (row["state"], row["step"], row["total"], row["final"], row["resumable"]) == ("stopped", 2, 4, True, True)
+    shown = [(s["name"], s["kind"], s["state"], s["run"], s["rows"], s["before"], s["after"]) for s in row["stages"]]
+    assert shown == [
+        ("policy-0", "sft", "finished", "iterative.policy-0", None, 0.25, 0.5),
+        ("learnt-0", "pairs", "finished", None, 3, None, None),
+        ("judge-0", "reward", "stopped", "iterative.judge-0", None, 0.5, 0.5),
+        ("policy-1", "grpo", "waiting", None, None, None, None),
+    ]
+    assert {"iterative.policy-0", "iterative.judge-0"} < {run["name"] for run in table["runs"]}
+    assert (rows["damaged"]["state"], rows["damaged"]["stages"]) == ("unreadable", [])
+    assert "give a list with at least one stage" in rows["damaged"]["reason"]
+
+
+def test_what_cannot_be_done_to_a_pipeline_is_said(tmp_path):
+    store_pipeline(tmp_path, state="finished")
+    assert "is finished" in runs.resume_pipeline(tmp_path, "iterative")["message"]
+    assert runs.stop_pipeline(tmp_path, "iterative")["level"] == "error"
+    assert "there is no pipeline '../x'" in runs.resume_pipeline(tmp_path, "../x")["message"]
 
 
 def test_a_damaged_row_of_the_metrics_is_skipped_and_counted(tmp_path):

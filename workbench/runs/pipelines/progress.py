@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def _is(value: Any, kinds: tuple[type, ...]) -> bool:
 def of_run(run: Run) -> dict[str, Any]:
     """What a stage's run says of itself."""
     try:
-        status, rows = run.status(), run.metrics_rows()[0]
+        status, measured = run.status(), _measured(run)
     except WorkbenchError as error:
         return {"run": run.name, "state": "unreadable", "reason": str(error)}
     return {
@@ -98,8 +99,22 @@ def of_run(run: Run) -> dict[str, Any]:
         "total": status.total_steps,
         "started": status.started,
         "ended": status.updated if status.final else None,
-        **headline(rows),
+        **measured,
     }
+
+
+def _measured(run: Run) -> dict[str, Any]:
+    try:
+        stat = (run.path / "metrics.jsonl").stat()
+    except OSError:
+        return {}
+    return _parsed(run, (stat.st_mtime_ns, stat.st_size))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(run: Run, written: tuple[int, int]) -> dict[str, Any]:
+    """Parsed once as long as the log stays as it is: lists ask every few seconds."""
+    return headline(run.metrics_rows()[0])
 
 
 def headline(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

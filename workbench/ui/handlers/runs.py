@@ -17,9 +17,12 @@ from workbench.config import RunConfig
 from workbench.errors import WorkbenchError
 from workbench.figures.overlay import Columns, OverlayPanel, Seeds, overlay_payload
 from workbench.runs import Run, discard, list_runs, open_run, restore, trashed
+from workbench.runs.pipelines import Pipeline, list_pipelines, open_pipeline
 from workbench.ui.handlers.metrics_cache import kept
+from workbench.ui.handlers.run_follow import Answer
 
 LISTED_RUNS = 500
+LISTED_PIPELINES = 50
 COMPARED_RUNS = 24
 FEW_FIELDS = 4
 """Fields that a configuration's label names, as long as they tell all of them apart."""
@@ -37,10 +40,25 @@ COLUMNS = (
 # What ``runs.js`` is answered; ui/assets/runs/payloads.js names the same keys.
 
 
+class PipelineRow(TypedDict):
+    """A pipeline with its stages, a row each; ``state`` is "unreadable" where they cannot be read."""
+
+    name: str
+    state: str
+    reason: str
+    final: bool
+    resumable: bool
+    step: int
+    total: int
+    created: float
+    stages: list[dict[str, Any]]
+
+
 class Table(TypedDict):
-    """The newest runs, how many more there are, and the trash."""
+    """The newest runs, how many more there are, the newest pipelines, and the trash."""
 
     runs: list[dict[str, Any]]
+    pipelines: list[PipelineRow]
     more: int
     trash: list[dict[str, Any]]
 
@@ -104,9 +122,30 @@ def table(workspace: Path) -> Table:
     runs = list_runs(workspace)
     return {
         "runs": [_row(run) for run in runs[:LISTED_RUNS]],
+        "pipelines": [pipeline_row(pipeline) for pipeline in list_pipelines(workspace)[:LISTED_PIPELINES]],
         "more": max(0, len(runs) - LISTED_RUNS),
         "trash": [dataclasses.asdict(deleted) for deleted in trashed(workspace)],
     }
+
+
+def pipeline_row(pipeline: Pipeline) -> PipelineRow:
+    """How a pipeline and its stages stand. Never raises: an unreadable one has the reason."""
+    try:
+        status = pipeline.status()
+        return {
+            "name": pipeline.name,
+            "state": status.state if status.final or status.stop_requested is None else "stopping",
+            "reason": status.reason,
+            "final": status.final,
+            "resumable": status.final and status.state != "finished",
+            "step": status.step,
+            "total": status.total_steps,
+            "created": status.created,
+            "stages": [stage.to_json() for stage in pipeline.stages()],
+        }
+    except WorkbenchError as error:
+        state = {"state": "unreadable", "reason": str(error), "final": True, "resumable": False}
+        return {"name": pipeline.name, "step": 0, "total": 0, "created": 0.0, "stages": [], **state}  # type: ignore[typeddict-item]
 
 
 def _row(run: Run) -> dict[str, Any]:
@@ -256,7 +295,25 @@ def _flat(value: Any, prefix: str) -> list[tuple[str, str]]:
     return [(prefix, value if isinstance(value, str) else json.dumps(value))]
 
 
-# ── what can be done to a run ────────────────────────────────────────────────────────────────────────────────────
+# ── what can be done to a pipeline and to a run ──────────────────────────────────────────────────────────────────
+
+
+def resume_pipeline(workspace: Path, name: str) -> Answer:
+    """Go on with a pipeline where it ended; says why it cannot."""
+    try:
+        pipeline = open_pipeline(name, workspace).resume()
+    except WorkbenchError as error:
+        return {"message": str(error), "level": "error"}
+    return {"message": f"pipeline {pipeline.name} resumed", "level": "info"}
+
+
+def stop_pipeline(workspace: Path, name: str) -> Answer:
+    """Stop a pipeline and its stage at hand; says so when it is over already."""
+    try:
+        status = open_pipeline(name, workspace).stop()
+    except WorkbenchError as error:
+        return {"message": str(error), "level": "error"}
+    return {"message": f"pipeline {name}: {status.reason}", "level": "info"}
 
 
 def delete(workspace: Path, names: Sequence[str]) -> Removed:

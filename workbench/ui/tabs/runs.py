@@ -36,7 +36,13 @@ def _server_functions(services: Services) -> list[Any]:
     def resume(request: dict[str, Any]) -> run_follow.Answer:
         return run_follow.resume(workspace, str(request["run"]))
 
-    return [table, overlay, remove, undelete, resume]
+    def resume_pipeline(request: dict[str, Any]) -> run_follow.Answer:
+        return handlers.resume_pipeline(workspace, str(request["pipeline"]))
+
+    def stop_pipeline(request: dict[str, Any]) -> run_follow.Answer:
+        return handlers.stop_pipeline(workspace, str(request["pipeline"]))
+
+    return [table, overlay, remove, undelete, resume, resume_pipeline, stop_pipeline]
 
 
 def _texts(values: Any) -> list[str]:

@@ -45,7 +45,10 @@ export const COLUMNS = [
   number("accuracy_last", "Last", percent, "The held-out accuracy measured last."),
   {
     ...number("step", "Steps", String),
-    text: (/** @type {RunRow} */ run) => (run.total ? `${run.step} of ${run.total}` : NONE),
+    text: (/** @type {RunRow & {kind?: string}} */ run) => {
+      if (run.kind === "stage") return orNone(run.step, (count) => plural(count, "row"));
+      return run.total ? `${run.step} of ${run.total}` : NONE;
+    },
   },
   number("seconds", "Time", duration, "Time spent training."),
   number("created", "Created", when),
@@ -64,12 +67,14 @@ export function readSort(text) {
 export const writeSort = ({ key, down }) => key === NEWEST.key && down ? "" : `${down ? "-" : ""}${key}`;
 
 /** The runs that have every word of `filter`, sorted; those without a value come last, whichever way the rest is sorted.
- * @param {RunRow[]} runs @param {Sort} sort @param {string} filter */
+ * `words` are more of a row that is searched.
+ * @param {(RunRow & {words?: string})[]} runs @param {Sort} sort @param {string} filter */
 export function shownRuns(runs, { key, down }, filter) {
   const column = /** @type {Column} */ (COLUMNS.find((candidate) => candidate.key === key));
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
   const matching = runs.filter((run) => {
-    const searched = [run.name, run.task, run.scheme, run.state, run.policy, run.reason].join(" ").toLowerCase();
+    const searched = [run.name, run.task, run.scheme, run.state, run.policy, run.reason, run.words].join(" ")
+      .toLowerCase();
     return words.every((word) => searched.includes(word));
   });
   return matching.sort((a, b) => {

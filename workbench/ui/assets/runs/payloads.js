@@ -7,7 +7,11 @@
  *   reward_metric: string, accuracy_best: number | null, accuracy_last: number | null, seconds: number | null,
  *   corrupt: number, problem: string}} RunRow
  * @typedef {{name: string, entry: string, deleted: number}} Trashed
- * @typedef {{runs: RunRow[], more: number, trash: Trashed[]}} Table
+ * @typedef {{name: string, kind: string, state: string, reason: string, run: string | null, rows: number | null,
+ *   metric: string | null, before: number | null, after: number | null, started: number | null}} Stage
+ * @typedef {{name: string, state: string, reason: string, final: boolean, resumable: boolean, step: number,
+ *   total: number, created: number, stages: Stage[]}} Pipeline
+ * @typedef {{runs: RunRow[], pipelines: Pipeline[], more: number, trash: Trashed[]}} Table
  * @typedef {{name: string, seed: number}} Seed
  * @typedef {{key: string, label: string, runs: Seed[]}} Configuration
  * @typedef {{field: string, values: string[]}} Difference

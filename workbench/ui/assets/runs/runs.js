@@ -9,7 +9,8 @@ import { el, once, say, setText } from "../../../figures/dom.js";
 import { follow, tabs, whileVisible } from "../widget.js";
 import { readRange } from "../train/state.js";
 import { ChosenRuns } from "./chosen.js";
-import { plural, readSort, shownRuns, writeSort } from "./columns.js";
+import { plural, readSort, writeSort } from "./columns.js";
+import { tableRows } from "./pipelines.js";
 import { RunTable } from "./table.js";
 import { Trash } from "./trash.js";
 
@@ -35,6 +36,7 @@ class Runs {
   constructor(handles) {
     const { element, server } = handles;
     Object.assign(this, { handles, element, server, runs: null, trashed: [], more: 0, asking: false, wish: null });
+    Object.assign(this, { pipelines: [], unfolded: new Set() }); // those whose stages are shown, by name
     this.table = new RunTable({
       choose: (names) => this.choose(names),
       toggle: (name, on) => this.toggle(name, on),
@@ -42,6 +44,9 @@ class Runs {
       resume: (name) => this.resume(name),
       remove: (names) => this.remove(names),
       sort: (column) => this.sortBy(column),
+      unfold: (name) => this.unfold(name),
+      resumePipeline: (name) => this.answered(() => this.server.resume_pipeline({ pipeline: name })),
+      stopPipeline: (name) => this.answered(() => this.server.stop_pipeline({ pipeline: name })),
     });
     const range = readRange(new URL(location.href).searchParams);
     this.chosenRuns = new ChosenRuns({ range, onZoom: () => this.writeAddress() });
@@ -117,7 +122,7 @@ class Runs {
   }
 
   get isLive() {
-    return (this.runs ?? []).some((run) => !run.final);
+    return [...(this.runs ?? []), ...this.pipelines].some(({ final }) => !final);
   }
 
   say(text, bad = false) {
@@ -149,14 +154,15 @@ class Runs {
   }
 
   draw() {
-    const { runs, chosen } = this;
+    const { runs, pipelines, chosen } = this;
     if (!runs) return;
     const text = this.filter.value.trim();
-    const shown = shownRuns(runs, this.sort, text);
+    const shown = tableRows(runs, pipelines, this.unfolded, this.sort, text);
+    const there = runs.length + pipelines.length > 0;
     this.loading.hidden = true;
-    this.empty.hidden = runs.length > 0;
-    this.tools.hidden = this.table.node.hidden = !runs.length;
-    this.nothing.hidden = shown.length > 0 || !runs.length;
+    this.empty.hidden = there;
+    this.tools.hidden = this.table.node.hidden = !there;
+    this.nothing.hidden = shown.length > 0 || !there;
     once(
       this.nothing,
       text,
@@ -166,7 +172,7 @@ class Runs {
           button(null, "Show all", () => this.showAll(), "link"),
         ),
     );
-    this.table.draw(runs, shown, {
+    this.table.draw(shown, {
       sort: this.sort,
       chosen,
       colourOf: this.chosenRuns.colourOf,
@@ -176,7 +182,7 @@ class Runs {
       this.older,
       this.more ? `${plural(this.more, "older run")} not listed; their folders are in the workspace.` : "",
     );
-    setText(this.count, chosen.size ? `${chosen.size} chosen` : plural(shown.length, "run"));
+    setText(this.count, chosen.size ? `${chosen.size} chosen` : counted(shown));
     this.delete.hidden = this.clear.hidden = !chosen.size;
     this.delete.disabled = !runs.some((run) => chosen.has(run.name) && run.final);
     this.hint.hidden = chosen.size > 0 || !runs.length;
@@ -188,6 +194,11 @@ class Runs {
     this.draw();
     this.writeAddress();
     this.filter.focus();
+  }
+
+  unfold(name) {
+    if (!this.unfolded.delete(name)) this.unfolded.add(name);
+    this.draw();
   }
 
   // ── choosing ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -253,8 +264,12 @@ class Runs {
     this.say([...back, ...problems].join("\n"), problems.length > 0);
   }
 
-  async resume(name) {
-    const answer = await this.ask(() => this.server.resume({ run: name }));
+  resume(name) {
+    return this.answered(() => this.server.resume({ run: name }));
+  }
+
+  async answered(call) {
+    const answer = await this.ask(call);
     if (!answer) return;
     await this.look();
     this.say(answer.message, answer.level === "error");
@@ -271,7 +286,7 @@ class Runs {
   async look() {
     const answer = await this.ask(() => this.server.table({}));
     if (!answer) return;
-    Object.assign(this, { runs: answer.runs, more: answer.more, trashed: answer.trash });
+    Object.assign(this, { runs: answer.runs, pipelines: answer.pipelines, more: answer.more, trashed: answer.trash });
     this.draw();
   }
 
@@ -283,6 +298,13 @@ class Runs {
     await this.look(); // a run that ended since the last one has its last rows now
     if (this.chosen.size && (before || growing() || this.chosenRuns.drawn === null)) await this.fetchOverlay();
   }
+}
+
+// "3 runs, 1 pipeline" of the rows in sight.
+function counted(rows) {
+  const [runs, pipelines] = ["run", "pipeline"].map((kind) => rows.filter((row) => row.kind === kind).length);
+  const parts = [runs || !pipelines ? plural(runs, "run") : "", pipelines ? plural(pipelines, "pipeline") : ""];
+  return parts.filter(Boolean).join(", ");
 }
 
 function openInTrain(name) {

@@ -1,5 +1,5 @@
 // @ts-nocheck: elements and their events; what is computed is checked beside it
-// The table of runs. Rows keep their place in the document, so that focus and scrolling stay.
+// The table of runs and pipelines. Rows keep their place in the document, so that focus and scrolling stay.
 
 import { el, setText } from "../../../figures/dom.js";
 import { COLUMNS, plural } from "./columns.js";
@@ -9,7 +9,8 @@ const link = (text, onclick, more = {}) => el("button", { type: "button", class:
 const KINDS = ["zip", "csv", "json"]; // that a run is downloaded as
 
 export class RunTable {
-  // `on` holds what the table does: choose(names), toggle(name, on), open(name), resume(name), remove(names), sort(column).
+  // `on` holds what the table does: choose(names), toggle(name, on), open(name), resume(name), remove(names), sort(column),
+  // and for pipelines unfold(name), resumePipeline(name), stopPipeline(name).
   constructor(on) {
     Object.assign(this, { on, rows: new Map(), shown: [] });
     this.all = el("input", {
@@ -32,43 +33,54 @@ export class RunTable {
     );
   }
 
-  // `runs` are all there are, `shown` those in sight in their order; `downloads` is where their files are.
-  draw(runs, shown, { sort, chosen, colourOf, downloads }) {
-    this.shown = shown;
+  // `rows` are those in sight in their order (see pipelines.js); `downloads` is where runs' files are.
+  draw(rows, { sort, chosen, colourOf, downloads }) {
+    this.shown = rows.filter(({ kind }) => kind === "run");
     COLUMNS.forEach((column, i) => {
       if (sort.key === column.key) this.heads[i].setAttribute("aria-sort", sort.down ? "descending" : "ascending");
       else this.heads[i].removeAttribute("aria-sort");
     });
-    const names = new Set(runs.map((run) => run.name));
-    for (const name of [...this.rows.keys()]) if (!names.has(name)) this.rows.delete(name);
-    shown.forEach((run, i) => {
-      const row = this.rows.get(run.name) ?? this.newRow(run, downloads);
-      this.fill(row, run, chosen.has(run.name));
+    const keys = new Set(rows.map(({ key }) => key));
+    for (const key of [...this.rows.keys()]) if (!keys.has(key)) this.rows.delete(key);
+    rows.forEach((shown, i) => {
+      const row = this.rows.get(shown.key) ?? this.newRow(shown, downloads);
+      this.fill(row, shown, shown.kind === "run" && chosen.has(shown.name));
       if (this.body.children[i] !== row.node) this.body.insertBefore(row.node, this.body.children[i] ?? null);
     });
-    while (this.body.children.length > shown.length) this.body.lastElementChild.remove();
-    this.all.checked = shown.length > 0 && shown.every((run) => chosen.has(run.name));
+    while (this.body.children.length > rows.length) this.body.lastElementChild.remove();
+    this.all.checked = this.shown.length > 0 && this.shown.every((run) => chosen.has(run.name));
     this.all.indeterminate = !this.all.checked && chosen.size > 0;
     this.paint(chosen, colourOf);
   }
 
   paint(chosen, colourOf) {
-    for (const [name, row] of this.rows) paint(row.swatch, chosen.has(name) ? colourOf.get(name) : undefined);
+    for (const { swatch, run } of this.rows.values()) {
+      if (swatch) paint(swatch, chosen.has(run) ? colourOf.get(run) : undefined);
+    }
   }
 
-  newRow({ name }, downloads) {
+  newRow(shown, downloads) {
+    const badge = el("span", { class: "badge" });
+    const parts = { run: this.runParts, pipeline: this.pipelineParts, stage: this.stageParts }[shown.kind];
+    const { box, swatch, named, actions, ...more } = parts.call(this, shown, downloads);
+    const cells = COLUMNS.map(({ key, numeric }) => {
+      if (key === "name") return el("th", { scope: "row" }, el("span", { class: "named" }, swatch, named));
+      return el("td", { class: numeric ? "number" : null }, key === "state" ? badge : null);
+    });
+    const done = el("td", {}, el("div", { class: "row-actions" }, ...actions));
+    const kind = `of-${shown.kind}${shown.inside ? " inside" : ""}`;
+    const node = el("tr", { class: kind }, el("td", { class: "choose" }, box), ...cells, done);
+    const row = { node, box, badge, swatch, cells, run: shown.kind === "run" ? shown.name : null, ...more };
+    this.rows.set(shown.key, row);
+    return row;
+  }
+
+  runParts({ name, label }, downloads) {
     const { on } = this;
     const box = el("input", {
       type: "checkbox",
       "aria-label": `Choose ${name}`,
       onchange: () => on.toggle(name, box.checked),
-    });
-    const badge = el("span", { class: "badge" });
-    const swatch = el("i", { class: "swatch", hidden: true });
-    const open = link(name, () => on.open(name), { title: "Open in Train" });
-    const cells = COLUMNS.map(({ key, numeric }) => {
-      if (key === "name") return el("th", { scope: "row" }, el("span", { class: "named" }, swatch, open));
-      return el("td", { class: numeric ? "number" : null }, key === "state" ? badge : null);
     });
     const resume = link("resume", () => on.resume(name), { "aria-label": `Resume ${name}` });
     const files = KINDS.map((kind) => {
@@ -76,15 +88,25 @@ export class RunTable {
       return el("a", { href, download: true, "aria-label": `Download ${name} as ${kind.toUpperCase()}` }, kind);
     });
     const remove = link("delete", () => on.remove([name]), { "aria-label": `Delete ${name}` });
-    const actions = el("td", {}, el("div", { class: "row-actions" }, resume, ...files, remove));
-    const node = el("tr", {}, el("td", { class: "choose" }, box), ...cells, actions);
-    const row = { node, box, badge, swatch, cells, resume, remove };
-    this.rows.set(name, row);
-    return row;
+    const named = link(label, () => on.open(name), { title: "Open in Train", "aria-label": name });
+    const swatch = el("i", { class: "swatch", hidden: true });
+    return { box, swatch, named, resume, remove, actions: [resume, ...files, remove] };
+  }
+
+  pipelineParts({ name }) {
+    const { on } = this;
+    const resume = link("resume", () => on.resumePipeline(name), { "aria-label": `Resume pipeline ${name}` });
+    const stop = link("stop", () => on.stopPipeline(name), { "aria-label": `Stop pipeline ${name}` });
+    const unfold = link(name, () => on.unfold(name), { title: "Show or hide its stages", "aria-expanded": "false" });
+    return { named: unfold, unfold, resume, stop, actions: [resume, stop] };
+  }
+
+  stageParts({ label }) {
+    return { named: el("span", { class: "stage" }, label), actions: [] };
   }
 
   fill(row, run, isChosen) {
-    row.box.checked = isChosen;
+    if (row.box) row.box.checked = isChosen;
     row.node.classList.toggle("chosen", isChosen);
     setText(row.badge, run.state);
     row.badge.className = `badge ${run.state === "unreadable" ? "failed" : run.state}`;
@@ -94,7 +116,10 @@ export class RunTable {
       if (key !== "state" && key !== "name") setText(row.cells[i], text(run));
       if (key === "reward") row.cells[i].title = run.problem ?? (run.reward_metric === "step_reward" ? "of steps" : "");
     });
-    row.resume.hidden = !run.resumable;
+    row.unfold?.setAttribute("aria-expanded", String(run.unfolded));
+    if (row.resume) row.resume.hidden = !run.resumable;
+    if (row.stop) row.stop.hidden = run.final;
+    if (!row.remove) return;
     row.remove.disabled = !run.final;
     row.remove.title = run.final ? "Move to the trash; can be undone" : "Stop the run first";
   }
