@@ -15,7 +15,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browsing import App, visit, with_token
 from tests.credits import worked_credit
-from tests.stored_runs import learning, store
+from tests.stored_runs import learning, store, store_pipeline
 from tests.test_browser_polish import serious
 from tests.watched import before_and_now
 from workbench.runs import Run, list_runs
@@ -30,7 +30,7 @@ LONG = 10_000
 def workspace(app: App) -> Iterator[Path]:
     """The app's, without the runs of other tests."""
     yield app.workspace
-    for folder in ("runs", "trash"):
+    for folder in ("runs", "pipelines", "trash"):
         if (app.workspace / folder).exists():
             (app.workspace / folder).rename(app.workspace / f"{folder}-{os.urandom(4).hex()}")
 
@@ -100,6 +100,16 @@ def test_the_table_sorts_filters_and_says_when_nothing_matches(browser, app, thr
         page.get_by_role("button", name="Show all").click()
         expect(page.locator(ROWS)).to_have_count(3)
         expect(page.locator("#runs-hint")).to_be_visible()
+        store_pipeline(app.workspace)
+        pipeline = page.get_by_role("button", name="iterative", exact=True)
+        expect(pipeline).to_have_attribute("aria-expanded", "false")
+        expect(page.locator(ROWS)).to_have_count(4)
+        pipeline.press("Enter")
+        expect(pipeline).to_have_attribute("aria-expanded", "true")
+        expect(page.locator(f"{ROWS}.inside th")).to_have_text(["policy-0", "learnt-0", "judge-0", "policy-1"])
+        expect(page.locator(f"{ROWS}.inside").first).to_contain_text("25 % → 50 %")
+        page.get_by_role("button", name="iterative.policy-0", exact=True).click()
+        expect(page.get_by_role("tab", name="Train")).to_have_attribute("aria-selected", "true")
 
 
 def test_chosen_runs_are_drawn_together_and_the_address_keeps_them(browser, app, three):

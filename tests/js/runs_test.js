@@ -1,6 +1,6 @@
 // What the Train and Runs tabs compute without a page: addresses, states, the table's order, colours.
 
-import { giveColours, readSort, shownRuns, writeSort } from "../../workbench/ui/assets/runs/columns.js";
+import { COLUMNS, giveColours, readSort, shownRuns, writeSort } from "../../workbench/ui/assets/runs/columns.js";
 import { tableRows } from "../../workbench/ui/assets/runs/pipelines.js";
 import {
   addressWriter,
@@ -104,6 +104,8 @@ Deno.test("a pipeline is one row, and its stages follow it when it is unfolded",
     "no room",
   ]);
   equal(rows([])[1].unfolded, false);
+  const last = COLUMNS.find(({ key }) => key === "accuracy_last");
+  equal([last.text(policy), last.text(head), last.text(pairs)], ["25 % → 50 %", "50 %", "–"]);
 });
 
 Deno.test("a configuration has one colour for as long as it is chosen", () => {

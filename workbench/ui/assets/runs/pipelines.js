@@ -11,16 +11,17 @@ import { shownRuns } from "./columns.js";
  * A row of the table. `key` tells it from all others, `kind` says what it is. A stage that has a run is that run's row,
  * with the stage's name as its `label`.
  * @typedef {RunRow & {key: string, kind: "run" | "pipeline" | "stage", label: string, inside: boolean,
- *   unfolded?: boolean, words?: string}} Row
+ *   unfolded?: boolean, words?: string, measured?: import("./columns.js").Change | null}} Row
  */
 
-/** @param {RunRow} run @param {string} [label] @returns {Row} */
-const runRow = (run, label) => ({
+/** @param {RunRow} run @param {Stage} [stage] @returns {Row} */
+const runRow = (run, stage) => ({
   ...run,
   key: run.name,
   kind: "run",
-  label: label ?? run.name,
-  inside: label !== undefined,
+  label: stage?.name ?? run.name,
+  inside: stage !== undefined,
+  measured: stage?.metric ? /** @type {import("./columns.js").Change} */ (stage) : null,
 });
 
 /** @type {any} */
@@ -97,7 +98,7 @@ export function tableRows(runs, pipelines, unfolded, sort, filter) {
     if (!pipeline || !row.unfolded) return [row];
     const stages = pipeline.stages.map((stage) => {
       const run = byName.get(stage.run ?? "");
-      return run ? runRow(run, stage.name) : stageRow(pipeline, stage);
+      return run ? runRow(run, stage) : stageRow(pipeline, stage);
     });
     return [row, ...stages];
   });

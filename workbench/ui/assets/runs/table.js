@@ -114,6 +114,7 @@ export class RunTable {
     row.badge.title = [run.reason, damage].filter(Boolean).join("\n");
     COLUMNS.forEach(({ key, text }, i) => {
       if (key !== "state" && key !== "name") setText(row.cells[i], text(run));
+      if (key === "accuracy_last") row.cells[i].title = run.measured ? `held-out ${run.measured.metric}` : "";
       if (key === "reward") row.cells[i].title = run.problem ?? (run.reward_metric === "step_reward" ? "of steps" : "");
     });
     row.unfold?.setAttribute("aria-expanded", String(run.unfolded));
