@@ -77,7 +77,8 @@ def save(run: RunDir, name: str, state: str) -> None:
 
 def make(arguments: list[str]) -> None:
     """Twenty pairs that tell the policy's digest."""
-    options = dict(zip(arguments[0::2], arguments[1::2], strict=False))
+    flags = [text for text in arguments if text not in ("--trust", "--json")]
+    options = dict(zip(flags[0::2], flags[1::2], strict=True))
     out = Path(options["--out"])
     die_here(out.parents[3], out.stem, 0)
     config = RunConfig.from_yaml(Path(options["--config"]).read_text())

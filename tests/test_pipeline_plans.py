@@ -10,9 +10,10 @@ import pytest
 
 from tests.stored_runs import store, store_pipeline
 from workbench.cli import main
+from workbench.config import RunConfig
 from workbench.config.reading import read_yaml
 from workbench.errors import ConfigError, RunError
-from workbench.runs.pipelines import read_plan, run_pipeline, shipped
+from workbench.runs.pipelines import Pipeline, read_plan, run_pipeline, shipped
 from workbench.runs.pipelines.check import carried_out, check_plan
 from workbench.runs.pipelines.plan import MixOptions, load_plan
 from workbench.runs.pipelines.progress import headline, read_stage, write_stage
@@ -76,7 +77,7 @@ def test_what_is_stored_reads_as_what_was_given() -> None:
 
 
 def test_every_shipped_pipeline_passes_the_check(tmp_path: Path) -> None:
-    assert "iterative" in shipped()
+    assert set(shipped()) == {"iterative", "rlhf"}
     for name in shipped():
         plan = load_plan(name)
         assert check_plan(plan, tmp_path).stages[0].name == plan.stages[0].name
@@ -303,6 +304,26 @@ def test_a_mix_replays_a_share_and_measures_on_fresh_rows(tmp_path: Path) -> Non
     assert {f"fresh {i}" for i in range(18)} < set(trained)
     assert len([chosen for chosen in trained if chosen.startswith("old")]) == 3
     assert not {f"old {i}" for i in (27, 28, 29)} & set(trained), "what was measured on is not trained on"
+
+
+def test_a_data_command_gets_its_file_and_every_setting(tmp_path: Path) -> None:
+    """The flags are those that the command line takes."""
+    from workbench.cli import make_parser
+    from workbench.runs.pipelines.make import arguments_of
+    from workbench.runs.pipelines.plan import ROWS
+
+    (tmp_path / "data").mkdir()
+    settings: dict[str, Any] = {kind: {"policy": "tiny", "seed": 7} for kind in ROWS if ROWS[kind].takes}
+    settings["mix"] = {"fresh": "a", "replay": ["b", "c"], "share": 0.5}
+    plan = read_plan({"stages": [{"name": f"s-{kind}", kind: settings[kind]} for kind in ROWS]}, "p")
+    for stage in plan.stages:
+        args = make_parser().parse_args(arguments_of(stage, Pipeline(tmp_path)))
+        assert args.out == tmp_path / "data" / f"{stage.name}.jsonl"
+        if stage.config is not None:
+            config = RunConfig.load(args.config)
+            assert (config.seed, config.policy.path, args.prompts) == (7, "tiny", 100)
+    mix = make_parser().parse_args(arguments_of(plan.stages[-1], Pipeline(tmp_path)))
+    assert (mix.fresh, mix.replay, mix.share) == (Path("a"), [Path("b"), Path("c")], 0.5)
 
 
 def test_there_is_no_pipeline_of_that_name(tmp_path: Path) -> None:

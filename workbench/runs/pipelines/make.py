@@ -18,7 +18,7 @@ from workbench.runs.begin import seen_by_the_run, waiting_for
 from workbench.runs.check import with_absolute_paths
 from workbench.runs.pipelines.check import carried_out
 from workbench.runs.pipelines.pipeline import Pipeline
-from workbench.runs.pipelines.plan import Stage
+from workbench.runs.pipelines.plan import ROWS, Stage
 from workbench.runs.pipelines.progress import write_stage
 from workbench.runs.references import resolved
 
@@ -49,21 +49,14 @@ def main(arguments: list[str]) -> None:
 def arguments_of(stage: Stage, pipeline: Pipeline) -> list[str]:
     """The data command and its arguments; what is sampled is written into a file beside the rows, for ``--config``."""
     assert stage.options is not None
-    options = stage.options.model_dump(exclude_unset=True)
+    options = stage.options.model_dump()
     if stage.config is not None:
         config = with_absolute_paths(resolved(stage.config, pipeline.workspace))
         file = pipeline.path / "data" / f"{stage.name}.yaml"
         file.write_text(config.to_yaml(), encoding="utf-8")
         options |= {"config": file}
     flags = [text for name, value in options.items() for text in _flag(name, value)]
-    return [
-        stage.kind,
-        "--out",
-        str(pipeline.file_of(stage.name)),
-        *flags,
-        *["--trust"] * (stage.config is not None),
-        "--json",
-    ]
+    return [*ROWS[stage.kind].words, str(pipeline.file_of(stage.name)), *flags, "--json"]
 
 
 def _flag(name: str, value: Any) -> list[str]:

@@ -82,23 +82,27 @@ class MixOptions(Section):
     """Seed of the draw and of the order."""
 
 
+_SAMPLED = ("policy", "task", "seed", "sampling")
+_SCORED = (*_SAMPLED, "rewards")
+
+
 @dataclass(frozen=True)
 class Rows:
-    """A data command: its options, the kind of rows it makes (None: that of its inputs), and whether it samples."""
+    """A data command: its options, the kind of rows that it makes (None: that of its inputs), what it takes of a run's
+    configuration, and the words of ``python -m workbench`` that write them to the file named next."""
 
     options: type[Section]
     kind: str | None
-    samples: bool = True
+    takes: tuple[str, ...]
+    words: tuple[str, ...]
 
 
 ROWS: dict[str, Rows] = {
-    "pairs": Rows(PairsOptions, "pairs"),
-    "demonstrations": Rows(DemonstrationsOptions, "demonstrations"),
-    "mix": Rows(MixOptions, None, samples=False),
+    "pairs": Rows(PairsOptions, "pairs", _SCORED, ("pairs", "--trust", "--out")),
+    "demonstrations": Rows(DemonstrationsOptions, "demonstrations", _SCORED, ("demonstrations", "--trust", "--out")),
+    "mix": Rows(MixOptions, None, (), ("mix", "--out")),
 }
 """The data commands by name."""
-_SAMPLED = ("policy", "task", "seed", "sampling", "rewards")
-"""What a data command that samples takes of a run's configuration."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +169,7 @@ class Stage:
                 settings = config
             else:
                 method = config.pop("method")
-                settings |= {name: (config | method)[name] for name in _SAMPLED if name in config | method}
+                settings |= {name: (config | method)[name] for name in ROWS[self.kind].takes if name in config | method}
         numbered = {} if self.round is None else {"round": self.round}
         return {"name": self.name, **numbered, self.kind: settings}
 
@@ -316,15 +320,14 @@ def _run_stage(name: str, settings: Mapping[str, Any], round_: int | None) -> St
 
 def _rows_stage(name: str, kind: str, settings: Mapping[str, Any], round_: int | None) -> Stage:
     command = ROWS[kind]
-    sampled = _SAMPLED if command.samples else ()
-    fields = (*command.options.model_fields, *sampled)
+    fields = (*command.options.model_fields, *command.takes)
     for key in settings:
         if key not in fields:
             raise ConfigError(
                 f"{kind}.{key}: there is no such setting{did_you_mean(key, fields)}; there are {', '.join(fields)}"
             )
-    options = command.options.parse({key: value for key, value in settings.items() if key not in sampled})
-    if not command.samples:
+    options = command.options.parse({key: value for key, value in settings.items() if key not in command.takes})
+    if not command.takes:
         return Stage(name, kind, options=options, round=round_)
     config = {key: settings[key] for key in ("policy", "task", "seed") if key in settings}
     method = {key: settings[key] for key in ("sampling", "rewards") if key in settings}
