@@ -27,7 +27,7 @@ from workbench.rundir import RunDir
 from workbench.runs import Run
 from workbench.schema import Group, Rollout
 
-COMMANDS = ("app", "sample", "score", "train", "runs", "pipeline", "compare", "build-prm")
+COMMANDS = ("app", "sample", "score", "train", "runs", "pipeline", "compare")
 
 
 @pytest.fixture

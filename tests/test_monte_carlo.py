@@ -327,6 +327,35 @@ def test_the_command_says_how_the_values_agree_with_the_truth(tmp_path, capsys):
     assert len(data["values"]) == len(data["correct"]) == len(labels.read_text().splitlines()) == 4
     assert data["agreement"]["steps"] >= 4
     assert "<pre" in (tmp_path / "v.html").read_text()
+    assert json.loads((tmp_path / "labels.jsonl.provenance.json").read_text())["prompts"] == {"index": 1}
+    assert main(["step-values", *arguments, "--labels", str(labels)]) == 2  # before anything is sampled
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_the_command_labels_several_prompts_to_train_a_reward_model_on(tmp_path, capsys):
+    """Soft labels are shares of two continuations, hard ones whether there is any success; both are rows of prm."""
+    hard, soft = tmp_path / "hard.jsonl", tmp_path / "soft.jsonl"
+    arguments = ["--prompts", "2", "--first", "1", "--continuations", "2", "--sampling.num_generations", "2", "--json"]
+    for file, estimation in ((hard, "hard"), (soft, "soft")):
+        assert main(["step-values", *arguments, "--labels", str(file), "--estimation", estimation]) == 0
+        result = json.loads(capsys.readouterr().out)
+    assert (result["rows"], result["counts"]["groups"], result["counts"]["completions"]) == (4, 2, 4)
+    provenance = json.loads((tmp_path / "soft.jsonl.provenance.json").read_text())
+    assert provenance["labels"] == {"labels_as": "trl", "estimation": "soft", "continuations": 2}
+    assert (provenance["prompts"], provenance["rewards"][0]["name"]) == ({"first": 1, "count": 2}, "answer_correctness")
+    shares, verdicts = (
+        [
+            row.labels
+            for held_out in (False, True)
+            for row in load_task(str(file)).rows("labelled_steps", held_out=held_out)
+        ]
+        for file in (soft, hard)
+    )
+    assert {share for row in shares for share in row} <= {0.0, 0.5, 1.0}
+    assert verdicts == [tuple(float(share > 0) for share in row) for row in shares]
+    assert load_task(str(soft))[0].prompt == load_task("chain-arithmetic")[1].prompt
+    assert main(["step-values", "--prompts", "2"]) == 2
+    assert "give --labels FILE" in capsys.readouterr().err
 
 
 def test_the_score_command_takes_values_as_a_step_reward(tmp_path, chain_group, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,8 +25,9 @@ from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.rewards.models.load import load_model
 from workbench.rewards.models.model import ProcessModel
 from workbench.rundir import RunDir
-from workbench.runs import start
+from workbench.runs import resolved, start
 from workbench.tasks import load_task
+from workbench.tasks.chain_arithmetic import Chain, labelled_answer, noisy_results
 from workbench.tasks.kinds import LabelledSteps, first_wrong
 from workbench.training.labelled import UNKNOWN, step_losses, step_metrics, token_rows, until_first_error
 from workbench.training.methods import prm
@@ -257,6 +259,74 @@ def test_a_resumed_run_has_the_identical_curve_and_its_model_scores_as_it_did(
     assert [score for of_steps in scores for score in of_steps] == pytest.approx(expected, abs=1e-5)
     with pytest.raises(RewardError, match=f"was trained in format '{form}'"):
         load_model(ModelConfig(path=str(tmp_path / "final"), format="ki" if form != "ki" else "turns"), "cpu")
+
+
+@pytest.mark.training
+def test_a_model_learns_which_sums_are_wrong(tmp_path: Path) -> None:
+    """Chains of one small sum by the noisy teacher, of which held-out answers are told right or wrong.
+
+    Guessing has AUC 0.5; saying of every answer that it is right, or wrong, has a first-error F1 of 0.
+    """
+    rng = random.Random(0)
+    rows = []
+    for _ in range(4200):
+        chain = Chain(rng.randint(2, 5), (("add", rng.randint(2, 5)),))
+        steps, right = labelled_answer(chain, noisy_results(chain, rng, wrong=0.4))
+        rows.append({"prompt": chain.prompt(), "completions": steps[:1], "labels": right[:1]})
+    config = RunConfig.parse(
+        {
+            "policy": "tiny",
+            "task": written(tmp_path, *rows),
+            "method": {"name": "prm", "batch_size": 64},
+            "optimiser": {"learning_rate": 2e-3, "warmup_steps": 10, "adam_beta2": 0.98},
+            "run": {"steps": 70, "eval_every": 70, "save_every": 0, "watch_prompts": 0, "device": "cpu"},
+        }
+    )
+    run = RunDir.create(tmp_path, config)
+    train(run)
+    before, *_, after = numbers(run)
+    assert before["auc"] < 0.7
+    assert after["auc"] > 0.85
+    assert after["first_error_f1"] > 0.65
+
+
+@pytest.mark.training
+def test_a_model_trained_here_is_another_runs_step_reward(
+    tmp_path: Path, folders: dict[str, str], labelled: str
+) -> None:
+    """Two steps of GRPO score every step with the final checkpoint of a run that is named."""
+    run = RunDir.create(
+        tmp_path, configuration(labelled, folders["causal"], {"steps": 1}).model_copy(update={"name": "judge"})
+    )
+    train(run).save_final(run.checkpoints / "final")
+    run.set_status("finished")
+    config = RunConfig.parse(
+        {
+            "method": {
+                "rewards": [{"name": "judge", "kind": "step", "model": {"path": "run:judge", "format": "stepwise"}}],
+                "sampling": {"num_generations": 2, "max_completion_length": 24},
+                "prompts_per_step": 2,
+            },
+            "run": {"steps": 2, "eval_every": 0, "save_every": 0, "watch_prompts": 0, "device": "cpu"},
+        }
+    )
+    config = resolved(config, tmp_path)
+    assert [origin.path for origin in config.origins] == [str(run.checkpoints / "final")]
+    credits: list[Any] = []
+    trainer: Any = METHODS["grpo"].build(
+        config, tmp_path / "grpo", Listeners(on_rollouts=lambda step, groups: credits.extend(groups))
+    )
+    trainer.train()
+    judge = load_model(ModelConfig(path=str(run.checkpoints / "final"), format="stepwise"), "cpu")
+    assert len(credits) == 4
+    for credit in credits:
+        group, scored = credit.scored.group, credit.scored.scored
+        steps = [
+            [rollout.text[s.start : s.end] for s in one.steps]
+            for rollout, one in zip(group.rollouts, scored, strict=True)
+        ]
+        expected = judge.score([group.prompt] * len(group), steps)
+        assert [list(one.scores["judge"]) for one in scored] == [pytest.approx(row, abs=1e-5) for row in expected]
 
 
 # -- what is refused before a run is queued ----------------------------------------------------------------------------

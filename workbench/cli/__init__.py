@@ -77,7 +77,6 @@ def make_parser() -> argparse.ArgumentParser:
     added = add_pipeline_command(command)
     _add_now(added)
     _add_workspace(added)
-    _add_builders(command)
     return parser
 
 
@@ -124,7 +123,7 @@ def _add_group_commands(command: AddCommand) -> None:
     added.add_argument(
         "--outcome", default="answer_correctness", metavar="NAME", help="outcome reward (default: %(default)s)"
     )
-    added.add_argument("--labels", type=Path, metavar="FILE", help="write the steps' labels there, as JSON lines")
+    added.add_argument("--labels", type=Path, metavar="FILE", help="write the steps' labels there, as rows to train on")
     added.add_argument(
         "--labels-as",
         choices=models.LABEL_FORMATS,
@@ -135,8 +134,16 @@ def _add_group_commands(command: AddCommand) -> None:
         "--estimation",
         choices=("hard", "soft"),
         default="hard",
-        help="hard: good if any continuation succeeds; soft: if over half do (default: %(default)s)",
+        help="hard: good if any continuation succeeds; soft: the share that does, over half where labels are yes or no "
+        "(default: %(default)s)",
     )
+    added.add_argument(
+        "--prompts",
+        type=at_least_one,
+        metavar="N",
+        help="label completions of so many training prompts; needs --labels",
+    )
+    added.add_argument("--first", type=int, default=0, metavar="I", help="the first of them (default: %(default)s)")
     added.add_argument("--html", type=Path, metavar="FILE", help="write the values' heatmap there as a page of its own")
     add_flags(added, (*SAMPLED, "grpo.pattern", "grpo.credit"))
 
@@ -200,13 +207,6 @@ def _add_run_commands(command: AddCommand) -> None:
     _add_workspace(added)
     add_flags(added)
     add_trust(added)
-
-
-def _add_builders(command: AddCommand) -> None:
-    added = command("build-prm", models.build_prm, "Train a small process reward model for chain arithmetic.")
-    added.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where to save it")
-    added.add_argument("--steps", type=at_least_one, metavar="N", help="training steps (default: the recipe's)")
-    added.add_argument("--held-out", type=at_least_one, metavar="N", help="held-out answers it is measured on")
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:

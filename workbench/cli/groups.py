@@ -5,11 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench.config import RunConfig
 from workbench.errors import TaskError, cut
 from workbench.schema import Example, Group
+
+if TYPE_CHECKING:
+    from workbench.policies.load import Policy
 
 
 def given_group(args: argparse.Namespace, config: RunConfig) -> Group:
@@ -34,6 +39,18 @@ def sampled_group(args: argparse.Namespace, config: RunConfig) -> Group:
     example = Example(args.prompt) if args.prompt is not None else _example(config.task.name, args.index, args.held_out)
     policy = load_policy(config.policy.path, config.policy.adapter, trust_remote_code=config.policy.trust_remote_code)
     return sample_group(policy, example, **config.sampled.sampling.model_dump(), seed=config.seed)
+
+
+def sampled_groups(policy: Policy, config: RunConfig, first: int, count: int) -> Iterator[Group]:
+    """Groups of the task's training prompts from ``first`` on. Raises TaskError where there is no such prompt."""
+    from workbench.policies.groups import sample_groups
+    from workbench.tasks import load_task
+
+    task = load_task(config.task.name)
+    if not 0 <= first < len(task):
+        raise TaskError(f"--first {first}: {config.task.name} has training prompts 0 to {len(task) - 1}")
+    examples = [task[i] for i in range(first, min(first + count, len(task)))]
+    return sample_groups(policy, examples, config.sampled.sampling, config.seed)
 
 
 def _example(task_name: str, index: int, held_out: bool) -> Example:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli.flags import add_flags, at_least_one, read_config
-from workbench.cli.groups import read_group
+from workbench.cli.groups import read_group, sampled_groups
 from workbench.cli.output import print_result, say
 from workbench.cli.trust import add_trust, require_trust
 from workbench.config import RunConfig
@@ -17,6 +17,7 @@ from workbench.errors import TaskError
 from workbench.schema import Group, ScoredGroup
 
 if TYPE_CHECKING:
+    from workbench.policies.step_values import StepValues
     from workbench.tasks.made import Made
 
 Adder = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
@@ -91,53 +92,86 @@ def demonstrations(args: argparse.Namespace) -> int:
 def mix(args: argparse.Namespace) -> int:
     from workbench.tasks.made import mixed_of, sha256
 
-    _refuse_to_overwrite(args.out)
+    refuse_to_overwrite(args.out)
     files = [{"file": str(path), "sha256": sha256(path)} for path in (args.fresh, *args.replay)]
     about = {"made_by": "mix", "fresh": files[0], "replay": files[1:], "share": args.share, "seed": args.seed}
-    return _write(args, mixed_of(args.fresh, args.replay, args.share, args.seed), about, time.monotonic())
+    made = mixed_of(args.fresh, args.replay, args.share, args.seed)
+    return _print(args, *_write(made, args.out, about, time.monotonic()))
 
 
 def _make(args: argparse.Namespace, limits: dict[str, float], make: Callable[[Iterator[ScoredGroup]], Made]) -> int:
-    from workbench.rundir.environment import environment
-
     args.base = {"method": {"name": "grpo", "credit": {"scheme": "outcome"}}}  # which needs an outcome reward, as this
     config = require_trust(args, read_config(args))
-    _refuse_to_overwrite(args.out)
+    refuse_to_overwrite(args.out)
     began = time.monotonic()
     made = make(_scored(args, config))
     outcome_rewards = [reward for reward in config.sampled.rewards if reward.kind == "outcome"]
     about = {
+        **_source(args, config, args.group, {"first": args.first, "count": args.prompts}),
+        "rewards": [reward.model_dump(exclude_defaults=True) for reward in outcome_rewards],
+        "limits": limits,
+    }
+    return _print(args, *_write(made, args.out, about, began))
+
+
+def label_steps(
+    args: argparse.Namespace, config: RunConfig, valued: Iterable[tuple[Group, StepValues]]
+) -> tuple[dict[str, Any], str]:
+    """Write the labels of valued groups, as ``step-values --labels`` asks for; what was written, and that in words."""
+    from workbench.policies.step_values import labelled_rows
+
+    began = time.monotonic()
+    made = labelled_rows(valued, args.labels_as, args.estimation)
+    several = {"first": args.first, "count": args.prompts}
+    groups = None if args.group is None else [args.group]
+    about = {
+        **_source(args, config, groups, {"index": args.index} if args.prompts is None else several),
+        "rewards": [{"name": args.outcome, "kind": "outcome"}],
+        "labels": {name: getattr(args, name) for name in ("labels_as", "estimation", "continuations")},
+    }
+    return _write(made, args.labels, about, began)
+
+
+def _source(
+    args: argparse.Namespace, config: RunConfig, groups: Sequence[Path] | None, prompts: dict[str, int]
+) -> dict[str, Any]:
+    """What made and sampled the completions, and where."""
+    from workbench.rundir.environment import environment
+
+    return {
         "made_by": args.command.__name__,
         "policy": config.policy.model_dump(exclude={"lora"}),
         "task": config.task.name,
-        "groups_of": [str(path) for path in args.group] if args.group else None,
-        "prompts": {"first": args.first, "count": args.prompts},
+        "groups_of": [str(path) for path in groups] if groups else None,
+        "prompts": prompts,
         "sampling": {**config.sampled.sampling.model_dump(), "seed": config.seed},
-        "rewards": [reward.model_dump(exclude_defaults=True) for reward in outcome_rewards],
-        "limits": limits,
         "environment": environment(config),
     }
-    return _write(args, made, about, began)
 
 
-def _refuse_to_overwrite(file: Path) -> None:
-    """Said before anything is sampled."""
+def refuse_to_overwrite(file: Path) -> None:
+    """Raises TaskError for a file that is there; said before anything is sampled."""
     if file.exists():
         raise TaskError(f"{file} is there already; choose another name, or remove it")
 
 
-def _write(args: argparse.Namespace, made: Made, about: dict[str, Any], began: float) -> int:
+def _write(made: Made, file: Path, about: dict[str, Any], began: float) -> tuple[dict[str, Any], str]:
+    """Write rows and where they come from; what was written, and that in words."""
     from workbench.tasks.made import write_made
 
-    beside = write_made(made, args.out, about)
+    beside = write_made(made, file, about)
     result = {
-        "file": str(args.out),
+        "file": str(file),
         "provenance": str(beside),
         "rows": len(made.rows),
         "counts": dict(made.counts),
         "seconds": round(time.monotonic() - began, 1),
     }
-    return print_result(args, result, lambda: f"{args.out}: {made.told}\nwhere they come from: {beside}")
+    return result, f"{file}: {made.told}\nwhere they come from: {beside}"
+
+
+def _print(args: argparse.Namespace, result: dict[str, Any], said: str) -> int:
+    return print_result(args, result, lambda: said)
 
 
 def _scored(args: argparse.Namespace, config: RunConfig) -> Iterator[ScoredGroup]:
@@ -153,15 +187,9 @@ def _scored(args: argparse.Namespace, config: RunConfig) -> Iterator[ScoredGroup
 
 def _groups(args: argparse.Namespace, config: RunConfig) -> Iterator[Group]:
     if args.group:
-        yield from map(read_group, args.group)
-        return
-    from workbench.policies.groups import sample_groups
+        return map(read_group, args.group)
     from workbench.policies.load import load_policy
-    from workbench.tasks import load_task
 
-    task = load_task(config.task.name)
-    if not 0 <= args.first < len(task):
-        raise TaskError(f"--first {args.first}: {config.task.name} has training prompts 0 to {len(task) - 1}")
-    examples: Any = [task[i] for i in range(args.first, min(args.first + args.prompts, len(task)))]
-    policy = load_policy(config.policy.path, config.policy.adapter, trust_remote_code=config.policy.trust_remote_code)
-    yield from sample_groups(policy, examples, config.sampled.sampling, config.seed)
+    section = config.policy
+    policy = load_policy(section.path, section.adapter, trust_remote_code=section.trust_remote_code)
+    return sampled_groups(policy, config, args.first, args.prompts)

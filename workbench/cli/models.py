@@ -1,20 +1,22 @@
-"""The commands about reward models: step values by sampling, and training a small process reward model."""
+"""Step values by sampling: as a table, as a heatmap, and as labels to train a process reward model on."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import time
 from typing import TYPE_CHECKING, Any, get_args
 
 from workbench.cli.flags import flags, read_config
-from workbench.cli.groups import given_group
+from workbench.cli.groups import given_group, sampled_groups
+from workbench.cli.making import label_steps, refuse_to_overwrite
 from workbench.cli.output import print_result, say
 from workbench.config import LabelFormat, RewardConfig, RunConfig, SamplingConfig
 from workbench.display.tables import number, table, visible
+from workbench.errors import ConfigError
 from workbench.schema.wording import counted
 
 if TYPE_CHECKING:
+    from workbench.policies.load import Policy
     from workbench.policies.step_values import StepValues
     from workbench.rewards import Reward
     from workbench.schema import Group
@@ -24,29 +26,52 @@ LABEL_FORMATS: tuple[str, ...] = get_args(LabelFormat)
 
 def step_values(args: argparse.Namespace) -> int:
     from workbench.policies.load import load_policy
-    from workbench.policies.monte_carlo import step_values as estimated
-    from workbench.policies.step_values import label_rows, write_labels
 
     config = read_config(args)
+    if args.prompts is not None and (args.labels is None or args.group is not None or args.prompt is not None):
+        raise ConfigError(
+            "--prompts labels completions of the task's prompts: give --labels FILE, no --group or --prompt"
+        )
+    if args.labels is not None:
+        refuse_to_overwrite(args.labels)
     policy = load_policy(config.policy.path, config.policy.adapter, trust_remote_code=config.policy.trust_remote_code)
+    if args.prompts is not None:
+        groups = enumerate(sampled_groups(policy, config, args.first, args.prompts), start=1)
+        valued = ((group, _estimated(args, config, policy, group, f"group {number}: ")) for number, group in groups)
+        result, said = label_steps(args, config, valued)
+        return print_result(args, result, lambda: said)
     group = given_group(args, config)
+    values = _estimated(args, config, policy, group)
+    right = correctness(group, values)
+    agreement = agreement_with(values, right) if right is not None else {}
+    data = {**values.to_json(), "progress": values.progress(), "correct": right, "agreement": agreement or None}
+    code = print_result(args, data, lambda: _values_text(group, values, right, agreement))
+    if args.labels is not None:
+        say(label_steps(args, config, [(group, values)])[1])
+    if args.html is not None:
+        from workbench.credit import credit_group
+        from workbench.figures import heatmap
+
+        credit = credit_group(values.as_scores(group), **config.sampled.credit.keywords())
+        args.html.write_text(heatmap(credit).html(), encoding="utf-8")
+    return code
+
+
+def _estimated(
+    args: argparse.Namespace, config: RunConfig, policy: Policy, group: Group, about: str = ""
+) -> StepValues:
+    """The values of a group's steps, with its progress on standard error."""
+    from workbench.policies.monte_carlo import step_values as estimated
+
     shown_at = time.monotonic()
 
     def tell(event: dict[str, Any]) -> None:
         nonlocal shown_at
-        if time.monotonic() - shown_at > 2 or event["done"] == event["total"]:
+        if time.monotonic() - shown_at > 2 or (event["done"] == event["total"] and not about):
             shown_at = time.monotonic()
-            say(f"{event['done']}/{event['total']} continuations, {event['tokens']} tokens, {event['seconds']:.0f} s")
+            done, tokens = f"{event['done']}/{event['total']} continuations", f"{event['tokens']} tokens"
+            say(f"{about}{done}, {tokens}, {event['seconds']:.0f} s")
 
-    set_by_flags = {
-        flag.name.rpartition(".")[2] for flag in flags() if flag.name.startswith("grpo.sampling.") and flag.is_in(args)
-    }
-    sampling = None  # the group's own
-    if set_by_flags:
-        sampled_with = {name: group.sampling[name] for name in SamplingConfig.model_fields if name in group.sampling}
-        sampling = config.sampled.sampling.model_copy(
-            update={name: value for name, value in sampled_with.items() if name not in set_by_flags}
-        )
     values = estimated(
         policy,
         group,
@@ -54,25 +79,24 @@ def step_values(args: argparse.Namespace) -> int:
         args.outcome,
         args.continuations,
         config.seed,
-        sampling=sampling,
+        sampling=_sampling(args, config, group),
         on_progress=tell,
     )
     assert values is not None  # nothing cancels it but an interrupt, which ends the command
-    right = correctness(group, values)
-    agreement = agreement_with(values, right) if right is not None else {}
-    data = {**values.to_json(), "progress": values.progress(), "correct": right, "agreement": agreement or None}
-    code = print_result(args, data, lambda: _values_text(group, values, right, agreement))
-    if args.labels is not None:
-        rows = label_rows(group, values, args.labels_as, estimation=args.estimation)
-        write_labels(rows, args.labels)
-        say(f"{len(rows)} of {len(group)} completions' labels in {args.labels}")
-    if args.html is not None:
-        from workbench.credit import credit_group
-        from workbench.figures import heatmap
+    return values
 
-        credit = credit_group(values.as_scores(group), **config.grpo.credit.keywords())
-        args.html.write_text(heatmap(credit).html(), encoding="utf-8")
-    return code
+
+def _sampling(args: argparse.Namespace, config: RunConfig, group: Group) -> SamplingConfig | None:
+    """How continuations are sampled: None for as the group was, where no flag says otherwise."""
+    set_by_flags = {
+        flag.name.rpartition(".")[2] for flag in flags() if flag.name.startswith("grpo.sampling.") and flag.is_in(args)
+    }
+    if not set_by_flags:
+        return None
+    sampled_with = {name: group.sampling[name] for name in SamplingConfig.model_fields if name in group.sampling}
+    return config.sampled.sampling.model_copy(
+        update={name: value for name, value in sampled_with.items() if name not in set_by_flags}
+    )
 
 
 def correctness(group: Group, values: StepValues) -> list[list[float | None]] | None:
@@ -92,7 +116,7 @@ def agreement_with(values: StepValues, right: list[list[float | None]]) -> dict[
     """
     import numpy as np
 
-    from workbench.policies.build_prm import auc
+    from workbench.checks.auc import auc
 
     pairs = []
     for row, labels in zip(values.values, right, strict=True):
@@ -123,26 +147,6 @@ def with_policy(config: RunConfig) -> list[RewardConfig | Reward]:
         reward if reward.monte_carlo is None else monte_carlo_reward(reward, policy, sampling, config.seed)
         for reward in rewards
     ]
-
-
-def build_prm(args: argparse.Namespace) -> int:
-    from workbench.policies.build_prm import PrmRecipe
-    from workbench.policies.build_prm import build_prm as build
-
-    set_by_flags = {"steps": args.steps, "held_out": args.held_out}
-    recipe = PrmRecipe(**{name: value for name, value in set_by_flags.items() if value is not None})
-    began = time.monotonic()
-    report = build(args.out, recipe, lambda step, loss: say(f"step {step}/{recipe.steps}  loss {loss:.4f}"))
-    seconds = round(time.monotonic() - began, 1)
-    result = {"folder": str(args.out), "training_steps": recipe.steps, **dataclasses.asdict(report), "seconds": seconds}
-    return print_result(
-        args,
-        result,
-        lambda: (
-            f"{args.out}: AUC {report.auc:.3f} on {report.steps} held-out steps, {report.wrong} of them wrong, "
-            f"in {seconds} s"
-        ),
-    )
 
 
 def _values_text(

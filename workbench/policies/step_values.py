@@ -8,18 +8,16 @@ section 4.2); whether any of the k succeeds is the hard estimation (equation 3).
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from workbench.errors import TaskError
 from workbench.rewards import Reward, score_group
 from workbench.schema import Group, ScoredGroup
 from workbench.sections import LabelFormat
 from workbench.steps import PatternKind, StepPattern, split_all
+from workbench.tasks.made import Made
 
 Estimation = Literal["soft", "hard"]
 NAMES = {"value": "monte_carlo", "progress": "monte_carlo_progress"}
@@ -48,14 +46,18 @@ class StepValues:
     tokens: int = 0
     seconds: float = 0.0
 
+    def shares(self) -> list[list[float | None]]:
+        """The share of each step's continuations that succeeded: Math-Shepherd's soft label."""
+        return [
+            [wins / count if count else None for count, wins in zip(counts, successes, strict=True)]
+            for counts, successes in zip(self.counts, self.successes, strict=True)
+        ]
+
     def labels(self, estimation: Estimation = "soft", cut: float = 0.5) -> list[list[bool | None]]:
         """Whether each step is good: hard, if any continuation succeeded; soft, if a share of them over ``cut`` did."""
         return [
-            [
-                None if not count else wins > 0 if estimation == "hard" else wins / count > cut
-                for count, wins in zip(counts, successes, strict=True)
-            ]
-            for counts, successes in zip(self.counts, self.successes, strict=True)
+            [None if share is None else share > (0 if estimation == "hard" else cut) for share in shares]
+            for shares in self.shares()
         ]
 
     def progress(self) -> list[list[float | None]]:
@@ -127,40 +129,49 @@ def label_rows(
 ) -> list[dict[str, Any]]:
     """The group's completions as rows of process-supervision data, a step's label from its value.
 
-    ``trl`` is TRL's stepwise supervision (``prompt``, ``completions``, boolean ``labels``); ``math-shepherd`` the data
-    set peiyi9979/Math-Shepherd (``input`` with ки after each step, ``label`` with + or - in its place);
-    ``processbench`` Qwen/ProcessBench (``problem``, ``steps``, ``label`` the first wrong step or -1). A completion
-    with an unscored step gives no row. ``step_texts`` are the completions' steps where they are cut already.
+    ``trl`` is TRL's stepwise supervision (``prompt``, ``completions``, ``labels``: true or false, and with soft
+    estimation the share of continuations that succeeded); ``math-shepherd`` the data set peiyi9979/Math-Shepherd
+    (``input`` with ки after each step, ``label`` with + or - in its place); ``processbench`` Qwen/ProcessBench
+    (``problem``, ``steps``, ``label`` the first wrong step or -1). A completion with an unscored step gives no row.
+    ``step_texts`` are the completions' steps where they are cut already.
     """
     write = {"trl": _trl_row, "math-shepherd": _shepherd_row, "processbench": _processbench_row}[form]
     prompt = group.prompt if isinstance(group.prompt, str) else "\n\n".join(m["content"] for m in group.prompt)
     rows = []
     cut_already = values.step_texts(group) if step_texts is None else step_texts
-    for texts, labels in zip(cut_already, values.labels(estimation, cut), strict=True):
+    soft = form == "trl" and estimation == "soft"
+    for texts, labels in zip(cut_already, values.shares() if soft else values.labels(estimation, cut), strict=True):
         known = [label for label in labels if label is not None]
         if len(known) == len(labels):
             rows.append(write(prompt, [text.strip() for text in texts], known))
     return rows
 
 
-def _trl_row(prompt: str, steps: list[str], labels: list[bool]) -> dict[str, Any]:
-    return {"prompt": prompt, "completions": steps, "labels": labels}
+def _trl_row(prompt: str, steps: list[str], labels: Sequence[float]) -> dict[str, Any]:
+    return {"prompt": prompt, "completions": steps, "labels": list(labels)}
 
 
-def _shepherd_row(prompt: str, steps: list[str], labels: list[bool]) -> dict[str, Any]:
+def _shepherd_row(prompt: str, steps: list[str], labels: Sequence[float]) -> dict[str, Any]:
     def written(marks: Iterable[str]) -> str:
         return f"{prompt.strip()} " + "\n".join(f"{step} {mark}" for step, mark in zip(steps, marks, strict=True))
 
     return {"input": written(["ки"] * len(steps)), "label": written("+" if good else "-" for good in labels)}
 
 
-def _processbench_row(prompt: str, steps: list[str], labels: list[bool]) -> dict[str, Any]:
+def _processbench_row(prompt: str, steps: list[str], labels: Sequence[float]) -> dict[str, Any]:
     return {"problem": prompt.strip(), "steps": steps, "label": labels.index(False) if False in labels else -1}
 
 
-def write_labels(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
-    """One JSON object a line. Raises TaskError where the file cannot be written."""
-    try:
-        file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    except OSError as error:
-        raise TaskError(f"labels cannot be written to {file}: {error}") from error
+def labelled_rows(
+    valued: Iterable[tuple[Group, StepValues]], form: LabelFormat = "trl", estimation: Estimation = "hard"
+) -> Made:
+    """``label_rows`` of several groups, with their number and what was left out."""
+    made = Made()
+    for group, values in valued:
+        rows = label_rows(group, values, form, estimation=estimation)
+        made.rows += rows
+        made.counts["groups"] += 1
+        made.counts["completions"] += len(group)
+        made.counts["completions with an unscored step"] += len(group) - len(rows)
+    made.counts["labelled completions"] = len(made.rows)
+    return made

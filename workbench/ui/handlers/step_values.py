@@ -37,7 +37,7 @@ LABEL_CHOICES: tuple[tuple[str, str], ...] = (
 """Label and value of each format that labels are written in."""
 ESTIMATION_CHOICES: tuple[tuple[str, str], ...] = (
     ("any succeeds", "hard"),
-    ("most succeed", "soft"),
+    ("most succeed (trl: the share)", "soft"),
 )
 """Label and value of when a step counts as good."""
 
