@@ -97,7 +97,8 @@ export class RunTable {
     const { on } = this;
     const resume = link("resume", () => on.resumePipeline(name), { "aria-label": `Resume pipeline ${name}` });
     const stop = link("stop", () => on.stopPipeline(name), { "aria-label": `Stop pipeline ${name}` });
-    const unfold = link(name, () => on.unfold(name), { title: "Show or hide its stages", "aria-expanded": "false" });
+    const about = { title: "Show or hide its stages", "aria-label": name, "aria-expanded": "false" };
+    const unfold = link(name, () => on.unfold(name), about);
     return { named: unfold, unfold, resume, stop, actions: [resume, stop] };
   }
 
