@@ -269,11 +269,29 @@ def test_from_the_open_page_to_a_live_run_and_back(page: Page, app: App) -> None
     expect(page.locator("#stop")).to_be_hidden()
 
 
-def test_a_setting_out_of_range_starts_nothing(page: Page) -> None:
+@pytest.mark.training
+def test_a_run_of_another_method_is_set_up_kept_over_a_reload_and_started(page: Page) -> None:
     page.get_by_role("tab", name="Train").click()
-    page.locator("#learning-rate input").fill("-1")
+    page.get_by_label("Method", exact=True).select_option("dpo")
+    expect(page.locator("#rows-found")).to_have_text("100,000 pairs to train on, 1,000 held out")
+    expect(page.locator("#inherited dt")).to_have_text(["task", "policy", "sampling"])
+    expect(page.locator("#preflight")).to_be_hidden()
+    for field, value in (("Steps", "2"), ("Batch size", "2"), ("Beta", "-1"), ("Name", "preferred")):
+        page.get_by_label(field, exact=True).locator("visible=true").fill(value)
     page.locator("#start").click()
-    expect(page.locator("#start-note")).to_contain_text("optimiser.learning_rate")
+    expect(page.locator("#start-note")).to_contain_text("method.beta")
+    expect(page.locator("#dpo-beta.wrong input")).to_have_attribute("aria-invalid", "true")
+    page.reload()
+    page.get_by_role("tab", name="Train").click()
+    expect(page.locator("#method-summary")).to_contain_text("Direct preference optimisation")
+    expect(page.locator("#dpo-beta input")).to_have_value("-1")
+    page.locator("#dpo-beta input").fill("0.2")
+    page.locator("#start").click()
+    expect(page.locator("#run-state")).to_have_text("finished")
+    expect(page.locator("#start-note p")).to_have_count(0)
+    expect(page.locator("#curves .curve").first).to_have_attribute("data-panel", "loss")
+    expect(page.locator("#curves .curve[data-panel=pairs]")).to_be_visible()
+    expect(page.locator("#train-controls #estimate")).to_contain_text("by dpo")
 
 
 def test_runs_that_ended_badly_or_are_unknown_say_so(browser: Browser, app: App) -> None:

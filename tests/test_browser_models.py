@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests import reward_models
 from tests.browsing import App, children, expect_no_sideways_scroll, serve, visit
+from tests.stored_runs import learning, store
 from workbench.config import RewardConfig, RunConfig
 from workbench.rewards import RewardWorker, TrustStore
+from workbench.rundir.checkpoints import seal
 from workbench.ui.handlers.scoring import TRUST_MODEL
 
 pytestmark = pytest.mark.browser
@@ -106,8 +109,13 @@ def test_what_is_wrong_with_a_model_is_said_beside_the_form(page: Page, folders:
     expect(page.locator("#reward-on-2")).to_contain_text("words · step · model")
 
 
-def test_a_classifier_is_an_outcome_reward(page: Page, folders: dict[str, str]) -> None:
-    add_model(page, folders["judge"])
+def test_a_run_s_reward_model_is_an_outcome_reward_in_one_click(page: Page, app: App, folders: dict[str, str]) -> None:
+    run = store(app.workspace, "judge", learning(2), method={"name": "reward"})
+    draft = run.dir.checkpoints / ".saving"
+    shutil.copytree(folders["judge"], draft)
+    seal(draft, run.dir.checkpoints / "final", {"step": 2})
+    page.get_by_role("tab", name="Runs").click()
+    page.get_by_role("button", name="Use judge as a reward on Inspect").click()
     expect(page.locator("#reward-on-2")).to_contain_text("judge · outcome · model")
     expect(page.locator("#reward-note-2")).to_contain_text("mean")
     unfold(page, "Exploit probes: what would an edit without content earn?")

@@ -497,9 +497,13 @@ def test_a_queued_run_names_the_one_before_it(browser, app, workspace):
     second.dir.set_status("queued", "waits for the CPU behind run 'first'", behind="first", started=None)
     with visit(browser, f"{app.url}?run=second") as page:
         expect(page.locator(".run-head .progress-text")).to_have_text("waits for the CPU behind run 'first'")
+        page.get_by_role("button", name="Start anyway").click()
+        expect(page.locator("#run-message")).to_have_text("second starts beside the run that it waited for")
+        assert second.status().now
         page.locator("#run-ahead").click()
         expect(page.locator("#run-picker")).to_have_value("first")
         expect(page.locator("#run-state")).to_have_text("running")
+        expect(page.locator("#start-now")).to_be_hidden()
 
 
 def test_a_narrow_screen_scrolls_inside_the_table_only(browser, app, three):

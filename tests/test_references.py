@@ -9,14 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests import reward_models
+from tests.drafts import draft_of
 from tests.stored_runs import config_of, store
+from workbench.architecture import check_language_model
 from workbench.cli import main
-from workbench.config import RunConfig
-from workbench.errors import RunError
+from workbench.config import ModelConfig, RunConfig, SamplingConfig
+from workbench.errors import PolicyError, RunError
+from workbench.policies.load import load_policy
+from workbench.rewards.models.local import LocalModels
 from workbench.rundir.checkpoints import seal
 from workbench.runs import Run, resolved, start
+from workbench.schema import Example
+from workbench.ui.handlers.models import policy_choices, run_as_reward
+from workbench.ui.handlers.runs import table as runs_table
+from workbench.ui.handlers.scoring import Note
+from workbench.ui.handlers.session import Services
 
 FAKE = "tests.fake_run"
 
@@ -143,3 +153,78 @@ def test_the_command_line_takes_runs_where_it_takes_paths(
     argv = ["--group", str(file), "--reward-model", "run:judge", "--grpo.credit.scheme", "outcome", "--json"]
     assert main(["score", *argv]) == 0
     assert all(rollout["outcome"] is not None for rollout in json.loads(capsys.readouterr().out)["rollouts"])
+
+
+# ── in Python and on the page ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def judge(tmp_path: Path) -> Run:
+    """A finished run that trained a reward model."""
+    run = store(tmp_path, "judge", method={"name": "reward"})
+    saved(run, "final", "sequence")
+    return run
+
+
+def test_a_policy_is_loaded_by_its_run(tmp_path: Path, first: Run, judge: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_WORKSPACE", str(tmp_path))
+    for reference, name in (("run:first", "final"), ("run:first@4", "checkpoint-4")):
+        policy = load_policy(reference, device="cpu")
+        folder = load_policy(str(first.dir.checkpoints / name), device="cpu")
+        assert policy.name == reference
+        assert all(torch.equal(a, b) for a, b in zip(policy.model.parameters(), folder.model.parameters(), strict=True))
+    with pytest.raises(RunError, match=r"there is no run 'firt' .*; did you mean 'first'\?$"):
+        load_policy("run:firt")
+    with pytest.raises(PolicyError, match="which scores text and writes none"):
+        check_language_model("run:judge")
+    by_folder = ModelConfig(path=str(judge.dir.checkpoints / "final"), format="classifier")
+    scores = [
+        LocalModels("cpu").score_texts(config, ["a"], ["b"])
+        for config in (ModelConfig(path="run:judge", format="classifier"), by_folder)
+    ]
+    assert scores[0] == scores[1]
+
+
+def test_the_page_s_workers_take_the_runs_of_its_own_workspace(tmp_path: Path, first: Run, judge: Run) -> None:
+    services = Services(tmp_path)
+    try:
+        group = services.policy.sample("run:first", Example("a", {}), SamplingConfig(max_completion_length=2))
+        assert group is not None
+        assert group.policy == str(first.dir.checkpoints / "final")
+        assert services.policy.status().policy == "run:first"
+        with pytest.raises(RunError, match="did you mean 'first'"):
+            services.policy.sample("run:firs", Example("a", {}), SamplingConfig(max_completion_length=2))
+        services.models.load(ModelConfig(path="run:judge", format="classifier"))
+    finally:
+        services.close()
+
+
+def test_finished_runs_are_suggested_as_policies(tmp_path: Path, first: Run, judge: Run) -> None:
+    store(tmp_path, "stopped", state="stopped")
+    assert policy_choices(tmp_path) == ["tiny", "run:first"]
+    assert [run.summary().gives for run in (first, judge)] == ["policy", "reward model"]
+    assert {row["name"]: row["gives"] for row in runs_table(tmp_path)["runs"]} == {
+        "first": "policy",
+        "judge": "reward model",
+        "stopped": None,
+    }
+
+
+def test_a_finished_reward_model_becomes_a_row_in_one_click(tmp_path: Path, first: Run, judge: Run) -> None:
+    draft = draft_of()
+    added = run_as_reward(draft.rows, "judge", tmp_path)
+    assert not isinstance(added, Note)
+    draft = draft.with_row(*added)
+    place, row = added
+    assert (place, row.name, row.kind) == (2, "judge", "outcome")
+    assert row.model == ModelConfig(path="run:judge", format="classifier")
+    assert draft.config().method.reward_functions[2].model == row.model
+    assert run_as_reward(draft.rows, "judge", tmp_path) == Note("run:judge is in the list already", level="info")
+    for name, message in (
+        ("first", "run:first is a policy"),
+        ("juge", "did you mean 'judge'"),
+        ("", "cannot be a run"),
+    ):
+        note = run_as_reward(draft.rows, name, tmp_path)
+        assert isinstance(note, Note)
+        assert message in note.text

@@ -394,6 +394,19 @@ def test_a_run_that_is_to_start_now_starts_beside_the_one_that_has_the_device(be
     assert running.status().state == "running"
 
 
+def test_a_run_that_waits_can_be_started_after_all(begin: Start) -> None:
+    running = begin("obey")
+    first_row(running)
+    queued = begin("finish")
+    waits(queued)
+    queued.start_now()
+    assert queued.wait().state == "finished"
+    assert running.status().state == "running"
+    for run, state in ((queued, "finished"), (running, "running")):
+        with pytest.raises(RunError, match=f"is {state} and waits for no device"):
+            run.start_now()
+
+
 def test_a_run_of_another_workspace_is_waited_for_and_not_named(begin: Start, tmp_path: Path) -> None:
     running = begin("obey")
     first_row(running)

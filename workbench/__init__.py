@@ -118,7 +118,12 @@ def _watch(run: Any, *panels: str, every: float) -> Any:
     return import_module("workbench.display.live").watch(run, *panels, every=every)
 
 
+def _find_checkpoint(reference: str) -> Any:
+    return import_module("workbench.runs").find_checkpoint(reference)
+
+
 hooks.watch = _watch
+hooks.find_checkpoint = _find_checkpoint
 
 
 def load_ipython_extension(shell: Any) -> None:

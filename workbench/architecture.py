@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from workbench.errors import PolicyError
-from workbench.places import local_path
+from workbench.places import checkpoint_or, local_path
 
 _SCORERS = ("SequenceClassification", "TokenClassification", "RewardModel")
 _WRITERS = ("CausalLM", "LMHeadModel", "ConditionalGeneration")
@@ -34,7 +34,7 @@ def saved_setting(path: str, name: str) -> Any:
 
 def _described(path: str) -> dict[str, Any]:
     """A folder's config.json; empty where there is none that can be read."""
-    folder = local_path(path)
+    folder = local_path(checkpoint_or(path))
     try:
         config = {} if folder is None else json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 watch: Callable[..., Any] | None = None
 """``watch(run, *panels, every)``: what ``Run.watch`` gives; ``workbench.display.live`` has it."""
+find_checkpoint: Callable[[str], Path] | None = None
+"""``find_checkpoint(reference)``: the folder that run:NAME or run:NAME@STEP names; ``workbench.runs`` has it."""

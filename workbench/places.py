@@ -12,9 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+from workbench import hooks
 from workbench.errors import did_you_mean, shown
 
 Repository = Literal["model", "dataset"]
+RUN = "run:"
+"""What the name of another run's checkpoint begins with: run:NAME, run:NAME@STEP."""
 ADAPTER = "adapter_model.safetensors"
 """The file of an adapter's weights in its folder."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(?:/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
@@ -28,6 +31,22 @@ def local_path(name: str) -> Path | None:
         return path if name and path.exists() else None
     except (OSError, ValueError, RuntimeError):  # too long, a NUL, the home of a user that there is not
         return None
+
+
+def is_of_run(name: str | None) -> bool:
+    """Whether a name stands for a checkpoint of a run."""
+    return name is not None and name.startswith(RUN)
+
+
+def checkpoint_or(name: str) -> str:
+    """The folder of a run's checkpoint where ``name`` stands for one of the default workspace; any other name as it is.
+
+    Raises RunError for a run or checkpoint that is not there.
+    """
+    if not is_of_run(name):
+        return name
+    assert hooks.find_checkpoint is not None  # the package's root has filled it in
+    return str(hooks.find_checkpoint(name))
 
 
 def absolute(name: str) -> str:

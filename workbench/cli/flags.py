@@ -32,6 +32,7 @@ from workbench.config import (
 from workbench.config.reading import read_text, read_yaml
 from workbench.config.task_defaults import fill_from_task, method_of
 from workbench.errors import ConfigError, cut
+from workbench.places import is_of_run
 
 
 @dataclass(frozen=True)
@@ -306,7 +307,7 @@ def _from_model(
     from workbench.rewards.models.formats import guess_format
 
     path, _, weight = text.partition(",")
-    form = form or guess_format(str(runs.find_checkpoint(path, workspace)) if runs.is_reference(path) else path)
+    form = form or guess_format(str(runs.find_checkpoint(path, workspace)) if is_of_run(path) else path)
     model: dict[str, Any] = {"path": path, "format": form} | ({"reduce": reduce} if reduce else {})
     kind = "outcome" if form == "classifier" or reduce else "step"
     return {"name": Path(path).name.removeprefix("run:"), "kind": kind, "weight": weight or "1.0", "model": model}

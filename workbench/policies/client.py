@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from workbench.child import Child
 from workbench.errors import PatternError, RewardError, WorkbenchError
+from workbench.places import checkpoint_or
 from workbench.policies.step_values import StepValues
 from workbench.schema import Example, Group
 from workbench.sections import RewardConfig, SamplingConfig
@@ -39,9 +40,13 @@ class PolicyStatus:
 
 
 class PolicyWorker:
-    """Client of ``python -m workbench.policies.worker``; safe to use from any thread."""
+    """Client of ``python -m workbench.policies.worker``; safe to use from any thread.
 
-    def __init__(self) -> None:
+    ``path_of`` gives the path that a policy's name stands for.
+    """
+
+    def __init__(self, path_of: Callable[[str], str] = checkpoint_or) -> None:
+        self._path_of = path_of
         self._child: Child | None = None
         self._turn = threading.Lock()
         self._status = PolicyStatus("off")
@@ -210,6 +215,14 @@ class PolicyWorker:
         on_event: OnEvent | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> dict[str, Any]:
+        request = {what: self._with_path(asked) for what, asked in request.items()}
         if self._child is None:
             self._child = Child("workbench.policies.worker", name="policy worker")
         return self._child.call(request, deadline=SILENCE_SECONDS, on_event=on_event, cancelled=cancelled)
+
+    def _with_path(self, asked: Any) -> Any:
+        """What is asked, of a policy by its path."""
+        if not isinstance(asked, Mapping):
+            return self._path_of(asked) if isinstance(asked, str) else asked
+        paths = {name: self._path_of(asked[name]) for name in ("policy", "adapter") if asked.get(name) is not None}
+        return {**asked, **paths}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import ConfigError, PolicyError, shown
-from workbench.places import ADAPTER, hub_problem, is_hub_id, local_path, no_folder
+from workbench.places import ADAPTER, checkpoint_or, hub_problem, is_hub_id, local_path, no_folder
 from workbench.policies.consent import check_weights
 from workbench.policies.embedded import EMBEDDED
 from workbench.sections import PolicySection
@@ -20,8 +20,9 @@ from workbench.sections import PolicySection
 def policy_path(name: str) -> str:
     """Where the weights of ``name`` are: a folder for embedded and local ones, the Hub id itself otherwise.
 
-    Raises PolicyError for a folder that is not there or holds no model.
+    Raises PolicyError for a folder that is not there or holds no model, RunError for a run's checkpoint that is not.
     """
+    name = checkpoint_or(name)
     if name in EMBEDDED:
         return str(EMBEDDED[name])
     folder = local_path(name)

@@ -92,8 +92,8 @@ def load_policy(
     """Load a policy for sampling, or for training.
 
     Args:
-        name: the embedded policy's name (``tiny``), a Hub id, or a local folder; that of an adapter is put on the base
-            that it names.
+        name: the embedded policy's name (``tiny``), a Hub id, a local folder, or a run's checkpoint (``run:NAME``,
+            ``run:NAME@STEP``); an adapter's folder is put on the base that it names.
         adapter: a PEFT adapter to put on it, a Hub id or a local folder.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:<n>``.
         dtype: ``auto`` (float32 on CPU, as saved on a GPU), ``float32``, ``bfloat16`` or ``float16``.

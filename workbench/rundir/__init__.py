@@ -229,6 +229,7 @@ class RunDir:
                 pid_created=psutil.Process().create_time(),
                 launched=False,
                 started=None,
+                now=False,
                 stop_requested=None,
             )
 

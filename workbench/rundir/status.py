@@ -23,8 +23,9 @@ class RunStatus:
     process id used again. Until that process exists they name the one that is starting it, and ``launched`` is false.
     ``started`` is when the run got its device. ``stop_requested`` is when somebody asked the run to stop.
 
-    ``behind`` names the run that a queued one waits for. ``resumed_from`` is the step of the checkpoint that the run
-    last went on from, ``warnings`` what was met on the way that a reader should know, a checkpoint skipped say.
+    ``behind`` names the run that a queued one waits for; ``now`` says that it is to wait no longer. ``resumed_from`` is
+    the step of the checkpoint that the run last went on from, ``warnings`` what was met on the way that a reader should
+    know, a checkpoint skipped say.
     """
 
     state: RunState
@@ -40,6 +41,7 @@ class RunStatus:
     ranks: int = 1
     device: str = ""
     behind: str | None = None
+    now: bool = False
     stop_requested: Time | None = None
     resumed_from: int | None = None
     warnings: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ neither it nor torch is ever imported here.
 
 from workbench.runs.compare import ComparedRun, compare
 from workbench.runs.launch import start
-from workbench.runs.references import find_checkpoint, is_reference, resolved
+from workbench.runs.references import find_checkpoint, resolved
 from workbench.runs.run import Run, default_workspace, list_runs, open_run
 from workbench.runs.summary import RunSummary
 from workbench.runs.trash import Trashed, discard, restore, trashed
@@ -24,7 +24,6 @@ __all__ = [
     "default_workspace",
     "discard",
     "find_checkpoint",
-    "is_reference",
     "list_runs",
     "open_run",
     "resolved",

@@ -71,7 +71,14 @@ def _wait_for_device(run: RunDir, config: RunConfig, since: int) -> devices.Held
         run.set_status("queued", reason, behind=name)
         print(reason, flush=True)
 
-    return devices.take(devices.pool(config.run.device), config.run.ranks, run.path, waits, since=since)
+    return devices.take(
+        devices.pool(config.run.device),
+        config.run.ranks,
+        run.path,
+        waits,
+        since=since,
+        hurried=lambda: run.status().now,
+    )
 
 
 def waiting_for(behind: Path | None, device: str, workspace: Path) -> tuple[str, str | None]:

@@ -81,11 +81,19 @@ def gpus() -> list[str]:
     return chosen
 
 
-def take(names: list[str], count: int, run: Path, on_wait: OnWait, *, since: int | None = None) -> Held:
+def take(
+    names: list[str],
+    count: int,
+    run: Path,
+    on_wait: OnWait,
+    *,
+    since: int | None = None,
+    hurried: Callable[[], bool] = lambda: False,
+) -> Held:
     """Wait for ``count`` of the devices ``names`` (the one lock there is where they have no names), and hold them.
 
-    ``since`` is when the run began to wait (unix nanoseconds): its place in the queue. Raises RunError where there are
-    fewer GPUs than that.
+    Once ``hurried`` it waits no longer (``take_now``). ``since`` is when the run began to wait (unix nanoseconds): its
+    place in the queue. Raises RunError where there are fewer GPUs than that.
     """
     check_count(names, count)
     folder = locks_folder()
@@ -100,6 +108,8 @@ def take(names: list[str], count: int, run: Path, on_wait: OnWait, *, since: int
             if news != reported:
                 reported = news
                 on_wait(*news)
+            if hurried():
+                return take_now(names, count, run)
             time.sleep(_POLL)
 
 

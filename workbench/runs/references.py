@@ -13,10 +13,10 @@ from pathlib import Path
 
 from workbench.config import Origin, RunConfig, Section
 from workbench.errors import RunError
+from workbench.places import is_of_run
 from workbench.rundir import checkpoints
 from workbench.runs.run import open_run
 
-PREFIX = "run:"
 REFERENCE = re.compile(r"run:([^@]+)(?:@(\d+))?")
 """A run's name and, if there is one, the step of a checkpoint."""
 
@@ -34,16 +34,12 @@ def resolved(config: RunConfig, workspace: Path | str | None = None) -> RunConfi
     origins = {origin.path: origin for origin in config.origins}
     for section, field in places(config):
         value = getattr(section, field)
-        if is_reference(value):
+        if is_of_run(value):
             path = find_checkpoint(value, workspace)
             setattr(section, field, str(path))
             origins[str(path)] = Origin(reference=value, path=str(path), manifest_sha256=_manifest_hash(path))
     config.origins = list(origins.values())
     return config
-
-
-def is_reference(value: str | None) -> bool:
-    return value is not None and value.startswith(PREFIX)
 
 
 def find_checkpoint(reference: str, workspace: Path | str | None = None) -> Path:

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from workbench import hooks
 from workbench.config import RUN_NAME, RunConfig
-from workbench.errors import RunError, WorkbenchError, cut, shown
+from workbench.errors import RunError, WorkbenchError, cut, did_you_mean, shown
 from workbench.rundir import RunDir, RunStatus
 from workbench.rundir.checkpoints import nothing_usable, saved
 from workbench.rundir.environment import differences
@@ -85,6 +85,7 @@ class Run:
             policy=config.policy.path,
             scheme=config.method.label,
             seed=config.seed,
+            gives=_gives(config) if status.state == "finished" else None,
         )
 
     def data(self) -> dict[str, Any]:
@@ -180,6 +181,13 @@ class Run:
         pid = self.dir.status().pid
         watch.join(self.path, pid)
         return watch.settle(self.dir, None if ended else -signal.SIGKILL, pid)
+
+    def start_now(self) -> RunStatus:
+        """Have a run that waits for its device start beside the run that has it. Raises RunError for any other run."""
+        status = self.status()
+        if status.state != "queued" or status.started is not None:
+            raise RunError(f"run {self.name!r} is {status.state} and waits for no device; there is nothing to start")
+        return self.dir.note(now=True)
 
     def differences(self) -> list[str]:
         """In what this process differs from the one that trained the run, in words: versions, git state, built-ins."""
@@ -300,6 +308,10 @@ class Run:
         return lives(status.pid, status.pid_created, self.path, launched=status.launched)
 
 
+def _gives(config: RunConfig) -> Literal["policy", "reward model"]:
+    return "policy" if config.method.reward_format is None else "reward model"
+
+
 def default_workspace() -> Path:
     """The folder named by the environment's WORKBENCH_WORKSPACE, else ``workspace`` in the current folder."""
     return Path(os.environ.get(WORKSPACE) or "workspace")
@@ -326,7 +338,8 @@ def open_run(name: str, workspace: Path | str | None = None) -> Run:
     if not _is_run(path):
         names = [run.name for run in list_runs(workspace)]
         there = f"the newest there are {', '.join(names[:5])}" if names else "it has no runs yet"
-        raise RunError(f"there is no run {name!r} in the workspace {folder.parent}; {there}")
+        close = did_you_mean(name, names)
+        raise RunError(f"there is no run {name!r} in the workspace {folder.parent}; {there}{close}")
     return Run(path)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class RunSummary:
     policy: str | None = None
     scheme: str | None = None
     seed: int | None = None
+    gives: Literal["policy", "reward model"] | None = None
+    """What its last checkpoint is, which run:NAME names; None for a run that has not finished."""
 
     @property
     def readable(self) -> bool:

@@ -35,6 +35,7 @@ from workbench.ui.access import Access, Login, workspace_token
 from workbench.ui.api import add_api
 from workbench.ui.downloads import add_downloads
 from workbench.ui.guard import ANY_ADDRESS, LOOPBACK_NAMES, Guard
+from workbench.ui.handlers.models import policy_choices
 from workbench.ui.handlers.session import Services
 from workbench.ui.payloads import HeaderPayload, PolicyStatusPayload
 from workbench.ui.sessions import ClosedTabs, refuse_unknown_names
@@ -43,6 +44,7 @@ from workbench.ui.tabs.form import Updates, read
 from workbench.ui.tabs.help import build_help
 from workbench.ui.tabs.inspect import build_inspect
 from workbench.ui.tabs.inspect_events import opening, opening_outputs, wire_inspect
+from workbench.ui.tabs.models import wire_runs_as_rewards
 from workbench.ui.tabs.runs import build_runs
 from workbench.ui.tabs.share_events import READ_KEPT
 from workbench.ui.tabs.train import (
@@ -89,17 +91,26 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         header = json.dumps(HeaderPayload(title=TITLE, loop=LOOP))
         drawn("header", "header", header, server_functions=[policy_status])
         with gr.Tabs(elem_id="pages") as tabs:
-            with gr.Tab("Inspect", id="inspect", elem_id="inspect-tab"):
+            with gr.Tab("Inspect", id="inspect", elem_id="inspect-tab") as inspect_tab:
                 fields, inspect = build_inspect(services)
             with gr.Tab("Train", id="train", elem_id="train-tab") as train_tab:
                 run_form, train = build_train(services)
             with gr.Tab("Runs", id="runs", elem_id="runs-tab"):
-                build_runs(services)
+                runs = build_runs(services)
             with gr.Tab("Help", id="help", elem_id="help-tab"):
                 build_help(services)
         form = Form(**fields, run=run_form)
-        wire_inspect(form, inspect, services)
+        then_score = wire_inspect(form, inspect, services)
         wire_train(form, train, services)
+        wire_runs_as_rewards(form, tabs, [train.live, runs], services, then_score)
+        policies = [form.bound[path] for path in ("policy.path", "page.reference")]
+
+        def suggested() -> list[Any]:
+            names = policy_choices(services.workspace)
+            return [gr.update(choices=names), gr.update(choices=[("none", ""), *((name, name) for name in names)])]
+
+        for shows in (page.load, inspect_tab.select):
+            shows(suggested, None, policies, queue=False, **PRIVATE)
 
         def opened(request: gr.Request, kept: str, *held: Any) -> Updates:
             wanted = _wanted_tab(request.query_params or {})

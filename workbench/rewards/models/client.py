@@ -8,6 +8,7 @@ from typing import Any
 
 from workbench.child import Child
 from workbench.errors import ChildError, RewardError
+from workbench.places import checkpoint_or
 from workbench.rewards.protocol import Score, check_outcome, check_steps
 from workbench.schema import Prompt
 from workbench.sections import ModelConfig
@@ -24,7 +25,9 @@ class ModelWorker:
     any thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, path_of: Callable[[str], str] = checkpoint_or) -> None:
+        """``path_of`` gives the path that a model's name stands for."""
+        self._path_of = path_of
         self.busy: tuple[str, float] | None = None
         self._child: Child | None = None
         self._lock = threading.Lock()
@@ -37,18 +40,18 @@ class ModelWorker:
 
         It can only be given up by ``close``, from another thread.
         """
-        self._ask({"config": config.model_dump()}, on_event)
+        self._ask({"config": self._dumped(config)}, on_event)
 
     def score_steps(
         self, config: ModelConfig, prompts: Sequence[Prompt], steps: Sequence[Sequence[str]]
     ) -> list[list[Score]]:
         """As ``LocalModels.score_steps``. Raises RewardError, also where the worker died or fell silent."""
-        returned = self._ask({"config": config.model_dump(), "prompts": list(prompts), "steps": [*map(list, steps)]})
+        returned = self._ask({"config": self._dumped(config), "prompts": list(prompts), "steps": [*map(list, steps)]})
         return check_steps(config.path, returned, steps)
 
     def score_texts(self, config: ModelConfig, prompts: Sequence[Prompt], completions: Sequence[Any]) -> list[Score]:
         """As ``LocalModels.score_texts``. Raises as ``score_steps`` does."""
-        request = {"config": config.model_dump(), "prompts": list(prompts), "completions": list(completions)}
+        request = {"config": self._dumped(config), "prompts": list(prompts), "completions": list(completions)}
         return check_outcome(config.path, self._ask(request), len(completions))
 
     def _ask(self, request: dict[str, Any], on_event: OnEvent | None = None) -> Any:
@@ -68,6 +71,9 @@ class ModelWorker:
             raise RewardError(str(error)) from error
         finally:
             self.busy = None
+
+    def _dumped(self, config: ModelConfig) -> dict[str, Any]:
+        return config.model_dump() | {"path": self._path_of(config.path)}
 
     def close(self) -> None:
         """End the worker. A later call starts another."""

@@ -28,7 +28,7 @@ from typing import Any
 
 from workbench.architecture import architecture, saved_setting, writes_text
 from workbench.errors import RewardError, shown
-from workbench.places import is_hub_id, local_path, no_folder
+from workbench.places import checkpoint_or, is_hub_id, local_path, no_folder
 from workbench.schema import Prompt
 from workbench.sections import ModelConfig, ModelFormat
 
@@ -193,6 +193,7 @@ def check_scores_text(config: ModelConfig) -> None:
 
 def model_path(path: str) -> str:
     """Where a reward model is: its folder, or the Hub id itself. Raises RewardError for a folder that cannot be one."""
+    path = checkpoint_or(path)
     folder = local_path(path)
     if folder is None:
         if not is_hub_id(path):

@@ -18,16 +18,21 @@ from pydantic import ValidationError
 
 from workbench.config import ModelFormat, Reduction, RewardConfig
 from workbench.errors import ConfigError, WorkbenchError
+from workbench.places import RUN, checkpoint_or
+from workbench.policies.embedded import EMBEDDED
 from workbench.policies.step_values import StepValues
 from workbench.rewards.models.formats import FORMATS, guess_format
+from workbench.runs import find_checkpoint, list_runs, open_run
 from workbench.schema import Group
 from workbench.schema.wording import counted
 from workbench.steps import StepPattern
 from workbench.ui.handlers.progress import BackgroundWork
-from workbench.ui.handlers.reward_rows import SLOTS, RewardRow
+from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, row_of
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 
+LISTED = 50
+"""Newest runs among which policies are suggested."""
 FORMAT_CHOICES: tuple[tuple[str, str], ...] = (
     ("by its architecture", ""),
     ("classifier: one score a completion", "classifier"),
@@ -54,8 +59,9 @@ def model_reward(
     *,
     trust: bool = False,
     before: RewardConfig | None = None,
+    path_of: Callable[[str], str] = checkpoint_or,
 ) -> RewardConfig:
-    """The reward that a folder or Hub id, and the choices beside it, come to.
+    """The reward that a folder, Hub id or run:NAME, and the choices beside it, come to.
 
     ``trust`` is consent to run the code that the model's repository brings. Settings that have no choice of their own
     (label, separator, …) are those of the reward ``before``. Raises RewardError where the format must be said,
@@ -63,11 +69,11 @@ def model_reward(
     """
     path = path.strip()
     if not path:
-        raise ConfigError("give a reward model's folder or Hub id")
-    chosen: ModelFormat = form or guess_format(path)  # type: ignore[assignment]  # checked just below
+        raise ConfigError("give a reward model's folder or Hub id, or run:NAME")
+    chosen: ModelFormat = form or guess_format(path_of(path))  # type: ignore[assignment]  # checked just below
     how: Reduction | None = reduce or None  # type: ignore[assignment]
     kind = "outcome" if chosen not in FORMATS or how else "step"
-    name = re.sub(r"\W+", "_", Path(path).name).strip("_") or "model"
+    name = re.sub(r"\W+", "_", Path(path.removeprefix(RUN)).name).strip("_") or "model"
     model = {"path": path, "format": chosen, "trust_remote_code": trust} | ({"reduce": how} if how else {})
     if before is not None and before.model is not None:
         model = before.model.model_dump() | model
@@ -131,7 +137,9 @@ def load_model(form: ModelForm, rows: Sequence[RewardRow | None], services: Serv
     row = rows[form.place] if form.place >= 0 else None
     before = None if row is None else row.unweighted()
     try:
-        reward = model_reward(form.path, form.form, form.reduce, form.weight, trust=form.trust, before=before)
+        reward = model_reward(
+            form.path, form.form, form.reduce, form.weight, trust=form.trust, before=before, path_of=services.path_of
+        )
         reward = reward.model_copy(update={"name": _free_name(reward.name, rows, form.place)})
         if form.place < 0 and all(row is not None for row in rows):
             raise ConfigError(f"{SLOTS} functions are the most; remove one first")
@@ -164,6 +172,32 @@ def load_model(form: ModelForm, rows: Sequence[RewardRow | None], services: Serv
             yield LoadView(Note(str(error)), False)
     finally:
         services.estimating.end(tab)
+
+
+def run_as_reward(rows: Sequence[RewardRow | None], name: str, workspace: Path) -> tuple[int, RewardRow] | Note:
+    """Where a finished run's reward model goes in the list, and the row; a note where there is none to add."""
+    path = f"{RUN}{name}"
+    try:
+        run = open_run(name, workspace)
+        form = run.config().method.reward_format
+        find_checkpoint(path, workspace)
+        if form is None:
+            raise ConfigError(f"{path} is a policy; a run that trains a reward model ends with one to use as a reward")
+    except WorkbenchError as error:
+        return Note(str(error))
+    if any(row is not None and row.model is not None and row.model.path == path for row in rows):
+        return Note(f"{path} is in the list already", level="info")
+    if None not in rows:
+        return Note(f"{SLOTS} functions are the most; remove one first")
+    place = rows.index(None)
+    reward = model_reward(path, form)
+    return place, row_of(reward.model_copy(update={"name": _free_name(reward.name, rows, place)}))
+
+
+def policy_choices(workspace: Path) -> list[str]:
+    """The policies that the page suggests: the embedded ones, and those that finished runs ended with."""
+    runs = (run for run in list_runs(workspace)[:LISTED] if run.summary().gives == "policy")
+    return [*EMBEDDED, *(f"{RUN}{run.name}" for run in runs)]
 
 
 def cancel_load(services: Services, tab: str) -> None:

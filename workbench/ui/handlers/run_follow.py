@@ -66,6 +66,7 @@ class News(NewRows):
     updated: float
     behind: str | None
     resumable: bool
+    gives: str | None
     resumed_from: int | None
     warnings: list[str]
     alarms: list[dict[str, Any]]
@@ -134,6 +135,7 @@ def poll(workspace: Path, name: str, cursor: int, after: int, after_watched: int
             "updated": status.updated,
             "behind": status.behind,
             "resumable": run.resumable,
+            "gives": run.summary().gives,
             "resumed_from": status.resumed_from,
             "warnings": [*status.warnings, *corrupt],
             "alarms": alarms,
@@ -250,6 +252,15 @@ def resume(workspace: Path, name: str) -> Answer:
     except WorkbenchError as error:
         return {"message": str(error), "level": "error"}
     return {"message": f"{run.name} resumed", "level": "info"}
+
+
+def start_now(workspace: Path, name: str) -> Answer:
+    """Start a run that is queued beside the run that it waits for; says so when it waits for none."""
+    try:
+        open_run(name, workspace).start_now()
+    except WorkbenchError as error:
+        return {"message": str(error), "level": "error"}
+    return {"message": f"{name} starts beside the run that it waited for", "level": "info"}
 
 
 def stop(workspace: Path, name: str) -> Answer:

@@ -32,7 +32,7 @@ MISSING = "–"
 _REWARDS = "method.rewards."
 COLUMNS = (
     *("name", "state", "reason", "final", "resumable", "step", "created"),
-    *("task", "policy", "scheme", "seed"),
+    *("task", "policy", "scheme", "seed", "gives"),
 )
 """What the table shows of ``Run.summary``."""
 

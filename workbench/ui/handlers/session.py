@@ -10,11 +10,12 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 
+from workbench.places import is_of_run
 from workbench.policies.client import PolicyWorker
 from workbench.rewards import RewardWorker, TrustStore, WorkerPool
 from workbench.rewards.models.client import ModelWorker
 from workbench.rewards.watch import CallTimes
-from workbench.runs import default_workspace
+from workbench.runs import default_workspace, find_checkpoint
 from workbench.schema import Credit
 from workbench.ui.handlers.background_jobs import Works
 from workbench.ui.handlers.groups import GroupStore
@@ -29,8 +30,8 @@ class Services:
 
     def __init__(self, workspace: Path | None = None) -> None:
         self.workspace = (workspace if workspace is not None else default_workspace()).resolve()
-        self.policy = PolicyWorker()
-        self.models = ModelWorker()
+        self.policy = PolicyWorker(self.path_of)
+        self.models = ModelWorker(self.path_of)
         self.trust = TrustStore(self.workspace)
         self.groups = GroupStore(self.workspace)
         self._lock = threading.Lock()
@@ -41,6 +42,10 @@ class Services:
         """Estimating step values, or loading a reward model."""
         self._credits: OrderedDict[str, tuple[Credit, Credit | None]] = OrderedDict()
         self._call_times: OrderedDict[str, CallTimes] = OrderedDict()
+
+    def path_of(self, name: str) -> str:
+        """The folder of a checkpoint where ``name`` is run:NAME of this workspace; any other name as it is."""
+        return str(find_checkpoint(name, self.workspace)) if is_of_run(name) else name
 
     def reward_worker(self, tab: str) -> RewardWorker:
         """The reward worker of a tab."""

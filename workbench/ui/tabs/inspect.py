@@ -148,7 +148,7 @@ def _sampling_widgets(first: Draft) -> dict[str, Any]:
         ["tiny"],
         value=values["policy.path"],
         allow_custom_value=True,
-        label="Policy: name, Hub id or folder",
+        label="Policy: name, Hub id, folder or run:NAME",
         elem_id="policy",
         min_width=0,
     )

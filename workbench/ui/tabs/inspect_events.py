@@ -34,8 +34,8 @@ ThenScore = Callable[[Any], None]
 """Has the group scored once an event is through."""
 
 
-def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> None:
-    """Give every widget of the tab its events."""
+def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> ThenScore:
+    """Give every widget of the tab its events; what has the group scored after an event of another tab is returned."""
     # Scoring is one event with many triggers, so that the answers to two changes cannot overtake each other. What
     # changes no control (a row removed, a new group) changes this state instead; the page hears of a changed state only
     # from an event that was queued.
@@ -58,6 +58,7 @@ def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> Non
     RolloutImportEvents(widgets.rollout_import, form, services, then_score)
     wire_probes(widgets.probes, form, services, then_score)
     wire_share(widgets.share, form, services)
+    return then_score
 
 
 # ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────

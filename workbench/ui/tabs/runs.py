@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import gradio as gr
+
 from workbench.ui.downloads import FOLDER
 from workbench.ui.handlers import run_follow
 from workbench.ui.handlers import runs as handlers
@@ -12,9 +14,9 @@ from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import drawn
 
 
-def build_runs(services: Services) -> None:
+def build_runs(services: Services) -> gr.HTML:
     value = json.dumps({"downloads": FOLDER, "most": handlers.COMPARED_RUNS})
-    drawn("runs", "runs", value, server_functions=_server_functions(services))
+    return drawn("runs", "runs", value, server_functions=_server_functions(services))
 
 
 def _server_functions(services: Services) -> list[Any]:

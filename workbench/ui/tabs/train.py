@@ -121,4 +121,7 @@ def _server_functions(services: Services) -> list[Any]:
     def resume(request: dict[str, Any]) -> run_follow.Answer:
         return run_follow.resume(workspace, str(request["run"]))
 
-    return [runs, poll, describe, rollouts, why, stop, resume]
+    def start_now(request: dict[str, Any]) -> run_follow.Answer:
+        return run_follow.start_now(workspace, str(request["run"]))
+
+    return [runs, poll, describe, rollouts, why, stop, resume, start_now]

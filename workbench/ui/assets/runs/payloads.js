@@ -2,7 +2,7 @@
 // @ts-check
 
 /**
- * @typedef {{name: string, state: string, reason: string, final: boolean, resumable: boolean, step: number,
+ * @typedef {{name: string, state: string, reason: string, final: boolean, resumable: boolean, gives: string | null, step: number,
  *   total: number, created: number, task: string, policy: string, scheme: string, seed: number, reward: number | null,
  *   reward_metric: string, accuracy_best: number | null, accuracy_last: number | null, seconds: number | null,
  *   corrupt: number, problem: string}} RunRow

@@ -42,6 +42,7 @@ class Runs {
       toggle: (name, on) => this.toggle(name, on),
       open: openInTrain,
       resume: (name) => this.resume(name),
+      use: (name) => this.handles.trigger("apply", { reward: name }),
       remove: (names) => this.remove(names),
       sort: (column) => this.sortBy(column),
       unfold: (name) => this.unfold(name),

@@ -9,8 +9,8 @@ const link = (text, onclick, more = {}) => el("button", { type: "button", class:
 const KINDS = ["zip", "csv", "json"]; // that a run is downloaded as
 
 export class RunTable {
-  // `on` holds what the table does: choose(names), toggle(name, on), open(name), resume(name), remove(names), sort(column),
-  // and for pipelines unfold(name), resumePipeline(name), stopPipeline(name).
+  // `on` holds what the table does: choose(names), toggle(name, on), open(name), resume(name), use(name), remove(names),
+  // sort(column), and for pipelines unfold(name), resumePipeline(name), stopPipeline(name).
   constructor(on) {
     Object.assign(this, { on, rows: new Map(), shown: [] });
     this.all = el("input", {
@@ -83,6 +83,10 @@ export class RunTable {
       onchange: () => on.toggle(name, box.checked),
     });
     const resume = link("resume", () => on.resume(name), { "aria-label": `Resume ${name}` });
+    const use = link("as reward", () => on.use(name), {
+      "aria-label": `Use ${name} as a reward on Inspect`,
+      title: "Use as a reward on Inspect",
+    });
     const files = KINDS.map((kind) => {
       const href = `${downloads}/${encodeURIComponent(name)}.${kind}`;
       return el("a", { href, download: true, "aria-label": `Download ${name} as ${kind.toUpperCase()}` }, kind);
@@ -90,7 +94,7 @@ export class RunTable {
     const remove = link("delete", () => on.remove([name]), { "aria-label": `Delete ${name}` });
     const named = link(label, () => on.open(name), { title: "Open in Train", "aria-label": name });
     const swatch = el("i", { class: "swatch", hidden: true });
-    return { box, swatch, named, resume, remove, actions: [resume, ...files, remove] };
+    return { box, swatch, named, resume, use, remove, actions: [resume, use, ...files, remove] };
   }
 
   pipelineParts({ name }) {
@@ -120,6 +124,7 @@ export class RunTable {
     });
     row.unfold?.setAttribute("aria-expanded", String(run.unfolded));
     if (row.resume) row.resume.hidden = !run.resumable;
+    if (row.use) row.use.hidden = run.gives !== "reward model";
     if (row.stop) row.stop.hidden = run.final;
     if (!row.remove) return;
     row.remove.disabled = !run.final;

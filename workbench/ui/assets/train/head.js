@@ -8,7 +8,7 @@ const button = (id, text, onclick, more = {}) => el("button", { type: "button", 
 const notes = (id, label) => el("ul", { id, class: "run-notes", role: "status", "aria-label": label, hidden: true });
 
 export class RunHead {
-  // `on` holds what the buttons do: open(name), stop(), resume(), showRuns() and lead(metrics).
+  // `on` holds what the buttons do: open(name), stop(), resume(), use(), startNow(), showRuns() and lead(metrics).
   constructor(on) {
     this.on = on;
     this.picker = el("select", { id: "run-picker", "aria-label": "Run", onchange: () => on.open(this.picker.value) });
@@ -24,6 +24,11 @@ export class RunHead {
     this.resume = button("resume", "Resume", on.resume, {
       hidden: true,
       title: "Go on from the newest valid checkpoint",
+    });
+    this.use = button("use-as-reward", "Use as a reward on Inspect", on.use, { hidden: true });
+    this.now = button("start-now", "Start anyway", on.startNow, {
+      hidden: true,
+      title: "Train beside the run that has the device, without waiting for it",
     });
     this.ahead = button("run-ahead", "", () => on.open(this.ahead.textContent), { class: "link", hidden: true });
     this.unknown = el(
@@ -46,7 +51,7 @@ export class RunHead {
       this.badge,
       this.progress,
       this.ahead,
-      el("span", { class: "run-actions" }, this.resume, this.stop),
+      el("span", { class: "run-actions" }, this.use, this.now, this.resume, this.stop),
     );
     this.above = [row, this.bar, this.reason, this.unknown, this.message, this.warnings, this.settingsBox, this.alarms];
   }
@@ -55,7 +60,12 @@ export class RunHead {
   clear() {
     say(this.message, "");
     say(this.reason, "");
-    this.resume.hidden = this.unknown.hidden = this.ahead.hidden = true;
+    this.use.hidden =
+      this.now.hidden =
+      this.resume.hidden =
+      this.unknown.hidden =
+      this.ahead.hidden =
+        true;
     this.fill(this.warnings, []);
     this.fill(this.alarms, []);
     this.log.textContent = "";
@@ -112,7 +122,10 @@ export class RunHead {
     this.stop.disabled = news.stopping;
     this.resume.hidden = !news.resumable;
     this.unknown.hidden = true;
-    this.ahead.hidden = !(news.state === "queued" && !news.started && news.behind);
+    const waits = news.state === "queued" && !news.started;
+    this.use.hidden = news.gives !== "reward model";
+    this.now.hidden = !waits || news.stopping || !news.reason;
+    this.ahead.hidden = !(waits && news.behind);
     setText(this.ahead, news.behind ?? "");
     this.fill(this.warnings, news.warnings);
     this.fill(

@@ -8,7 +8,7 @@
  * @typedef {{steps: string[], values: Record<string, [number, string]>}} Block
  * @typedef {{run: string, state: string, final: boolean, reason: string, step: number, total: number,
  *   device: string | null, started: number | null, updated: number, behind: string | null, resumable: boolean,
- *   resumed_from: number | null, warnings: string[], alarms: Alarm[], stopping: boolean, restarted: boolean,
+ *   gives: string | null, resumed_from: number | null, warnings: string[], alarms: Alarm[], stopping: boolean, restarted: boolean,
  *   rows: Record<string, unknown>[], block: Block | null, cursor: number, panels: object[] | null,
  *   method: string, has_rollouts: boolean, steps: number[], watched: number[], log: string[]}} News
  * @typedef {{run: string, settings: [string, string][]}} Described

@@ -38,6 +38,8 @@ class Train {
       open: (name) => this.choose(name),
       stop: () => this.stop(),
       resume: () => this.resume(),
+      use: () => this.handles.trigger("apply", { reward: this.run }),
+      startNow: () => this.ask(this.head.now, (request) => this.server.start_now(request)),
       showRuns: () => tabs.showRuns([]),
       lead: (metrics) => [...metrics, "step_reward", "reward"].some((metric) => this.curves.lead(metric)),
     });
