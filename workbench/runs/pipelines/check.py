@@ -11,11 +11,10 @@ from pathlib import Path
 
 from workbench.config import METHODS, ModelConfig, RunConfig
 from workbench.errors import ConfigError, RunError, WorkbenchError, did_you_mean
-from workbench.places import absolute
+from workbench.places import RUN, absolute, is_of_run
 from workbench.runs.check import checked, with_absolute_paths
 from workbench.runs.pipelines.plan import DATA, ROWS, MixOptions, Place, Plan, Stage, run_name
-from workbench.runs.references import PREFIX as RUN
-from workbench.runs.references import REFERENCE, find_checkpoint, is_reference, resolved
+from workbench.runs.references import REFERENCE, find_checkpoint, resolved
 from workbench.runs.run import list_runs
 from workbench.tasks import load_task
 
@@ -260,7 +259,7 @@ def _with_absolute_paths(stage: Stage) -> Stage:
     if stage.config is not None:
         return Stage(stage.name, stage.kind, with_absolute_paths(stage.config), stage.options, stage.round)
     for place in stage.places():
-        if place.text is not None and not is_reference(place.text):
+        if place.text is not None and not is_of_run(place.text):
             place.set(absolute(place.text))
     return stage
 

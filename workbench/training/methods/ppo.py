@@ -117,4 +117,5 @@ METHOD = Method(
         "steps_per_answer",
     ),
     has_rollouts=True,
+    settings=("prompts_per_step", "kl_coef", "gamma", "lam", "critic"),
 )

@@ -75,8 +75,10 @@ class Field:
         """What the configuration gets: a number that is whole is meant as an integer; an empty field is None."""
         if self.kind == NUMBER:
             return int(value) if isinstance(value, float) and value.is_integer() else value
-        text = value if isinstance(value, str) else value or ""
-        return (text.strip() or None) if self.optional and isinstance(text, str) else text
+        if self.kind == SWITCH:
+            return bool(value)
+        text = value if isinstance(value, str) else ""
+        return (text.strip() or None) if self.optional else text
 
     def shown(self, value: Any) -> Any:
         """What the field shows of a configuration's value."""
