@@ -77,7 +77,7 @@ def test_what_is_stored_reads_as_what_was_given() -> None:
 
 
 def test_every_shipped_pipeline_passes_the_check(tmp_path: Path) -> None:
-    assert set(shipped()) == {"iterative", "rlhf"}
+    assert set(shipped()) == {"iterative", "prm", "rlhf"}
     for name in shipped():
         plan = load_plan(name)
         assert check_plan(plan, tmp_path).stages[0].name == plan.stages[0].name
@@ -318,7 +318,8 @@ def test_a_data_command_gets_its_file_and_every_setting(tmp_path: Path) -> None:
     plan = read_plan({"stages": [{"name": f"s-{kind}", kind: settings[kind]} for kind in ROWS]}, "p")
     for stage in plan.stages:
         args = make_parser().parse_args(arguments_of(stage, Pipeline(tmp_path)))
-        assert args.out == tmp_path / "data" / f"{stage.name}.jsonl"
+        out = args.labels if stage.kind == "labels" else args.out
+        assert out == tmp_path / "data" / f"{stage.name}.jsonl"
         if stage.config is not None:
             config = RunConfig.load(args.config)
             assert (config.seed, config.policy.path, args.prompts) == (7, "tiny", 100)

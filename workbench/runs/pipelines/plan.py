@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import Field
@@ -69,6 +69,21 @@ class DemonstrationsOptions(Section):
     """Least outcome that is right."""
 
 
+class LabelsOptions(Section):
+    """``labels``: steps of a policy's own completions, labelled by the outcomes of what it samples from their ends."""
+
+    prompts: int = Field(default=100, ge=1, le=1_000_000)
+    """Training prompts sampled."""
+    first: int = Field(default=0, ge=0)
+    """The first of them."""
+    continuations: int = Field(default=8, ge=1, le=1024)
+    """Completions sampled from the end of each step."""
+    outcome: str = "answer_correctness"
+    """The built-in outcome reward that tells whether a continuation succeeds."""
+    estimation: Literal["hard", "soft"] = "hard"
+    """hard: a step is good if any continuation succeeds; soft: its label is the share that does."""
+
+
 class MixOptions(Section):
     """``mix``: fresh rows, and a share of earlier ones so that these are not forgotten."""
 
@@ -100,6 +115,7 @@ class Rows:
 ROWS: dict[str, Rows] = {
     "pairs": Rows(PairsOptions, "pairs", _SCORED, ("pairs", "--trust", "--out")),
     "demonstrations": Rows(DemonstrationsOptions, "demonstrations", _SCORED, ("demonstrations", "--trust", "--out")),
+    "labels": Rows(LabelsOptions, "labelled_steps", _SAMPLED, ("step-values", "--labels")),
     "mix": Rows(MixOptions, None, (), ("mix", "--out")),
 }
 """The data commands by name."""
