@@ -217,7 +217,7 @@ def test_a_method_says_which_panels_are_shown_first():
     assert folded[:4] == ["value", "explained", "token_kl", "clamped"]
     assert folded[4:8] == ["pairs", "margin", "step_accuracy", "first_errors"]
     assert folded[8:12] == ["calibration", "implicit", "logps", "scores"]
-    assert folded[12:] == ["truncated", "clip", "advantage", "grad", "rate", "time", "errors"]
+    assert folded[12:] == ["truncated", "clip", "resample", "advantage", "grad", "rate", "time", "errors"]
     panels = {panel["key"]: panel for panel in panels_payload(["loss", "mean_token_accuracy"])}
     assert [key for key, panel in panels.items() if not panel["more"]] == ["loss", "mean_token_accuracy"]
     assert panels["mean_token_accuracy"]["series"] == [
