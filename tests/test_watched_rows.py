@@ -265,7 +265,7 @@ def test_a_watched_row_shows_itself(stored: Run) -> None:
     lines = text(row).splitlines()
     assert "margin 0.000 → 1.625" in lines
     assert [line.split()[:4] for line in lines if line.startswith("1 ")] == [
-        ["1", "–", "0.000", "0.750"],
+        ["1", "0.000", "0.750", "s0"],  # without labels
         ["1", "1.000", "0.000", "-1.000"],
     ]
     assert wb.heatmap(row).html().count("implicit reward at step 30") == 1  # the page's title

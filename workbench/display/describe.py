@@ -154,11 +154,15 @@ def watched_row(value: WatchedRow) -> Blocks:
     before, measure = value.before or value, value.measures[0]
     blocks: list[Block] = [Text(value.prompt), Line(_numbers(value.numbers, before.numbers))]
     for text, first in zip(value.texts, before.texts, strict=True):
+        labelled = any(label is not None for label in text.scored.rewards)
         rows = [
-            (str(k), step["reward"], _of_step(first, k - 1, measure), _of_step(text, k - 1, measure), step["text"])
+            (
+                *(str(k), *[step["reward"]] * labelled),
+                *(_of_step(first, k - 1, measure), _of_step(text, k - 1, measure), step["text"]),
+            )
             for k, step in enumerate(text.scored.rows(text.rollout.text), 1)
         ]
-        headers = ("k", "label", f"step {before.step}", f"step {value.step}", "step")
+        headers = ("k", *["label"] * labelled, f"step {before.step}", f"step {value.step}", "step")
         title = f"{text.name}, {measure.short}"
         blocks.append(Section(title, (Line(_numbers(text.numbers, first.numbers)), Table(headers, rows))))
     return Drawing(heatmap(value)._repr_html_), in_terminal(*blocks)

@@ -126,7 +126,7 @@ PREDICTED = TokenMeasure(
     "score",
     "predicted score, P(step is right)",
     "score",
-    "the darker, the surer the model is that the step is right; on chips its label stands beside the score",
+    "the stronger, the surer the model is that the step is right; its label stands on the step's chip",
 )
 
 
