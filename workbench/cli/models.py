@@ -52,7 +52,7 @@ def step_values(args: argparse.Namespace) -> int:
         from workbench.credit import credit_group
         from workbench.figures import heatmap
 
-        credit = credit_group(values.as_scores(group), **config.sampled.credit.keywords())
+        credit = credit_group(values.as_scores(group), **config.grpo.credit.keywords())
         args.html.write_text(heatmap(credit).html(), encoding="utf-8")
     return code
 

@@ -140,7 +140,8 @@ def label_rows(
     rows = []
     cut_already = values.step_texts(group) if step_texts is None else step_texts
     soft = form == "trl" and estimation == "soft"
-    for texts, labels in zip(cut_already, values.shares() if soft else values.labels(estimation, cut), strict=True):
+    labelled: Sequence[Sequence[float | None]] = values.shares() if soft else values.labels(estimation, cut)
+    for texts, labels in zip(cut_already, labelled, strict=True):
         known = [label for label in labels if label is not None]
         if len(known) == len(labels):
             rows.append(write(prompt, [text.strip() for text in texts], known))
