@@ -17,6 +17,7 @@ from workbench.errors import RunError
 from workbench.rundir import RunStatus
 from workbench.runs import list_runs, open_run, trashed
 from workbench.runs.pipelines import Pipeline, StageProgress, list_pipelines, open_pipeline, run_pipeline
+from workbench.runs.pipelines.progress import write_stage
 
 FAKE = "tests.fake_stage"
 JUDGE = {"name": "judge", "kind": "outcome", "model": {"path": "run:judge", "format": "classifier"}}
@@ -159,7 +160,9 @@ def test_rows_that_changed_are_not_taken_for_those_that_were_made(
     from workbench.runs.pipelines.drive import Driver
 
     driver = Driver(pipeline, FAKE, FAKE, now=False)
+    write_stage(pipeline.stage_file("pairs"), "running")  # as if it had been killed between rows and stage file
     assert driver.carry_out(pipeline.plan().stage("pairs")) == ("finished", "")
+    assert pipeline.stages()[1].state == "finished"
     file = pipeline.file_of("pairs")
     file.write_text(file.read_text() + "\n")
     state, reason = driver.carry_out(pipeline.plan().stage("pairs"))

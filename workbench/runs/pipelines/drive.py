@@ -21,7 +21,7 @@ from workbench.runs.launch import start
 from workbench.runs.pipelines.check import carried_out
 from workbench.runs.pipelines.pipeline import Pipeline
 from workbench.runs.pipelines.plan import Stage, run_name
-from workbench.runs.pipelines.progress import write_stage
+from workbench.runs.pipelines.progress import read_stage, write_stage
 from workbench.runs.run import WORKSPACE, Run
 from workbench.runs.spawn import tagged_environment
 from workbench.runs.trash import discard
@@ -64,15 +64,23 @@ class Driver:
     def carry_out(self, stage: Stage) -> End:
         file = self.pipeline.stage_file(stage.name)
         try:
-            if not stage.is_run and self._is_made(stage):
-                return "finished", ""
-            write_stage(file, "running")
-            print(f"stage {stage.name}", flush=True)
-            state, reason = self._train(stage) if stage.is_run else self._make(stage)
+            if self._is_done(stage):
+                state, reason = "finished", ""
+            else:
+                write_stage(file, "running")
+                print(f"stage {stage.name}", flush=True)
+                state, reason = self._train(stage) if stage.is_run else self._make(stage)
         except WorkbenchError as error:
             state, reason = "failed", str(error)
-        write_stage(file, state, reason, ended=True)
+        if (state, read_stage(file).get("state")) != ("finished", "finished"):
+            write_stage(file, state, reason, ended=True)
         return state, reason
+
+    def _is_done(self, stage: Stage) -> bool:
+        if not stage.is_run:
+            return self._is_made(stage)
+        run = self.pipeline.run_of(stage.name)
+        return run is not None and run.status().state == "finished"
 
     # -- a run ------------------------------------------------------------------------------------------------------
 
@@ -85,11 +93,11 @@ class Driver:
         return status.state, status.reason
 
     def _running(self, stage: Stage) -> Run:
-        """The stage's run: the one that goes on or is done, one resumed, or a new one."""
+        """The stage's run: the one that goes on, one resumed, or a new one."""
         run = self.pipeline.run_of(stage.name)
         if run is not None:
             status = run.status()
-            if not status.final or status.state == "finished":
+            if not status.final:
                 return run
             if run.resumable:
                 return run.resume(now=self.now, module=self.module)
