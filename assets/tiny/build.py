@@ -61,12 +61,13 @@ class Recipe:
 def build_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
     """Train the byte-level BPE.
 
-    Digits stay single, so numbers are spelled; anything else may merge, across spaces and line ends too, so a label is
-    several tokens ("Step ", "1", ": ") and a token such as "\\nStep " straddles the border of two steps.
+    A digit is a token of its own, so numbers are spelled, and so is a line break, so no token lies in two steps. Anything
+    else may merge, across spaces too: a label is several tokens ("Step ", "1", ": ").
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
+            pre_tokenizers.Split("\n", "isolated"),
             pre_tokenizers.Digits(individual_digits=True),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
