@@ -2,7 +2,7 @@
 
 A Llama-shaped model of about 0.9M parameters and a byte-level BPE of 320 tokens are taught the chain-arithmetic task by
 its *noisy teacher* (``tasks.chain_arithmetic``). A teacher that is wrong in a fifth of the steps leaves a policy whose
-greedy answer is nearly always right and whose sampled answers are right a little over a quarter of the time: the
+greedy answer is nearly always right and whose sampled answers are right a third of the time: the
 distribution is calibrated to the noise, and reinforcement learning has something clean to sharpen. Clean data cut short
 instead leaves a policy that does not know the sums, and GRPO destroys it.
 
@@ -61,8 +61,8 @@ class Recipe:
 def build_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
     """Train the byte-level BPE.
 
-    A digit is a token of its own, so numbers are spelled, and so is a line break, so no token lies in two steps. Anything
-    else may merge, across spaces too: a label is several tokens ("Step ", "1", ": ").
+    A digit is a token of its own, so numbers are spelled, and so is a line break, so no token lies in two steps.
+    Anything else may merge, across spaces too: a label is several tokens ("Step ", "1", ": ").
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

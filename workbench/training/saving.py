@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import Trainer
+from transformers import AutoTokenizer, Trainer
 from trl.trainer.utils import RepeatSampler
 
 from workbench.errors import RunError
@@ -148,10 +148,24 @@ class Resumable(Trainer):
     # -- resuming ----------------------------------------------------------------------------------------------------
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        self._refuse_other_words(Path(resume_from_checkpoint))
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         reference = Path(resume_from_checkpoint) / _REFERENCE
         if reference.is_file() and self._reference is not None:
             self.accelerator.unwrap_model(self._reference).load_state_dict(load_file(reference), strict=False)
+
+    def _refuse_other_words(self, checkpoint: Path) -> None:
+        """Raises RunError where the policy's tokenizer is not the one that the checkpoint's weights have learnt with.
+
+        The policy's files may have changed since: another version of what a Hub id or ``tiny`` names.
+        """
+        if (checkpoint / "tokenizer_config.json").is_file():
+            saved = AutoTokenizer.from_pretrained(checkpoint, local_files_only=True)
+            if saved.get_vocab() != self.processing_class.get_vocab():
+                raise RunError(
+                    f"{checkpoint.name} was saved with another tokenizer than its policy has now: the policy's files "
+                    f"have changed since; start a new run with policy.path {str(checkpoint)!r}, which holds both"
+                )
 
     def load_weights(self, checkpoint: Path) -> None:
         """Only the weights of a checkpoint, for one that nothing is left to train after."""
