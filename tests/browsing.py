@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import psutil
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,12 +26,14 @@ expect.set_options(timeout=SECONDS)  # in every test that looks at a page, which
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """The system's Chromium. Fails where there is none: a page nobody looked at is not tested."""
+    """The system's Chromium, with the context that ``visit`` opens tabs in. Fails where there is none: a page nobody
+    looked at is not tested."""
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     assert found, "no chromium, chromium-browser or google-chrome is installed; install one to test the page"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         try:
+            browser.new_context()
             yield browser
         finally:
             browser.close()
@@ -138,6 +141,18 @@ def expect_no_sideways_scroll(page: Page) -> None:
     )
 
 
+def serious(page: Page) -> list[str]:
+    """What axe finds that keeps people from using the page."""
+    alike = {"exclude": [[".rollout:nth-child(n + 3)"]]}  # built as the first two are; checking all takes half a minute
+    found = Axe().run(page, context=alike).response["violations"]
+    return [
+        f"{violation['id']}: {node['target']} {node['failureSummary']}"
+        for violation in found
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+    ]
+
+
 @dataclass
 class Seen:
     """What a page did that it should not: errors on its console, and requests that left the machine."""
@@ -168,16 +183,26 @@ def with_token(url: str) -> str:
 
 @contextmanager
 def visit(
-    browser: Browser, url: str, *, width: int = 1280, height: int = 860, script: str = "", **options: Any
+    browser: Browser,
+    url: str,
+    *,
+    width: int = 1280,
+    height: int = 860,
+    script: str = "",
+    apart: bool = False,
+    **media: Any,
 ) -> Iterator[Page]:
-    """A page on ``url`` in a browser context of its own, of an app once its opening is answered; at the end nothing may
-    have gone wrong in it.
+    """A tab on ``url``, of an app once its opening is answered; at the end nothing may have gone wrong in it.
 
-    ``script`` runs in the page before anything else does.
+    Tabs share the browser's cache, so that a page's scripts are fetched and compiled once; one that is ``apart`` has a
+    cache, cookies and storage of its own, as another person's. ``script`` runs in the page before anything else does;
+    ``media`` is what the page is told of its reader: ``color_scheme``, ``reduced_motion``.
     """
-    context = browser.new_context(viewport={"width": width, "height": height}, **options)
+    context = browser.new_context() if apart else browser.contexts[0]
     page = context.new_page()
     page.set_default_timeout(SECONDS)
+    page.set_viewport_size({"width": width, "height": height})
+    page.emulate_media(**media)
     if script:
         page.add_init_script(script)
     seen = Seen(url.split("?")[0])
@@ -189,4 +214,7 @@ def visit(
         yield page
         seen.check()
     finally:
-        context.close()
+        if apart:
+            context.close()
+        else:
+            page.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 # Before torch is imported anywhere: the models are too small to gain from threads.
@@ -59,7 +60,31 @@ def random_policy(tiny):
     return Policy("random", LlamaForCausalLM(config).eval(), tiny.tokenizer)
 
 
-# A file of tests has a browser and an app of its own, and each of its tests a page; a file may open its page otherwise.
+# Files that want nothing special share one app in each process of tests; a file has a browser of its own, because what
+# drives it runs an event loop in this thread for as long as it is open.
+
+
+@pytest.fixture(scope="session")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    """The workbench, for all tests: what one leaves in its workspace must not matter to another."""
+    from tests.browsing import serve
+
+    with serve(tmp_path_factory.mktemp("workspace")) as app:
+        yield app
+
+
+@pytest.fixture
+def workspace(app: App) -> Iterator[Path]:
+    """The app's, without runs and pipelines before and after a test."""
+
+    def put_runs_aside() -> None:
+        for folder in ("runs", "pipelines", "trash"):
+            if (app.workspace / folder).exists():
+                (app.workspace / folder).rename(app.workspace / f"{folder}-{os.urandom(4).hex()}")
+
+    put_runs_aside()
+    yield app.workspace
+    put_runs_aside()
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +93,6 @@ def browser() -> Iterator[Browser]:
 
     with chromium() as browser:
         yield browser
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    """The workbench on a workspace of its own."""
-    from tests.browsing import serve
-
-    with serve(tmp_path_factory.mktemp("workspace")) as app:
-        yield app
 
 
 @pytest.fixture

@@ -71,8 +71,8 @@ def test_credit_is_the_functions_own(client: Client) -> None:
     assert advantages == [credit.of(i).tolist() for i in range(3)]
 
 
-def test_runs_and_their_metrics_are_read(client: Client, app: App) -> None:
-    run = RunDir.create(app.workspace, RunConfig(name="mine"))
+def test_runs_and_their_metrics_are_read(client: Client, workspace: Path) -> None:
+    run = RunDir.create(workspace, RunConfig(name="mine"))
     run.append_metrics({"step": 1, "reward": 0.25})
     run.set_status("finished", step=1)
     (listed,) = client.predict(api_name="/list_runs")
@@ -82,7 +82,7 @@ def test_runs_and_their_metrics_are_read(client: Client, app: App) -> None:
     run.append_metrics({"step": 2, "reward": 0.5})
     second = client.predict(run="mine", cursor=first["cursor"], api_name="/read_metrics")
     assert second["rows"] == [{"step": 2, "reward": 0.5}]
-    (RunDir.create(app.workspace, RunConfig(name="torn")).path / "status.json").write_text("{")
+    (RunDir.create(workspace, RunConfig(name="torn")).path / "status.json").write_text("{")
     torn = next(one for one in client.predict(api_name="/list_runs") if one["run"] == "torn")
     assert torn["state"] == "unreadable"
     assert "status.json" in torn["reason"]

@@ -10,13 +10,14 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browsing import App, heard, stopped, visit
-from workbench.config import RunConfig
 from workbench.rundir import RunDir
 
 pytestmark = pytest.mark.browser
 
 CARDS = "#drawing .rollout:not(.streaming)"
 CHIPS = f"{CARDS} .chip"
+PATTERN = r"(?m)^(?:Step \d+|Answer):"
+"""What the page opens with."""
 
 
 def set_regex(page: Page, text: str) -> None:
@@ -42,41 +43,49 @@ def edit_reward(page: Page, place: int, code: str) -> None:
 # ── Inspect ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_scored_group_is_on_screen_and_the_pages_process_has_no_torch(page: Page, app: App) -> None:
+def test_a_group_is_split_scored_and_explained(page: Page, app: App) -> None:
+    a_scored_group_is_on_screen_and_the_pages_process_has_no_torch(page, app)
+    typing_a_pattern_splits_anew(page)
+    a_pattern_that_does_not_compile_keeps_the_last_drawing(page)
+    a_reward_of_ones_own_changes_the_scores_and_its_errors_have_a_line(page)
+    equal_rewards_teach_nothing_and_the_page_says_so(page)
+    a_token_is_pinned_and_explained(page)
+    colours_follow_the_chosen_measure(page)
+    controls_fold_on_a_narrow_screen(page)
+    a_preset_fills_the_pattern_in(page)
+    another_task_brings_its_pattern_and_rewards(page)
+
+
+def a_scored_group_is_on_screen_and_the_pages_process_has_no_torch(page: Page, app: App) -> None:
     assert page.locator(CHIPS).count() > 8
     assert "libtorch" not in Path(f"/proc/{app.pid}/maps").read_text()
-    expect(page.locator("#policy-status")).to_contain_text("parameters")
+    expect(page.locator("#policy-status.ready")).to_be_visible()
     assert "libtorch" not in Path(f"/proc/{app.pid}/maps").read_text()
 
 
-def test_typing_a_pattern_splits_anew(page: Page) -> None:
+def typing_a_pattern_splits_anew(page: Page) -> None:
     before = page.locator(CHIPS).count()
     set_regex(page, r"(?m)^Step \d+:")  # the answer is no step of its own any more
     expect(page.locator(CHIPS)).to_have_count(before - 8)
     set_regex(page, "nowhere to be found")
     expect(page.locator("#drawing mark", has_text="no match")).to_have_count(8)
     expect(page.locator("#drawing .summary")).to_contain_text("8 without a match")
+    set_regex(page, PATTERN)
+    expect(page.locator(CHIPS)).to_have_count(before)
 
 
-def test_a_pattern_that_does_not_compile_keeps_the_last_drawing(page: Page) -> None:
+def a_pattern_that_does_not_compile_keeps_the_last_drawing(page: Page) -> None:
     before = page.locator(CHIPS).count()
     set_regex(page, "(?m)^(Step")
     expect(page.get_by_role("alert").filter(has_text="does not compile")).to_contain_text("character 10")
     expect(page.locator("#drawing .stale")).to_contain_text("before the last change")
     assert page.locator(CHIPS).count() == before
-    set_regex(page, r"(?m)^(?:Step \d+|Answer):")
+    set_regex(page, PATTERN)
     expect(page.locator("#drawing .stale")).to_be_hidden()
     expect(page.locator("#pattern-note .drawn")).to_be_hidden()
 
 
-def test_a_preset_fills_the_pattern_in(page: Page) -> None:
-    page.locator("#preset input").click()
-    page.get_by_role("option", name="line", exact=True).click()
-    expect(page.locator("#regex textarea")).to_have_value(r"\n+")
-    expect(page.locator("#kind input")).to_have_value("ends a step")
-
-
-def test_a_reward_of_ones_own_changes_the_scores_and_its_errors_have_a_line(page: Page) -> None:
+def a_reward_of_ones_own_changes_the_scores_and_its_errors_have_a_line(page: Page) -> None:
     add_reward(page, "Your own step function", 2, "def longer(prompt, step, **columns):\n    return 7.0\n")
     expect(page.locator(f"{CARDS} .chip .r").first).to_have_text("8")  # 1 for being right and 7 from this one
     expect(page.locator("#reward-on-2")).to_contain_text("longer")
@@ -92,7 +101,7 @@ def test_a_reward_of_ones_own_changes_the_scores_and_its_errors_have_a_line(page
     expect(page.locator("#drawing .stale")).to_be_hidden()
 
 
-def test_equal_rewards_teach_nothing_and_the_page_says_so(page: Page) -> None:
+def equal_rewards_teach_nothing_and_the_page_says_so(page: Page) -> None:
     add_reward(page, "Your own step function", 2, "def same(prompt, step, **columns):\n    return 1.0\n")
     page.locator("#reward-on-0 input").uncheck()
     notices = page.locator("#drawing .notices")
@@ -106,9 +115,14 @@ def test_equal_rewards_teach_nothing_and_the_page_says_so(page: Page) -> None:
     page.locator("#reward-on-1 input").uncheck()
     page.locator("#credit-outcome-weight input").fill("0")
     expect(notices).to_contain_text("nothing to learn from this group")
+    page.locator("#reward-on-0 input").check()
+    page.locator("#reward-on-1 input").check()
+    page.locator("#reward-remove-2").click()
+    expect(notices).to_be_empty()
+    expect(page.locator(f"{CARDS} .chip .r").first).to_have_text("1")
 
 
-def test_a_token_is_pinned_and_explained(page: Page) -> None:
+def a_token_is_pinned_and_explained(page: Page) -> None:
     first = page.locator(f"{CARDS}").first
     first.locator(".chip").nth(1).click()
     details = page.get_by_role("region", name="Why this colour")
@@ -127,7 +141,7 @@ def test_a_token_is_pinned_and_explained(page: Page) -> None:
     expect(details).to_be_hidden()
 
 
-def test_colours_follow_the_chosen_measure(page: Page) -> None:
+def colours_follow_the_chosen_measure(page: Page) -> None:
     choice = page.get_by_label("Colour by")
     assert choice.locator("option").all_inner_texts() == [
         "advantage",
@@ -143,76 +157,33 @@ def test_colours_follow_the_chosen_measure(page: Page) -> None:
     set_regex(page, r"(?m)^Step \d+:")  # a new drawing keeps the choice
     expect(page.locator(CHIPS)).to_have_count(before - 8)
     expect(choice).to_have_value("entropy")
+    choice.select_option("advantage")
+    set_regex(page, PATTERN)
+    expect(page.locator(CHIPS)).to_have_count(before)
 
 
-def test_sampling_streams_a_new_group_in(page: Page, app: App) -> None:
-    page.locator("#example-next").click()
-    expect(page.locator("#example input")).to_have_value("2")
-    prompt = page.locator("#prompt textarea").input_value()
-    page.locator("#max-tokens input").fill("60")
-    expect(page.locator("#policy-status")).to_contain_text("parameters")
-    with stopped(app, "policies.worker"):
-        page.locator("#prompt textarea").press("Control+Enter")
-        expect(page.locator("#drawing .busy")).to_be_visible()
-    expect(page.locator("#drawing .about")).to_contain_text(prompt.strip())
-    expect(page.locator("#drawing .about")).to_contain_text("seed 1")
-    expect(page.locator(CARDS)).to_have_count(8)
-    expect(page.locator("#seed input")).to_have_value("2")
-    expect(page.locator("#cancel")).to_be_disabled()
+def controls_fold_on_a_narrow_screen(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    expect(page.locator("#regex")).to_be_hidden()
+    page.locator(f"{CARDS} .text i.eos").first.click()  # what is pinned stays in sight above its details
+    expect(page.locator(".details")).to_be_visible()
+    edge = "document.querySelector('{}').getBoundingClientRect().{}"
+    assert page.evaluate(edge.format(".text i.pinned", "bottom")) <= page.evaluate(edge.format(".details", "top"))
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Show controls").click()
+    set_regex(page, r"(?m)^Step \d+:")
+    expect(page.locator("#preset input")).to_have_value("step-n")
+    page.set_viewport_size({"width": 1280, "height": 860})
 
 
-def test_a_group_sampled_while_a_reward_fails_is_shown_without_scores(page: Page, app: App) -> None:
-    add_reward(page, "Your own step function", 2, "def broken(prompt, step, **columns):\n    return 1 / 0\n")
-    expect(page.locator("#drawing .stale")).to_contain_text("Drawn as before the last change: ")
-    page.locator("#generations input").fill("2")
-    page.locator("#max-tokens input").fill("4")
-    page.locator("#sample").click()
-    expect(page.locator(f"{CARDS}:not(.streaming)")).to_have_count(2)
-    expect(page.locator("#drawing .stale")).to_contain_text("Not scored: ")
-    expect(page.locator(CHIPS)).to_have_count(0)
-    page.locator("#reward-remove-2").click()
-    expect(page.locator(CHIPS).first).to_be_visible()
-    expect(page.locator("#drawing .stale")).to_be_hidden()
+def a_preset_fills_the_pattern_in(page: Page) -> None:
+    page.locator("#preset input").click()
+    page.get_by_role("option", name="line", exact=True).click()
+    expect(page.locator("#regex textarea")).to_have_value(r"\n+")
+    expect(page.locator("#kind input")).to_have_value("ends a step")
 
 
-def test_cancelling_brings_the_old_group_back(page: Page, app: App) -> None:
-    prompt = page.locator("#drawing .about").inner_text()
-    expect(page.locator("#policy-status")).to_contain_text("parameters")
-    page.locator("#generations input").fill("64")
-    page.locator("#max-tokens input").fill("160")
-    with stopped(app, "policies.worker"):
-        page.locator("#sample").click()
-        expect(page.locator("#cancel")).to_be_enabled()
-        with heard(page):
-            page.locator("#cancel").click()
-    expect(page.locator("#sample-note")).to_contain_text("Cancelled")
-    expect(page.locator("#drawing .about")).to_have_text(prompt)
-    expect(page.locator(CHIPS).first).to_be_visible()
-    expect(page.locator("#sample")).to_be_enabled()
-
-
-def test_a_policy_that_is_not_there_is_said_beside_the_button(page: Page) -> None:
-    page.locator("#policy input").fill("/no/such/folder")
-    page.locator("#policy input").press("Enter")
-    page.locator("#sample").click()
-    expect(page.locator("#sample-note")).to_contain_text("no folder '/no/such/folder'")
-    expect(page.locator(CARDS)).to_have_count(8)
-
-
-def test_two_tabs_do_not_touch_each_other(page: Page, browser: Browser, app: App) -> None:
-    before = page.locator(CHIPS).count()
-    advantage = page.locator(f"{CHIPS} .a").first.text_content()
-    with visit(browser, app.url) as other:
-        expect(other.locator(CARDS)).to_have_count(8)
-        set_regex(other, "nowhere to be found")
-        expect(other.locator(CHIPS)).to_have_count(8)
-        page.locator("#credit-outcome-weight input").fill("1")  # scored anew, with this tab's own pattern
-        expect(page.locator(f"{CHIPS} .a").first).not_to_have_text(advantage)
-        expect(page.locator("#drawing .stale")).to_be_hidden()
-        assert page.locator(CHIPS).count() == before
-
-
-def test_another_task_brings_its_pattern_and_rewards(page: Page) -> None:
+def another_task_brings_its_pattern_and_rewards(page: Page) -> None:
     set_regex(page, "mine")
     page.locator("#task input").click()
     page.keyboard.press("Tab")  # passing through the field changes nothing
@@ -226,6 +197,86 @@ def test_another_task_brings_its_pattern_and_rewards(page: Page) -> None:
     expect(page.locator("#drawing .stale")).to_contain_text("answers another prompt")
 
 
+# ── sampling ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_groups_are_sampled_cancelled_and_refused(page: Page, browser: Browser, app: App) -> None:
+    two_tabs_do_not_touch_each_other(page, browser, app)
+    sampling_streams_a_new_group_in(page, app)
+    cancelling_brings_the_old_group_back(page, app)
+    a_policy_that_is_not_there_is_said_beside_the_button(page)
+    a_group_sampled_while_a_reward_fails_is_shown_without_scores(page)
+
+
+def two_tabs_do_not_touch_each_other(page: Page, browser: Browser, app: App) -> None:
+    before = page.locator(CHIPS).count()
+    advantage = page.locator(f"{CHIPS} .a").first.text_content()
+    with visit(browser, app.url) as other:
+        expect(other.locator(CARDS)).to_have_count(8)
+        set_regex(other, "nowhere to be found")
+        expect(other.locator(CHIPS)).to_have_count(8)
+        page.locator("#credit-outcome-weight input").fill("1")  # scored anew, with this tab's own pattern
+        expect(page.locator(f"{CHIPS} .a").first).not_to_have_text(advantage)
+        expect(page.locator("#drawing .stale")).to_be_hidden()
+        assert page.locator(CHIPS).count() == before
+
+
+def sampling_streams_a_new_group_in(page: Page, app: App) -> None:
+    page.locator("#example-next").click()
+    expect(page.locator("#example input")).to_have_value("2")
+    prompt = page.locator("#prompt textarea").input_value()
+    page.locator("#max-tokens input").fill("60")
+    expect(page.locator("#policy-status.ready")).to_be_visible()
+    with stopped(app, "policies.worker"):
+        page.locator("#prompt textarea").press("Control+Enter")
+        expect(page.locator("#drawing .busy")).to_be_visible()
+    expect(page.locator("#drawing .about")).to_contain_text(prompt.strip())
+    expect(page.locator("#drawing .about")).to_contain_text("seed 1")
+    expect(page.locator(CARDS)).to_have_count(8)
+    expect(page.locator("#seed input")).to_have_value("2")
+    expect(page.locator("#cancel")).to_be_disabled()
+
+
+def cancelling_brings_the_old_group_back(page: Page, app: App) -> None:
+    prompt = page.locator("#drawing .about").inner_text()
+    expect(page.locator("#policy-status.ready")).to_be_visible()
+    page.locator("#generations input").fill("64")
+    page.locator("#max-tokens input").fill("160")
+    with stopped(app, "policies.worker"):
+        page.locator("#sample").click()
+        expect(page.locator("#cancel")).to_be_enabled()
+        with heard(page):
+            page.locator("#cancel").click()
+    expect(page.locator("#sample-note")).to_contain_text("Cancelled")
+    expect(page.locator("#drawing .about")).to_have_text(prompt)
+    expect(page.locator(CHIPS).first).to_be_visible()
+    expect(page.locator("#sample")).to_be_enabled()
+
+
+def a_policy_that_is_not_there_is_said_beside_the_button(page: Page) -> None:
+    page.locator("#policy input").fill("/no/such/folder")
+    page.locator("#policy input").press("Enter")
+    page.locator("#sample").click()
+    expect(page.locator("#sample-note")).to_contain_text("no folder '/no/such/folder'")
+    expect(page.locator(CARDS)).to_have_count(8)
+    page.locator("#policy input").fill("tiny")
+    page.locator("#policy input").press("Enter")
+
+
+def a_group_sampled_while_a_reward_fails_is_shown_without_scores(page: Page) -> None:
+    add_reward(page, "Your own step function", 2, "def broken(prompt, step, **columns):\n    return 1 / 0\n")
+    expect(page.locator("#drawing .stale")).to_contain_text("Drawn as before the last change: ")
+    page.locator("#generations input").fill("2")
+    page.locator("#max-tokens input").fill("4")
+    page.locator("#sample").click()
+    expect(page.locator(f"{CARDS}:not(.streaming)")).to_have_count(2)
+    expect(page.locator("#drawing .stale")).to_contain_text("Not scored: ")
+    expect(page.locator(CHIPS)).to_have_count(0)
+    page.locator("#reward-remove-2").click()
+    expect(page.locator(CHIPS).first).to_be_visible()
+    expect(page.locator("#drawing .stale")).to_be_hidden()
+
+
 # ── Train ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -234,43 +285,52 @@ def bits(values: list[float]) -> bytes:
 
 
 @pytest.mark.training
-def test_from_the_open_page_to_a_live_run_and_back(page: Page, app: App) -> None:
-    page.locator("#train-on-this").click()
-    expect(page.locator("#inherited")).to_contain_text("step_correctness, answer_correctness")
-    page.locator("#steps input").fill("500")
-    page.locator("#grpo-prompts-per-step input").fill("2")
-    page.locator("#run-name input, #run-name textarea").fill("live")
-    page.locator("#start").click()
-    state = page.locator("#run-state")
-    expect(state).to_have_text("running")
-    expect(page.locator(".curve[data-panel=reward] .main-svg").first).to_be_visible()
-    expect(page.locator("#run-heatmap .rollout")).to_have_count(8)
-    expect(page.locator(".curve[data-panel=loss] output")).to_have_text(re.compile(r"\d"))
+def test_from_the_open_page_to_a_live_run_and_back(browser: Browser, app: App, workspace: Path) -> None:
+    with visit(browser, app.url, apart=True) as page:
+        page.locator("#train-on-this").click()
+        expect(page.locator("#inherited")).to_contain_text("step_correctness, answer_correctness")
+        page.locator("#steps input").fill("500")
+        page.locator("#grpo-prompts-per-step input").fill("2")
+        page.locator("#run-name input, #run-name textarea").fill("live")
+        page.locator("#start").click()
+        state = page.locator("#run-state")
+        expect(state).to_have_text("running")
+        expect(page.locator(".curve[data-panel=reward] .main-svg").first).to_be_visible()
+        expect(page.locator("#run-heatmap .rollout")).to_have_count(8)
+        expect(page.locator(".curve[data-panel=loss] output")).to_have_text(re.compile(r"\d"))
+        what_is_drawn_is_what_was_stored(page, RunDir(workspace / "runs" / "live"))
+        a_reload_keeps_the_run_the_step_and_the_theme(page)
+        page.locator("#stop").click()
+        expect(state).to_have_text("stopped")
+        expect(page.locator("#run-message")).to_contain_text("stopped")
+        expect(page.locator("#stop")).to_be_hidden()
 
-    # What is drawn is what was stored, which is what the loss used.
+
+def what_is_drawn_is_what_was_stored(page: Page, run: RunDir) -> None:
+    """And what was stored is what the loss used."""
     page.locator("#follow-latest").uncheck()
     page.evaluate("const s = document.querySelector('#step-slider'); s.value = 0; s.dispatchEvent(new Event('input'))")
     expect(page.locator("#step-shown")).to_have_text("1")
     expect(page).to_have_url(re.compile("run=live&step=1(&|$)"))
     page.wait_for_function("document.querySelector('#run-heatmap').heatmap.data.step === 1")
-    stored = RunDir(app.workspace / "runs" / "live").read_rollouts(1)[0]
+    stored = run.read_rollouts(1)[0]
     for i, advantages in enumerate(drawn(page, "#run-heatmap")):
         assert bits(advantages) == stored.of(i).tobytes()
 
-    # A reload shows the same run, step and group.
+
+def a_reload_keeps_the_run_the_step_and_the_theme(page: Page) -> None:
+    page.get_by_role("button", name="Switch to the dark theme").click()
+    expect(page.locator("body")).to_have_class(re.compile(r"\bdark\b"))
     page.reload()
     expect(page.locator("#run-picker")).to_have_value("live")
     expect(page.locator("#step-shown")).to_have_text("1")
     expect(page.locator("#run-heatmap .rollout")).to_have_count(8)
-
-    page.locator("#stop").click()
-    expect(state).to_have_text("stopped")
-    expect(page.locator("#run-message")).to_contain_text("stopped")
-    expect(page.locator("#stop")).to_be_hidden()
+    expect(page.get_by_role("button", name="Switch to the light theme")).to_be_visible()
+    expect(page.locator("body")).to_have_class(re.compile(r"\bdark\b"))
 
 
 @pytest.mark.training
-def test_a_run_of_another_method_is_set_up_kept_over_a_reload_and_started(page: Page) -> None:
+def test_a_run_of_another_method_is_set_up_kept_over_a_reload_and_started(page: Page, workspace: Path) -> None:
     page.get_by_role("tab", name="Train").click()
     page.get_by_label("Method", exact=True).select_option("dpo")
     expect(page.locator("#rows-found")).to_have_text("100,000 pairs to train on, 1,000 held out")
@@ -292,56 +352,3 @@ def test_a_run_of_another_method_is_set_up_kept_over_a_reload_and_started(page: 
     expect(page.locator("#curves .curve").first).to_have_attribute("data-panel", "loss")
     expect(page.locator("#curves .curve[data-panel=pairs]")).to_be_visible()
     expect(page.locator("#train-controls #estimate")).to_contain_text("by dpo")
-
-
-def test_runs_that_ended_badly_or_are_unknown_say_so(browser: Browser, app: App) -> None:
-    failed = RunDir.create(app.workspace, RunConfig(name="broken"))
-    failed.append_metrics({"step": 1, "reward": 0.25})
-    failed.log.write_text("first line\n<b>last line</b>\n")
-    failed.set_status("failed", "loss became NaN at step 2; lower training.learning_rate", step=1)
-    with visit(browser, f"{app.url}?run=broken") as page:
-        expect(page.locator("#run-state")).to_have_text("failed")
-        expect(page.locator("#run-reason")).to_contain_text("loss became NaN at step 2")
-        expect(page.locator("#run-log")).to_have_text("first line\n<b>last line</b>")
-        expect(page.locator(".curve[data-panel=reward] output").last).to_have_text("0.250")
-    with visit(browser, f"{app.url}?run=never") as page:
-        expect(page.locator("#run-reason")).to_contain_text("no run 'never'")
-        page.locator(".runs summary").click()
-        page.get_by_role("button", name="broken").click()
-        expect(page.locator("#run-state")).to_have_text("failed")
-        expect(page).to_have_url(re.compile(r"run=broken$"))
-
-
-# ── look ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_nothing_scrolls_sideways(browser: Browser, app: App, width: int) -> None:
-    with visit(browser, app.url, width=width) as page:
-        expect(page.locator(CARDS)).to_have_count(8)
-        assert page.evaluate("document.documentElement.scrollWidth") == width
-        page.get_by_role("tab", name="Train").click()
-        expect(page.locator("#start")).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") == width
-
-
-def test_controls_fold_on_a_narrow_screen(browser: Browser, app: App) -> None:
-    with visit(browser, app.url, width=390, height=844) as page:
-        expect(page.locator(CARDS)).to_have_count(8)
-        expect(page.locator("#regex")).to_be_hidden()
-        page.locator(f"{CARDS} .text i.eos").first.click()  # what is pinned stays in sight above its details
-        expect(page.locator(".details")).to_be_visible()
-        edge = "document.querySelector('{}').getBoundingClientRect().{}"
-        assert page.evaluate(edge.format(".text i.pinned", "bottom")) <= page.evaluate(edge.format(".details", "top"))
-        page.keyboard.press("Escape")
-        page.get_by_role("button", name="Show controls").click()
-        set_regex(page, r"(?m)^Step \d+:")
-        expect(page.locator("#preset input")).to_have_value("step-n")
-
-
-def test_the_theme_is_kept(page: Page) -> None:
-    page.get_by_role("button", name="Switch to the dark theme").click()
-    expect(page.locator("body")).to_have_class(re.compile(r"\bdark\b"))
-    page.reload()
-    expect(page.locator(CARDS)).to_have_count(8)
-    expect(page.get_by_role("button", name="Switch to the light theme")).to_be_visible()

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browsing import App, heard, stopped, visit
+from tests.browsing import App, heard, stopped
 from workbench.credit import SCHEMES
 
 pytestmark = pytest.mark.browser
+PATTERN = r"(?m)^(?:Step \d+|Answer):"
+"""What the page opens with."""
 ROLLOUTS = "document.querySelector('#heatmap').heatmap.data.rollouts"
-
-
-@pytest.fixture
-def page(browser: Browser, app: App) -> Iterator[Page]:
-    with visit(browser, app.url, height=1000) as page:
-        page.wait_for_selector("#heatmap .rollout .chip")
-        yield page
 
 
 def choose(page: Page, elem_id: str, option: str) -> None:
@@ -31,7 +25,15 @@ def advantages(page: Page) -> list[list[float]]:
     return page.evaluate(f"{ROLLOUTS}.map(r => r.advantages)")
 
 
-def test_every_scheme_shows_its_own_options_and_is_drawn(page: Page) -> None:
+def test_credit_schemes_are_chosen_set_and_compared(page: Page) -> None:
+    every_scheme_shows_its_own_options_and_is_drawn(page)
+    what_a_token_weighs_in_the_loss(page)
+    two_schemes_side_by_side(page)
+    the_hover_shows_the_sum(page)
+    an_option_changes_the_drawing_and_a_bad_one_keeps_it(page)
+
+
+def every_scheme_shows_its_own_options_and_is_drawn(page: Page) -> None:
     """The form is the scheme's signature; each scheme draws another tensor."""
     seen = set()
     for name, scheme in SCHEMES.items():
@@ -44,9 +46,11 @@ def test_every_scheme_shows_its_own_options_and_is_drawn(page: Page) -> None:
             ).to_have_count(0)
         seen.add(str(advantages(page)))
     assert len(seen) == len(SCHEMES)
+    choose(page, "scheme", "process")
+    page.wait_for_function("document.querySelector('#heatmap').heatmap.data.scheme === 'process'")
 
 
-def test_an_option_changes_the_drawing_and_a_bad_one_keeps_it(page: Page) -> None:
+def an_option_changes_the_drawing_and_a_bad_one_keeps_it(page: Page) -> None:
     before = advantages(page)
     choose(page, "credit-normalise", "leave one out")
     page.wait_for_function("document.querySelector('#heatmap').heatmap.data.options.normalise === 'leave_one_out'")
@@ -57,7 +61,7 @@ def test_an_option_changes_the_drawing_and_a_bad_one_keeps_it(page: Page) -> Non
     assert advantages(page) == after
 
 
-def test_two_schemes_side_by_side(page: Page) -> None:
+def two_schemes_side_by_side(page: Page) -> None:
     choose(page, "b-scheme", "step")
     expect(page.locator(".rollout").first.locator(".pane")).to_have_count(2)
     expect(page.locator(".compared")).to_contain_text("of the tokens change sign")
@@ -80,7 +84,7 @@ def test_two_schemes_side_by_side(page: Page) -> None:
     expect(page.locator(".pane")).to_have_count(0)
 
 
-def test_what_a_token_weighs_in_the_loss(page: Page) -> None:
+def what_a_token_weighs_in_the_loss(page: Page) -> None:
     """Under grpo a short completion's tokens weigh more than under dapo."""
     for loss in ("grpo", "bnpo", "dapo", "dr_grpo"):
         page.locator(".colour-by").select_option(f"weight-{loss}")
@@ -90,23 +94,33 @@ def test_what_a_token_weighs_in_the_loss(page: Page) -> None:
     for length, normalisers in found:
         assert normalisers["dapo"] == normalisers["bnpo"] == pytest.approx(1.0)
         assert normalisers["grpo"] == pytest.approx(mean / length, rel=1e-5)
+    page.locator(".colour-by").select_option("advantage")
 
 
-def test_the_hover_shows_the_sum(page: Page) -> None:
+def the_hover_shows_the_sum(page: Page) -> None:
     page.locator(".rollout").first.locator(".text i").nth(3).hover()
     expect(page.locator(".tip .sum")).to_have_text(re.compile(r"^= [+−][\d.]+ \(step 1\)"))
 
 
-def test_the_strip_tells_the_groups_preflight(page: Page) -> None:
+def test_a_group_is_probed_and_checked_before_training(page: Page, app: App) -> None:
+    the_strip_tells_the_groups_preflight(page)
+    probes_and_their_demo(page)
+    preflight_before_start(page, app)
+    preflight_can_be_cancelled(page, app)
+
+
+def the_strip_tells_the_groups_preflight(page: Page) -> None:
     strip = page.locator("#preflight-strip")
     expect(strip).to_contain_text("straddling tokens")
     strip.locator("summary").click()
     expect(strip.locator("li").first).to_be_visible()
     page.locator("#regex textarea").fill("nowhere")
     expect(strip.locator("summary")).to_contain_text("nothing would be learnt: answers without a match 100%")
+    page.locator("#regex textarea").fill(PATTERN)
+    expect(strip).to_contain_text("straddling tokens")
 
 
-def test_probes_and_their_demo(page: Page) -> None:
+def probes_and_their_demo(page: Page) -> None:
     page.get_by_role("button", name="Exploit probes").click()
     page.locator("#probe-demo").click()
     page.wait_for_function("document.querySelectorAll('#heatmap .rollout').length === 4")
@@ -124,10 +138,10 @@ def test_probes_and_their_demo(page: Page) -> None:
     expect(page.locator("#probe-undo")).to_be_hidden()
 
 
-def test_preflight_before_start(page: Page, app: App) -> None:
+def preflight_before_start(page: Page, app: App) -> None:
     page.locator("#generations input").fill("2")
     page.locator("#max-tokens input").fill("12")
-    expect(page.locator("#policy-status")).to_contain_text("parameters")
+    expect(page.locator("#policy-status.ready")).to_be_visible()
     page.get_by_role("tab", name="Train").click()
     found = page.locator("#preflight-findings")
     with stopped(app, "policies.worker"):
@@ -137,9 +151,10 @@ def test_preflight_before_start(page: Page, app: App) -> None:
     expect(page.locator("#preflight-cancel")).to_be_disabled()
 
 
-def test_preflight_can_be_cancelled(page: Page, app: App) -> None:
+def preflight_can_be_cancelled(page: Page, app: App) -> None:
+    page.get_by_role("tab", name="Inspect").click()
     page.locator("#generations input").fill("16")
-    expect(page.locator("#policy-status")).to_contain_text("parameters")
+    expect(page.locator("#policy-status.ready")).to_be_visible()
     page.get_by_role("tab", name="Train").click()
     with stopped(app, "policies.worker"):
         page.locator("#preflight").click()

@@ -15,14 +15,14 @@ pytestmark = pytest.mark.browser
 CARDS = "#drawing .rollout:not(.streaming)"
 
 
-@pytest.fixture
-def page(page: Page) -> Page:
-    """The page with the part that imports rollouts open."""
+def test_groups_of_a_file_are_opened_looked_through_and_checked(page: Page, app: App, tmp_path: Path) -> None:
     page.locator("#importing > button").click()
-    return page
+    real_groups_are_opened_looked_through_and_checked(page, app)
+    a_file_that_cannot_be_read_is_said_and_the_group_stays(page, app)
+    an_upload_is_shown_as_text_whatever_it_says(page, tmp_path)
 
 
-def test_real_groups_are_opened_looked_through_and_checked(page: Page, app: App) -> None:
+def real_groups_are_opened_looked_through_and_checked(page: Page, app: App) -> None:
     page.locator("#import-open").click()
     expect(page.locator("#import-note")).to_contain_text("300 groups, 300 rows · format gsm8k · tokenizer tiny")
     expect(page.locator(CARDS)).to_have_count(4)
@@ -50,7 +50,20 @@ def test_real_groups_are_opened_looked_through_and_checked(page: Page, app: App)
     assert "libtorch" not in maps
 
 
-def test_an_upload_is_shown_as_text_whatever_it_says(page: Page, tmp_path: Path) -> None:
+def a_file_that_cannot_be_read_is_said_and_the_group_stays(page: Page, app: App) -> None:
+    (app.workspace / "torn.jsonl").write_text('{"prompt": "a", "completion": "1"}\n{"prompt": "a", "compl')
+    page.locator("#import-path input").fill("torn.jsonl")
+    page.locator("#import-path input").press("Enter")
+    page.locator("#import-open").click()
+    expect(page.locator("#import-note")).to_contain_text("torn.jsonl line 2: not JSON")
+    expect(page.locator(CARDS)).to_have_count(4)
+    page.locator("#import-path input").fill("/etc/passwd")
+    page.locator("#import-path input").press("Enter")
+    page.locator("#import-open").click()
+    expect(page.locator("#import-note")).to_contain_text("is outside the workspace")
+
+
+def an_upload_is_shown_as_text_whatever_it_says(page: Page, tmp_path: Path) -> None:
     bad = '<img src=x onerror="window.hacked = 1">'
     file = tmp_path / "mine.jsonl"
     rows = [{"prompt": f"{bad} {{{{hacked}}}}", "completion": f"{bad}\n{n}", "reward": n, "note": bad} for n in (0, 1)]
@@ -63,16 +76,3 @@ def test_an_upload_is_shown_as_text_whatever_it_says(page: Page, tmp_path: Path)
     expect(page.locator(f"{CARDS} .text").first).to_contain_text(bad)
     expect(page.locator("#import-groups")).to_contain_text(bad)
     assert page.evaluate("window.hacked") is None
-
-
-def test_a_file_that_cannot_be_read_is_said_and_the_group_stays(page: Page, app: App) -> None:
-    (app.workspace / "torn.jsonl").write_text('{"prompt": "a", "completion": "1"}\n{"prompt": "a", "compl')
-    page.locator("#import-path input").fill("torn.jsonl")
-    page.locator("#import-path input").press("Enter")
-    page.locator("#import-open").click()
-    expect(page.locator("#import-note")).to_contain_text("torn.jsonl line 2: not JSON")
-    expect(page.locator(CARDS)).to_have_count(8)
-    page.locator("#import-path input").fill("/etc/passwd")
-    page.locator("#import-path input").press("Enter")
-    page.locator("#import-open").click()
-    expect(page.locator("#import-note")).to_contain_text("is outside the workspace")

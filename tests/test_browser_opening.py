@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, Request, Route, expect
 
-from tests.browsing import App, visit, with_token
+from tests.browsing import SECONDS, App, with_token
 
 pytestmark = pytest.mark.browser
 
@@ -37,43 +36,6 @@ def is_event(request: Request) -> bool:
     return "gradio_api/run/predict" in request.url
 
 
-def test_nothing_can_be_typed_that_the_answer_to_the_opening_overwrites(page: Page, app: App) -> None:
-    with held_back(page):
-        with page.expect_request(is_event):
-            page.goto(f"{app.url}?task=chain-arithmetic-tags&example=2&scheme=outcome")
-        expect(page.locator(REGEX)).to_have_count(1)
-        expect(page.locator(REGEX)).to_be_hidden()
-    page.locator(REGEX).fill("mine")  # as soon as it can be
-    expect(page.locator("#drawing .summary")).to_contain_text("8 without a match")
-    expect(page.locator("#example input")).to_have_value("2")
-    expect(page.locator("#scheme input")).to_have_value("outcome")
-    expect(page.locator(REGEX)).to_have_value("mine")
-
-    with held_back(page):
-        with page.expect_request(is_event):
-            page.reload()
-        expect(page.locator(REGEX)).to_have_count(1)
-        expect(page.locator(REGEX)).to_be_hidden()
-    page.locator("#seed input").fill("77")
-    expect(page.locator("#drawing .summary")).to_contain_text("8 without a match")
-    expect(page.locator(REGEX)).to_have_value("mine")
-    expect(page.locator("#seed input")).to_have_value("77")
-
-
-def test_a_page_whose_opening_failed_can_be_used(browser: Browser, app: App) -> None:
-    context = browser.new_context()
-    try:
-        page = context.new_page()
-        page.route(EVENTS, lambda route: route.fulfill(status=500, json={"error": "made up"}))
-        page.goto(with_token(app.url))
-        expect(page.locator(REGEX)).to_be_visible()
-        page.unroute(EVENTS)
-        page.locator(REGEX).fill(r"\n+")
-        expect(page.locator(CARDS)).to_have_count(8)
-    finally:
-        context.close()
-
-
 TYPE_AT_ONCE = """([opener, field]) => new Promise((resolve) => {
   const frames = (count) => (count ? requestAnimationFrame(() => frames(count - 1)) : resolve(input().value));
   const input = () => document.querySelector(field);
@@ -90,13 +52,58 @@ TYPE_AT_ONCE = """([opener, field]) => new Promise((resolve) => {
 """Opens a part of the page and types into a field the moment that it can be seen; what the field holds frames later."""
 
 
-@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
-def test_what_is_typed_into_a_part_that_just_opened_stays(browser: Browser, app: App, motion: Any) -> None:
-    parts = [
-        ("#add-model > button", "#model-path :is(input, textarea)"),
-        ("#step-values > button", "#values-k input"),
-        ("#train-tab-button", "#steps input"),
-    ]
-    with visit(browser, app.url, reduced_motion=motion) as page:
+PARTS = [
+    ("#add-model > button", "#model-path :is(input, textarea)"),
+    ("#step-values > button", "#values-k input"),
+    ("#train-tab-button", "#steps input"),
+]
+
+
+def test_what_is_typed_while_the_page_or_a_part_of_it_opens_stays(browser: Browser, app: App) -> None:
+    context = browser.contexts[0]
+    page = context.new_page()
+    page.set_default_timeout(SECONDS)
+    try:
+        with held_back(page):
+            with page.expect_request(is_event):
+                page.goto(with_token(f"{app.url}?task=chain-arithmetic-tags&example=2&scheme=outcome"))
+            expect(page.locator(REGEX)).to_have_count(1)
+            expect(page.locator(REGEX)).to_be_hidden()
+        page.locator(REGEX).fill("mine")  # as soon as it can be
+        expect(page.locator("#drawing .summary")).to_contain_text("8 without a match")
+        expect(page.locator("#example input")).to_have_value("2")
+        expect(page.locator("#scheme input")).to_have_value("outcome")
+        expect(page.locator(REGEX)).to_have_value("mine")
+        what_is_typed_into_a_part_that_just_opened_stays(page)
+
+        page.emulate_media(reduced_motion="reduce")
+        with held_back(page):
+            with page.expect_request(is_event):
+                page.reload()
+            expect(page.locator(REGEX)).to_have_count(1)
+            expect(page.locator(REGEX)).to_be_hidden()
+        page.locator("#seed input").fill("77")
+        expect(page.locator("#drawing .summary")).to_contain_text("8 without a match")
+        expect(page.locator(REGEX)).to_have_value("mine")
+        expect(page.locator("#seed input")).to_have_value("77")
+        what_is_typed_into_a_part_that_just_opened_stays(page)
+    finally:
+        page.close()
+
+
+def what_is_typed_into_a_part_that_just_opened_stays(page: Page) -> None:
+    assert [page.evaluate(TYPE_AT_ONCE, list(part)) for part in PARTS] == ["77"] * len(PARTS)
+
+
+def test_a_page_whose_opening_failed_can_be_used(browser: Browser, app: App) -> None:
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        page.route(EVENTS, lambda route: route.fulfill(status=500, json={"error": "made up"}))
+        page.goto(with_token(app.url))
+        expect(page.locator(REGEX)).to_be_visible()
+        page.unroute(EVENTS)
+        page.locator(REGEX).fill(r"\n+")
         expect(page.locator(CARDS)).to_have_count(8)
-        assert [page.evaluate(TYPE_AT_ONCE, list(part)) for part in parts] == ["77"] * len(parts)
+    finally:
+        context.close()

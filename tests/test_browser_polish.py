@@ -8,30 +8,29 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import App, children, stopped, visit
+from tests.browsing import App, children, serious, stopped, visit
 from workbench.schema import Group
 
 pytestmark = pytest.mark.browser
 
 CARDS = "#drawing .rollout:not(.streaming)"
 CHIPS = f"{CARDS} .chip"
-CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}
+PATTERN = r"(?m)^(?:Step \d+|Answer):"
+"""What the page opens with."""
 
 
 @pytest.fixture
-def page(browser: Browser, app: App) -> Iterator[Page]:
-    with visit(browser, app.url, **CLIPBOARD) as page:
-        expect(page.locator(CARDS)).to_have_count(8)
-        yield page
+def page(page: Page) -> Page:
+    """The page as it opens, with a clipboard."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    return page
 
 
 def advantages(page: Page) -> bytes:
@@ -60,10 +59,36 @@ def code_of(page: Page, box: str) -> str:
     return page.locator(f"{box} pre").inner_text()
 
 
-# ── taking Inspect along ─────────────────────────────────────────────────────────────────────────────────────────
+# ── taking Inspect along ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_reload_keeps_the_controls_the_code_and_the_pin(page: Page) -> None:
+def test_a_link_and_a_reload_bring_everything_back(page: Page, browser: Browser) -> None:
+    a_link_shows_the_same_in_another_browser(page, browser)
+    a_reload_keeps_the_controls_the_code_and_the_pin(page)
+
+
+def a_link_shows_the_same_in_another_browser(page: Page, browser: Browser) -> None:
+    page.locator("#example-next").click()
+    expect(page.locator("#example input")).to_have_value("2")
+    page.locator("#max-tokens input").fill("60")
+    page.locator("#sample").click()
+    expect(page.locator("#drawing .about")).to_contain_text("seed 1")
+    choose(page, "#scheme", "mean_suffix")
+    page.wait_for_function("location.search.includes('mean_suffix')")
+    page.locator(CARDS).nth(1).locator(".chip").nth(1).click()
+    page.locator("#copy-link").click()
+    expect(page.locator("#share-tools .said")).to_have_text("Link copied.")
+    link = clipboard(page)
+    assert "token" not in link
+    with visit(browser, link, apart=True) as other:
+        details = other.get_by_role("region", name="Why this colour")
+        expect(details.locator(".where")).to_contain_text("rollout 2 · step 2")
+        expect(other.locator("#example input")).to_have_value("2")
+        expect(other.locator("#scheme input")).to_have_value("mean_suffix")
+        assert advantages(other) == advantages(page)
+
+
+def a_reload_keeps_the_controls_the_code_and_the_pin(page: Page) -> None:
     page.locator("#add-reward input").click()
     page.get_by_role("option", name="Your own step function").click()
     page.locator("#reward-code-2 .cm-content").click()
@@ -77,46 +102,43 @@ def test_a_reload_keeps_the_controls_the_code_and_the_pin(page: Page) -> None:
     sampling = "JSON.parse(sessionStorage['workbench-inspect']).sampling"
     page.wait_for_function(f"{sampling}?.['method.sampling.num_generations'] === 4")
     page.wait_for_function("location.search.includes('scheme=step') && location.search.includes('preset=step-n')")
-    page.locator(CHIPS).nth(2).click()
+    page.locator(CARDS).nth(2).locator(".chip").first.click()
+    where = page.get_by_role("region", name="Why this colour").locator(".where")
+    expect(where).to_contain_text("rollout 3 · step 1")
     before = advantages(page)
     page.reload()
-    expect(page.get_by_role("region", name="Why this colour").locator(".where")).to_contain_text("rollout 1 · step 3")
+    expect(where).to_contain_text("rollout 3 · step 1")
     expect(page.locator("#reward-on-2")).to_contain_text("mine")
     expect(page.locator("#scheme input")).to_have_value("step")
     expect(page.locator("#generations input")).to_have_value("4")
     assert advantages(page) == before
 
 
-def test_a_link_shows_the_same_in_another_browser(page: Page, browser: Browser) -> None:
-    page.locator("#example-next").click()
-    expect(page.locator("#example input")).to_have_value("2")
-    page.locator("#max-tokens input").fill("60")
-    page.locator("#sample").click()
-    expect(page.locator("#drawing .about")).to_contain_text("seed 1")
-    choose(page, "#scheme", "mean_suffix")
-    page.wait_for_function("location.search.includes('mean_suffix')")
-    page.locator(CARDS).nth(1).locator(".chip").nth(1).click()
-    page.locator("#copy-link").click()
-    expect(page.locator("#share-tools .said")).to_have_text("Link copied.")
-    link = clipboard(page)
-    assert "token" not in link
-    with visit(browser, link) as other:
-        details = other.get_by_role("region", name="Why this colour")
-        expect(details.locator(".where")).to_contain_text("rollout 2 · step 2")
-        expect(other.locator("#example input")).to_have_value("2")
-        expect(other.locator("#scheme input")).to_have_value("mean_suffix")
-        assert advantages(other) == advantages(page)
+def test_what_is_on_screen_is_explained_and_taken_along(page: Page, browser: Browser, tmp_path: Path) -> None:
+    help_has_the_live_numbers_of_the_pinned_token(page)
+    files_hold_what_is_on_screen(page, browser, tmp_path)
+    the_picture_is_of_the_drawing(page, tmp_path)
+    notebook_code_is_copied_and_gives_the_same_numbers(page)
 
 
-def test_a_link_that_cannot_be_had_says_so(browser: Browser, app: App) -> None:
-    with visit(browser, f"{app.url}?task=/etc/passwd&saved=0123456789abcdef&scheme=step") as page:
-        expect(page.locator("#restore-note")).to_contain_text("not built in")
-        expect(page.locator("#restore-note")).to_contain_text("not kept in this workspace")
-        expect(page.locator("#scheme input")).to_have_value("step")
-        expect(page.locator(CARDS)).to_have_count(8)
+def help_has_the_live_numbers_of_the_pinned_token(page: Page) -> None:
+    page.get_by_role("tab", name="Help").click()
+    expect(page.locator("#help-live")).to_contain_text("the first token")
+    page.get_by_role("tab", name="Inspect").click()
+    page.locator(CARDS).nth(2).locator(".chip").nth(1).click()
+    total = page.get_by_role("region", name="Why this colour").locator("tfoot td").inner_text()
+    page.get_by_role("tab", name="Help").click()
+    expect(page.locator("#help-live")).to_contain_text("the pinned token, rollout 3, step 2")
+    expect(page.locator("#help-sum")).to_contain_text(total.replace("+", ""))
+    rows = page.locator("#help-live tbody tr")
+    values = [float(text.replace("\u2212", "-")) for text in rows.locator("td:last-child").all_inner_texts()]
+    assert sum(values) == pytest.approx(float(total.replace("\u2212", "-").replace("+", "")), abs=1e-3)
+    page.get_by_label("Find a metric").fill("kl/k")
+    expect(page.locator("#help-metrics tbody tr:visible")).to_have_count(3)
+    page.get_by_role("tab", name="Inspect").click()
 
 
-def test_files_hold_what_is_on_screen(page: Page, browser: Browser, tmp_path: Path) -> None:
+def files_hold_what_is_on_screen(page: Page, browser: Browser, tmp_path: Path) -> None:
     choose(page, "#scheme", "return")
     page.wait_for_function("document.querySelector('#heatmap').heatmap.data.scheme === 'return'")
     files = {kind: exported(page, kind, tmp_path) for kind in ("html", "png", "json", "steps", "tokens")}
@@ -135,9 +157,10 @@ def test_files_hold_what_is_on_screen(page: Page, browser: Browser, tmp_path: Pa
         expect(alone.locator(".legend")).to_be_visible()
 
 
-def test_the_picture_is_of_the_drawing(page: Page, tmp_path: Path) -> None:
+def the_picture_is_of_the_drawing(page: Page, tmp_path: Path) -> None:
     page.locator("body").evaluate("node => node.classList.add('dark')")
     path = exported(page, "png", tmp_path)
+    page.locator("body").evaluate("node => node.classList.remove('dark')")
     colours = page.evaluate(
         """async (url) => {
           const image = new Image(); image.src = url; await image.decode();
@@ -155,7 +178,7 @@ def test_the_picture_is_of_the_drawing(page: Page, tmp_path: Path) -> None:
     assert colours[1] == "14,16,19"  # the dark page's own colour
 
 
-def test_notebook_code_is_copied_and_gives_the_same_numbers(page: Page) -> None:
+def notebook_code_is_copied_and_gives_the_same_numbers(page: Page) -> None:
     choose(page, "#scheme", "position")
     page.wait_for_function("document.querySelector('#heatmap').heatmap.data.scheme === 'position'")
     page.locator("#notebook").click()
@@ -178,60 +201,25 @@ def test_notebook_code_is_copied_and_gives_the_same_numbers(page: Page) -> None:
     expect(page.locator("#train-code").get_by_role("alert")).to_contain_text("learning_rate")
 
 
-# ── Help ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── access ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_help_has_the_live_numbers_of_the_pinned_token(page: Page) -> None:
-    page.get_by_role("tab", name="Help").click()
-    expect(page.locator("#help-live")).to_contain_text("the first token")
-    page.get_by_role("tab", name="Inspect").click()
-    page.locator(CARDS).nth(2).locator(".chip").nth(1).click()
-    total = page.get_by_role("region", name="Why this colour").locator("tfoot td").inner_text()
-    page.get_by_role("tab", name="Help").click()
-    expect(page.locator("#help-live")).to_contain_text("the pinned token, rollout 3, step 2")
-    expect(page.locator("#help-sum")).to_contain_text(total.replace("+", ""))
-    rows = page.locator("#help-live tbody tr")
-    values = [float(text.replace("\u2212", "-")) for text in rows.locator("td:last-child").all_inner_texts()]
-    assert sum(values) == pytest.approx(float(total.replace("\u2212", "-").replace("+", "")), abs=1e-3)
-    page.get_by_label("Find a metric").fill("kl/k")
-    expect(page.locator("#help-metrics tbody tr:visible")).to_have_count(3)
-
-
-# ── access ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def serious(page: Page) -> list[str]:
-    alike = {"exclude": [[".rollout:nth-child(n + 3)"]]}  # built as the first two are; checking all takes half a minute
-    found = Axe().run(page, context=alike).response["violations"]
-    return [
-        f"{one['id']}: {node['target']} {node['failureSummary']}"
-        for one in found
-        if one["impact"] in ("serious", "critical")
-        for node in one["nodes"]
-    ]
-
-
-@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
-def test_axe_finds_nothing_serious(browser: Browser, app: App, theme: str, width: int) -> None:
-    with visit(browser, app.url, width=width, color_scheme=theme, reduced_motion="reduce") as page:
+def test_everybody_can_use_every_part(browser: Browser, app: App, workspace: Path) -> None:
+    with visit(browser, app.url, apart=True, color_scheme="dark", reduced_motion="reduce") as page:
         expect(page.locator(CARDS)).to_have_count(8)
-        if width == 390:
-            page.get_by_role("button", name="Show controls").click()
+        assert page.evaluate("getComputedStyle(document.querySelector('.wh .cards')).transitionDuration") == "0s"
+        every_control_can_be_reached_by_keyboard_and_shows_its_focus(page)
         page.locator("#add-reward input").click()
         page.get_by_role("option", name="Your own step function").click()
         expect(page.locator("#reward-code-2 .cm-content[tabindex='0']")).to_be_visible()
-        page.locator(CHIPS).nth(2).click()
-        assert serious(page) == []
-        page.locator("#regex textarea").fill("")
-        expect(page.locator("#pattern-note")).to_contain_text("the pattern is empty")
-        page.locator("#notebook").click()
-        expect(page.locator("#notebook-code")).to_contain_text("There is no code")
-        assert serious(page) == []
-        for tab, seen in (("Train", "#start"), ("Runs", "#runs-empty"), ("Help", "#help-sum")):
-            page.get_by_role("tab", name=tab).click()
-            expect(page.locator(seen)).to_be_visible()
-            assert serious(page) == []
-            assert page.evaluate("document.documentElement.scrollWidth") == width
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.get_by_role("button", name="Show controls").locator("visible=true").click()
+        expect(page.locator("body")).to_have_class(re.compile(r"\bdark\b"))
+        axe_finds_nothing_serious(page, 390)
+        page.set_viewport_size({"width": 1280, "height": 860})
+        page.get_by_role("button", name="Switch to the light theme").click()
+        expect(page.locator("body")).not_to_have_class(re.compile(r"\bdark\b"))
+        axe_finds_nothing_serious(page, 1280)
 
 
 NAMES = """() => {
@@ -245,7 +233,7 @@ NAMES = """() => {
 }"""
 
 
-def test_every_control_can_be_reached_by_keyboard_and_shows_its_focus(page: Page) -> None:
+def every_control_can_be_reached_by_keyboard_and_shows_its_focus(page: Page) -> None:
     wanted = set(page.evaluate(NAMES))
     assert len(wanted) > 40
     page.locator("#theme").focus()
@@ -258,16 +246,44 @@ def test_every_control_can_be_reached_by_keyboard_and_shows_its_focus(page: Page
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
-def test_reduced_motion_is_respected(browser: Browser, app: App) -> None:
-    with visit(browser, app.url, reduced_motion="reduce") as page:
-        expect(page.locator(CARDS)).to_have_count(8)
-        assert page.evaluate("getComputedStyle(document.querySelector('.wh .cards')).transitionDuration") == "0s"
+def axe_finds_nothing_serious(page: Page, width: int) -> None:
+    """In any tab, and nothing scrolls sideways."""
+    page.get_by_role("tab", name="Inspect").click()
+    page.locator("#regex textarea").fill(PATTERN)
+    expect(page.locator("#drawing .stale")).to_be_hidden()
+    page.locator(CHIPS).nth(2).click()
+    expect(page.get_by_role("region", name="Why this colour")).to_be_visible()
+    assert serious(page) == []
+    page.locator("#regex textarea").fill("")
+    expect(page.locator("#pattern-note")).to_contain_text("the pattern is empty")
+    page.locator("#notebook").click()
+    expect(page.locator("#notebook-code")).to_contain_text("There is no code")
+    assert serious(page) == []
+    for tab, seen in (("Train", "#start"), ("Runs", "#runs-empty"), ("Help", "#help-sum")):
+        page.get_by_role("tab", name=tab).click()
+        expect(page.locator(seen)).to_be_visible()
+        assert serious(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
-# ── states ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── states ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_reward_worker_that_died_is_started_again(page: Page, app: App) -> None:
+def test_what_fails_is_said_and_the_page_goes_on(browser: Browser, app: App) -> None:
+    with visit(browser, f"{app.url}?task=/etc/passwd&saved=0123456789abcdef&scheme=step") as page:
+        a_link_that_cannot_be_had_says_so(page)
+        a_reward_worker_that_died_is_started_again(page, app)
+        a_policy_worker_that_dies_while_sampling_is_said_and_the_group_stays(page, app)
+
+
+def a_link_that_cannot_be_had_says_so(page: Page) -> None:
+    expect(page.locator("#restore-note")).to_contain_text("not built in")
+    expect(page.locator("#restore-note")).to_contain_text("not kept in this workspace")
+    expect(page.locator("#scheme input")).to_have_value("step")
+    expect(page.locator(CARDS)).to_have_count(8)
+
+
+def a_reward_worker_that_died_is_started_again(page: Page, app: App) -> None:
     before = advantages(page)
     os.kill(children(app, "rewards.worker")[-1].pid, signal.SIGKILL)
     page.locator("#regex textarea").fill(r"(?m)^Step \d+:")
@@ -279,8 +295,8 @@ def test_a_reward_worker_that_died_is_started_again(page: Page, app: App) -> Non
     assert advantages(page) == before
 
 
-def test_a_policy_worker_that_dies_while_sampling_is_said_and_the_group_stays(page: Page, app: App) -> None:
-    expect(page.locator("#policy-status")).to_contain_text("parameters")
+def a_policy_worker_that_dies_while_sampling_is_said_and_the_group_stays(page: Page, app: App) -> None:
+    expect(page.locator("#policy-status.ready")).to_be_visible()
     before = advantages(page)
     page.locator("#generations input").fill("64")
     page.locator("#max-tokens input").fill("160")

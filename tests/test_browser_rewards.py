@@ -32,21 +32,38 @@ def add_own(page: Page, code: str, place: int = 2) -> None:
     write(page, place, code)
 
 
-def test_each_row_says_what_its_function_gave_and_took_from_the_start(page: Page) -> None:
+def remove(page: Page, place: int) -> None:
+    page.locator(f"#reward-remove-{place}").click()
+    expect(page.locator(f"#reward-{place}")).to_be_hidden()
+
+
+def test_functions_are_watched_written_saved_and_limited(page: Page, app: App) -> None:
+    each_row_says_what_its_function_gave_and_took_from_the_start(page)
+    watching_shows_scores_positions_correlation_and_each_rollout(page)
+    nothing_scrolls_sideways_with_everything_open(page)
+    a_builtins_error_is_marked_in_the_source_that_is_shown(page)
+    an_outcome_function_pasted_into_a_step_row_is_one(page)
+    a_failing_line_far_down_is_the_one_that_is_marked(page)
+    a_function_is_saved_found_after_a_reload_deleted_and_brought_back(page, app)
+    twelve_functions_fit_and_a_thirteenth_is_refused_in_words(page)
+
+
+def each_row_says_what_its_function_gave_and_took_from_the_start(page: Page) -> None:
     expect(page.locator("#reward-note-0")).to_contain_text(re.compile(r"mean 0\.81 .* 19 % zero .* ms"))
     expect(page.locator("#reward-note-0 pre")).to_be_hidden()
     page.locator("#reward-edit-0").click()
     expect(page.locator("#reward-note-0 pre")).to_have_text("0 to 1  ·  chain-arithmetic task")
 
 
-def test_an_outcome_function_pasted_into_a_step_row_is_one(page: Page) -> None:
+def an_outcome_function_pasted_into_a_step_row_is_one(page: Page) -> None:
     code = "def right(prompts, completions, answer, **kwargs) -> list[float]:\n    return [0.25] * len(answer)\n"
     add_own(page, code)
     expect(page.locator("#reward-on-2")).to_contain_text("right · outcome")
     expect(page.locator("#reward-note-2")).to_contain_text("mean 0.25")
+    remove(page, 2)
 
 
-def test_a_failing_line_far_down_is_the_one_that_is_marked(page: Page) -> None:
+def a_failing_line_far_down_is_the_one_that_is_marked(page: Page) -> None:
     """The editor draws only the lines in sight: the 150th is found after scrolling to it, and no other is marked."""
     lines = ["def mine(prompt, step, **columns):", *(f"    x{i} = {i}" for i in range(2, 150)), "    return 1 / 0"]
     add_own(page, "\n".join(lines))
@@ -62,9 +79,10 @@ def test_a_failing_line_far_down_is_the_one_that_is_marked(page: Page) -> None:
         "nodes => nodes.filter((node) => getComputedStyle(node).boxShadow !== 'none').map((node) => node.textContent)"
     )
     assert marked == ["    return 1 / 0"]
+    remove(page, 2)
 
 
-def test_a_builtins_error_is_marked_in_the_source_that_is_shown(page: Page) -> None:
+def a_builtins_error_is_marked_in_the_source_that_is_shown(page: Page) -> None:
     add(page, "gsm8k_integer")
     page.locator("#reward-edit-2").click()
     expect(page.locator("#reward-note-2")).to_contain_text("mean 0")
@@ -73,9 +91,10 @@ def test_a_builtins_error_is_marked_in_the_source_that_is_shown(page: Page) -> N
     expect(page.locator("#reward-note-2")).to_contain_text("AttributeError at line 3")
     failing = page.locator("#reward-code-2 .cm-line", has_text="first.nothing")
     expect(failing).to_have_css("background-color", FAILING)
+    remove(page, 2)
 
 
-def test_a_function_is_saved_found_after_a_reload_deleted_and_brought_back(page: Page, app: App) -> None:
+def a_function_is_saved_found_after_a_reload_deleted_and_brought_back(page: Page, app: App) -> None:
     add_own(page, OWN)
     expect(page.locator("#reward-on-2")).to_contain_text("brief · step")
     page.locator("#reward-save-2").click()
@@ -105,9 +124,10 @@ def test_a_function_is_saved_found_after_a_reload_deleted_and_brought_back(page:
     expect(page.locator("#saved-note")).to_contain_text("brief is back")
     expect(page.locator("#saved-undo")).to_be_hidden()
     assert (app.workspace / "rewards" / "brief" / "2.py").exists()
+    remove(page, 2)
 
 
-def test_watching_shows_scores_positions_correlation_and_each_rollout(page: Page) -> None:
+def watching_shows_scores_positions_correlation_and_each_rollout(page: Page) -> None:
     page.locator("#watch summary").click()
     tables = page.locator("#watch table")
     expect(tables).to_have_count(4)
@@ -123,7 +143,7 @@ def test_watching_shows_scores_positions_correlation_and_each_rollout(page: Page
     expect(tables.nth(0)).not_to_contain_text("trl:think_format_reward")
 
 
-def test_twelve_functions_fit_and_a_thirteenth_is_refused_in_words(page: Page) -> None:
+def twelve_functions_fit_and_a_thirteenth_is_refused_in_words(page: Page) -> None:
     for place in range(2, 12):
         add(page, "Your own step function")
         expect(page.locator(f"#reward-on-{place}")).to_contain_text("my_step_reward")
@@ -131,9 +151,7 @@ def test_twelve_functions_fit_and_a_thirteenth_is_refused_in_words(page: Page) -
     expect(page.locator("#add-note")).to_contain_text("12 functions are the most")
 
 
-def test_nothing_scrolls_sideways_with_everything_open(page: Page) -> None:
-    page.locator("#watch summary").click()
-    page.locator("#reward-edit-0").click()
+def nothing_scrolls_sideways_with_everything_open(page: Page) -> None:
     page.get_by_role("button", name="Saved functions").click()
     expect(page.locator("#saved-choice")).to_be_visible()
     expect_no_sideways_scroll(page)
@@ -141,3 +159,4 @@ def test_nothing_scrolls_sideways_with_everything_open(page: Page) -> None:
     page.get_by_role("button", name="Show controls").click()
     expect(page.locator("#saved-choice")).to_be_visible()
     expect_no_sideways_scroll(page)
+    page.set_viewport_size({"width": 1280, "height": 860})

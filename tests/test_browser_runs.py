@@ -11,32 +11,21 @@ from typing import Any
 
 import psutil
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browsing import App, visit, with_token
+from tests.browsing import App, serious, visit
 from tests.credits import worked_credit
 from tests.stored_runs import learning, store, store_pipeline
-from tests.test_browser_polish import serious
 from tests.watched import before_and_now
 from workbench.runs import Run, list_runs
 
 pytestmark = pytest.mark.browser
 
-ROWS = "#runs tbody tr"
+ROWS = "#runs .scroller[aria-label=Runs] tbody tr"
 LONG = 10_000
 
 
-@pytest.fixture
-def workspace(app: App) -> Iterator[Path]:
-    """The app's, without the runs of other tests."""
-    yield app.workspace
-    for folder in ("runs", "pipelines", "trash"):
-        if (app.workspace / folder).exists():
-            (app.workspace / folder).rename(app.workspace / f"{folder}-{os.urandom(4).hex()}")
-
-
-@pytest.fixture
-def three(workspace: Path) -> None:
+def store_three(workspace: Path) -> None:
     """Two seeds of one configuration, and another one."""
     for seed in (0, 1):
         store(workspace, f"process-{seed}", learning(12, best=0.8, seed=seed), seed=seed, made=1e9 + seed)
@@ -79,241 +68,9 @@ def last_x(page: Page, panel: str) -> Locator:
     return page.locator(f"#runs-curves [data-panel={panel}] .grid")
 
 
-def test_the_table_sorts_filters_and_says_when_nothing_matches(browser, app, three):
-    with visit(browser, f"{app.url}?tab=runs") as page:
-        expect(page.locator(ROWS)).to_have_count(3)
-        assert names(page) == ["outcome-0", "process-1", "process-0"]
-        page.get_by_role("button", name="Best accuracy").click()
-        expect(page.locator("th[aria-sort=descending]")).to_have_text("Best accuracy")
-        assert names(page)[-1] == "outcome-0"
-        page.get_by_role("button", name="Best accuracy").click()
-        expect(page.locator("th[aria-sort=ascending]")).to_have_text("Best accuracy")
-        assert names(page)[0] == "outcome-0"
-        page.get_by_label("Filter runs").fill("process finished")
-        expect(page.locator(ROWS)).to_have_count(2)
-        page.wait_for_url(re.compile(r"sort=accuracy_best&filter=process\+finished"))
-        page.reload()
-        expect(page.locator("th[aria-sort=ascending]")).to_have_text("Best accuracy")
-        expect(page.locator(ROWS)).to_have_count(2)
-        page.get_by_label("Filter runs").fill("nowhere")
-        expect(page.get_by_text("No run matches “nowhere”.")).to_be_visible()
-        page.get_by_role("button", name="Show all").click()
-        expect(page.locator(ROWS)).to_have_count(3)
-        expect(page.locator("#runs-hint")).to_be_visible()
-        store_pipeline(app.workspace)
-        pipeline = page.get_by_role("button", name="iterative", exact=True)
-        expect(pipeline).to_have_attribute("aria-expanded", "false")
-        expect(page.locator(ROWS)).to_have_count(4)
-        pipeline.press("Enter")
-        expect(pipeline).to_have_attribute("aria-expanded", "true")
-        expect(page.locator(f"{ROWS}.inside th")).to_have_text(["policy-0", "learnt-0", "judge-0", "policy-1"])
-        expect(page.locator(f"{ROWS}.inside").first).to_contain_text("25 % → 50 %")
-        page.get_by_role("button", name="iterative.policy-0", exact=True).click()
-        expect(page.get_by_role("tab", name="Train")).to_have_attribute("aria-selected", "true")
-
-
-def test_chosen_runs_are_drawn_together_and_the_address_keeps_them(browser, app, three):
-    with visit(browser, f"{app.url}?tab=runs") as page:
-        choose(page, "process-0", "process-1", "outcome-0")
-        expect(page.locator("#runs-legend li")).to_have_count(2)
-        expect(page.locator("#runs-curves [data-panel=reward] .main-svg").first).to_be_visible()
-        page.wait_for_url(re.compile("runs=process-0,process-1,outcome-0"))
-        expect(page.locator("#runs-diff")).to_contain_text("credit.scheme")
-        assert page.locator("#runs-diff tbody th").all_inner_texts() == ["seed", "method.credit.scheme"]
-        page.reload()
-        expect(page.locator(f"{ROWS}.chosen")).to_have_count(3)
-        expect(page.locator("#runs-curves [data-panel=loss] .main-svg").first).to_be_visible()
-        # The mean of two seeds with its band; the other configuration is its one run.
-        lines(page, "loss", [("band",), ()])
-        page.locator("#runs-each").check()
-        lines(page, "loss", [("faint",), ("faint",), ("band",), ()])
-        # With a seed off there is no mean of all: the seed that is left is drawn as it is.
-        page.get_by_role("button", name="seed 1").click()
-        expect(page.get_by_role("button", name="seed 1")).to_have_attribute("aria-pressed", "false")
-        lines(page, "loss", [(), ()])
-        loss = page.locator("#runs-curves").get_by_role("slider", name="Loss", exact=True)
-        expect(loss).to_have_attribute("aria-valuetext", re.compile("^step 12: process-0 .*; scheme outcome "))
-        page.get_by_role("button", name="scheme process").click()
-        lines(page, "loss", [()])
-        expect(page.get_by_role("button", name="scheme process")).to_have_attribute("aria-pressed", "false")
-        # With smoothing, the values stay behind their moving average.
-        page.get_by_label("Smoothing").fill("0.9")
-        lines(page, "loss", [("raw",)])
-        page.get_by_label("Smoothing").fill("0")
-        # Dragging over one chart zooms all of them, and the address says so; the button shows all again.
-        reward = page.locator("#runs-curves [data-panel=reward] .main-svg")
-        reward.scroll_into_view_if_needed()
-        expect(last_x(page, "accuracy")).to_contain_text("8")
-        drag(page, reward, 80, 180)
-        expect(page.locator("#runs-curves .show-all")).to_have_text(re.compile("^steps 1–[3-5] · show all$"))
-        expect(last_x(page, "accuracy")).not_to_contain_text("8")
-        page.wait_for_url(re.compile("xmin=.*xmax="))
-        page.reload()
-        expect(page.locator("#runs-curves .show-all")).to_be_visible()
-        page.locator("#runs-curves .show-all").click()
-        expect(last_x(page, "reward")).to_contain_text("10")
-        # A run keeps its colour when another one goes; its row and the differences show it.
-        colour = page.locator("#runs-diff th", has_text="outcome-0").locator(".swatch").get_attribute("style")
-        assert colour == "color: var(--wc-1);"
-        for name in ("process-0", "process-1"):
-            page.get_by_label(f"Choose {name}", exact=True).uncheck()
-        expect(page.locator("#runs-legend li")).to_have_count(1)
-        expect(page.locator("#runs-legend .swatch")).to_have_attribute("style", colour)
-        expect(page.locator(f"{ROWS}.chosen .swatch")).to_have_attribute("style", colour)
-
-
-def test_deleting_offers_undo_and_refuses_a_run_that_goes_on(browser, app, three, workspace):
-    alive(store(workspace, "busy", [{"step": 1}], state="running", made=3e9))
-    with visit(browser, f"{app.url}?tab=runs") as page:
-        expect(page.get_by_role("button", name="Delete busy")).to_be_disabled()
-        page.get_by_role("button", name="Delete outcome-0").click()
-        expect(page.locator("#runs-toast")).to_contain_text("Deleted outcome-0.")
-        expect(page.locator(ROWS)).to_have_count(3)
-        expect(page.locator("#runs-undo")).to_be_focused()
-        assert "outcome-0" not in [run.name for run in list_runs(workspace)]
-        page.keyboard.press("Enter")
-        expect(page.locator("#runs-notice")).to_have_text("outcome-0 is back.")
-        expect(page.locator(ROWS)).to_have_count(4)
-        choose(page, "process-0", "process-1", "busy")
-        page.locator("#runs-delete").click()
-        expect(page.locator("#runs-notice")).to_contain_text("run 'busy' is running; stop it before it is deleted")
-        expect(page.locator("#runs-toast")).to_contain_text("Deleted 2 runs.")
-        page.get_by_label("Dismiss").click()
-        page.locator("#runs-trash summary").click()
-        page.get_by_role("button", name="Restore process-1").click()
-        expect(page.locator(ROWS)).to_have_count(3)
-        assert sorted(run.name for run in list_runs(workspace)) == ["busy", "outcome-0", "process-1"]
-
-
-def test_no_run_at_all_and_a_run_that_nobody_knows(browser, app, workspace):
-    with visit(browser, f"{app.url}?runs=gone,../etc") as page:
-        expect(page.locator("#runs-empty")).to_contain_text("No run yet.")
-        expect(page.locator("#runs .missing")).to_contain_text("there is no run 'gone'")
-        expect(page.locator("#runs .missing")).to_contain_text("cannot be a run's name")
-        page.get_by_role("button", name="Start one on Train").click()
-        expect(page.locator("#start")).to_be_visible()
-    with visit(browser, f"{app.url}?run=gone") as page:
-        expect(page.locator("#run-reason")).to_contain_text("no run 'gone'")
-        page.get_by_role("button", name="See the runs there are").click()
-        expect(page.locator("#runs-empty")).to_be_visible()
-        page.wait_for_url(re.compile("tab=runs"))
-
-
-def test_a_run_is_downloaded_and_opened_in_train(browser, app, three, tmp_path):
-    with visit(browser, f"{app.url}?tab=runs") as page:
-        with page.expect_download() as waiting:
-            page.get_by_label("Download process-0 as ZIP").click()
-        waiting.value.save_as(tmp_path / "run.zip")
-        assert "process-0/metrics.jsonl" in zipfile.ZipFile(tmp_path / "run.zip").namelist()
-        page.get_by_role("button", name="process-0", exact=True).click()
-        expect(page.locator("#run-picker")).to_have_value("process-0")
-        page.wait_for_url(re.compile(r"\?run=process-0$"))
-        # Once more, with the tab there already.
-        page.get_by_role("tab", name="Runs").click()
-        page.get_by_role("button", name="outcome-0", exact=True).click()
-        expect(page.locator("#run-picker")).to_have_value("outcome-0")
-        expect(page.locator("#run-state")).to_have_text("stopped")
-        # Back goes through the tabs as they were shown.
-        page.get_by_role("tab", name="Help").click()
-        expect(page.locator("#run-picker")).to_be_hidden()
-        page.go_back()
-        expect(page.locator("#run-picker")).to_be_visible()
-        page.go_back()
-        expect(page.locator("#runs table").first).to_be_visible()
-        page.wait_for_url(re.compile("tab=runs"))
-        # And through the runs that Train showed.
-        page.go_back()
-        expect(page.locator("#run-picker")).to_have_value("process-0")
-        page.locator("#run-picker").select_option("process-1")
-        page.wait_for_url(re.compile(r"\?run=process-1$"))
-        page.go_back()
-        expect(page.locator("#run-picker")).to_have_value("process-0")
-        page.wait_for_url(re.compile(r"\?run=process-0$"))
-
-
-def test_the_table_survives_a_connection_that_is_gone(browser, app, three):
-    page = browser.new_page()
-    page.goto(with_token(app.url) + "&tab=runs")
-    expect(page.locator(ROWS)).to_have_count(3)
-    page.context.set_offline(True)
-    page.get_by_role("button", name="Delete process-0").click()
-    expect(page.locator("#runs-lost")).to_be_visible()
-    expect(page.locator(ROWS)).to_have_count(3)
-    page.context.set_offline(False)
-    expect(page.locator("#runs-lost")).to_be_hidden()
-    page.close()
-
-
-def test_checks_warnings_watched_prompts_and_watched_rows_of_a_run(browser, app, workspace):
-    rows = [{"step": i, "entropy": 1.0 if i < 30 else 0.01, "reward": 1 - i / 60} for i in range(1, 61)]
-    run = store(workspace, "watched", with_rewards(rows), state="stopped")
-    with open(run.path / "metrics.jsonl", "a") as file:
-        file.write("{torn\n")
-    for step in (30, 60):
-        run.dir.write_rollouts(step, [worked_credit()] * 2)
-    for step in (0, 20, 60):
-        run.dir.write_rollouts(step, [worked_credit()], watched=True)
-    with visit(browser, f"{app.url}?run=watched") as page:
-        expect(page.locator("#run-warnings")).to_contain_text("skipped metrics.jsonl, line 62")
-        page.locator("#run-alarms").get_by_role("button", name=re.compile("^check: entropy fell")).click()
-        expect(page.locator(".curve[data-panel=entropy]")).to_be_focused()
-        page.locator("#run-alarms").get_by_role(
-            "button", name=re.compile("^check: short rose .* while right fell")
-        ).click()
-        expect(page.locator(".curve[data-panel=rewards]")).to_be_focused()
-        expect(page.locator("#group-shown")).to_have_text("group 1 of 2")
-        page.get_by_label("Which rollouts").select_option("watched")
-        expect(page.locator("#group-shown")).to_have_text("group 1 of 1")
-        slide(page, 0)
-        expect(page.locator("#step-shown")).to_have_text("0")
-        page.wait_for_url(re.compile("watched=1"))
-        page.reload()
-        expect(page.locator("#step-shown")).to_have_text("0")
-        expect(page.get_by_label("Which rollouts")).to_have_value("watched")
-        expect(page.locator("#run-heatmap .rollout .chip").first).to_be_visible()
-        # A pinned step of a rollout is in the address too.
-        page.locator("#run-heatmap .rollout[data-g='1'] .chip").first.click()
-        page.wait_for_url(re.compile("rollout=2&k=1"))
-        page.reload()
-        expect(page.locator("#run-heatmap .details .where")).to_contain_text("rollout 2 · step 1")
-        expect(page.locator("#step-shown")).to_have_text("0")
-
-    # A run that samples nothing shows the rows it watches: those of a pair side by side, before and now.
-    rows = store(workspace, "pairs", [{"step": 30, "loss": 0.5}], method={"name": "dpo"})
-    now = before_and_now()
-    rows.dir.write_watched_rows(0, [now.before])
-    rows.dir.write_watched_rows(30, [now])
-    with visit(browser, f"{app.url}?run=pairs") as page:
-        expect(page.get_by_role("heading", name="Watched rows")).to_be_visible()
-        expect(page.locator("#group-shown")).to_have_text("row 1 of 1")
-        expect(page.locator("#run-without-rollouts")).to_contain_text("A run of method dpo samples no rollouts")
-        expect(page.locator("#run-heatmap .summary")).to_have_text("margin 0.00 → 1.63")
-        expect(page.locator("#run-heatmap .legend .meaning")).to_have_text("blue: likelier")
-        expect(page.get_by_label("Which rollouts")).to_be_hidden()
-        chosen, rejected = page.locator("#run-heatmap .rollout").all()
-        expect(chosen.locator(".pane.a .text i").first).to_have_class(re.compile("^p s"))
-        expect(chosen.locator(".pane.b .text i").first).to_have_class("")
-        expect(rejected.locator(".chip").first).to_have_attribute(
-            "aria-label", "step 1 of 2, label 1, implicit reward \u22121.00"
-        )
-        tops = [card.bounding_box()["y"] for card in (chosen, rejected)]
-        assert tops[0] == tops[1]
-        chosen.locator(".pane.a .step").first.focus()
-        page.keyboard.press("ArrowRight")
-        page.keyboard.press("Enter")
-        expect(page.locator("#run-heatmap .details .where")).to_contain_text("chosen · step 2")
-        page.keyboard.press("Escape")
-        page.locator("#run-heatmap .colour-by").select_option("change")
-        expect(rejected.locator(".chip .a").first).to_have_text("▼1.00")
-        slide(page, 0)
-        expect(page.locator("#step-shown")).to_have_text("0")
-        expect(page.locator("#run-heatmap .summary")).to_have_text("margin 0.00")
-        expect(page.locator("#run-heatmap .pane")).to_have_count(0)
-        page.set_viewport_size({"width": 390, "height": 844})
-        page.wait_for_function(
-            "() => { const [a, b] = document.querySelectorAll('#run-heatmap .rollout');"
-            " return a.getBoundingClientRect().bottom <= b.getBoundingClientRect().top; }"
-        )
+def open_in_train(page: Page, run: str) -> None:
+    page.locator(ROWS).get_by_role("button", name=run, exact=True).click()
+    expect(page.locator("#run-picker")).to_have_value(run)
 
 
 def slide(page: Page, place: int) -> None:
@@ -333,134 +90,6 @@ def drag(page: Page, chart: Locator, start: int, end: int) -> None:
     page.mouse.move(5, 5)
 
 
-def test_ten_thousand_steps_are_drawn_with_few_points_and_go_on(browser, app, workspace):
-    run = alive(store(workspace, "long", with_rewards(learning(LONG)), state="running", training={"steps": LONG + 10}))
-    run.dir.write_rollouts(LONG, [worked_credit()])
-    with visit(browser, f"{app.url}?run=long") as page:
-        reward, loss = page.locator(".curve[data-panel=reward]"), page.locator(".curve[data-panel=loss]")
-        svg = reward.locator(".main-svg")
-        expect(reward.locator("path.path-0")).to_have_attribute("d", re.compile("^M"))
-        expect(svg).to_contain_text("10000")
-        expect(page.locator("#step-shown")).to_have_text(f"{LONG}")
-        # Every reward function is a line of its own; what is looked at less is folded away and not drawn.
-        names = page.locator(".curve[data-panel=rewards] .line").all_inner_texts()
-        assert [name.split()[0] for name in names] == ["right", "short"]
-        grad = page.locator(".curve[data-panel=grad]")
-        expect(grad).to_be_hidden()
-        page.locator(".more-curves > summary").click()
-        expect(grad.locator("path.path-0")).to_have_attribute("d", re.compile("^M"))
-        width = svg.bounding_box()["width"]
-        paths = page.locator("path.path").evaluate_all("all => all.map(p => p.getAttribute('d') ?? '')")
-        assert max(path.count("L") for path in paths) <= 4 * (width / 2 + 2)
-        # Dragging zooms every chart and says so; new rows come without losing the zoom.
-        drag(page, svg, 60, 110)
-        expect(loss.locator(".main-svg")).not_to_contain_text("10000")
-        expect(page.locator("#curves .show-all")).to_have_text(re.compile("^steps \\d+–\\d+ · show all$"))
-        page.wait_for_url(re.compile("xmin=.*xmax="))
-        run.dir.append_metrics({"step": LONG + 1, "loss": 4.25})
-        expect(loss.locator("output")).to_have_text("4.25")
-        page.evaluate("() => new Promise(done => setTimeout(() => requestAnimationFrame(() => setTimeout(done))))")
-        expect(page.locator("#curves .show-all")).to_be_visible()
-        expect(loss.locator(".main-svg")).not_to_contain_text("10000")
-        # A double click shows everything again: it picks no step, so the page goes on following.
-        svg.dblclick(position={"x": 100, "y": 60})
-        expect(loss.locator(".main-svg")).to_contain_text("10000")
-        expect(page.locator("#curves .show-all")).to_be_hidden()
-        run.dir.write_rollouts(LONG + 2, [worked_credit()])
-        expect(page.locator("#step-shown")).to_have_text(f"{LONG + 2}")
-        expect(page.locator("#follow-latest")).to_be_checked()
-        drag(page, svg, 60, 110)
-        page.locator("#curves .show-all").click()
-        expect(loss.locator(".main-svg")).to_contain_text("10000")
-        # One click does pick a step.
-        svg.click(position={"x": 100, "y": 60})
-        expect(page.locator("#follow-latest")).not_to_be_checked()
-
-
-def test_smoothing_and_a_logarithmic_axis(browser, app, workspace, tmp_path):
-    values = [1.0, 10.0, 100.0]
-    rows = [{"step": i, "grad_norm": value, "entropy": value - 2} for i, value in enumerate(values, start=1)]
-    store(workspace, "few", rows)
-    with visit(browser, f"{app.url}?run=few") as page:
-        entropy, grad = (page.locator(f".curve[data-panel={key}]") for key in ("entropy", "grad"))
-        page.locator(".more-curves > summary").click()
-        places(grad, ".path", 3)
-        expect(grad.locator(".raw")).to_have_attribute("d", "")
-        page.get_by_label("Smoothing").fill("0.5")
-        assert places(grad, ".raw", 3) != places(grad, ".path", 3)
-        page.get_by_label("Smoothing").fill("0")
-        # Equal ratios are equal distances on a logarithmic axis; one with values below 0 cannot be had.
-        grad.locator(".figure-menu summary").click()
-        grad.get_by_label("log scale").check()
-        expect(grad.locator(".grid")).to_contain_text("110100")  # 1, 10 and 100; a linear axis has 0, 50 and 100
-        expect(grad.locator(".raw")).to_have_attribute("d", "")
-        heights = [y for _, y in places(grad, ".path", 3)]
-        assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.15)
-        with page.expect_download() as waiting:
-            grad.get_by_role("button", name="CSV").click()
-        assert Path(waiting.value.path()).read_text() == 'step,"grad_norm"\n1,1\n2,10\n3,100\n'
-        entropy.locator(".figure-menu summary").click()
-        expect(entropy.get_by_label("log scale")).to_be_disabled()
-        with page.expect_download() as waiting:
-            entropy.get_by_role("button", name="PNG").click()
-        assert waiting.value.suggested_filename == "few-entropy.png"
-        assert Path(waiting.value.path()).read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_curve_is_read_and_zoomed_with_the_keyboard(browser, app, workspace):
-    run = store(workspace, "keys", [{"step": i, "entropy": i / 4} for i in (1, 2, 3, 5, 8, 13, 21, 34, 55)])
-    for step in (5, 34):
-        run.dir.write_rollouts(step, [worked_credit()])
-    with visit(browser, f"{app.url}?run=keys") as page:
-        curve = page.get_by_role("slider", name="Entropy")
-        value = page.locator(".curve[data-panel=entropy] output")
-        expect(value).to_have_text("13.75")
-        curve.focus()
-        for key, shown in {"ArrowLeft": 55, "Home": 1, "ArrowRight": 2, "End": 55}.items():
-            page.keyboard.press(key)
-            expect(curve).to_have_attribute("aria-valuenow", str(shown))
-            expect(value).to_have_text(f"{shown / 4:.2f}" if shown > 3 else f"{shown / 4:.3f}")
-        for _ in range(3):
-            page.keyboard.press("ArrowLeft")
-        expect(curve).to_have_attribute("aria-valuetext", re.compile(r"^step 13: .*3\.25$"))
-        page.keyboard.press("+")  # half of 0 to 55, about step 13
-        expect(page.locator(".show-all")).to_have_text("steps 0–26 · show all")
-        page.keyboard.press("End")
-        expect(curve).to_have_attribute("aria-valuenow", "21")
-        page.keyboard.press("-")
-        page.keyboard.press("0")
-        expect(page.locator(".show-all")).to_be_hidden()
-        page.keyboard.press("Escape")
-        expect(value).to_have_text("13.75")
-        page.keyboard.press("Home")
-        page.keyboard.press("Tab")
-        expect(value).to_have_text("13.75")
-        expect(page.locator("#step-shown")).to_have_text("34")
-        curve.focus()
-        page.keyboard.press("Home")
-        page.keyboard.press("Enter")  # the rollouts nearest to step 1
-        expect(page.locator("#step-shown")).to_have_text("5")
-        assert serious(page) == []
-
-
-def test_chosen_runs_are_read_and_zoomed_with_the_keyboard(browser, app, workspace):
-    for seed in (0, 1):
-        store(workspace, f"s{seed}", [{"step": i, "entropy": i + 2 * seed} for i in range(1, 21)], seed=seed)
-    with visit(browser, f"{app.url}?runs=s0,s1") as page:
-        curve = page.locator("#runs-curves").get_by_role("slider", name="Entropy")
-        expect(curve).to_have_attribute("aria-valuetext", "step 20: process, mean 21.00 (20.00 to 22.00)")
-        curve.focus()
-        page.keyboard.press("Home")
-        page.keyboard.press("ArrowRight")
-        expect(curve).to_have_attribute("aria-valuetext", "step 2: process, mean 3.00 (2.00 to 4.00)")
-        expect(curve.locator(".readout")).to_have_text("step 2process, mean 3.00 (2.00 to 4.00)")
-        page.keyboard.press("+")
-        expect(page.locator("#runs-curves .show-all")).to_have_text("steps 0–7 · show all")
-        page.keyboard.press("0")
-        expect(page.locator("#runs-curves .show-all")).to_be_hidden()
-        assert serious(page) == []
-
-
 def places(figure: Locator, path: str, count: int) -> list[list[float]]:
     """The points of a line of so many, in pixels."""
     line = figure.locator(path).first
@@ -468,61 +97,473 @@ def places(figure: Locator, path: str, count: int) -> list[list[float]]:
     return [[float(number) for number in place.split()] for place in line.get_attribute("d")[1:].split("L")]
 
 
-def test_a_run_that_starts_says_what_it_loads(browser, app, workspace):
-    run = alive(store(workspace, "early", [], state="starting"))
-    run.dir.set_status("starting", "loading the trainer")
-    with visit(browser, f"{app.url}?run=early") as page:
-        expect(page.locator("#run-state")).to_have_text("starting")
-        expect(page.locator(".run-head .progress-text")).to_contain_text("loading the trainer")
-        run.dir.set_status("running", device="cpu")
-        expect(page.locator("#run-state")).to_have_text("running")
+# ── Runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_run_that_ends_tells_how_long_the_next_one_takes(browser, app, workspace):
+def test_runs_are_sorted_compared_opened_and_deleted(
+    browser: Browser, app: App, workspace: Path, tmp_path: Path
+) -> None:
+    with visit(browser, f"{app.url}?runs=gone,../etc") as page:
+        no_run_is_there(page)
+        store_three(workspace)
+        page.get_by_role("tab", name="Runs").click()
+        the_table_sorts_filters_and_says_when_nothing_matches(page)
+        chosen_runs_are_drawn_together(page)
+        dragging_zooms_all_charts_and_a_reload_keeps_the_view(page)
+        a_narrow_screen_scrolls_inside_the_table_only(page)
+        a_run_keeps_its_colour_when_another_goes(page)
+        chosen_runs_are_read_and_zoomed_with_the_keyboard(page, workspace)
+        a_run_is_downloaded_and_opened_in_train(page, tmp_path)
+        deleting_offers_undo_and_refuses_a_run_that_goes_on(page, workspace)
+        a_pipeline_unfolds_to_its_stages(page, workspace)
+
+
+def no_run_is_there(page: Page) -> None:
+    expect(page.locator("#runs-empty")).to_contain_text("No run yet.")
+    expect(page.locator("#runs .missing")).to_contain_text("there is no run 'gone'")
+    expect(page.locator("#runs .missing")).to_contain_text("cannot be a run's name")
+    page.get_by_role("button", name="Start one on Train").click()
+    expect(page.locator("#start")).to_be_visible()
+
+
+def the_table_sorts_filters_and_says_when_nothing_matches(page: Page) -> None:
+    expect(page.locator(ROWS)).to_have_count(3)
+    page.locator("#runs-clear").click()
+    expect(page.locator("#runs .missing")).to_be_hidden()
+    assert names(page) == ["outcome-0", "process-1", "process-0"]
+    page.get_by_role("button", name="Best accuracy").click()
+    expect(page.locator("th[aria-sort=descending]")).to_have_text("Best accuracy")
+    assert names(page)[-1] == "outcome-0"
+    page.get_by_role("button", name="Best accuracy").click()
+    expect(page.locator("th[aria-sort=ascending]")).to_have_text("Best accuracy")
+    assert names(page)[0] == "outcome-0"
+    page.get_by_label("Filter runs").fill("nowhere")
+    expect(page.get_by_text("No run matches “nowhere”.")).to_be_visible()
+    page.get_by_role("button", name="Show all").click()
+    expect(page.locator(ROWS)).to_have_count(3)
+    expect(page.locator("#runs-hint")).to_be_visible()
+
+
+def chosen_runs_are_drawn_together(page: Page) -> None:
+    choose(page, "process-0", "process-1", "outcome-0")
+    expect(page.locator("#runs-legend li")).to_have_count(2)
+    expect(page.locator("#runs-curves [data-panel=reward] .main-svg").first).to_be_visible()
+    expect(page.locator("#runs-diff")).to_contain_text("credit.scheme")
+    assert page.locator("#runs-diff tbody th").all_inner_texts() == ["seed", "method.credit.scheme"]
+    # The mean of two seeds with its band; the other configuration is its one run.
+    lines(page, "loss", [("band",), ()])
+    page.locator("#runs-each").check()
+    lines(page, "loss", [("faint",), ("faint",), ("band",), ()])
+    # With a seed off there is no mean of all: the seed that is left is drawn as it is.
+    page.get_by_role("button", name="seed 1").click()
+    expect(page.get_by_role("button", name="seed 1")).to_have_attribute("aria-pressed", "false")
+    lines(page, "loss", [(), ()])
+    loss = page.locator("#runs-curves").get_by_role("slider", name="Loss", exact=True)
+    expect(loss).to_have_attribute("aria-valuetext", re.compile("^step 12: process-0 .*; scheme outcome "))
+    page.get_by_role("button", name="scheme process").click()
+    lines(page, "loss", [()])
+    expect(page.get_by_role("button", name="scheme process")).to_have_attribute("aria-pressed", "false")
+    # With smoothing, the values stay behind their moving average.
+    page.locator("#runs-curves").get_by_label("Smoothing").fill("0.9")
+    lines(page, "loss", [("raw",)])
+    page.locator("#runs-curves").get_by_label("Smoothing").fill("0")
+
+
+def dragging_zooms_all_charts_and_a_reload_keeps_the_view(page: Page) -> None:
+    """The address holds the chosen runs, the order, the filter and the zoom; the button shows all again."""
+    reward = page.locator("#runs-curves [data-panel=reward] .main-svg")
+    reward.scroll_into_view_if_needed()
+    expect(last_x(page, "accuracy")).to_contain_text("8")
+    drag(page, reward, 80, 180)
+    expect(page.locator("#runs-curves .show-all")).to_have_text(re.compile("^steps 1–[3-5] · show all$"))
+    expect(last_x(page, "accuracy")).not_to_contain_text("8")
+    page.get_by_label("Filter runs").fill("process finished")
+    expect(page.locator(ROWS)).to_have_count(2)
+    for part in ("runs=process-0,process-1,outcome-0", "sort=accuracy_best", "filter=process.finished", "xmin=.*xmax="):
+        page.wait_for_url(re.compile(part))
+    page.reload()
+    expect(page.locator("th[aria-sort=ascending]")).to_have_text("Best accuracy")
+    expect(page.locator(ROWS)).to_have_count(2)
+    expect(page.locator("#runs-curves [data-panel=loss] .main-svg").first).to_be_visible()
+    lines(page, "loss", [("band",), ()])
+    page.locator("#runs-curves .show-all").click()
+    expect(last_x(page, "reward")).to_contain_text("10")
+    page.get_by_label("Filter runs").fill("")
+    expect(page.locator(f"{ROWS}.chosen")).to_have_count(3)
+
+
+def a_narrow_screen_scrolls_inside_the_table_only(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_function("document.documentElement.scrollWidth === 390")
+    expect(page.locator("#runs-curves .main-svg").first).to_be_visible()
+    page.set_viewport_size({"width": 1280, "height": 860})
+
+
+def a_run_keeps_its_colour_when_another_goes(page: Page) -> None:
+    """Its row and the differences show it."""
+    colour = page.locator("#runs-diff th", has_text="outcome-0").locator(".swatch").get_attribute("style")
+    assert colour == "color: var(--wc-1);"
+    for name in ("process-0", "process-1"):
+        page.get_by_label(f"Choose {name}", exact=True).uncheck()
+    expect(page.locator("#runs-legend li")).to_have_count(1)
+    expect(page.locator("#runs-legend .swatch")).to_have_attribute("style", colour)
+    expect(page.locator(f"{ROWS}.chosen .swatch")).to_have_attribute("style", colour)
+
+
+def chosen_runs_are_read_and_zoomed_with_the_keyboard(page: Page, workspace: Path) -> None:
+    for seed in (0, 1):
+        store(workspace, f"s{seed}", [{"step": i, "entropy": i + 2 * seed} for i in range(1, 21)], seed=seed)
+    page.locator("#runs-clear").click()
+    choose(page, "s0", "s1")
+    curve = page.locator("#runs-curves").get_by_role("slider", name="Entropy")
+    expect(curve).to_have_attribute("aria-valuetext", "step 20: process, mean 21.00 (20.00 to 22.00)")
+    curve.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    expect(curve).to_have_attribute("aria-valuetext", "step 2: process, mean 3.00 (2.00 to 4.00)")
+    expect(curve.locator(".readout")).to_have_text("step 2process, mean 3.00 (2.00 to 4.00)")
+    page.keyboard.press("+")
+    expect(page.locator("#runs-curves .show-all")).to_have_text("steps 0–7 · show all")
+    page.keyboard.press("0")
+    expect(page.locator("#runs-curves .show-all")).to_be_hidden()
+    assert serious(page) == []
+
+
+def a_run_is_downloaded_and_opened_in_train(page: Page, tmp_path: Path) -> None:
+    with page.expect_download() as waiting:
+        page.get_by_label("Download process-0 as ZIP").click()
+    waiting.value.save_as(tmp_path / "run.zip")
+    assert "process-0/metrics.jsonl" in zipfile.ZipFile(tmp_path / "run.zip").namelist()
+    open_in_train(page, "process-0")
+    page.wait_for_url(re.compile(r"\?run=process-0$"))
+    # Once more, with the tab there already.
+    page.get_by_role("tab", name="Runs").click()
+    open_in_train(page, "outcome-0")
+    expect(page.locator("#run-state")).to_have_text("stopped")
+    # Back goes through the tabs as they were shown.
+    page.get_by_role("tab", name="Help").click()
+    expect(page.locator("#run-picker")).to_be_hidden()
+    page.go_back()
+    expect(page.locator("#run-picker")).to_be_visible()
+    page.go_back()
+    expect(page.locator(ROWS).first).to_be_visible()
+    page.wait_for_url(re.compile("tab=runs"))
+    # And through the runs that Train showed.
+    page.go_back()
+    expect(page.locator("#run-picker")).to_have_value("process-0")
+    page.locator("#run-picker").select_option("process-1")
+    page.wait_for_url(re.compile(r"\?run=process-1$"))
+    page.go_back()
+    expect(page.locator("#run-picker")).to_have_value("process-0")
+    page.wait_for_url(re.compile(r"\?run=process-0$"))
+
+
+def deleting_offers_undo_and_refuses_a_run_that_goes_on(page: Page, workspace: Path) -> None:
+    alive(store(workspace, "busy", [{"step": 1}], state="running", made=3e9))
+    page.get_by_role("tab", name="Runs").click()
+    expect(page.get_by_role("button", name="Delete busy")).to_be_disabled()
+    page.get_by_role("button", name="Delete outcome-0").click()
+    expect(page.locator("#runs-toast")).to_contain_text("Deleted outcome-0.")
+    expect(page.locator(ROWS)).to_have_count(5)
+    expect(page.locator("#runs-undo")).to_be_focused()
+    assert "outcome-0" not in [run.name for run in list_runs(workspace)]
+    page.keyboard.press("Enter")
+    expect(page.locator("#runs-notice")).to_have_text("outcome-0 is back.")
+    expect(page.locator(ROWS)).to_have_count(6)
+    page.locator("#runs-clear").click()
+    choose(page, "process-0", "process-1", "busy")
+    page.locator("#runs-delete").click()
+    expect(page.locator("#runs-notice")).to_contain_text("run 'busy' is running; stop it before it is deleted")
+    expect(page.locator("#runs-toast")).to_contain_text("Deleted 2 runs.")
+    page.get_by_label("Dismiss").click()
+    page.locator("#runs-trash summary").click()
+    page.get_by_role("button", name="Restore process-1").click()
+    expect(page.locator(ROWS)).to_have_count(5)
+    assert sorted(run.name for run in list_runs(workspace)) == ["busy", "outcome-0", "process-1", "s0", "s1"]
+
+
+def a_pipeline_unfolds_to_its_stages(page: Page, workspace: Path) -> None:
+    store_pipeline(workspace)
+    pipeline = page.get_by_role("button", name="iterative", exact=True)
+    expect(pipeline).to_have_attribute("aria-expanded", "false")
+    expect(page.locator(ROWS)).to_have_count(6)
+    pipeline.press("Enter")
+    expect(pipeline).to_have_attribute("aria-expanded", "true")
+    expect(page.locator(f"{ROWS}.inside th")).to_have_text(["policy-0", "learnt-0", "judge-0", "policy-1"])
+    expect(page.locator(f"{ROWS}.inside").first).to_contain_text("25 % → 50 %")
+    page.get_by_role("button", name="iterative.policy-0", exact=True).click()
+    expect(page.get_by_role("tab", name="Train")).to_have_attribute("aria-selected", "true")
+
+
+# ── Train ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_train_says_what_state_a_run_is_in(browser: Browser, app: App, workspace: Path) -> None:
+    with visit(browser, f"{app.url}?run=gone") as page:
+        an_unknown_run_leads_to_those_there_are(page)
+        a_run_that_ends_tells_how_long_the_next_one_takes(page, workspace)
+        a_queued_run_names_the_one_before_it(page, workspace)
+        a_run_that_starts_says_what_it_loads(page, workspace)
+        a_run_that_failed_shows_why_and_its_log(page, workspace)
+        checks_warnings_and_watched_prompts_of_a_run(page, workspace)
+        a_run_that_samples_nothing_shows_the_rows_it_watches(page, workspace)
+
+
+def an_unknown_run_leads_to_those_there_are(page: Page) -> None:
+    expect(page.locator("#run-reason")).to_contain_text("no run 'gone'")
+    page.get_by_role("button", name="See the runs there are").click()
+    expect(page.locator("#runs-empty")).to_be_visible()
+    page.wait_for_url(re.compile("tab=runs"))
+
+
+def a_run_that_ends_tells_how_long_the_next_one_takes(page: Page, workspace: Path) -> None:
     run = alive(store(workspace, "paced", [{"step": 1, "seconds": 2.0}], state="running"))
-    with visit(browser, f"{app.url}?run=paced") as page:
-        expect(page.locator("#run-state")).to_have_text("running")
-        expect(page.locator("#estimate")).to_contain_text(
-            "no estimate yet; the first run of this policy by grpo here gives one"
-        )
-        for step in range(2, 12):
-            run.dir.append_metrics({"step": step, "seconds": 2.0 * step})
-        run.dir.set_status("finished", step=11)
-        expect(page.locator("#estimate")).to_contain_text("the pace of paced")
+    open_in_train(page, "paced")
+    expect(page.locator("#run-state")).to_have_text("running")
+    expect(page.locator("#estimate")).to_contain_text(
+        "no estimate yet; the first run of this policy by grpo here gives one"
+    )
+    for step in range(2, 12):
+        run.dir.append_metrics({"step": step, "seconds": 2.0 * step})
+    run.dir.set_status("finished", step=11)
+    expect(page.locator("#estimate")).to_contain_text("the pace of paced")
 
 
-def test_a_queued_run_names_the_one_before_it(browser, app, workspace):
+def a_queued_run_names_the_one_before_it(page: Page, workspace: Path) -> None:
     alive(store(workspace, "first", [{"step": 1}], state="running"))
     second = alive(store(workspace, "second", [], state="queued"))
     second.dir.set_status("queued", "waits for the CPU behind run 'first'", behind="first", started=None)
-    with visit(browser, f"{app.url}?run=second") as page:
-        expect(page.locator(".run-head .progress-text")).to_have_text("waits for the CPU behind run 'first'")
-        page.get_by_role("button", name="Start anyway").click()
-        expect(page.locator("#run-message")).to_have_text("second starts beside the run that it waited for")
-        assert second.status().now
-        page.locator("#run-ahead").click()
-        expect(page.locator("#run-picker")).to_have_value("first")
-        expect(page.locator("#run-state")).to_have_text("running")
-        expect(page.locator("#start-now")).to_be_hidden()
+    page.locator("#run-picker").select_option("second")
+    expect(page.locator(".run-head .progress-text")).to_have_text("waits for the CPU behind run 'first'")
+    page.get_by_role("button", name="Start anyway").click()
+    expect(page.locator("#run-message")).to_have_text("second starts beside the run that it waited for")
+    assert second.status().now
+    page.locator("#run-ahead").click()
+    expect(page.locator("#run-picker")).to_have_value("first")
+    expect(page.locator("#run-state")).to_have_text("running")
+    expect(page.locator("#start-now")).to_be_hidden()
 
 
-def test_a_narrow_screen_scrolls_inside_the_table_only(browser, app, three):
-    link = f"{app.url}?runs=process-0,process-1,outcome-0"
-    with visit(browser, link, width=390, height=844, color_scheme="dark") as page:
-        expect(page.locator("#runs-curves .main-svg").first).to_be_visible()
-        expect(page.locator("#runs-diff")).to_contain_text("credit.scheme")
-        assert page.evaluate("document.documentElement.scrollWidth") == 390
+def a_run_that_starts_says_what_it_loads(page: Page, workspace: Path) -> None:
+    run = alive(store(workspace, "early", [], state="starting"))
+    run.dir.set_status("starting", "loading the trainer")
+    page.locator("#run-picker").select_option("early")
+    expect(page.locator("#run-state")).to_have_text("starting")
+    expect(page.locator(".run-head .progress-text")).to_contain_text("loading the trainer")
+    run.dir.set_status("running", device="cpu")
+    expect(page.locator("#run-state")).to_have_text("running")
 
 
-def test_a_run_comes_before_its_controls_on_a_narrow_screen(browser, app, three):
-    with visit(browser, f"{app.url}?run=process-0", width=390, height=844) as page:
-        expect(page.locator("#run-state")).to_have_text("finished")
-        expect(page.locator("#stop")).to_be_hidden()
-        expect(page.locator("#steps")).to_be_hidden()
-        expect(page.locator("#start")).to_be_visible()
-        page.get_by_role("button", name="Show controls").locator("visible=true").click()
-        expect(page.locator("#steps")).to_be_visible()
-        page.locator("#run-picker").select_option("outcome-0")
-        expect(page.locator("#steps")).to_be_hidden()
-        page.set_viewport_size({"width": 1280, "height": 860})
-        expect(page.locator("#steps")).to_be_visible()
+def a_run_that_failed_shows_why_and_its_log(page: Page, workspace: Path) -> None:
+    run = store(workspace, "broken", [{"step": 1, "reward": 0.25}])
+    run.dir.log.write_text("first line\n<b>last line</b>\n")
+    run.dir.set_status("failed", "loss became NaN at step 2; lower training.learning_rate", step=1)
+    page.locator("#live .runs summary").click()
+    page.locator("#live .runs").get_by_role("button", name="broken").click()
+    expect(page.locator("#run-state")).to_have_text("failed")
+    expect(page).to_have_url(re.compile(r"run=broken$"))
+    expect(page.locator("#run-reason")).to_contain_text("loss became NaN at step 2")
+    expect(page.locator("#run-log")).to_have_text("first line\n<b>last line</b>")
+    expect(page.locator("#curves [data-panel=reward] output").last).to_have_text("0.250")
+
+
+def checks_warnings_and_watched_prompts_of_a_run(page: Page, workspace: Path) -> None:
+    rows = [{"step": i, "entropy": 1.0 if i < 30 else 0.01, "reward": 1 - i / 60} for i in range(1, 61)]
+    run = store(workspace, "watched", with_rewards(rows), state="stopped")
+    with open(run.path / "metrics.jsonl", "a") as file:
+        file.write("{torn\n")
+    for step in (30, 60):
+        run.dir.write_rollouts(step, [worked_credit()] * 2)
+    for step in (0, 20, 60):
+        run.dir.write_rollouts(step, [worked_credit()], watched=True)
+    page.locator("#run-picker").select_option("watched")
+    expect(page.locator("#run-warnings")).to_contain_text("skipped metrics.jsonl, line 62")
+    page.locator("#run-alarms").get_by_role("button", name=re.compile("^check: entropy fell")).click()
+    expect(page.locator("#curves [data-panel=entropy]")).to_be_focused()
+    page.locator("#run-alarms").get_by_role("button", name=re.compile("^check: short rose .* while right fell")).click()
+    expect(page.locator("#curves [data-panel=rewards]")).to_be_focused()
+    expect(page.locator("#group-shown")).to_have_text("group 1 of 2")
+    page.get_by_label("Which rollouts").select_option("watched")
+    expect(page.locator("#group-shown")).to_have_text("group 1 of 1")
+    slide(page, 0)
+    expect(page.locator("#step-shown")).to_have_text("0")
+    page.wait_for_url(re.compile("watched=1"))
+    # A pinned step of a rollout is in the address, too.
+    page.locator("#run-heatmap .rollout[data-g='1'] .chip").first.click()
+    page.wait_for_url(re.compile("rollout=2&k=1"))
+    page.reload()
+    expect(page.locator("#run-heatmap .details .where")).to_contain_text("rollout 2 · step 1")
+    expect(page.locator("#step-shown")).to_have_text("0")
+    expect(page.get_by_label("Which rollouts")).to_have_value("watched")
+
+
+def a_run_that_samples_nothing_shows_the_rows_it_watches(page: Page, workspace: Path) -> None:
+    """Those of a pair side by side, before and now."""
+    run = store(workspace, "pairs", [{"step": 30, "loss": 0.5}], method={"name": "dpo"})
+    now = before_and_now()
+    run.dir.write_watched_rows(0, [now.before])
+    run.dir.write_watched_rows(30, [now])
+    page.locator("#run-picker").select_option("pairs")
+    expect(page.get_by_role("heading", name="Watched rows")).to_be_visible()
+    expect(page.locator("#group-shown")).to_have_text("row 1 of 1")
+    expect(page.locator("#run-without-rollouts")).to_contain_text("A run of method dpo samples no rollouts")
+    expect(page.locator("#run-heatmap .summary")).to_have_text("margin 0.00 → 1.63")
+    expect(page.locator("#run-heatmap .legend .meaning")).to_have_text("blue: likelier")
+    expect(page.get_by_label("Which rollouts")).to_be_hidden()
+    chosen, rejected = page.locator("#run-heatmap .rollout").all()
+    expect(chosen.locator(".pane.a .text i").first).to_have_class(re.compile("^p s"))
+    expect(chosen.locator(".pane.b .text i").first).to_have_class("")
+    expect(rejected.locator(".chip").first).to_have_attribute(
+        "aria-label", "step 1 of 2, label 1, implicit reward \u22121.00"
+    )
+    tops = [card.bounding_box()["y"] for card in (chosen, rejected)]
+    assert tops[0] == tops[1]
+    chosen.locator(".pane.a .step").first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.locator("#run-heatmap .details .where")).to_contain_text("chosen · step 2")
+    page.keyboard.press("Escape")
+    page.locator("#run-heatmap .colour-by").select_option("change")
+    expect(rejected.locator(".chip .a").first).to_have_text("▼1.00")
+    slide(page, 0)
+    expect(page.locator("#step-shown")).to_have_text("0")
+    expect(page.locator("#run-heatmap .summary")).to_have_text("margin 0.00")
+    expect(page.locator("#run-heatmap .pane")).to_have_count(0)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_function(
+        "() => { const [a, b] = document.querySelectorAll('#run-heatmap .rollout');"
+        " return a.getBoundingClientRect().bottom <= b.getBoundingClientRect().top; }"
+    )
+
+
+def test_the_curves_of_a_run_are_read_smoothed_and_zoomed(browser: Browser, app: App, workspace: Path) -> None:
+    long = alive(store(workspace, "long", with_rewards(learning(LONG)), state="running", training={"steps": LONG + 10}))
+    long.dir.write_rollouts(LONG, [worked_credit()])
+    few = [{"step": i, "grad_norm": value, "entropy": value - 2} for i, value in enumerate((1.0, 10.0, 100.0), start=1)]
+    store(workspace, "few", few)
+    keys = store(workspace, "keys", [{"step": i, "entropy": i / 4} for i in (1, 2, 3, 5, 8, 13, 21, 34, 55)])
+    for step in (5, 34):
+        keys.dir.write_rollouts(step, [worked_credit()])
+    with visit(browser, f"{app.url}?run=long") as page:
+        ten_thousand_steps_are_drawn_with_few_points(page)
+        dragging_zooms_every_chart_while_rows_come(page, long)
+        smoothing_and_a_logarithmic_axis(page)
+        a_curve_is_read_and_zoomed_with_the_keyboard(page)
+        a_run_comes_before_its_controls_on_a_narrow_screen(page)
+
+
+def ten_thousand_steps_are_drawn_with_few_points(page: Page) -> None:
+    reward = page.locator(".curve[data-panel=reward]")
+    expect(reward.locator("path.path-0")).to_have_attribute("d", re.compile("^M"))
+    expect(reward.locator(".main-svg")).to_contain_text("10000")
+    expect(page.locator("#step-shown")).to_have_text(f"{LONG}")
+    # Every reward function is a line of its own; what is looked at less is folded away and not drawn.
+    names = page.locator(".curve[data-panel=rewards] .line").all_inner_texts()
+    assert [name.split()[0] for name in names] == ["right", "short"]
+    grad = page.locator(".curve[data-panel=grad]")
+    expect(grad).to_be_hidden()
+    page.locator(".more-curves > summary").click()
+    expect(grad.locator("path.path-0")).to_have_attribute("d", re.compile("^M"))
+    width = reward.locator(".main-svg").bounding_box()["width"]
+    paths = page.locator("path.path").evaluate_all("all => all.map(p => p.getAttribute('d') ?? '')")
+    assert max(path.count("L") for path in paths) <= 4 * (width / 2 + 2)
+
+
+def dragging_zooms_every_chart_while_rows_come(page: Page, run: Run) -> None:
+    svg, loss = page.locator(".curve[data-panel=reward] .main-svg"), page.locator(".curve[data-panel=loss]")
+    drag(page, svg, 60, 110)
+    expect(loss.locator(".main-svg")).not_to_contain_text("10000")
+    expect(page.locator("#curves .show-all")).to_have_text(re.compile("^steps \\d+–\\d+ · show all$"))
+    page.wait_for_url(re.compile("xmin=.*xmax="))
+    run.dir.append_metrics({"step": LONG + 1, "loss": 4.25})
+    expect(loss.locator("output")).to_have_text("4.25")
+    page.evaluate("() => new Promise(done => setTimeout(() => requestAnimationFrame(() => setTimeout(done))))")
+    expect(page.locator("#curves .show-all")).to_be_visible()
+    expect(loss.locator(".main-svg")).not_to_contain_text("10000")
+    # A double click shows everything again: it picks no step, so the page goes on following.
+    svg.dblclick(position={"x": 100, "y": 60})
+    expect(loss.locator(".main-svg")).to_contain_text("10000")
+    expect(page.locator("#curves .show-all")).to_be_hidden()
+    run.dir.write_rollouts(LONG + 2, [worked_credit()])
+    expect(page.locator("#step-shown")).to_have_text(f"{LONG + 2}")
+    expect(page.locator("#follow-latest")).to_be_checked()
+    drag(page, svg, 60, 110)
+    page.locator("#curves .show-all").click()
+    expect(loss.locator(".main-svg")).to_contain_text("10000")
+    # One click does pick a step.
+    svg.click(position={"x": 100, "y": 60})
+    expect(page.locator("#follow-latest")).not_to_be_checked()
+
+
+def smoothing_and_a_logarithmic_axis(page: Page) -> None:
+    page.locator("#run-picker").select_option("few")
+    entropy, grad = (page.locator(f".curve[data-panel={key}]") for key in ("entropy", "grad"))
+    places(grad, ".path", 3)
+    expect(grad.locator(".raw")).to_have_attribute("d", "")
+    page.locator("#curves").get_by_label("Smoothing").fill("0.5")
+    assert places(grad, ".raw", 3) != places(grad, ".path", 3)
+    page.locator("#curves").get_by_label("Smoothing").fill("0")
+    # Equal ratios are equal distances on a logarithmic axis; one with values below 0 cannot be had.
+    grad.locator(".figure-menu summary").click()
+    grad.get_by_label("log scale").check()
+    expect(grad.locator(".grid")).to_contain_text("110100")  # 1, 10 and 100; a linear axis has 0, 50 and 100
+    expect(grad.locator(".raw")).to_have_attribute("d", "")
+    heights = [y for _, y in places(grad, ".path", 3)]
+    assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.15)
+    with page.expect_download() as waiting:
+        grad.get_by_role("button", name="CSV").click()
+    assert Path(waiting.value.path()).read_text() == 'step,"grad_norm"\n1,1\n2,10\n3,100\n'
+    entropy.locator(".figure-menu summary").click()
+    expect(entropy.get_by_label("log scale")).to_be_disabled()
+    with page.expect_download() as waiting:
+        entropy.get_by_role("button", name="PNG").click()
+    assert waiting.value.suggested_filename == "few-entropy.png"
+    assert Path(waiting.value.path()).read_bytes().startswith(b"\x89PNG")
+
+
+def a_curve_is_read_and_zoomed_with_the_keyboard(page: Page) -> None:
+    page.locator("#run-picker").select_option("keys")
+    curve = page.get_by_role("slider", name="Entropy")
+    value = page.locator(".curve[data-panel=entropy] output")
+    expect(value).to_have_text("13.75")
+    curve.focus()
+    for key, shown in {"ArrowLeft": 55, "Home": 1, "ArrowRight": 2, "End": 55}.items():
+        page.keyboard.press(key)
+        expect(curve).to_have_attribute("aria-valuenow", str(shown))
+        expect(value).to_have_text(f"{shown / 4:.2f}" if shown > 3 else f"{shown / 4:.3f}")
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    expect(curve).to_have_attribute("aria-valuetext", re.compile(r"^step 13: .*3\.25$"))
+    page.keyboard.press("+")  # half of 0 to 55, about step 13
+    expect(page.locator("#curves .show-all")).to_have_text("steps 0–26 · show all")
+    page.keyboard.press("End")
+    expect(curve).to_have_attribute("aria-valuenow", "21")
+    page.keyboard.press("-")
+    page.keyboard.press("0")
+    expect(page.locator("#curves .show-all")).to_be_hidden()
+    page.keyboard.press("Escape")
+    expect(value).to_have_text("13.75")
+    page.keyboard.press("Home")
+    page.keyboard.press("Tab")
+    expect(value).to_have_text("13.75")
+    expect(page.locator("#step-shown")).to_have_text("34")
+    curve.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")  # the rollouts nearest to step 1
+    expect(page.locator("#step-shown")).to_have_text("5")
+    assert serious(page) == []
+
+
+def a_run_comes_before_its_controls_on_a_narrow_screen(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.locator("#run-picker").select_option("few")
+    expect(page.locator("#run-state")).to_have_text("finished")
+    expect(page.locator("#stop")).to_be_hidden()
+    expect(page.locator("#steps")).to_be_hidden()
+    expect(page.locator("#start")).to_be_visible()
+    page.get_by_role("button", name="Show controls").locator("visible=true").click()
+    expect(page.locator("#steps")).to_be_visible()
+    page.locator("#run-picker").select_option("keys")
+    expect(page.locator("#steps")).to_be_hidden()
+    page.set_viewport_size({"width": 1280, "height": 860})
+    expect(page.locator("#steps")).to_be_visible()

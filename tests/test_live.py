@@ -17,7 +17,7 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 
 import workbench as wb
-from tests.browsing import ROOT, chromium, serve, visit
+from tests.browsing import ROOT, chromium, visit
 from tests.credits import worked_credit
 from tests.drafts import draft_of
 from workbench import handoff
@@ -321,18 +321,17 @@ def test_the_link_splits_by_the_preset_and_says_what_has_to_be_set_by_hand(tmp_p
 
 
 @pytest.mark.browser
-def test_the_page_shows_the_credit_that_was_opened_in_it(tmp_path):
+def test_the_page_shows_the_credit_that_was_opened_in_it(app):
     first = first_group()
     group = replace(first, rollouts=first.rollouts[5:1:-1])
     task = wb.load_task("chain-arithmetic")
     credit = wb.credit_group(wb.score_group(group, task.pattern, task.rewards), "process", gamma=0.5)
-    with serve(tmp_path) as app, chromium() as browser:
-        link = open_in_page(credit, tmp_path)
-        assert link.note == ""
-        with visit(browser, link.url) as page:
-            page.locator("#drawing .rollout:not(.streaming)").nth(3).wait_for()
-            drawn = page.evaluate("() => document.querySelector('#heatmap').heatmap.data.rollouts")
-            shown = page.locator("#drawing .rollout .text").evaluate_all("found => found.map(one => one.textContent)")
+    link = open_in_page(credit, app.workspace)
+    assert link.note == ""
+    with chromium() as browser, visit(browser, link.url) as page:
+        page.locator("#drawing .rollout:not(.streaming)").nth(3).wait_for()
+        drawn = page.evaluate("() => document.querySelector('#heatmap').heatmap.data.rollouts")
+        shown = page.locator("#drawing .rollout .text").evaluate_all("nodes => nodes.map(node => node.textContent)")
     assert app.url in link.url
     assert [row["ids"] for row in drawn] == [list(rollout.token_ids) for rollout in group.rollouts]
     assert shown == [rollout.text for rollout in group.rollouts]

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from tests.browsing import App, chromium, free_port, serve, with_token
+from tests.browsing import SECONDS, App, chromium, free_port, serve, with_token
 from workbench.config import RunConfig
 from workbench.errors import RunError
 from workbench.rundir import RunDir
@@ -26,9 +26,9 @@ def live_element(client: httpx.Client) -> int:
     return next(one["id"] for one in components if one["props"].get("elem_id") == "live")
 
 
-def test_twenty_viewers_of_one_live_run_each_see_every_row_once(app: App) -> None:
+def test_twenty_viewers_of_one_live_run_each_see_every_row_once(app: App, workspace: Path) -> None:
     """A run that is this very process writes while twenty pages poll, each with its own cursor."""
-    run = RunDir.create(app.workspace, RunConfig(name="watched"))
+    run = RunDir.create(workspace, RunConfig(name="watched"))
     run.set_status("running", device="cpu")
     everybody_looks = threading.Barrier(VIEWERS + 1)
 
@@ -58,19 +58,26 @@ def test_twenty_viewers_of_one_live_run_each_see_every_row_once(app: App) -> Non
 
 @pytest.mark.browser
 def test_an_open_page_goes_on_after_the_app_was_started_again(tmp_path: Path) -> None:
+    RunDir.create(tmp_path, RunConfig(name="there")).set_status("finished", step=1)
     port = free_port()
     with chromium() as browser:
         page = browser.new_page()
+        page.set_default_timeout(SECONDS)
         with serve(tmp_path, port=port) as app:
             page.goto(with_token(app.url))
             assert page.url == app.url  # no token in the address, so none in history, bookmarks or Referer
-            expect(page.locator("#drawing .rollout")).to_have_count(8)
+            page.get_by_role("tab", name="Runs").click()
+            expect(page.locator("#runs tbody tr")).to_have_count(1)
+        page.get_by_role("button", name="Delete there").click()
+        expect(page.locator("#runs-lost")).to_be_visible()
+        expect(page.locator("#runs tbody tr")).to_have_count(1)
         expect(page.locator("#policy-status")).to_contain_text("no connection")
         with serve(tmp_path, port=port) as again:
             assert again.token == app.token
             expect(page.locator("#policy-status")).not_to_contain_text("no connection")
+            expect(page.locator("#runs-lost")).to_be_hidden()
             page.reload()
-            expect(page.locator("#drawing .rollout")).to_have_count(8)
+            expect(page.locator("#runs tbody tr")).to_have_count(1)
             page.context.clear_cookies()
             page.reload()
             expect(page.get_by_text("Open the link that the terminal printed.")).to_be_visible()

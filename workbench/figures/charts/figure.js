@@ -79,6 +79,7 @@ export class Figure {
 
   // As it was before the first value; lines of reward functions, which another run may not have, go.
   clear() {
+    this.entries.forEach((entry) => entry.node.remove());
     this.lines.length = this.entries.length = 0;
     this.captioned = null;
     for (const series of this.panel.series ?? []) if (!isTemplate(series.metric)) this.newLine(series);
