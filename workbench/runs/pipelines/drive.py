@@ -63,6 +63,7 @@ class Driver:
 
     def carry_out(self, stage: Stage) -> End:
         file = self.pipeline.stage_file(stage.name)
+        state: RunState
         try:
             if self._is_done(stage):
                 state, reason = "finished", ""
