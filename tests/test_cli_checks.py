@@ -28,7 +28,7 @@ def test_probe_prints_its_table_and_its_rows(capsys, tmp_path):
 def test_preflight_says_what_to_look_at_and_fails_where_nothing_would_be_learnt(capsys, tmp_path):
     assert main(["preflight", "--group", str(FIRST_GROUP), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["level"] == "check"
+    assert data["level"] == "ok"
     assert {"steps per answer", "truncated", "groups without spread"} <= {one["name"] for one in data["findings"]}
     assert main(["preflight", "--group", str(FIRST_GROUP), "--pattern.regex", "nowhere"]) == 1
     assert "the pattern finds nothing in them" in capsys.readouterr().out

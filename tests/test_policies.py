@@ -30,10 +30,10 @@ def test_the_embedded_policy_is_small_and_answers_greedily_right(tiny):
     assert sum(right) >= 18
 
 
-def test_digits_are_single_tokens_and_borders_fall_inside_tokens(tiny):
+def test_digits_and_line_breaks_are_single_tokens(tiny):
     tokens = tiny.tokenizer.convert_ids_to_tokens(tiny.tokenizer("Step 1: 7 + 15 = 22\nStep 2: 22")["input_ids"])
     assert [t for t in tokens if any(c.isdigit() for c in t)] == list("171522222")
-    assert any(t.startswith("Ċ") and len(t) > 1 for t in tokens)
+    assert [t for t in tiny.tokenizer.get_vocab() if "Ċ" in t] == ["Ċ"]  # so that no token lies in two steps
 
 
 def test_a_local_folder_and_an_adapter_load(tiny, tmp_path):

@@ -46,7 +46,9 @@ def test_logprobs_are_those_of_a_plain_forward_pass(random_policy):
 
 def test_a_reference_policy_gives_the_log_probability_of_every_token(random_policy, tiny):
     """The full forward pass against the sampler's own, position by position, at the temperature of sampling."""
-    group = sample_group(tiny, Example(PROMPTS[0]), num_generations=3, temperature=0.7, seed=2)
+    group = sample_group(
+        tiny, Example(PROMPTS[0]), num_generations=3, max_completion_length=80, temperature=0.7, seed=2
+    )
     own = with_reference(tiny, group)
     for before, after in zip(group.rollouts, own.rollouts, strict=True):
         assert after.ref_logprobs == pytest.approx(before.logprobs, abs=1e-4)

@@ -8,6 +8,7 @@ of its section that Inspect edits (``INSPECTED``) are the same for all methods, 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -55,8 +56,8 @@ class Field:
         """Whether a value from a browser is one that the field can hold, in range or not."""
         if value is None:
             return self.optional or self.kind in (NUMBER, TEXT)
-        if self.kind == NUMBER:
-            return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12
+        if self.kind == NUMBER:  # of a browser, whose numbers are of 64 bits; an emptied field may be an empty text
+            return value == "" or (isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value))
         if self.kind == SWITCH:
             return isinstance(value, bool)
         return isinstance(value, str) and (self.kind == TEXT or value in self.kind or (self.optional and not value))
@@ -74,7 +75,8 @@ class Field:
     def read(self, value: Any) -> Any:
         """What the configuration gets: a number that is whole is meant as an integer; an empty field is None."""
         if self.kind == NUMBER:
-            return int(value) if isinstance(value, float) and value.is_integer() else value
+            whole = isinstance(value, float) and value.is_integer()
+            return int(value) if whole else None if value == "" else value
         if self.kind == SWITCH:
             return bool(value)
         text = value if isinstance(value, str) else ""
@@ -83,6 +85,10 @@ class Field:
     def shown(self, value: Any) -> Any:
         """What the field shows of a configuration's value."""
         return "" if value is None and self.kind != NUMBER else value
+
+
+def _is_finite(number: int | float) -> bool:
+    return -sys.float_info.max <= number <= sys.float_info.max
 
 
 @cache
