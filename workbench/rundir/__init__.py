@@ -29,7 +29,6 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import shutil
 import tempfile
 import time
@@ -43,7 +42,7 @@ import psutil
 from workbench.errors import RunError
 from workbench.redact import redact
 from workbench.rundir import metrics as metrics_log
-from workbench.rundir.files import encode, replace_file, sync
+from workbench.rundir.files import encode, move_in, replace_file, sync
 from workbench.rundir.log import tail
 from workbench.rundir.metrics import MetricsWriter
 from workbench.rundir.rewards import write_rewards
@@ -134,7 +133,7 @@ class RunDir:
             )
             replace_file(draft / "status.json", encode(dataclasses.asdict(status)))
             _reserve(draft)
-            return cls(_move_in(draft, parent, name))
+            return cls(move_in(draft, parent, name))
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -399,24 +398,3 @@ def _reserve(folder: Path) -> None:
     """Disk space reserved for writing the final status when the disk is full."""
     with contextlib.suppress(OSError):  # on a disk as full as that the run says so at its first row
         (folder / _RESERVE).write_bytes(bytes(_RESERVE_BYTES))
-
-
-def _move_in(draft: Path, parent: Path, name: str | None) -> Path:
-    """Give the finished draft its name; a name taken gets the next free number."""
-    number = 1
-    while True:
-        if name is None:
-            path = parent / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-        else:
-            suffix = f"-{number}" if number > 1 else ""
-            path = parent / f"{name[: 80 - len(suffix)]}{suffix}"
-        number += 1
-        if os.path.lexists(path):
-            continue
-        try:
-            draft.rename(path)  # refused by the system if a run of that name has appeared meanwhile
-        except OSError:
-            if not path.exists():
-                raise
-            continue
-        return path

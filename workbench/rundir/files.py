@@ -1,4 +1,4 @@
-"""Atomic file writes, and the JSON of rows and status. Knows nothing of runs."""
+"""Atomic writes of files and folders, and the JSON of rows and status. Knows nothing of runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import errno
 import json
 import math
 import os
+import secrets
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,27 @@ def replace_file(path: Path, data: bytes) -> None:
         os.replace(draft, path)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error}") from error
+
+
+def move_in(draft: Path, parent: Path, name: str | None) -> Path:
+    """Give a finished folder its name in ``parent``, where one taken gets the next free number; None: from the date."""
+    number = 1
+    while True:
+        if name is None:
+            path = parent / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        else:
+            suffix = f"-{number}" if number > 1 else ""
+            path = parent / f"{name[: 80 - len(suffix)]}{suffix}"
+        number += 1
+        if os.path.lexists(path):
+            continue
+        try:
+            draft.rename(path)  # refused by the system if a folder of that name has appeared meanwhile
+        except OSError:
+            if not path.exists():
+                raise
+            continue
+        return path
 
 
 def no_room(error: BaseException | None) -> tuple[str, str] | None:
