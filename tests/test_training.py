@@ -547,7 +547,7 @@ def test_evaluation_forms_groups_of_its_own_size(tmp_path):
     trainer.num_generations_eval = 2
     sizes = []
     credited = trainer._credit
-    trainer._credit = lambda share: [sizes.append(len(c.scored.group)) or c for c in credited(share)]
+    trainer._credit = lambda *given: [sizes.append(len(c.scored.group)) or c for c in credited(*given)]
     trainer.args.per_device_eval_batch_size = 4
     trainer.evaluate(trainer.train_dataset.select([0, 1]))
     assert sizes == [2, 2]
