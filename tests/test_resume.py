@@ -105,7 +105,7 @@ def test_invariant_a_resumed_run_is_the_run_it_would_have_been(tmp_path: Path, n
     assert steps == list(range(0 if config.run.eval_every else 1, config.run.steps + 1))
     assert difference(Run(alone.path), Run(broken.path)) == 0
     redrawn = [row["resample/prompts"] for row in alone.read_metrics()[0] if "resample/prompts" in row]
-    assert len(redrawn) == (config.run.steps if config.grpo.resample_flat else 0)
+    assert len(redrawn) == (config.run.steps if getattr(config.method, "resample_flat", 0) else 0)
     assert any(redrawn[every:]) == bool(config.grpo.resample_flat)
 
 
