@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.browsing import App, visit, with_token
+from tests.browsing import SECONDS, App, visit, with_token
 from tests.credits import make_credit, make_rollout
 from tests.hostile import ACTIVE, ALL, INJECTED, ONE_LINE, PAYLOADS, WATCH, check
 from workbench.config import RunConfig
@@ -67,76 +67,71 @@ def hostile_run(workspace: Path) -> RunDir:
     return run
 
 
-def test_a_run_full_of_payloads_shows_them_as_text(browser: Browser, app: App) -> None:
-    run = hostile_run(app.workspace)
-    with visit(browser, f"{app.url}?run=hostile", script=WATCH) as page:
-        expect(page.locator("#run-heatmap .rollout")).to_have_count(2)
-        expect(page.locator("#run-reason")).to_contain_text("<img src=x onerror")
-        drawn = page.locator("#run-heatmap .rollout .text").evaluate_all("nodes => nodes.map(node => node.textContent)")
-        assert drawn[0] == run.read_rollouts(1)[0].scored.group.rollouts[0].text
-        expect(page.locator("#run-log")).to_contain_text("<script>")
-        expect(page.locator("#live .rollouts .about")).to_contain_text("</textarea><script>")
-        page.locator(".settings summary").first.click()
-        expect(page.locator(".settings dl")).to_contain_text("<svg onload")
-        for token in (0, 2, 8, 23, 24):  # the tip beside the pointer
-            page.locator(f"#run-heatmap .rollout .text i[data-t='{token}']").first.dispatch_event("pointerover")
-            expect(page.locator("#run-heatmap .tip")).to_be_visible()
-        for chip in range(2):
-            page.locator("#run-heatmap .rollout .chip").nth(chip).click()
-            expect(page.get_by_role("region", name="Why this colour")).to_be_visible()
-        page.locator(".runs summary").click()
-        check(page)
-        page.reload()
-        expect(page.locator("#run-heatmap .rollout")).to_have_count(2)
-        check(page)
-
-
-def test_the_table_and_the_differences_of_runs_full_of_payloads_are_text(browser: Browser, app: App) -> None:
-    if not (app.workspace / "runs" / "hostile").exists():
-        hostile_run(app.workspace)
-    plain = RunDir.create(app.workspace, RunConfig.parse({"name": "plain"}))
+def test_runs_and_controls_full_of_payloads_are_text(browser: Browser, app: App, workspace: Path) -> None:
+    run = hostile_run(workspace)
+    plain = RunDir.create(workspace, RunConfig.parse({"name": "plain"}))
     plain.append_metrics({"step": 1, "reward": 0.5})
     plain.set_status("finished", "", step=1)
     with visit(browser, f"{app.url}?runs=hostile,plain&tab=runs", script=WATCH) as page:
-        expect(page.locator("#runs-diff")).to_contain_text("<img src=x onerror")
-        expect(page.get_by_role("table").first).to_contain_text("<img src=x onerror")
-        check(page)
+        the_table_and_the_differences_are_text(page)
+        a_run_is_text(page, run)
+        controls_answer_in_text(page)
 
 
-def test_a_deep_link_full_of_payloads_is_text(browser: Browser, app: App) -> None:
-    with visit(browser, f"{app.url}?run={quote(ONE_LINE)}&step={quote(PAYLOADS[0])}&group=%00", script=WATCH) as page:
-        expect(page.locator("#run-reason")).to_contain_text("cannot be a run's name")
-        check(page)
+def the_table_and_the_differences_are_text(page: Page) -> None:
+    expect(page.locator("#runs-diff")).to_contain_text("<img src=x onerror")
+    expect(page.get_by_role("table").first).to_contain_text("<img src=x onerror")
+    check(page)
 
 
-def test_controls_full_of_payloads_answer_in_text(browser: Browser, app: App) -> None:
-    with visit(browser, app.url, script=WATCH) as page:
-        expect(page.locator("#drawing .rollout")).to_have_count(8)
-        page.locator("#regex textarea").fill(f"(?P<{ONE_LINE}")
-        expect(page.locator("#pattern-note")).to_contain_text("does not compile")
-        page.locator("#regex textarea").fill(r"(?m)^Step \d+:")
-        code = f"def mine(prompt, step, **columns):\n    print({ALL!r})\n    raise ValueError({ALL!r})\n"
-        own_reward(page, 2, code)
-        expect(page.locator("#reward-note-2")).to_contain_text("<img src=x onerror")
-        page.locator("#prompt textarea").fill(f"{PAYLOADS[2]} {PAYLOADS[0]} {PAYLOADS[23]}\n")
-        page.locator("#max-tokens input").fill("4")
-        page.locator("#generations input").fill("2")
-        page.locator("#sample").click()
-        expect(page.locator("#drawing .about")).to_contain_text("</textarea><script>")
-        expect(page.locator("#drawing .rollout:not(.streaming)")).to_have_count(2)
-        page.locator("#policy input").fill(f"/{ONE_LINE}")
-        page.locator("#policy input").press("Enter")
-        page.locator("#sample").click()
-        expect(page.locator("#sample-note")).to_contain_text("<img src=x onerror")
-        page.locator("#task input").fill(f"/{ONE_LINE}")
-        page.locator("#task input").press("Enter")
-        expect(page.get_by_text("</textarea><script>").first).to_be_visible()
-        page.get_by_role("tab", name="Train").click()
-        page.locator("#run-name input, #run-name textarea").fill(ONE_LINE[:200])
-        page.locator("#start").click()
-        expect(page.locator("#start-note")).to_contain_text("use 1 to 80 letters")
-        expect(page.locator("#inherited")).to_contain_text("<img src=x onerror")
-        check(page)
+def a_run_is_text(page: Page, run: RunDir) -> None:
+    page.locator("#runs tbody").get_by_role("button", name="hostile", exact=True).click()
+    expect(page.locator("#run-heatmap .rollout")).to_have_count(2)
+    expect(page.locator("#run-reason")).to_contain_text("<img src=x onerror")
+    drawn = page.locator("#run-heatmap .rollout .text").evaluate_all("nodes => nodes.map(node => node.textContent)")
+    assert drawn[0] == run.read_rollouts(1)[0].scored.group.rollouts[0].text
+    expect(page.locator("#run-log")).to_contain_text("<script>")
+    expect(page.locator("#live .rollouts .about")).to_contain_text("</textarea><script>")
+    page.locator(".settings summary").first.click()
+    expect(page.locator(".settings dl")).to_contain_text("<svg onload")
+    for token in (0, 2, 8, 23, 24):  # the tip beside the pointer
+        page.locator(f"#run-heatmap .rollout .text i[data-t='{token}']").first.dispatch_event("pointerover")
+        expect(page.locator("#run-heatmap .tip")).to_be_visible()
+    for chip in range(2):
+        page.locator("#run-heatmap .rollout .chip").nth(chip).click()
+        expect(page.get_by_role("region", name="Why this colour")).to_be_visible()
+    page.locator("#live .runs summary").click()
+    check(page)
+
+
+def controls_answer_in_text(page: Page) -> None:
+    page.get_by_role("tab", name="Inspect").click()
+    expect(page.locator("#drawing .rollout")).to_have_count(8)
+    page.locator("#regex textarea").fill(f"(?P<{ONE_LINE}")
+    expect(page.locator("#pattern-note")).to_contain_text("does not compile")
+    page.locator("#regex textarea").fill(r"(?m)^Step \d+:")
+    code = f"def mine(prompt, step, **columns):\n    print({ALL!r})\n    raise ValueError({ALL!r})\n"
+    own_reward(page, 2, code)
+    expect(page.locator("#reward-note-2")).to_contain_text("<img src=x onerror")
+    page.locator("#prompt textarea").fill(f"{PAYLOADS[2]} {PAYLOADS[0]} {PAYLOADS[23]}\n")
+    page.locator("#max-tokens input").fill("4")
+    page.locator("#generations input").fill("2")
+    page.locator("#sample").click()
+    expect(page.locator("#drawing .about")).to_contain_text("</textarea><script>")
+    expect(page.locator("#drawing .rollout:not(.streaming)")).to_have_count(2)
+    page.locator("#policy input").fill(f"/{ONE_LINE}")
+    page.locator("#policy input").press("Enter")
+    page.locator("#sample").click()
+    expect(page.locator("#sample-note")).to_contain_text("<img src=x onerror")
+    page.locator("#task input").fill(f"/{ONE_LINE}")
+    page.locator("#task input").press("Enter")
+    expect(page.get_by_text("</textarea><script>").first).to_be_visible()
+    page.get_by_role("tab", name="Train").click()
+    page.locator("#run-name input, #run-name textarea").fill(ONE_LINE[:200])
+    page.locator("#start").click()
+    expect(page.locator("#start-note")).to_contain_text("use 1 to 80 letters")
+    expect(page.locator("#inherited")).to_contain_text("<img src=x onerror")
+    check(page)
 
 
 def own_reward(page: Page, place: int, code: str) -> None:
@@ -147,7 +142,7 @@ def own_reward(page: Page, place: int, code: str) -> None:
     page.keyboard.insert_text(code)
 
 
-def test_a_toast_full_of_payloads_does_nothing(browser: Browser, app: App) -> None:
+def test_a_link_and_a_toast_full_of_payloads_do_nothing(browser: Browser, app: App) -> None:
     """Gradio itself says in a toast which value a drop-down does not have; only a forged request has such a one.
 
     It shows toasts as markup made harmless, so an image may be asked for, in vain; no message of ours is a toast.
@@ -160,8 +155,12 @@ def test_a_toast_full_of_payloads_does_nothing(browser: Browser, app: App) -> No
         assert schemes == []
 
     page = browser.new_page()
+    page.set_default_timeout(SECONDS)
     page.add_init_script(WATCH)
-    page.goto(with_token(app.url))
+    page.goto(with_token(f"{app.url}?run={quote(ONE_LINE)}&step={quote(PAYLOADS[0])}&group=%00"))
+    expect(page.locator("#run-reason")).to_contain_text("cannot be a run's name")
+    check(page)
+    page.get_by_role("tab", name="Inspect").click()
     expect(page.locator("#drawing .rollout")).to_have_count(8)
     page.locator("#probes").get_by_text("Exploit probes").click()
     page.route("**/queue/join*", forge)
