@@ -349,6 +349,6 @@ def test_a_run_of_another_method_is_set_up_kept_over_a_reload_and_started(page: 
     page.locator("#start").click()
     expect(page.locator("#run-state")).to_have_text("finished")
     expect(page.locator("#start-note p")).to_have_count(0)
-    expect(page.locator("#curves .curve").first).to_have_attribute("data-panel", "loss")
+    expect(page.locator("#curves .curve").locator("visible=true").first).to_have_attribute("data-panel", "loss")
     expect(page.locator("#curves .curve[data-panel=pairs]")).to_be_visible()
     expect(page.locator("#train-controls #estimate")).to_contain_text("by dpo")
