@@ -336,7 +336,7 @@ def test_a_run_of_another_method_is_set_up_kept_over_a_reload_and_started(page: 
     expect(page.locator("#rows-found")).to_have_text("100,000 pairs to train on, 1,000 held out")
     expect(page.locator("#inherited dt")).to_have_text(["task", "policy", "sampling"])
     expect(page.locator("#preflight")).to_be_hidden()
-    for field, value in (("Steps", "2"), ("Batch size", "2"), ("Beta", "-1"), ("Name", "preferred")):
+    for field, value in (("Steps", "2"), ("Batch size", "2"), ("KL weight β", "-1"), ("Name", "preferred")):
         page.get_by_label(field, exact=True).locator("visible=true").fill(value)
     page.locator("#start").click()
     expect(page.locator("#start-note")).to_contain_text("method.beta")
@@ -349,6 +349,6 @@ def test_a_run_of_another_method_is_set_up_kept_over_a_reload_and_started(page: 
     page.locator("#start").click()
     expect(page.locator("#run-state")).to_have_text("finished")
     expect(page.locator("#start-note p")).to_have_count(0)
-    expect(page.locator("#curves .curve").locator("visible=true").first).to_have_attribute("data-panel", "loss")
-    expect(page.locator("#curves .curve[data-panel=pairs]")).to_be_visible()
+    for panel in ("loss", "pairs"):
+        expect(page.locator(f"#curves .curve[data-panel={panel}]")).to_be_visible()
     expect(page.locator("#train-controls #estimate")).to_contain_text("by dpo")

@@ -49,7 +49,7 @@ def test_functions_are_watched_written_saved_and_limited(page: Page, app: App) -
 
 
 def each_row_says_what_its_function_gave_and_took_from_the_start(page: Page) -> None:
-    expect(page.locator("#reward-note-0")).to_contain_text(re.compile(r"mean 0\.81 .* 19 % zero .* ms"))
+    expect(page.locator("#reward-note-0")).to_contain_text(re.compile(r"mean 0\.85 .* 15 % zero .* ms"))
     expect(page.locator("#reward-note-0 pre")).to_be_hidden()
     page.locator("#reward-edit-0").click()
     expect(page.locator("#reward-note-0 pre")).to_have_text("0 to 1  ·  chain-arithmetic task")
@@ -134,7 +134,7 @@ def watching_shows_scores_positions_correlation_and_each_rollout(page: Page) -> 
     expect(tables.nth(0)).to_contain_text("step_correctness")
     expect(tables.nth(0).locator("rect")).to_have_count(4)
     expect(tables.nth(1).locator("tbody td")).to_have_count(6)
-    expect(tables.nth(2)).to_contain_text("0.71")
+    expect(tables.nth(2)).to_contain_text("0.48")
     expect(tables.nth(3).locator("tbody tr")).to_have_count(8)
     add(page, "trl:think_format_reward")
     expect(tables.nth(0)).to_contain_text("trl:think_format_reward")

@@ -46,7 +46,7 @@ class DPOSection(StoredSection):
     kind = "pairs"
     name: Literal["dpo"] = "dpo"
     """The training method."""
-    beta: float = Field(default=0.1, gt=0)
+    beta: float = Field(default=0.1, gt=0, title="KL weight β")
     """How strongly the policy is held to the reference, which is the policy as it is loaded."""
     loss_type: LossType = "sigmoid"
     """What is made of a pair's margin (TRL's names); sigmoid is DPO's own, −log σ(margin)."""

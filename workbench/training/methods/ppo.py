@@ -30,11 +30,11 @@ class PPOSection(SampledSection):
     )
     """The reward functions: an outcome's is added at the last token, a step's at the step's last token."""
     sampling: PPOSampling = Field(default_factory=PPOSampling)
-    gamma: float = Field(default=1.0, ge=0, le=1)
+    gamma: float = Field(default=1.0, ge=0, le=1, title="Discount γ")
     """Discount of later token rewards."""
-    lam: float = Field(default=0.95, ge=0, le=1)
+    lam: float = Field(default=0.95, ge=0, le=1, title="GAE λ")
     """lambda of GAE: 1 sums rewards, 0 trusts the critic's values alone."""
-    kl_coef: float = Field(default=0.05, ge=0, le=1000)
+    kl_coef: float = Field(default=0.05, ge=0, le=1000, title="KL weight")
     """Weight of log pi - log pi_ref, which each token's reward is lowered by; 0 needs no reference."""
     score_clip: float = Field(default=5.0, gt=0, le=1_000_000)
     """Bound on the size of a completion's outcome reward."""
