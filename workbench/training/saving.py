@@ -161,7 +161,8 @@ class Resumable(Trainer):
         """
         if (checkpoint / "tokenizer_config.json").is_file():
             saved = AutoTokenizer.from_pretrained(checkpoint, local_files_only=True)
-            if saved.get_vocab() != self.processing_class.get_vocab():
+            ours: Any = getattr(self.processing_class, "tokenizer", self.processing_class)  # a processor has one
+            if saved.get_vocab() != ours.get_vocab():
                 raise RunError(
                     f"{checkpoint.name} was saved with another tokenizer than its policy has now: the policy's files "
                     f"have changed since; start a new run with policy.path {str(checkpoint)!r}, which holds both"
