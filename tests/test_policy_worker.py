@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from workbench.child.serve import _described
 from workbench.config import SamplingConfig
 from workbench.errors import PolicyError
-from workbench.policies.client import PolicyWorker
+from workbench.policies.client import PolicyStatus, PolicyWorker
 from workbench.policies.sampler import sample_group
 from workbench.policies.worker import PolicyCache, handle
 from workbench.schema import Example
+from workbench.ui.handlers.session import Services
 
 EXAMPLE = Example("Start with 2, add 3, add 4.\n", {"answer": "9"})
 SAMPLING = SamplingConfig(num_generations=3, max_completion_length=40)
@@ -68,7 +70,8 @@ def test_a_policy_that_is_not_there_is_said_and_the_worker_lives_on(worker):
     assert worker.status().state == "failed"
     assert worker.warm("/nowhere/at/all").message.startswith("there is no folder")
     assert worker.sample("tiny", EXAMPLE, SAMPLING) is not None
-    assert worker.status().state == "ready"
+    status = worker.status()
+    assert (status.state, status.device != "", status.parameters > 100_000) == ("ready", True, True)
 
 
 def test_a_folder_whose_weights_changed_is_read_again(tiny, tmp_path):
@@ -99,3 +102,21 @@ def test_what_a_models_code_raises_arrives_as_a_sentence(capsys):
 
     assert _described(OnlyTheWorkerKnows("x"))["type"] == "PolicyError"
     assert _described(KeyError("x"))["type"] == "KeyError"
+
+
+@pytest.mark.parametrize(
+    ("before", "loads"), [("off", True), ("failed", True), ("loading", False), ("sampling", False), ("ready", False)]
+)
+def test_an_opened_page_loads_the_embedded_policy_where_none_is_loaded(tmp_path, monkeypatch, before, loads):
+    """Another person's policy that could not be loaded leaves none."""
+    services = Services(tmp_path)
+    loaded = threading.Event()
+    monkeypatch.setattr(services.policy, "status", lambda: PolicyStatus(before, "elsewhere"))
+    monkeypatch.setattr(services.policy, "warm", loaded.set)
+    for _ in range(2):  # and again at the next page
+        loaded.clear()
+        services.warm()
+        if services._warming is not None:
+            services._warming.join()
+        assert loaded.is_set() == loads
+    services.close()

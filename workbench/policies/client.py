@@ -178,13 +178,13 @@ class PolicyWorker:
         try:
             reply = self._call({what: dict(request)}, pass_on, cancelled)
         except (RewardError, PatternError):  # the policy itself is well
-            self._set(PolicyStatus("ready", policy))
+            known = before if before.policy == policy else PolicyStatus("ready")
+            self._set(PolicyStatus("ready", policy, device=known.device, parameters=known.parameters))
             raise
         except WorkbenchError as error:
             self._set(PolicyStatus("failed", policy, message=str(error)))
             raise
-        known = before if before.policy == policy else PolicyStatus("ready")
-        self._set(PolicyStatus("ready", policy, device=known.device, parameters=known.parameters))
+        self._set(PolicyStatus("ready", policy, device=reply["device"], parameters=reply["parameters"]))
         if cancelled is not None and cancelled():
             return None
         return reply

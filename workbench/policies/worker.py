@@ -89,12 +89,12 @@ def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache) -> dict[s
             arguments = request["reference"]
             policy = cache.get(arguments["policy"], arguments.get("adapter"), emit)
             group = with_reference(policy, Group.from_json(arguments["group"]), cancelled=emit.cancelled)
-            return {"group": group.to_json()}
+            return {"group": group.to_json(), **_loaded(policy)}
         if "values" in request:
             return _values(request["values"], emit, cache)
         if "load" in request:
             policy = cache.get(request["load"], request.get("adapter"), emit)
-            return {"policy": policy.name, "device": str(policy.device), "parameters": policy.model.num_parameters()}
+            return _loaded(policy)
         arguments = request["sample"]
         policy = cache.get(arguments["policy"], arguments.get("adapter"), emit)
         group = sample_group(
@@ -116,7 +116,12 @@ def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache) -> dict[s
         traceback.print_exc()
         reason = (str(error).strip().splitlines() or ["no reason given"])[0]
         raise PolicyError(f"the policy failed with {type(error).__name__}: {reason}") from error
-    return {"group": group.to_json()}
+    return {"group": group.to_json(), **_loaded(policy)}
+
+
+def _loaded(policy: Policy) -> dict[str, Any]:
+    """What every reply says of the policy that answered."""
+    return {"device": str(policy.device), "parameters": policy.model.num_parameters()}
 
 
 def _values(arguments: dict[str, Any], emit: Emitter, cache: PolicyCache) -> dict[str, Any]:
@@ -131,7 +136,7 @@ def _values(arguments: dict[str, Any], emit: Emitter, cache: PolicyCache) -> dic
         on_progress=_now_and_then(emit),
         cancelled=emit.cancelled,
     )
-    return {"values": None if values is None else values.to_json()}
+    return {"values": None if values is None else values.to_json(), **_loaded(policy)}
 
 
 def _now_and_then(emit: Emitter) -> Callable[[dict[str, Any]], None]:

@@ -57,9 +57,9 @@ class Services:
         return self._rewards.of(_RUNS)
 
     def warm(self) -> None:
-        """Load the embedded policy in the background, once."""
+        """Load the embedded policy in the background, where no policy is loaded or the last one could not be."""
         with self._lock:
-            if self._warming is None:
+            if self.policy.status().state in ("off", "failed") and not (self._warming and self._warming.is_alive()):
                 self._warming = threading.Thread(target=self.policy.warm, name="warm policy", daemon=True)
                 self._warming.start()
 
