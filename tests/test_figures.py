@@ -12,9 +12,10 @@ from tests.credits import make_credit, make_rollout, worked_credit
 from workbench.config import METHODS
 from workbench.credit import credit_group
 from workbench.figures import PANELS, heatmap
-from workbench.figures.curves import panels_payload, points
+from workbench.figures.curves import panels_of, panels_payload, points
 from workbench.figures.heatmap import credit_payload, group_payload, to_json, why_payload
 from workbench.figures.lines import Chart, Line, run_charts
+from workbench.figures.overlay import Seeds, overlay_payload
 
 NASTY = [
     "<img src=x onerror=alert(1)>",
@@ -210,6 +211,21 @@ def test_panels_name_each_metric_once():
         "label": "held out",
         "style": 0,
     }
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_curves_stand_in_the_order_of_their_methods_metrics(name):
+    """On Train, on Runs and in notebooks; dpo's loss stands before its held-out accuracy."""
+    metrics = METHODS[name].metrics
+    shown = [panel for panel in panels_of(metrics) if not panel.more]
+    first = [next(metric for metric in metrics if metric in {s.metric for s in panel.series}) for panel in shown]
+    assert first[0] == metrics[0]
+    assert first == sorted(first, key=metrics.index)
+    row = {"step": 1, **dict.fromkeys([metric.replace("<name>", "mine") for metric in metrics], 0.5), "step_time": 0.5}
+    seeds = Seeds("a", [("run", {metric: ([1], [0.5]) for metric in row if metric != "step"})])
+    keys = [*(panel.key for panel in shown), "time"]
+    assert [panel["key"] for panel in overlay_payload([seeds], metrics)] == keys
+    assert [chart.key for chart in run_charts([row], metrics=metrics).charts] == keys
 
 
 def test_a_method_says_which_panels_are_shown_first():

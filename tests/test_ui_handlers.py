@@ -12,7 +12,7 @@ import pytest
 
 from tests.credits import worked_credit
 from tests.drafts import PATTERN, draft_of, own_row
-from workbench.config import RewardConfig, RunConfig, SamplingConfig
+from workbench.config import METHODS, RewardConfig, RunConfig, SamplingConfig
 from workbench.errors import ConfigError, PolicyError, TaskError
 from workbench.policies.client import PolicyStatus
 from workbench.rewards import RewardWorker
@@ -532,8 +532,8 @@ def test_a_run_is_polled_from_where_the_page_is(run, tmp_path):
 
 
 def test_a_run_of_a_method_without_rollouts_is_drawn_by_what_the_method_logs(run, tmp_path, monkeypatch):
-    method = dataclasses.replace(run_follow.METHODS["grpo"], metrics=("loss",), has_rollouts=False)
-    monkeypatch.setitem(run_follow.METHODS, "grpo", method)
+    method = dataclasses.replace(METHODS["grpo"], metrics=("loss",), has_rollouts=False)
+    monkeypatch.setitem(METHODS, "grpo", method)
     news = run_follow.poll(tmp_path, "seen", 0, -1)
     assert (news["method"], news["has_rollouts"]) == ("grpo", False)
     assert [panel["key"] for panel in news["panels"] if not panel["more"]] == ["loss"]

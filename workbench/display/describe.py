@@ -267,7 +267,7 @@ def task(value: Task) -> Blocks:
 def run(value: Run) -> Blocks:
     """The run's state, its settings and its curves so far."""
     row = value.summary().row("state", "reason", "step", "total_steps", "task", "policy", "scheme", "seed")
-    charts = run_charts(value.metrics_rows()[0], name=value.name)
+    charts = run_charts(value.metrics_rows()[0], name=value.name, metrics=value.method.metrics)
     place, reason = f"step {row['step']} of {row['total_steps']}", row["reason"]
     settings = f"{row['task']}, {row['policy']}, scheme {row['scheme']}, seed {row['seed']}"
     return (

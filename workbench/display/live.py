@@ -15,7 +15,6 @@ import threading
 from html import escape
 from typing import Any
 
-from workbench.config import METHODS
 from workbench.display.cards import card
 from workbench.display.tables import visible
 from workbench.errors import WorkbenchError
@@ -49,7 +48,8 @@ class Watch:
         shares = f"<progress value='{status.step}' max='{max(status.total_steps, 1)}'></progress>"
         told = f"{shares} step {status.step} of {status.total_steps}"
         head = f'<h4>{escape(self.run.name)} <span class="state">{status.state}</span> {told}</h4>{why}'
-        return card(head) + run_charts(self._rows, self.panels, name=self.run.name).html(self._key)
+        charts = run_charts(self._rows, self.panels, name=self.run.name, metrics=self.run.method.metrics)
+        return card(head) + charts.html(self._key)
 
     def rows_html(self) -> str | None:
         """The watched rows at the newest look, before and now, of a method that trains on stored rows.
@@ -57,7 +57,7 @@ class Watch:
         None where nothing new was stored since the last call.
         """
         steps = self.run.rollout_steps(watched=True)
-        if not steps or steps[-1] == self._rows_step or METHODS[self.run.config().method.name].has_rollouts:
+        if not steps or steps[-1] == self._rows_step or self.run.method.has_rollouts:
             return None
         self._rows_step = steps[-1]
         rows = self.run.watched_rows(steps[-1])

@@ -208,12 +208,21 @@ class PanelPayload(TypedDict):
 
 
 def panels_of(metrics: Iterable[str]) -> list[Panel]:
-    """The panels, folded away where they draw none of ``metrics``, and one for each metric that no other draws."""
-    first = dict.fromkeys(metrics)
+    """The panels in the order of ``metrics``, one more for each that none draws; others follow, folded away.
+
+    As they stand in ``PANELS`` where no metric is named.
+    """
+    first = {metric: place for place, metric in enumerate(dict.fromkeys(metrics))}
+    if not first:
+        return list(PANELS)
+
+    def place(panel: Panel) -> int:
+        return min((first[series.metric] for series in panel.series if series.metric in first), default=len(first))
+
     undrawn = (metric for metric in first if not is_drawn(metric))
     others = [Panel(metric.replace("/", "-"), metric, (Series(metric, metric),)) for metric in undrawn]
-    known = [replace(panel, more=not any(series.metric in first for series in panel.series)) for panel in PANELS]
-    return known + others
+    known = [replace(panel, more=place(panel) == len(first)) for panel in PANELS]
+    return sorted([*known, *others], key=place)
 
 
 def panels_payload(metrics: Iterable[str]) -> list[PanelPayload]:

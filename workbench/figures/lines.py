@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workbench.figures.curves import PANELS, expanded, packed, points
+from workbench.figures.curves import expanded, packed, panels_of, points
 from workbench.figures.fragment import fragment, page
 
 if TYPE_CHECKING:
@@ -137,12 +137,14 @@ class Charts:
         return "\n".join(map(str, self.charts))
 
 
-def run_charts(rows: Iterable[Mapping[str, Any]], keys: Sequence[str] = (), *, name: str = "") -> Charts:
-    """The panels (all, or those with these ``keys``) that have data in a run's metrics rows."""
+def run_charts(
+    rows: Iterable[Mapping[str, Any]], keys: Sequence[str] = (), *, name: str = "", metrics: Iterable[str] = ()
+) -> Charts:
+    """The panels (all, or those with these ``keys``) that have data in a run's rows, those of ``metrics`` first."""
     rows = list(rows)
     logged = dict.fromkeys(name for row in rows for name in row)
     charts = []
-    for panel in (expanded(panel, logged) for panel in PANELS if not keys or panel.key in keys):
+    for panel in (expanded(panel, logged) for panel in panels_of(metrics) if not keys or panel.key in keys):
         lines = tuple(
             Line(series.label, *points(rows, series.metric), style=panel.first_style + place)
             for place, series in enumerate(panel.series)

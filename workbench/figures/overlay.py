@@ -9,14 +9,14 @@ equally many steps; a run's value in a bin is the mean of its rows there. ``char
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.figures.curves import PANELS, Panel, PanelPayload, expanded, packed, panel_payload
+from workbench.figures.curves import Panel, PanelPayload, expanded, packed, panel_payload, panels_of
 
 POINTS = 2_000
 """More than a chart has columns of pixels, also where a part of it is zoomed to."""
@@ -102,10 +102,10 @@ class OverlayPanel(PanelPayload):
     lines: list[OverlayLine]
 
 
-def overlay_payload(configurations: Sequence[Seeds]) -> list[OverlayPanel]:
-    """The panels that have data, each with the lines of every configuration."""
+def overlay_payload(configurations: Sequence[Seeds], metrics: Iterable[str] = ()) -> list[OverlayPanel]:
+    """The panels that have data, those of ``metrics`` first, each with the lines of every configuration."""
     logged = dict.fromkeys(name for seeds in configurations for _, columns in seeds.runs for name in columns)
-    panels = [_panel(expanded(panel, logged), configurations) for panel in PANELS]
+    panels = [_panel(expanded(panel, logged), configurations) for panel in panels_of(metrics)]
     return [panel for panel in panels if panel["lines"]]
 
 

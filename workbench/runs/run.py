@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench import hooks
-from workbench.config import RUN_NAME, RunConfig
+from workbench.config import METHODS, RUN_NAME, Method, RunConfig
 from workbench.errors import RunError, WorkbenchError, cut, did_you_mean, shown
 from workbench.rundir import RunDir, RunStatus
 from workbench.rundir.checkpoints import nothing_usable, saved
@@ -145,6 +145,14 @@ class Run:
                 since = self.dir.status().resumed_from or 0
                 rows = [row for row in rows if row.get("step", 0) > since]
             yield from rows
+
+    @property
+    def method(self) -> Method:
+        """The run's method; the default one for a run whose configuration cannot be read."""
+        try:
+            return METHODS[self.config().method.name]
+        except WorkbenchError:
+            return next(iter(METHODS.values()))
 
     @contextmanager
     def held(self) -> Iterator[Run]:
@@ -299,7 +307,7 @@ class Run:
         """
         from workbench.figures.lines import run_charts
 
-        return run_charts(self.metrics_rows()[0], panels, name=self.name).figure()
+        return run_charts(self.metrics_rows()[0], panels, name=self.name, metrics=self.method.metrics).figure()
 
     def log_tail(self, lines: int = 50) -> list[str]:
         return self.dir.log_tail(lines)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypedDict
 
-from workbench.config import METHODS, Method
+from workbench.config import Method
 from workbench.errors import PatternError, RunError, WorkbenchError
 from workbench.figures.curves import PanelPayload, panels_payload
 from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, to_json
@@ -116,7 +116,7 @@ def poll(workspace: Path, name: str, cursor: int, after: int, after_watched: int
     """
     try:
         run = open_run(name, workspace)
-        status, method = run.status(), _method(run)
+        status, method = run.status(), run.method
         with kept(run) as known:
             news = _rows_since(run, known, cursor, method)
             if news["restarted"]:
@@ -149,14 +149,6 @@ def poll(workspace: Path, name: str, cursor: int, after: int, after_watched: int
         }
     except WorkbenchError as error:
         return {"run": name, "error": str(error)}
-
-
-def _method(run: Run) -> Method:
-    """The run's method; the default one for a run whose configuration cannot be read."""
-    try:
-        return METHODS[run.config().method.name]
-    except WorkbenchError:
-        return next(iter(METHODS.values()))
 
 
 def _rows_since(run: Run, known: KeptRun, cursor: int, method: Method) -> NewRows:
@@ -199,7 +191,7 @@ def rollouts(services: Services, name: str, step: int, group: int, watched: bool
     """
     try:
         run = open_run(name, services.workspace)
-        stored = _credits(run, step, watched) if _method(run).has_rollouts else run.watched_rows(step)
+        stored = _credits(run, step, watched) if run.method.has_rollouts else run.watched_rows(step)
         group = min(max(group, 0), len(stored) - 1)
         shown = stored[group]
         drawing = row_payload(shown) if isinstance(shown, WatchedRow) else _drawn(run, shown, services)

@@ -200,6 +200,7 @@ def overlay(workspace: Path, names: Sequence[str]) -> Overlay:
         Seeds(label, [(run.name, columns) for run, _, columns in members])
         for label, members in zip(labels, groups.values(), strict=True)
     ]
+    metrics = (metric for run, _, _ in chosen for metric in run.method.metrics)
     return {
         "configurations": [
             {
@@ -209,7 +210,7 @@ def overlay(workspace: Path, names: Sequence[str]) -> Overlay:
             }
             for label, (key, members) in zip(labels, groups.items(), strict=True)
         ],
-        "panels": overlay_payload(seeds),
+        "panels": overlay_payload(seeds, metrics),
         "differences": differences(configs),
         "order": list(configs),
         "missing": missing,
