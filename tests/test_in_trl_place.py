@@ -180,6 +180,59 @@ def test_losses_of_whole_sequences_are_refused_where_steps_are_credited(tiny, tm
         )
 
 
+def rarely(completions, **columns):
+    return [
+        7.0 if "13" in text_of(completion) else None if "Answer" in text_of(completion) else 0.0
+        for completion in completions
+    ]
+
+
+@pytest.mark.parametrize("functions", [[short, twelve], [short, sometimes, rarely], [sometimes]], ids=len)
+def test_rewards_normalised_one_by_one_are_trls(tiny, tmp_path, functions):
+    """Two prompts a batch with weights that differ, so that one sum normalised at once is another number."""
+    results = []
+    weights = [0.1, 2.0, -0.5][: len(functions)]
+    for kind, config in ((GRPOTrainer, GRPOConfig), (ProcessGRPOTrainer, ProcessGRPOConfig)):
+        tokenizer = tokenizer_of(tiny)
+        settings = {"reward_weights": weights, "multi_objective_aggregation": "normalize_then_sum"}
+        args = config(**arguments(tmp_path, num_generations=2, scale_rewards="none", **settings))
+        trainer = kind(llama(tokenizer), functions, args, Dataset.from_list(rows(PLAIN)), None, tokenizer)
+        stub(trainer)
+        output = trainer._generate_and_score_completions(rows(PLAIN))
+        loss = trainer._compute_loss(trainer.model, output)
+        loss.backward()
+        results.append((output["advantages"], loss.item(), trainer.model.lm_head.weight.grad))
+    (stock_advantages, stock_loss, stock_gradient), (advantages, loss, gradient) = results
+    assert torch.allclose(advantages[:, 0], stock_advantages, atol=1e-5)
+    assert stock_advantages.abs().max() > 0.5 or functions == [sometimes]
+    assert loss == pytest.approx(stock_loss, abs=1e-5)
+    assert torch.allclose(gradient, stock_gradient, atol=1e-5)
+
+
+def test_rewards_normalised_one_by_one_are_credited_as_the_loss_has_them(tiny, tmp_path):
+    stored = []
+    settings = {"multi_objective_aggregation": "normalize_then_sum"}
+    trainer = ours(tiny, tmp_path, [short, twelve], lambda step, credits: stored.extend(credits), **settings)
+    used = trainer._generate_and_score_completions(rows(PLAIN))["advantages"]
+    for i in range(4):
+        explanation = stored[0].explain(i, 0)
+        assert explanation.advantage == used[i, 0].item() != 0
+        assert sum(term.value for term in explanation.terms) == pytest.approx(explanation.advantage, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        ({"credit_scheme": "process"}, "'normalize_then_sum' is about outcome rewards and 'process' credits steps"),
+        ({"credit_scheme": "sum"}, "'sum' credits steps"),
+        ({"credit_options": {"scale": False}}, "'scale' is settled by multi_objective_aggregation"),
+    ],
+)
+def test_normalising_one_by_one_is_refused_where_it_would_change_nothing(tmp_path, others, message):
+    with pytest.raises(ConfigError, match=message):
+        ProcessGRPOConfig(**arguments(tmp_path, multi_objective_aggregation="normalize_then_sum", **others))
+
+
 def thirds(prompts, completions, **columns):
     return [0.1 if "12" in text else 1 / 3 if "Step" in text else 0.7 for text in completions]
 

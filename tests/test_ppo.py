@@ -25,7 +25,7 @@ from workbench.rundir import RunDir
 from workbench.training.methods import METHODS
 from workbench.training.methods.method import Listeners
 from workbench.training.methods.ppo import build as build_trainer
-from workbench.training.ppo import ProcessPPOTrainer, value_losses
+from workbench.training.ppo import ProcessPPOConfig, ProcessPPOTrainer, value_losses
 
 pytestmark = pytest.mark.training
 
@@ -253,6 +253,14 @@ def test_the_section_refuses_what_cannot_work_and_reads_flags() -> None:
         config(lam=1.5)
     with pytest.raises(ConfigError, match=r"num_generations: out of range"):
         RunConfig.parse({"method": {"name": "grpo", "sampling": {"num_generations": 1}}})
+    for field, value in (
+        ("loss_type", "vespo"),
+        ("off_policy_mask_threshold", 0.5),
+        ("importance_sampling_level", "sequence"),
+        ("multi_objective_aggregation", "normalize_then_sum"),
+    ):
+        with pytest.raises(ConfigError, match=f"{field}: .* PPO gives each "):
+            ProcessPPOConfig(use_cpu=True, **{field: value})
     settled = config(critic="separate")
     assert settled.method.has_reference
     assert not config(kl_coef=0).method.has_reference

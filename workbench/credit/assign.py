@@ -8,13 +8,14 @@ models, tokenizers, rewards or pages.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.credit.batch import Batch, GroupRewards
+from workbench.credit.normalise import z_within
 from workbench.credit.options import resolve
 from workbench.credit.schemes import Part, find_scheme, outcome
 from workbench.errors import CreditError, shown
@@ -73,6 +74,31 @@ def credit_groups(scored: Sequence[ScoredGroup], scheme: str = "process", **opti
     """``credit_group`` for the groups of a batch, which ``normalise="batch"`` compares with each other."""
     assigned = _assigned([GroupRewards.of(group) for group in scored], scheme, options)
     return [_credit(group, scheme, of_group) for group, of_group in zip(scored, assigned, strict=True)]
+
+
+def credit_groups_reward_by_reward(scored: Sequence[ScoredGroup], scheme: str, **options: Any) -> list[Credit]:
+    """``credit_groups`` of R_i = Σ_f w_f · z(R_{i,f}): each outcome reward f is normalised over the group on its own.
+
+    What TRL's ``multi_objective_aggregation="normalize_then_sum"`` normalises over the batch (GDPO, arXiv 2601.05242).
+    """
+    note = "each outcome reward was normalised over the group before they were summed (normalize_then_sum)"
+    credits = credit_groups([_outcomes_normalised(group) for group in scored], scheme, **options)
+    return [replace(credit, warnings=(*credit.warnings, note)) for credit in credits]
+
+
+def _outcomes_normalised(scored: ScoredGroup) -> ScoredGroup:
+    members = np.arange(len(scored.scored))
+    sums = np.zeros(len(members))
+    for reward in scored.rewards:
+        if reward.kind != "outcome":
+            continue
+        scores = [step_scores.outcome_scores[reward.name] for step_scores in scored.scored]
+        raw = np.array([np.nan if score is None else score for score in scores], dtype=np.float64)
+        sums += reward.weight * np.nan_to_num(z_within(raw, np.zeros_like(members), members, "pooled", True).value)
+    rows = zip(scored.scored, sums.tolist(), strict=True)
+    return replace(
+        scored, scored=tuple(row if row.outcome is None else replace(row, outcome=value) for row, value in rows)
+    )
 
 
 @dataclass(frozen=True)

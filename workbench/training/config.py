@@ -62,18 +62,32 @@ class ProcessGRPOConfig(GRPOConfig):
                 "temperature, top_p, top_k, min_p and repetition_penalty"
             )
         # Where no scheme is named, the trainer finds the one that fits the rewards, and checks again.
-        self.check_credit(self.credit_scheme or ("outcome" if self.is_sequence_level else "process"))
-        if self.multi_objective_aggregation != "sum_then_normalize":
-            raise ConfigError(
-                f"multi_objective_aggregation: {self.multi_objective_aggregation!r} is not supported here; outcome "
-                "rewards are summed, then normalised ('sum_then_normalize')"
-            )
+        one_a_completion = self.is_sequence_level or self.sums_normalised
+        self.check_credit(self.credit_scheme or ("outcome" if one_a_completion else "process"))
 
     @property
     def is_sequence_level(self) -> bool:
         """Whether TRL's loss is in a mode that needs one advantage a completion, (B,)."""
         masks = self.off_policy_mask_threshold is not None
         return masks or self.loss_type == "vespo" or self.importance_sampling_level != "token"
+
+    @property
+    def sums_normalised(self) -> bool:
+        """Whether outcome rewards are normalised one by one, then summed and normalised over the batch (TRL, GDPO)."""
+        return self.multi_objective_aggregation == "normalize_then_sum"
+
+    def _check_sums_normalised(self, scheme: str) -> None:
+        """Raises ConfigError where ``normalize_then_sum`` would change nothing, or not what is set beside it."""
+        if not SCHEMES[scheme].outcome_only:
+            raise ConfigError(
+                f"multi_objective_aggregation: 'normalize_then_sum' is about outcome rewards and {scheme!r} credits "
+                "steps; choose 'sum_then_normalize', or the credit_scheme 'outcome'"
+            )
+        if stated := {"normalise", "scale"} & set(self.credit_options):
+            raise ConfigError(
+                f"credit_options: {min(stated)!r} is settled by multi_objective_aggregation='normalize_then_sum', "
+                "which divides by the standard deviation of the batch; leave one of the two out"
+            )
 
     def _check_token_level(self, scheme: str) -> None:
         """Raises ConfigError for what needs one advantage a completion, where ``scheme`` gives each token its own."""
@@ -101,6 +115,8 @@ class ProcessGRPOConfig(GRPOConfig):
             raise ConfigError(f"credit_scheme: unknown scheme {scheme!r}; choose one of {', '.join(SCHEMES)}")
         if not SCHEMES[scheme].per_completion:
             self._check_token_level(scheme)
+        if self.sums_normalised:
+            self._check_sums_normalised(scheme)
         if reserved := {"scheme", "outcome_weight", "clip", "step_starts", "outcome_rewards", "masks"} & set(
             self.credit_options
         ):
@@ -119,5 +135,5 @@ class ProcessGRPOConfig(GRPOConfig):
     def credit_keywords(self) -> dict[str, Any]:
         """What ``credit_groups`` gets beside the scheme: TRL's ``scale_rewards`` first, ``credit_options`` over it."""
         by_trl: dict[str, dict[str, Any]] = {"batch": {"normalise": "batch"}, "none": {"scale": False}}
-        scaling = by_trl.get(str(self.scale_rewards), {})
+        scaling = by_trl.get("batch" if self.sums_normalised else str(self.scale_rewards), {})
         return {**scaling, "outcome_weight": self.outcome_weight, "clip": self.credit_clip, **self.credit_options}

@@ -47,6 +47,17 @@ class ProcessPPOConfig(ProcessGRPOConfig):
                 f"resample_flat: {self.resample_flat} rounds would replace groups without spread, and PPO compares "
                 "with the critic's values, not within a group; set it to 0"
             )
+        whole = {
+            "loss_type": self.loss_type == "vespo",
+            "off_policy_mask_threshold": self.off_policy_mask_threshold is not None,
+            "importance_sampling_level": self.importance_sampling_level != "token",
+            "multi_objective_aggregation": self.sums_normalised,
+        }
+        if set_names := [name for name, is_set in whole.items() if is_set]:
+            raise ConfigError(
+                f"{set_names[0]}: {getattr(self, set_names[0])!r} is for one advantage a completion, PPO gives each "
+                "token its own by the critic's values; leave it out"
+            )
         # TRL refuses groups of one, which have no group to be compared with; PPO compares with the critic's values.
         generations = self.num_generations  # type: ignore[has-type]
         if generations == 1:  # the ranks are known only after the checks

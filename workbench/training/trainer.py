@@ -32,7 +32,7 @@ import torch
 from accelerate.utils import gather, gather_object
 from trl import GRPOTrainer
 
-from workbench.credit import SCHEMES, credit_groups
+from workbench.credit import SCHEMES, credit_groups, credit_groups_reward_by_reward
 from workbench.errors import ConfigError
 from workbench.policies.sampler import Sampled, to_rollout
 from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
@@ -301,11 +301,12 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
 
     def _credit_groups(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
         """The credit of all ranks' groups of one generation."""
-        return credit_groups(groups, self.credit_scheme, **self.args.credit_keywords())
+        credited = credit_groups_reward_by_reward if self.args.sums_normalised else credit_groups
+        return credited(groups, self.credit_scheme, **self.args.credit_keywords())
 
     def credit_watched(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
         """Credit groups that were sampled beside training, as if they were a batch of it; called by one rank alone."""
-        return credit_groups(groups, self.credit_scheme, **self.args.credit_keywords())
+        return self._credit_groups(groups)
 
     def _rollouts(self, completion_ids: Sequence[Sequence[int]]) -> list[Rollout]:
         if self._sampled is not None:
