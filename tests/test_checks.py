@@ -324,6 +324,12 @@ def test_preflight_sees_a_prefilled_tag():
     assert "(?:<think>)?" in finding.advice
 
 
+def test_preflight_names_columns_that_no_reward_gets():
+    groups = [Group("p", (rollout("Step 1: a = b"), rollout("Step 1: c")), {"completion": "x", "steps": 3, "level": 1})]
+    (finding,) = [row for row in preflight(groups, STARTS, [contains_equals]).findings if "left out" in row.name]
+    assert (finding.level, finding.value) == ("check", "completion, steps")
+
+
 def test_preflight_names_a_reward_that_fails_and_goes_on():
     def broken(prompt, step, **columns):
         raise ValueError("no such column")

@@ -194,6 +194,12 @@ def test_reading_the_keyboard_finds_nothing(worker: RewardWorker) -> None:
         ),
         ("def reward(prompt, step): return 1", None, r"'mine\(prompt, step\)' and cannot take the data's columns"),
         ("def reward(prompt, step, **columns): yield 1", None, "yields"),
+        (
+            "def reward(prompts, completions, completion, **columns): return [1]",
+            None,
+            r"asks for 'completion', which it is never given, .*; write 'mine\(prompts, completions, \*\*columns\)'",
+        ),
+        ("def reward(prompt, step, completions, **columns): return 1", None, "asks for 'completions'"),
     ],
 )
 def test_code_without_a_usable_function_is_refused(

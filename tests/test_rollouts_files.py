@@ -126,6 +126,7 @@ def test_what_only_looks_odd_is_read(tmp_path: Path) -> None:
     assert [rollout.text for rollout in group.rollouts] == ["one\u2028row \u202e \x00 中文 🙂", "half \ufffd pair"]
     assert group.rollouts[0].columns["score"] is None
     assert "1 row with unpaired surrogates, each replaced by U+FFFD" in facts.notes
+    assert "1 row with NaN, which is taken for no number: a reward of NaN is unscored" in facts.notes
 
 
 def test_a_json_array_is_read_by_row(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from workbench.credit import credit_groups, why_no_spread
 from workbench.errors import ConfigError, CreditError, RewardError
 from workbench.rewards import Reward, RewardWorker, load_reward, score_group
 from workbench.rewards.models.reward import Models
+from workbench.rewards.protocol import columns_left_out
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
 from workbench.schema.rounding import differ
 from workbench.sections import CreditConfig, RewardConfig
@@ -110,6 +111,7 @@ def preflight_of(
     findings = [
         *_splitting(scored),
         *_prompts(groups, pattern),
+        *_columns(groups),
         *_sampling(groups),
         *_spread(credits),
         *_scheme_warnings(credits),
@@ -226,6 +228,17 @@ def _prompts(groups: Sequence[Group], pattern: StepPattern) -> Iterable[Finding]
         "the prompt already opens a tag that the pattern looks for, so completions begin inside it",
         f"make the opener optional: (?:<{tag}>)? or (?:^|<{tag}>)",
     )
+
+
+def _columns(groups: Sequence[Group]) -> Iterable[Finding]:
+    if names := columns_left_out(name for group in groups for name in group.columns):
+        yield Finding(
+            "columns left out",
+            "check",
+            ", ".join(names),
+            "a column of this name would hide an argument of reward functions, and none of them gets it",
+            "rename it in the data if a reward function is to have it",
+        )
 
 
 def _optional(tag: str, written: str) -> bool:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -40,6 +40,11 @@ EXPECTED: dict[Form, str] = {
 }
 RESERVED = frozenset({"prompt", "prompts", "completion", "completions", "completion_ids", "step", "steps"})
 """Column names that would hide an argument; such columns are not passed on, as in TRL."""
+_GIVEN: dict[Form, frozenset[str]] = {
+    "outcome": frozenset({"prompts", "completions", "completion_ids"}),
+    "step": frozenset({"prompt", "step"}),
+    "steps": frozenset({"prompts", "completions", "steps", "completion_ids"}),
+}
 _BY_THE_CALLER = frozenset({"step_ends", "trainer_state", "log_extra", "log_metric", "environments"})
 _SHOWN = 80
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -86,6 +91,12 @@ def read_signature(function: Callable[..., Any], name: str) -> inspect.Signature
         raise RewardCodeError(
             f"reward {name!r} is '{shown}' and cannot take the data's columns; write '{expected}'", reward=name
         )
+    if never := [asked for asked in _required(signature) if asked in RESERVED - _GIVEN[form_of(signature)]]:
+        raise RewardCodeError(
+            f"reward {name!r} asks for {never[0]!r}, which it is never given, also where a column of the data has that "
+            f"name; write '{expected}', and rename the column if that is meant",
+            reward=name,
+        )
     return signature
 
 
@@ -101,13 +112,21 @@ def kind_of(form: Form) -> RewardKind:
 
 def columns_of(signature: inspect.Signature) -> tuple[str, ...]:
     """The columns of the data without which the function cannot be called."""
-    return tuple(
+    return tuple(name for name in _required(signature) if name not in RESERVED | _BY_THE_CALLER)
+
+
+def _required(signature: inspect.Signature) -> list[str]:
+    return [
         name
         for name, parameter in signature.parameters.items()
         if parameter.default is parameter.empty
         and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        and name not in RESERVED | _BY_THE_CALLER
-    )
+    ]
+
+
+def columns_left_out(columns: Iterable[str]) -> list[str]:
+    """Those of the data's columns that would hide an argument, and that no reward function gets."""
+    return sorted(RESERVED.intersection(columns))
 
 
 def check_kind(name: str, signature: inspect.Signature, kind: RewardKind) -> None:

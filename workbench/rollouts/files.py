@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,11 +29,13 @@ class Row:
     """One row's columns. ``where`` is how messages call it: ``line 3`` of JSONL, ``row 3`` of all else.
 
     ``mended`` says that its texts held unpaired surrogates, which no tokenizer and no UTF-8 file takes: each is U+FFFD.
+    ``unset`` says that it held NaN, which is None in ``values``.
     """
 
     where: str
     values: dict[str, Any]
     mended: bool = False
+    unset: bool = False
 
 
 def read_rows(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Row]:
@@ -116,9 +118,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return columns
 
 
-def _constant(name: str) -> None:
+def _constant(name: str) -> float:
     if name != "NaN":
         raise ValueError(f"{name} is no number that can be used; write null where there is none")
+    return math.nan
 
 
 # --- Parquet -------------------------------------------------------------------------------------------------------
@@ -158,7 +161,7 @@ def row_of(source: str, where: str, values: Any) -> Row:
         raise TaskError(f"{source} {where}: every row must be an object with named columns; found {shown}")
     try:
         plain = {_mended(name): _plain(name, value, 1) for name, value in values.items()}
-        return Row(where, plain, mended=_has_surrogate(values))
+        return Row(where, plain, mended=_any_of(values, _is_surrogate), unset=_any_of(values, _is_nan))
     except ValueError as error:
         raise TaskError(f"{source} {where}: {error}") from error
 
@@ -188,12 +191,19 @@ def _mended(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-def _has_surrogate(value: Any) -> bool:
-    if isinstance(value, str):
-        return bool(_SURROGATE.search(value))
+def _is_surrogate(value: Any) -> bool:
+    return isinstance(value, str) and _SURROGATE.search(value) is not None
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _any_of(value: Any, holds: Callable[[Any], bool]) -> bool:
+    """Whether a text or number anywhere in ``value`` is such a one."""
     if isinstance(value, dict):
-        return any(_has_surrogate(item) for pair in value.items() for item in pair)
-    return isinstance(value, list) and any(map(_has_surrogate, value))
+        return any(_any_of(item, holds) for pair in value.items() for item in pair)
+    return any(_any_of(item, holds) for item in value) if isinstance(value, list) else holds(value)
 
 
 def _too_deep(column: str) -> NoReturn:

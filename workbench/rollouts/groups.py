@@ -81,10 +81,11 @@ def read_drafts(rows: Iterable[Row], file: str, format: str | None = None) -> tu
     except TaskError as error:
         raise TaskError(f"{file} {first.where}: {error}") from error
     records: list[Record] = []
-    count = mended = 0
+    count = mended = unset = 0
     for row in chain([first], stream):
         count += 1
         mended += row.mended
+        unset += row.unset
         if missing := [name for name in layout.columns if name not in row.values]:
             raise TaskError(
                 f"{file} {row.where}: {missing[0]!r} is missing, which every row of the format {layout.name!r} needs"
@@ -98,6 +99,8 @@ def read_drafts(rows: Iterable[Row], file: str, format: str | None = None) -> tu
         notes.append("reward is the sum of the logged reward columns; the file does not say their weights")
     if mended:
         notes.append(f"{counted(mended, 'row')} with unpaired surrogates, each replaced by U+FFFD")
+    if unset and layout.name != "trl":  # which writes NaN for what a reward left unscored
+        notes.append(f"{counted(unset, 'row')} with NaN, which is taken for no number: a reward of NaN is unscored")
     grouped: dict[str, list[Record]] = {}
     for record in records:
         grouped.setdefault(record.series + json.dumps(record.prompt, sort_keys=True), []).append(record)

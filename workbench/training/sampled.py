@@ -6,6 +6,7 @@ trainer's to know.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,9 +16,10 @@ from workbench.policies.load import Policy
 from workbench.policies.monte_carlo import monte_carlo_reward
 from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
 from workbench.rewards.models.local import LocalModels
+from workbench.rewards.protocol import columns_left_out
 from workbench.schema import OnCredit
 from workbench.sections import SharedConfig
-from workbench.tasks import load_task
+from workbench.tasks import Task, load_task
 from workbench.training.accuracy import HeldOut, HeldOutAccuracy
 from workbench.training.common import load_trained_policy, lora_config, shared_arguments
 from workbench.training.config import ProcessGRPOConfig
@@ -65,6 +67,7 @@ def build_trainer(
     policy = load_trained_policy(config)
     task = load_task(config.task.name)
     task = within_context(task, policy, config, method.sampling, method.rows_wanted(config))
+    _name_columns_left_out(task)
     worker = RewardWorker(method.reward_deadline)
     rewards = _rewards(config, policy, worker)
     trainer = trainer_class(
@@ -88,6 +91,15 @@ def build_trainer(
     if config.run.watch_prompts and (on_watched := listeners.on_watched) is not None:
         trainer.add_callback(WatchedPrompts(trainer, task, config, method.sampling, rewards, worker, on_watched))
     return trainer
+
+
+def _name_columns_left_out(task: Task) -> None:
+    """Say in the run's log which columns no reward function gets."""
+    if os.environ.get("RANK", "0") == "0" and (names := columns_left_out(task[0].columns)):
+        print(
+            f"task: {', '.join(map(repr, names))} would hide an argument of reward functions and is left out",
+            flush=True,
+        )
 
 
 def _rewards(config: SharedConfig, policy: Policy, worker: RewardWorker) -> list[Reward]:
