@@ -13,7 +13,7 @@ from workbench.errors import RunError
 from workbench.runs import Run, start
 from workbench.runs.processes import kill_all, members
 
-_TIMES = re.compile(r"time|seconds")  # columns that no two runs share
+_TIMES = re.compile(r"time|seconds|memory")  # columns that no two runs share
 
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "process, all weights": {},

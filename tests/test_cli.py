@@ -24,7 +24,7 @@ from workbench.display.tables import table, visible
 from workbench.errors import ConfigError
 from workbench.rewards import TrustStore
 from workbench.rundir import RunDir
-from workbench.runs import Run
+from workbench.runs import Run, list_runs
 from workbench.schema import Group, Rollout
 
 COMMANDS = ("app", "sample", "score", "train", "runs", "pipeline", "compare")
@@ -407,6 +407,9 @@ def test_compare_prints_a_row_a_run(workspace: Path, capsys: pytest.CaptureFixtu
         ]
     }
     assert main(argv) == 0
+    assert {run.name for run in list_runs(workspace)} == {
+        f"{name}-{scheme}-0" for name in ("compare", "compare-2") for scheme in ("outcome", "process")
+    }
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines[1:]] == [
         ["outcome", "0"],

@@ -16,8 +16,8 @@ from workbench.training.prompts import within_context
 SHORT, LONG, ENDLESS = (Example("7 " * n) for n in (5, 50, 500))
 
 
-def fitted(policy, task: Task, how: str = "refuse", answer: int = 100) -> Task:
-    data = {"task": {"name": "t", "long_prompts": how}, "sampling": {"max_completion_length": answer}}
+def fitted(policy, task: Task, how: str = "refuse", answer: int = 100, **run: int) -> Task:
+    data = {"task": {"name": "t", "long_prompts": how}, "sampling": {"max_completion_length": answer}, "run": run}
     config = RunConfig.parse(data)
     return within_context(task, policy, config, config.grpo.sampling, 1000)
 
@@ -48,6 +48,8 @@ def test_a_row_without_room_is_named_with_what_would_help(random_policy, capsys:
         ConfigError, match="1 of 1 held-out rows do not fit the policy's context of 128 tokens; row 1 has"
     ):
         fitted(random_policy, Task("t", [SHORT], [ENDLESS]))
+    with pytest.raises(ConfigError, match="1 of 2 held-out rows do not fit"):  # the second is the one that is measured
+        fitted(random_policy, Task("t", [SHORT], [SHORT, ENDLESS]), eval_skip=1, eval_prompts=1, watch_prompts=0)
     with pytest.raises(ConfigError, match="2 of 2 training rows do not fit"):  # nothing would be left
         fitted(random_policy, Task("t", [ENDLESS, ENDLESS], [SHORT]), "skip")
     fitted(random_policy, Task("t", [SHORT, LONG], [SHORT]), "skip")

@@ -128,6 +128,7 @@ def test_the_commands_write_rows_that_a_run_can_have_as_its_task(
     provenance = json.loads(Path(result["provenance"]).read_text())
     assert provenance["rewards"] == [{"name": "answer_correctness", "kind": "outcome"}]
     assert provenance["policy"]["path"] == "tiny"
+    assert provenance["completions_sampled"] == 0  # the group was there
     assert provenance["limits"] == {"per_group": 1, "margin": 0.5}
     assert len(provenance["sha256"]) == 64
 

@@ -341,6 +341,8 @@ def test_the_command_labels_several_prompts_to_train_a_reward_model_on(tmp_path,
         result = json.loads(capsys.readouterr().out)
     assert (result["rows"], result["counts"]["groups"], result["counts"]["completions"]) == (4, 2, 4)
     provenance = json.loads((tmp_path / "soft.jsonl.provenance.json").read_text())
+    assert provenance["completions_sampled"] == 4 + result["counts"]["continuations"] > 4
+    assert provenance["peak_memory_mb"] > 0 < provenance["seconds"]
     assert provenance["labels"] == {"labels_as": "trl", "estimation": "soft", "continuations": 2}
     assert (provenance["prompts"], provenance["rewards"][0]["name"]) == ({"first": 1, "count": 2}, "answer_correctness")
     shares, verdicts = (

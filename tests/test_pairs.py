@@ -111,7 +111,10 @@ def rollout_of(text: str) -> Rollout:
 
 def numbers(run: RunDir) -> list[dict[str, Any]]:
     """A run's rows without its clock."""
-    return [{k: v for k, v in row.items() if k not in ("time", "seconds")} for row in run.read_metrics()[0]]
+    return [
+        {k: v for k, v in row.items() if k not in ("time", "seconds", "peak_memory_mb")}
+        for row in run.read_metrics()[0]
+    ]
 
 
 REWARD = {"name": "reward"}

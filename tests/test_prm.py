@@ -88,7 +88,10 @@ def train(run: RunDir, resume: str | None = None) -> Any:
 
 def numbers(run: RunDir) -> list[dict[str, Any]]:
     """A run's rows without its clock."""
-    return [{k: v for k, v in row.items() if k not in ("time", "seconds")} for row in run.read_metrics()[0]]
+    return [
+        {k: v for k, v in row.items() if k not in ("time", "seconds", "peak_memory_mb")}
+        for row in run.read_metrics()[0]
+    ]
 
 
 # -- the loss, and what is read ----------------------------------------------------------------------------------------

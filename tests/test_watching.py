@@ -12,7 +12,7 @@ from workbench.tasks import load_task
 
 pytestmark = pytest.mark.training
 
-NOT_COMPARED = ("time", "sampling_time", "step_time", "seconds")
+NOT_COMPARED = ("time", "sampling_time", "step_time", "seconds", "peak_memory_mb")
 
 
 def trained(workspace, name: str, **training) -> RunDir:

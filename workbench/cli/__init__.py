@@ -21,6 +21,7 @@ from workbench.cli.trust import add_trust
 from workbench.display.tables import visible
 from workbench.errors import WorkbenchError
 from workbench.redact import redact
+from workbench.runs import COMPLETIONS, recipes
 
 __all__ = ["main"]
 
@@ -144,6 +145,12 @@ def _add_group_commands(command: AddCommand) -> None:
         help="label completions of so many training prompts; needs --labels",
     )
     added.add_argument("--first", type=int, default=0, metavar="I", help="the first of them (default: %(default)s)")
+    added.add_argument(
+        "--completions",
+        type=at_least_one,
+        metavar="N",
+        help="begin no further prompt once so many completions were sampled, continuations included; with --prompts",
+    )
     added.add_argument("--html", type=Path, metavar="FILE", help="write the values' heatmap there as a page of its own")
     add_flags(added, (*SAMPLED, "grpo.pattern", "grpo.credit"))
 
@@ -196,10 +203,25 @@ def _add_run_commands(command: AddCommand) -> None:
     _add_workspace(added, default=argparse.SUPPRESS)
 
     added = command(
-        "compare", commands.compare, "Train under several credit schemes and seeds, one run after the other."
+        "compare",
+        commands.compare,
+        "Train under several credit schemes, or by several methods, and seeds, one after the other; with the --name of "
+        "one that was stopped, go on with it.",
+    )
+    what = added.add_mutually_exclusive_group()
+    what.add_argument(
+        "--schemes", default="outcome,process", metavar="A,B,…", help="credit schemes (default: %(default)s)"
+    )
+    what.add_argument(
+        "--methods",
+        metavar="A,B,…",
+        help=f"methods on one budget of completions: {', '.join(recipes())}, or YAML files of your own",
     )
     added.add_argument(
-        "--schemes", default="outcome,process", metavar="A,B,…", help="credit schemes (default: %(default)s)"
+        "--completions",
+        type=at_least_one,
+        metavar="N",
+        help=f"completions that each method samples, for its data too (default: {COMPLETIONS})",
     )
     added.add_argument(
         "--seeds", type=at_least_one, default=5, metavar="N", help="seeds --seed, +1, … (default: %(default)s)"

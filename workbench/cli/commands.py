@@ -8,15 +8,22 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from workbench import display, runs
 from workbench.cli import show
 from workbench.cli.flags import read_config
 from workbench.cli.groups import given_group, sampled_group
 from workbench.cli.output import print_result, say
+from workbench.cli.pipelines import stage_line, trust_plan
 from workbench.cli.trust import require_trust
+from workbench.errors import ConfigError
 from workbench.rundir.files import encode
+from workbench.runs.recipes import load_recipe_file
+
+if TYPE_CHECKING:
+    from workbench.runs.pipelines import Pipeline
 
 
 def app(args: argparse.Namespace) -> int:
@@ -106,19 +113,50 @@ def stop_run(args: argparse.Namespace) -> int:
 
 
 def compare(args: argparse.Namespace) -> int:
-    rows: list[dict[str, Any]] = []
+    rows: list[runs.ComparedRun | runs.ComparedMethod] = []
     unfinished = 0
-    compared = runs.compare(
-        require_trust(args, read_config(args)),
-        [scheme.strip() for scheme in args.schemes.split(",")],
+    for compared, row in _compared(args):
+        status = compared.status()
+        say(f"{compared.name}: {status.state}, {status.reason}".rstrip(", "))
+        unfinished += status.state != "finished"
+        rows.append(row)
+    print_result(args, {"rows": [dataclasses.asdict(row) for row in rows]}, lambda: show.comparison_text(rows))
+    return 1 if unfinished else 0
+
+
+def _compared(
+    args: argparse.Namespace,
+) -> Iterator[tuple[runs.Run | Pipeline, runs.ComparedRun | runs.ComparedMethod]]:
+    """The runs of the schemes, or the pipelines of the methods, as they end. Raises ConfigError."""
+    if args.methods is None:
+        if args.completions is not None:
+            raise ConfigError("--completions is the budget of --methods; a scheme's is --run.steps")
+        config = require_trust(args, read_config(args))
+        schemes = _names(args.schemes)
+        yield from runs.compare(config, schemes, args.seeds, args.workspace, report=_report, tell=say)
+        return
+    if args.reward or args.reward_file or args.reward_model or args.reward_option:
+        raise ConfigError(
+            "the rewards of --methods are their recipes' own: write a recipe with others, and name its file"
+        )
+    config, methods = read_config(args), _names(args.methods)
+    for plan in map(load_recipe_file, methods):
+        trust_plan(args, plan, plan.name)
+    yield from runs.compare_methods(
+        config,
+        methods,
         args.seeds,
         args.workspace,
-        report=lambda run, row: say(show.progress(run, row)),
+        completions=args.completions or runs.COMPLETIONS,
+        report=_report,
+        on_stage=lambda pipeline, stage: say(f"{pipeline.name}: {stage_line(stage)}"),
+        tell=say,
     )
-    for run, row in compared:
-        status = run.status()
-        say(f"{run.name}: {status.state}, {status.reason}".rstrip(", "))
-        unfinished += status.state != "finished"
-        rows.append(dataclasses.asdict(row))
-    print_result(args, {"rows": rows}, lambda: show.comparison_text(rows))
-    return 1 if unfinished else 0
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def _report(run: runs.Run, row: Mapping[str, Any]) -> None:
+    say(show.progress(run, row))

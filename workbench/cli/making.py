@@ -96,7 +96,7 @@ def mix(args: argparse.Namespace) -> int:
     files = [{"file": str(path), "sha256": sha256(path)} for path in (args.fresh, *args.replay)]
     about = {"made_by": "mix", "fresh": files[0], "replay": files[1:], "share": args.share, "seed": args.seed}
     made = mixed_of(args.fresh, args.replay, args.share, args.seed)
-    return _print(args, *_write(made, args.out, about, time.monotonic()))
+    return _print(args, *_write(made, args.out, about, time.monotonic(), sampled=0))
 
 
 def _make(args: argparse.Namespace, limits: dict[str, float], make: Callable[[Iterator[ScoredGroup]], Made]) -> int:
@@ -111,7 +111,8 @@ def _make(args: argparse.Namespace, limits: dict[str, float], make: Callable[[It
         "rewards": [reward.model_dump(exclude_defaults=True) for reward in outcome_rewards],
         "limits": limits,
     }
-    return _print(args, *_write(made, args.out, about, began))
+    sampled = 0 if args.group else made.counts["completions"]
+    return _print(args, *_write(made, args.out, about, began, sampled))
 
 
 def label_steps(
@@ -121,7 +122,7 @@ def label_steps(
     from workbench.policies.step_values import labelled_rows
 
     began = time.monotonic()
-    made = labelled_rows(valued, args.labels_as, args.estimation)
+    made = labelled_rows(valued, args.labels_as, args.estimation, args.completions)
     several = {"first": args.first, "count": args.prompts}
     groups = None if args.group is None else [args.group]
     about = {
@@ -129,7 +130,8 @@ def label_steps(
         "rewards": [{"name": args.outcome, "kind": "outcome"}],
         "labels": {name: getattr(args, name) for name in ("labels_as", "estimation", "continuations")},
     }
-    return _write(made, args.labels, about, began)
+    sampled = made.counts["continuations"] + (0 if args.group is not None else made.counts["completions"])
+    return _write(made, args.labels, about, began, sampled)
 
 
 def _source(
@@ -155,17 +157,23 @@ def refuse_to_overwrite(file: Path) -> None:
         raise TaskError(f"{file} is there already; choose another name, or remove it")
 
 
-def _write(made: Made, file: Path, about: dict[str, Any], began: float) -> tuple[dict[str, Any], str]:
-    """Write rows and where they come from; what was written, and that in words."""
+def _write(made: Made, file: Path, about: dict[str, Any], began: float, sampled: int) -> tuple[dict[str, Any], str]:
+    """Write rows and where they come from; what was written, and that in words.
+
+    ``sampled`` completions, continuations among them, were sampled for the rows since ``began``.
+    """
+    from workbench.rundir.environment import peak_memory_mb
     from workbench.tasks.made import write_made
 
-    beside = write_made(made, file, about)
+    seconds = round(time.monotonic() - began, 1)
+    spent = {"completions_sampled": sampled, "seconds": seconds, "peak_memory_mb": peak_memory_mb()}
+    beside = write_made(made, file, {**about, **spent})
     result = {
         "file": str(file),
         "provenance": str(beside),
         "rows": len(made.rows),
         "counts": dict(made.counts),
-        "seconds": round(time.monotonic() - began, 1),
+        **spent,
     }
     return result, f"{file}: {made.told}\nwhere they come from: {beside}"
 

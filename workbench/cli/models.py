@@ -32,6 +32,8 @@ def step_values(args: argparse.Namespace) -> int:
         raise ConfigError(
             "--prompts labels completions of the task's prompts: give --labels FILE, no --group or --prompt"
         )
+    if args.completions is not None and args.prompts is None:
+        raise ConfigError("--completions limits what --prompts asks for; give both")
     if args.labels is not None:
         refuse_to_overwrite(args.labels)
     policy = load_policy(config.policy.path, config.policy.adapter, trust_remote_code=config.policy.trust_remote_code)

@@ -51,11 +51,11 @@ def pipeline(args: argparse.Namespace) -> int:
 
         check_plan(plan, args.workspace or default_workspace())
         return print_result(args, plan_data(plan), lambda: f"{plan.name}: {len(plan.stages)} stages, nothing is wrong")
-    _require_trust(args, plan)
+    trust_plan(args, plan, args.source)
     return _follow(args, start_plan(plan, args.workspace, name=args.name, now=args.now))
 
 
-def _require_trust(args: argparse.Namespace, plan: Plan) -> None:
+def trust_plan(args: argparse.Namespace, plan: Plan, source: str) -> None:
     """Raises ConfigError, with the code, for reward code that is not trusted in the workspace; see ``cli.trust``."""
     from workbench.rewards.trust import TrustStore
     from workbench.runs import default_workspace
@@ -64,7 +64,7 @@ def _require_trust(args: argparse.Namespace, plan: Plan) -> None:
     for stage in plan.stages:
         rewards = stage.config.method.reward_functions if stage.config is not None else ()
         if not args.trust:
-            store.require(rewards, f"{args.source}, stage {stage.name},")
+            store.require(rewards, f"{source}, stage {stage.name},")
         for reward in rewards:
             if reward.foreign is not None:
                 store.trust(reward.foreign)
@@ -80,7 +80,7 @@ def _follow(args: argparse.Namespace, pipeline: Pipeline) -> int:
                 if row is not None and (run := pipeline.run_of(stage.name)) is not None:
                     say(show.progress(run, row))
                 elif row is None:
-                    say(f"[{stages.index(stage.name) + 1}/{len(stages)}] {_line(stage)}")
+                    say(f"[{stages.index(stage.name) + 1}/{len(stages)}] {stage_line(stage)}")
             pipeline.wait()
         except BaseException:
             if not pipeline.status().final:
@@ -90,7 +90,8 @@ def _follow(args: argparse.Namespace, pipeline: Pipeline) -> int:
     return _print(args, pipeline)
 
 
-def _line(stage: StageProgress) -> str:
+def stage_line(stage: StageProgress) -> str:
+    """How a stage stands, on one line."""
     done = f"{stage.rows} rows" if stage.rows is not None else measured(stage)
     return visible(": ".join(filter(None, (f"{stage.name} {stage.state}", done, stage.reason))), one_line=True)
 

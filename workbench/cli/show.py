@@ -10,10 +10,9 @@ from typing import Any
 from workbench.display.tables import number, table, visible
 from workbench.errors import WorkbenchError
 from workbench.rundir import RunStatus
-from workbench.runs import Run, RunSummary
+from workbench.runs import ComparedMethod, ComparedRun, Run, RunSummary
 
 _WATCHED = {"reward": "reward", "accuracy": "accuracy", "accuracy/train": "in training", "loss": "loss"}
-_COMPARED = ("scheme", "seed", "base_accuracy", "final_accuracy", "seconds", "rollouts", "rollouts_to_65")
 _TIMES = ("created", "started", "updated", "stop_requested")
 _LISTED = ("name", "state", "step", "total_steps", "task", "scheme", "accuracy", "seconds", "reason")
 
@@ -76,15 +75,32 @@ def listing_text(listed: Sequence[Mapping[str, Any]]) -> str:
     return table([name.replace("_", " ") for name in _LISTED], rows)
 
 
-def comparison_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Every run, then every scheme's mean; that of ``rollouts_to_65`` is over the runs that got there."""
-    lines = [[row["scheme"], str(row["seed"]), *(row[name] for name in _COMPARED[2:])] for row in rows]
-    for scheme in dict.fromkeys(row["scheme"] for row in rows):
-        mine = [row for row in rows if row["scheme"] == scheme]
-        reached = sum(row["rollouts_to_65"] is not None for row in mine)
-        means = [_mean([row[name] for row in mine]) for name in _COMPARED[2:]]
-        lines.append([scheme, f"mean ({reached} of {len(mine)} reached 65 %)", *means])
-    return table([name.replace("_", " ") for name in _COMPARED], lines)
+def comparison_text(rows: Sequence[ComparedRun | ComparedMethod]) -> str:
+    """Every scheme or method with every seed, then the means over seeds; that to 65 % is over those that got there.
+
+    A mean's line says how many got there, how many ended below the base, and the range of final accuracies.
+    """
+    if not rows:
+        return "nothing was compared"
+    group, seed, *names = (field.name for field in dataclasses.fields(rows[0]))
+    data = [dataclasses.asdict(row) for row in rows]
+    lines = [[row[group], str(row[seed]), *(row[name] for name in names)] for row in data]
+    for label in dict.fromkeys(row[group] for row in data):
+        mine = [row for row in data if row[group] == label]
+        means = [_mean([row[name] for row in mine]) for name in names]
+        lines.append([label, f"mean ({_ends(mine, rows[0].to_65)})", *means])
+    return table([name.replace("_", " ") for name in (group, seed, *names)], lines)
+
+
+def _ends(rows: Sequence[Mapping[str, Any]], to_65: str) -> str:
+    reached = sum(row[to_65] is not None for row in rows)
+    ends = [(row["base_accuracy"], row["final_accuracy"]) for row in rows if row["final_accuracy"] is not None]
+    parts = [f"{reached} of {len(rows)} reached 65 %"]
+    if below := sum(final < base for base, final in ends):
+        parts.append(f"{below} ended below the base")
+    if len(ends) > 1:
+        parts.append(f"from {min(final for _, final in ends):.3f} to {max(final for _, final in ends):.3f}")
+    return ", ".join(parts)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -46,6 +46,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("step", "n", "Optimiser steps so far."),
     Metric("time", "unix seconds", "When the row was written."),
     Metric("seconds", "s", "Seconds since training began, over all times it was resumed."),
+    Metric(
+        "peak_memory_mb",
+        "10^6 bytes",
+        "Most memory that the first rank's process has held so far: allocated on its GPU, or resident without one.",
+    ),
     Metric("rollouts", "generations × B", "Completions sampled so far, but for those of groups that were replaced."),
     # reward and accuracy
     Metric("accuracy", "right / prompts", "Share of the fixed held-out prompts answered right."),

@@ -100,6 +100,7 @@ def step_values(
     prompts, columns = [group.prompt] * count, [group.columns] * count
     scored = outcomes_of(policy, reward, prompts, columns, group.rollouts, step_ends, sampled)
     known = [outcomes.whole for outcomes in scored if outcomes.whole is not None]
+    rows = {id(row): row for rows in sampled.values() for row in rows}.values()  # equal prefixes share theirs
     return StepValues(
         **_jagged(scored, step_ends, group.rollouts, threshold),
         start=sum(known) / len(known) if known else None,
@@ -108,8 +109,9 @@ def step_values(
         threshold=threshold,
         outcome=reward.name,
         pattern=(pattern.regex, pattern.kind),
-        tokens=sum(len(row.token_ids) for row in {id(row): row for rows in sampled.values() for row in rows}.values()),
+        tokens=sum(len(row.token_ids) for row in rows),
         seconds=time.monotonic() - began,
+        continuations=len(rows),
     )
 
 

@@ -30,7 +30,7 @@ class StepValues:
     ``errors[i][k]`` is its standard error, 0 where the completion ends with the step and its own outcome is exact,
     None where fewer than two continuations were scored. ``counts[i][k]`` continuations were scored, ``successes[i][k]``
     of them over ``threshold``. ``start`` is the value of the prompt itself: the mean of the completions' own outcomes.
-    ``tokens`` were sampled in ``seconds``.
+    ``tokens`` of ``continuations`` were sampled in ``seconds``.
     """
 
     values: tuple[tuple[float | None, ...], ...]
@@ -45,6 +45,7 @@ class StepValues:
     pattern: tuple[str, PatternKind]
     tokens: int = 0
     seconds: float = 0.0
+    continuations: int = 0
 
     def shares(self) -> list[list[float | None]]:
         """The share of each step's continuations that succeeded: Math-Shepherd's soft label."""
@@ -164,15 +165,24 @@ def _processbench_row(prompt: str, steps: list[str], labels: Sequence[float]) ->
 
 
 def labelled_rows(
-    valued: Iterable[tuple[Group, StepValues]], form: LabelFormat = "trl", estimation: Estimation = "hard"
+    valued: Iterable[tuple[Group, StepValues]],
+    form: LabelFormat = "trl",
+    estimation: Estimation = "hard",
+    most: int | None = None,
 ) -> Made:
-    """``label_rows`` of several groups, with their number and what was left out."""
+    """``label_rows`` of several groups, with their number and what was left out.
+
+    With ``most`` no group is asked for once so many completions were sampled, continuations included.
+    """
     made = Made()
     for group, values in valued:
         rows = label_rows(group, values, form, estimation=estimation)
         made.rows += rows
         made.counts["groups"] += 1
         made.counts["completions"] += len(group)
+        made.counts["continuations"] += values.continuations
         made.counts["completions with an unscored step"] += len(group) - len(rows)
+        if most is not None and made.counts["completions"] + made.counts["continuations"] >= most:
+            break
     made.counts["labelled completions"] = len(made.rows)
     return made

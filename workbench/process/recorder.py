@@ -16,6 +16,7 @@ from transformers import TrainerCallback
 
 from workbench.errors import WorkbenchError
 from workbench.rundir import RunDir
+from workbench.rundir.environment import peak_memory_mb
 from workbench.rundir.metrics import resumed
 from workbench.schema import Credit, WatchedRow
 from workbench.sections import SharedConfig
@@ -84,6 +85,7 @@ class Recorder(TrainerCallback):
                     "step": step,
                     "time": time.time(),
                     "seconds": round(self._seconds(), 3),
+                    "peak_memory_mb": peak_memory_mb(),
                     **rollouts,
                     **{name: value for name, value in logs.items() if name != "epoch"},
                 }

@@ -1,4 +1,4 @@
-"""``environment.json``: versions, device and git state of a run, for reproducing it.
+"""``environment.json``: versions, device and git state of a run, for reproducing it; and the memory a process took.
 
 Versions of the packages that training's numbers depend on, the interpreter and the machine, the state of the project's
 git repository, and the hash of a local data file. It is read without importing any of those packages.
@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 import time
@@ -69,6 +70,19 @@ def differences(folder: Path, config: SharedConfig) -> list[str]:
         if before != after:
             sentences.append(f"{name} was {before or 'not installed'} and is {after or 'not installed'}")
     return sentences
+
+
+def peak_memory_mb() -> float:
+    """Most memory that this process has held so far, in 10^6 bytes: a GPU's by torch where that is in use, else RAM."""
+    torch = sys.modules.get("torch")  # a process that has not loaded it holds no GPU
+    if torch is not None and torch.cuda.is_initialized():
+        return round(float(torch.cuda.max_memory_allocated()) / 1e6, 1)
+    try:  # not getrusage's, which a process has from the one that started it
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        return round(int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6, 1)
+    except (OSError, ValueError, IndexError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return round(peak * (1 if sys.platform == "darwin" else 1024) / 1e6, 1)
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:

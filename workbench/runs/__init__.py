@@ -5,8 +5,9 @@ outlives whoever started it and looks the same to everybody. ``workbench.trainin
 neither it nor torch is ever imported here.
 """
 
-from workbench.runs.compare import ComparedRun, compare
+from workbench.runs.compare import ComparedMethod, ComparedRun, compare, compare_methods
 from workbench.runs.launch import start
+from workbench.runs.recipes import COMPLETIONS, recipes
 from workbench.runs.references import find_checkpoint, resolved
 from workbench.runs.run import Run, default_workspace, list_runs, open_run
 from workbench.runs.summary import RunSummary
@@ -16,16 +17,20 @@ train = start
 """The name ``start`` has among the public names."""
 
 __all__ = [
+    "COMPLETIONS",
+    "ComparedMethod",
     "ComparedRun",
     "Run",
     "RunSummary",
     "Trashed",
     "compare",
+    "compare_methods",
     "default_workspace",
     "discard",
     "find_checkpoint",
     "list_runs",
     "open_run",
+    "recipes",
     "resolved",
     "restore",
     "start",

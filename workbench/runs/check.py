@@ -57,6 +57,8 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
         attempt(config.method.check_model if without_rows else config.method.check_files, config)
     if task is not None:
         attempt(_check_prompts, config, task, folder)
+        if config.run.eval_every and task.can_check:
+            attempt(config.run.measured, len(task.held_out))
     with _worker(config) as worker:
         attempt(_check_pattern, getattr(config.method, "pattern", None), worker)
         columns = None if task is None else _columns(task)

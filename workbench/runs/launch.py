@@ -9,8 +9,28 @@ from workbench.errors import RunError, cut, shown
 from workbench.rundir import RunDir
 from workbench.runs.check import checked
 from workbench.runs.references import resolved
-from workbench.runs.run import Run, default_workspace
+from workbench.runs.run import Run, default_workspace, open_run
 from workbench.runs.spawn import TRAINING, refuse_under_a_launcher, sources, spawn
+from workbench.runs.trash import discard
+
+
+def go_on(config: RunConfig, workspace: Path | str | None = None, *, now: bool = False, module: str = TRAINING) -> Run:
+    """The run called ``config.name``: as it is where it is finished or goes on, else resumed, or started (anew).
+
+    A run that ended early and saved nothing to go on from is moved to the trash. Raises as ``start`` and ``resume`` do.
+    """
+    assert config.name is not None
+    try:
+        run = open_run(config.name, workspace)
+    except RunError:
+        return start(config, workspace, now=now, module=module)
+    status = run.status()
+    if not status.final or status.state == "finished":
+        return run
+    if run.resumable:
+        return run.resume(now=now, module=module)
+    discard(run.name, workspace)
+    return start(config, workspace, now=now, module=module)
 
 
 def start(config: RunConfig, workspace: Path | str | None = None, *, now: bool = False, module: str = TRAINING) -> Run:

@@ -39,11 +39,19 @@ class RunSection(Section):
     report_to: list[Literal["trackio", "wandb", "tensorboard"]] = Field(default_factory=list)
     """Trackers that get the metrics too, beside the run's own directory; each must be installed."""
 
+    @property
+    def last_measured(self) -> int:
+        """How many held-out rows there are up to the last that is measured; 0 where none is."""
+        return self.eval_skip + self.eval_prompts if self.eval_every else 0
+
     def measured_rows(self, held_out: Sequence[T]) -> list[T]:
         """The rows that the run is measured on. Raises ConfigError where `eval_skip` leaves none."""
-        last = min(self.eval_skip + self.eval_prompts, len(held_out))
-        if held_out and self.eval_skip >= last:
+        return [held_out[i] for i in self.measured(len(held_out))]
+
+    def measured(self, count: int) -> range:
+        """Which of so many held-out rows the run is measured on. Raises ConfigError where `eval_skip` leaves none."""
+        if count and self.eval_skip >= count:
             raise ConfigError(
-                f"run.eval_skip: {self.eval_skip} leaves none of the task's {len(held_out)} held-out prompts; lower it"
+                f"run.eval_skip: {self.eval_skip} leaves none of the task's {count} held-out prompts; lower it"
             )
-        return [held_out[i] for i in range(self.eval_skip, last)]
+        return range(self.eval_skip, min(self.eval_skip + self.eval_prompts, count))

@@ -21,6 +21,7 @@ import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from workbench.schema import Example
@@ -89,6 +90,7 @@ def is_held_out(chain: Chain) -> bool:
     return zlib.crc32(chain.prompt().encode()) % 10 == 0
 
 
+@lru_cache(maxsize=8192)
 def chain(index: int, *, seed: int = 0, held_out: bool = False) -> Chain:
     """Problem number ``index`` of a split: the same arguments give the same problem on every machine."""
     rng = random.Random(f"chain-arithmetic/{seed}/{'held-out' if held_out else 'train'}/{index}")

@@ -28,7 +28,7 @@ def within_context(task: Task, policy: Policy, config: SharedConfig, sampling: S
     context = context_length(policy.model)
     if context is None:
         return task
-    held_out = max(config.run.eval_prompts * bool(config.run.eval_every), config.run.watch_prompts)
+    held_out = max(config.run.last_measured, config.run.watch_prompts)
     room, skips = context - sampling.max_completion_length, config.task.long_prompts == "skip"
     rows = {"training": _first(task.examples, count), "held-out": _first(task.held_out, held_out)}
     fitting: dict[str, list[Example]] = {}

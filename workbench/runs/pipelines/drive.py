@@ -17,14 +17,13 @@ from pathlib import Path
 
 from workbench.errors import RunError, WorkbenchError
 from workbench.rundir import RunState
-from workbench.runs.launch import start
+from workbench.runs.launch import go_on
 from workbench.runs.pipelines.check import carried_out
 from workbench.runs.pipelines.pipeline import Pipeline
 from workbench.runs.pipelines.plan import Stage, run_name
 from workbench.runs.pipelines.progress import read_stage, write_stage
-from workbench.runs.run import WORKSPACE, Run
+from workbench.runs.run import WORKSPACE
 from workbench.runs.spawn import tagged_environment
-from workbench.runs.trash import discard
 from workbench.schema.wording import counted
 from workbench.tasks.made import provenance_of, sha256
 
@@ -86,27 +85,15 @@ class Driver:
     # -- a run ------------------------------------------------------------------------------------------------------
 
     def _train(self, stage: Stage) -> End:
-        run = self._running(stage)
+        config = carried_out(stage, self.plan, self.files).config
+        assert config is not None
+        config.name = run_name(self.pipeline.name, stage.name)
+        run = go_on(config, self.pipeline.workspace, now=self.now, module=self.module)
         while not (status := run.wait(_POLL)).final:
             if self.stop_requested:
                 status = run.stop()
                 break
         return status.state, status.reason
-
-    def _running(self, stage: Stage) -> Run:
-        """The stage's run: the one that goes on, one resumed, or a new one."""
-        run = self.pipeline.run_of(stage.name)
-        if run is not None:
-            status = run.status()
-            if not status.final:
-                return run
-            if run.resumable:
-                return run.resume(now=self.now, module=self.module)
-            discard(run.name, self.pipeline.workspace)  # it saved nothing to go on from, and is begun again
-        config = carried_out(stage, self.plan, self.files).config
-        assert config is not None
-        config.name = run_name(self.pipeline.name, stage.name)
-        return start(config, self.pipeline.workspace, now=self.now, module=self.module)
 
     # -- rows -------------------------------------------------------------------------------------------------------
 

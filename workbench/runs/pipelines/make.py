@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> None:
 def arguments_of(stage: Stage, pipeline: Pipeline) -> list[str]:
     """The data command and its arguments; what is sampled is written into a file beside the rows, for ``--config``."""
     assert stage.options is not None
-    options = stage.options.model_dump()
+    options = stage.options.model_dump(exclude_none=True)
     if stage.config is not None:
         config = with_absolute_paths(resolved(stage.config, pipeline.workspace))
         file = pipeline.path / "data" / f"{stage.name}.yaml"

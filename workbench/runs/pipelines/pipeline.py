@@ -7,6 +7,7 @@ Nothing is remembered here that is not in the directory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -107,6 +108,16 @@ class Pipeline:
                 yield progress, None
             if status.final and status.step <= number:
                 return
+
+    @contextmanager
+    def held(self) -> Iterator[Pipeline]:
+        """Stop the pipeline if the block is left by an exception, Ctrl+C included."""
+        try:
+            yield self
+        except BaseException:
+            if not self.status().final:
+                self.stop()
+            raise
 
     def stop(self) -> RunStatus:
         """Stop the stage at hand, a run at the end of its step, and the pipeline. Raises RunError if it is over."""

@@ -76,6 +76,8 @@ class LabelsOptions(Section):
     """Training prompts sampled."""
     first: int = Field(default=0, ge=0)
     """The first of them."""
+    completions: int | None = Field(default=None, ge=1)
+    """No further prompt is begun once so many completions were sampled, continuations included; None for all."""
     continuations: int = Field(default=8, ge=1, le=1024)
     """Completions sampled from the end of each step."""
     outcome: str = "answer_correctness"
@@ -212,11 +214,16 @@ def shipped() -> dict[str, Path]:
     return {path.stem: path for path in sorted(SHIPPED.glob("*.yaml"))}
 
 
-def load_plan(source: str | Path | Mapping[str, Any], name: str | None = None) -> Plan:
-    """The plan in a file, of a shipped pipeline's name, or as plain data. Raises ConfigError."""
+def load_plan(
+    source: str | Path | Mapping[str, Any], name: str | None = None, known: Mapping[str, Path] | None = None
+) -> Plan:
+    """The plan in a file, of a name in ``known`` (by default the shipped pipelines), or as plain data.
+
+    Raises ConfigError.
+    """
     if isinstance(source, Mapping):
         return read_plan(source, name or "pipeline")
-    known = shipped()
+    known = shipped() if known is None else known
     path = known.get(str(source), Path(source))
     if not path.exists():
         raise ConfigError(

@@ -78,8 +78,10 @@ class StoredSection(MethodSection):
             return []
         from workbench.tasks import load_task
 
-        task = load_task(config.task.data or config.task.name)
-        return config.run.measured_rows(task.rows(self.kind, held_out=True))
+        if config.task.data is None:
+            return config.run.measured_rows(load_task(config.task.name).rows(self.kind, held_out=True))
+        rows = load_task(config.task.data).rows(self.kind, held_out=True)  # none are kept apart: eval_skip is prompts'
+        return _first(rows, config.run.eval_prompts)
 
     def less_memory(self, config: SharedConfig) -> str:
         return (
