@@ -16,9 +16,10 @@ import pytest
 
 from tests.fake_stage import DEATHS
 from tests.stored_runs import store
-from workbench import runs
+from workbench import display, runs
 from workbench.cli import main
 from workbench.config import RunConfig
+from workbench.display.comparing import RunComparison
 from workbench.errors import ConfigError, RunError
 from workbench.policies.step_values import StepValues, labelled_rows
 from workbench.rundir import RunDir
@@ -180,7 +181,7 @@ def test_everything_is_refused_before_anything_is_started(tmp_path: Path) -> Non
 # ── what a pipeline came to ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def stored(workspace: Path, name: str = "it.prm.4") -> Pipeline:
+def stored(workspace: Path, name: str = "it.prm.4", labels: int = 107) -> Pipeline:
     """Labels, a reward model of them, and two runs, with what they would have written; the last was never begun."""
     judge = {"name": "judge", "model": {"path": "run:judge", "format": "stepwise"}}
     stages = [
@@ -198,7 +199,7 @@ def stored(workspace: Path, name: str = "it.prm.4") -> Pipeline:
         (draft / "data").mkdir()
 
     pipeline = Pipeline(RunDir.make(workspace / "pipelines", name, fill, len(stages)).path)
-    made = {"completions_sampled": 107, "seconds": 8.0, "peak_memory_mb": 300.0}
+    made = {"completions_sampled": labels, "seconds": 8.0, "peak_memory_mb": 300.0}
     provenance_of(pipeline.file_of("labels")).write_text(json.dumps(made))
     took = {"seconds": 5.0, "peak_memory_mb": 700.0}
     store(workspace, f"{name}.judge", [{"step": 0, "auc": 0.5}, {"step": 20, "auc": 0.9, **took}])
@@ -231,6 +232,24 @@ def test_completions_of_all_stages_are_counted_and_the_base_took_none(tmp_path: 
     )
     with pytest.raises(RunError, match=r"'it' is of no comparison, whose pipelines are called NAME\.METHOD\.SEED"):
         summarise_method(Pipeline(tmp_path / "pipelines" / "it"))
+
+
+def test_curves_are_by_completions_and_a_seeds_last_value_holds_until_its_next(tmp_path: Path) -> None:
+    """The second seed labelled with 10 completions more: where one has a value the other's last one stands."""
+    compared = RunComparison.of([stored(tmp_path), stored(tmp_path, "it.prm.5", labels=117)])
+    (line,) = compared.lines()
+    assert (line.label, line.x) == ("prm", [0, 203, 213, 299, 309, 347, 357])
+    assert line.low == [0.3, 0.3, 0.7, 0.6, 0.6, 0.6, 0.62]
+    assert line.high == [0.3, 0.7, 0.7, 0.7, 0.6, 0.62, 0.62]
+    assert compared.charts().charts[0].x_label == "completions sampled"
+    assert compared.frame()[["method", "seed", "completions_to_65"]].values.tolist() == [
+        ["prm", 4, 203],
+        ["prm", 5, 213],
+    ]
+    assert compared.by_method("completions").loc["prm"].tolist() == [2, 400, 395, 405]
+    with pytest.raises(ValueError, match="no method has 'kl' at any step"):
+        compared.lines("kl")
+    assert "completions_to_65" in display.text(compared).splitlines()[0]
 
 
 # ── carried out ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,7 @@ from workbench.display import rendering
 from workbench.display.rendering import NOTEBOOKS, executed, page
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
-TRAINING = ("04_train_and_watch", "06_your_model_and_data", "07_process_against_outcome")
+TRAINING = ("04_train_and_watch", "06_your_model_and_data", "07_process_against_outcome", "08_methods")
 LINES = 18
 """Most lines of a code cell; short enough to be read at a glance."""
 
@@ -63,8 +63,8 @@ def test_pages_go_where_they_are_asked_for_and_runs_beside_them(tmp_path, monkey
     assert asked == [tmp_path / "out" / "workspace"]  # a notebook runs in another folder
 
 
-def test_the_notebooks_are_the_seven():
-    assert [path.stem[:2] for path in PATHS] == [f"{n:02}" for n in range(1, 8)]
+def test_the_notebooks_are_the_eight():
+    assert [path.stem[:2] for path in PATHS] == [f"{n:02}" for n in range(1, 9)]
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

@@ -1,6 +1,7 @@
-"""Credit schemes against each other over seeds, as a table and a figure with bands.
+"""Credit schemes, or training methods, against each other over seeds, as a table and a figure with bands.
 
-The runs are ``runs.compare``'s, one after the other. Mean and band over seeds are those of ``figures.overlay``.
+What is compared is carried out by ``runs.compare``, one after the other. Mean and band over seeds are those of
+``figures.overlay``.
 """
 
 from __future__ import annotations
@@ -18,58 +19,69 @@ from workbench.figures.curves import points
 from workbench.figures.lines import Chart, Charts, Line
 from workbench.figures.overlay import band
 from workbench.runs import Run
-from workbench.runs.compare import ComparedRun, summarise
+from workbench.runs.compare import ComparedMethod, ComparedRun, course, summarise, summarise_method
+from workbench.runs.pipelines import Pipeline, StageProgress
+from workbench.runs.pipelines.pipeline import WORKBENCH
+from workbench.runs.recipes import COMPLETIONS, load_recipe_file
 from workbench.runs.spawn import TRAINING
 
 if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
+Series = tuple[list[float], list[float]]
+Report = Callable[[Run, Mapping[str, Any]], None]
+
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Runs that differ in scheme and seed, and what each came to, in the same order."""
+    """Runs that differ in scheme and seed, or pipelines in method and seed, and what each came to, in one order."""
 
-    runs: tuple[Run, ...]
-    rows: tuple[ComparedRun, ...]
+    runs: tuple[Run | Pipeline, ...]
+    rows: tuple[ComparedRun | ComparedMethod, ...]
 
     @classmethod
-    def of(cls, compared: Iterable[Run]) -> RunComparison:
-        """Of runs that are there already, finished or not."""
-        found = tuple(compared)
-        return cls(found, tuple(_summary(run) for run in found))
+    def of(cls, compared: Iterable[Run | Pipeline]) -> RunComparison:
+        """Of runs, or of a comparison's pipelines, that are there already, finished or not."""
+        there = tuple(compared)
+        return cls(there, tuple(map(_summary, there)))
 
     def frame(self) -> pd.DataFrame:
-        """One row a run."""
+        """One row a run or pipeline."""
         import pandas as pd
 
         table = pd.DataFrame([dataclasses.asdict(row) for row in self.rows])
-        return table.astype({"rollouts_to_65": "Int64"})  # a count, or <NA> where accuracy never got there
+        return table.astype({row.to_65: "Int64" for row in self.rows[:1]})  # a count, or <NA> if it never got there
 
     def by_scheme(self, column: str = "final_accuracy") -> pd.DataFrame:
-        """Number of seeds, mean, lowest and highest of ``column`` for each scheme."""
-        return self.frame().groupby("scheme", sort=False)[column].agg(["count", "mean", "min", "max"])
+        """Number of seeds, mean, lowest and highest of ``column`` for each scheme (or method)."""
+        return self.frame().groupby(self.rows[0].grouped_by, sort=False)[column].agg(["count", "mean", "min", "max"])
+
+    by_method = by_scheme
 
     def lines(self, metric: str = "accuracy") -> list[Line]:
-        """For each scheme the mean over its seeds and their band (``figures.overlay.band``).
+        """For each scheme the mean over its seeds and their band (``figures.overlay.band``), by training step.
 
-        Raises ValueError where no run has the metric.
+        For methods by completions sampled, those for data among them: the last value measured after so many. Raises
+        ValueError where nothing has the metric.
         """
-        runs: dict[str, list[tuple[list[float], list[float]]]] = {}
-        for run, row in zip(self.runs, self.rows, strict=True):
-            runs.setdefault(row.scheme, []).append(points(run.metrics_rows()[0], metric))
-        bands = {scheme: band([series for series in each if series[0]]) for scheme, each in runs.items()}
-        lines = [
-            Line(scheme, drawn.steps.tolist(), drawn.mean.tolist(), drawn.low.tolist(), drawn.high.tolist(), style)
-            for style, (scheme, drawn) in enumerate(bands.items())
-            if len(drawn.steps)
-        ]
+        series: dict[str, list[Series]] = {}
+        for compared, row in zip(self.runs, self.rows, strict=True):
+            series.setdefault(getattr(row, row.grouped_by), []).append(_series(compared, metric))
+        lines = []
+        for style, (label, seeds) in enumerate(series.items()):
+            measured = [seed for seed in seeds if seed[0]]
+            drawn = band(carried_forward(measured) if self._of_methods else measured)
+            if measured:
+                x, mean, low, high = (numbers.tolist() for numbers in (drawn.steps, drawn.mean, drawn.low, drawn.high))
+                lines.append(Line(label, x, mean, low, high, style))
         if not lines:
-            raise ValueError(f"no scheme has {metric!r} at any step; see run.metrics() for what was logged")
+            what = self.rows[0].grouped_by if self.rows else "run"
+            raise ValueError(f"no {what} has {metric!r} at any step; see run.metrics() for what was logged")
         return lines
 
     def charts(self, *metrics: str) -> Charts:
-        """A chart for each metric (held-out accuracy by default) with a line and a band for each scheme."""
+        """A chart for each metric (held-out accuracy by default) with a line and a band for each scheme or method."""
         return Charts(tuple(self._chart(metric) for metric in metrics or ("accuracy",)))
 
     def figure(self, *metrics: str) -> Figure:
@@ -79,7 +91,27 @@ class RunComparison:
     def _chart(self, metric: str) -> Chart:
         share = metric.startswith("accuracy") or metric.endswith("_share")
         about = "Mean over seeds; the band is from the lowest seed to the highest."
-        return Chart(metric, tuple(self.lines(metric)), "step", about, share, named=True)
+        x_label = "completions sampled" if self._of_methods else "step"
+        return Chart(metric, tuple(self.lines(metric)), x_label, about, share, named=True)
+
+    @property
+    def _of_methods(self) -> bool:
+        return any(isinstance(row, ComparedMethod) for row in self.rows)
+
+
+def carried_forward(seeds: Sequence[Series]) -> list[Series]:
+    """Each series at every place where any has a value: its last value up to there.
+
+    Seeds of one method sample slightly different numbers of completions for data: without this, a mean would be over
+    other seeds at each place.
+    """
+    places = sorted({x for xs, _ in seeds for x in xs})
+    filled = []
+    for xs, ys in seeds:
+        values = [(x, y) for x, y in zip(xs, ys, strict=True)]
+        there = [x for x in places if x >= xs[0]]
+        filled.append((there, [[y for x, y in values if x <= place][-1] for place in there]))
+    return filled
 
 
 def compare(
@@ -88,14 +120,23 @@ def compare(
     seeds: int = 3,
     workspace: Path | str | None = None,
     *,
-    report: Callable[[Run, Mapping[str, Any]], None] | None = None,
+    methods: Sequence[str | Path] | None = None,
+    completions: int = COMPLETIONS,
+    report: Report | None = None,
     module: str = TRAINING,
+    maker: str = WORKBENCH,
 ) -> RunComparison:
     """Train ``config`` under every scheme with ``seeds`` seeds, one run after the other, showing how far it is.
 
-    It blocks until all have ended; interrupting it stops the run at hand, and the others stay in the workspace.
-    Raises CreditError for an unknown scheme.
+    With ``methods`` instead by each of these, names of recipes that come along or YAML files, on a budget of
+    ``completions`` sampled by each (``workbench.runs.recipes``).
+
+    It blocks until all have ended; interrupting it stops what is at hand, and the others stay in the workspace: with
+    the same ``config.name`` it goes on with what is not finished. Raises CreditError for an unknown scheme, and
+    ConfigError for an unknown method and where a recipe or the name does not fit.
     """
+    if methods is not None:
+        return _compare_methods(config, methods, seeds, workspace, completions, report, module, maker)
     total = len(schemes) * seeds * config.run.steps
     with Progress("steps of all runs") as progress:
         found: list[tuple[Run, ComparedRun]] = []
@@ -105,11 +146,51 @@ def compare(
             if report is not None:
                 report(run, row)
 
-        for pair in all_runs.compare(config, schemes, seeds, workspace, report=tell, module=module):
+        compared = all_runs.compare(config, schemes, seeds, workspace, report=tell, tell=print, module=module)
+        for pair in compared:
             found.append(pair)
     return RunComparison(tuple(run for run, _ in found), tuple(row for _, row in found))
 
 
-def _summary(run: Run) -> ComparedRun:
-    config = run.config()
-    return summarise(config.method.label, config.seed, run.metrics_rows()[0])
+def _compare_methods(
+    config: RunConfig,
+    methods: Sequence[str | Path],
+    seeds: int,
+    workspace: Path | str | None,
+    completions: int,
+    report: Report | None,
+    module: str,
+    maker: str,
+) -> RunComparison:
+    total = seeds * sum(len(load_recipe_file(method).stages) for method in methods)
+    with Progress("stages of all methods") as progress:
+        found: list[tuple[Pipeline, ComparedMethod]] = []
+
+        def done() -> int:
+            return sum(len(pipeline.plan().stages) for pipeline, _ in found)
+
+        def on_stage(pipeline: Pipeline, stage: StageProgress) -> None:
+            progress(done() + pipeline.status().step, total)
+
+        compared = all_runs.compare_methods(
+            config, methods, seeds, workspace,
+            completions=completions, report=report, on_stage=on_stage, tell=print, module=module, maker=maker,
+        )  # fmt: skip
+        for pair in compared:
+            found.append(pair)
+            progress(done(), total)
+    return RunComparison(tuple(pipeline for pipeline, _ in found), tuple(row for _, row in found))
+
+
+def _summary(compared: Run | Pipeline) -> ComparedRun | ComparedMethod:
+    if isinstance(compared, Pipeline):
+        return summarise_method(compared)
+    config = compared.config()
+    return summarise(config.method.label, config.seed, compared.metrics_rows()[0])
+
+
+def _series(compared: Run | Pipeline, metric: str) -> Series:
+    if isinstance(compared, Pipeline):
+        return course(compared, metric).curve()
+    steps, values = points(compared.metrics_rows()[0], metric)
+    return list(steps), list(values)
