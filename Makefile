@@ -1,8 +1,8 @@
 # `make app` opens the workbench; `make test` is every check. Both start from a bare machine with Python 3.11 or later.
 PYTHON ?= python3
 BIN := .venv/bin
-# Test files that run at the same time; each starts processes of its own.
-WORKERS ?= 2
+# Test files that run at the same time; each starts processes of its own, and waits for them.
+WORKERS ?= 3
 # Scripts whose types are checked, with all that they import.
 SCRIPTS := $(wildcard workbench/figures/*.js workbench/figures/*/*.js workbench/ui/assets/*.js workbench/ui/assets/*/*.js)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -13,7 +13,7 @@ app: .venv/app
 	$(BIN)/python app.py $(ARGS)
 
 test: lint browser
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: .venv/test
 	$(BIN)/ruff check .
