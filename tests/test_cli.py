@@ -410,7 +410,9 @@ def test_compare_prints_a_row_a_run(workspace: Path, capsys: pytest.CaptureFixtu
     assert {run.name for run in list_runs(workspace)} == {
         f"{name}-{scheme}-0" for name in ("compare", "compare-2") for scheme in ("outcome", "process")
     }
-    lines = capsys.readouterr().out.splitlines()
+    out, err = capsys.readouterr()
+    assert "comparison compare-2: if it is stopped, it goes on with the same command and --name compare-2" in err
+    lines = out.splitlines()
     assert [line.split()[:2] for line in lines[1:]] == [
         ["outcome", "0"],
         ["process", "0"],

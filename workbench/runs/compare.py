@@ -110,7 +110,7 @@ def compare(
         for scheme, seed in itertools.product(schemes, range(config.seed, config.seed + seeds))
     ]
     folder = _folder(workspace)
-    name = config.name or _free_name([f"-{scheme}-{seed}" for scheme, seed, _ in planned], folder)
+    name = config.name or _free_name([f"-{scheme}-{seed}" for scheme, seed, _ in planned], folder, tell)
     for scheme, seed, planned_config in planned:
         planned_config.name = f"{name}-{scheme}-{seed}"
         _check_run(planned_config, folder, name, tell)
@@ -190,7 +190,7 @@ def compare_methods(
     folder = _folder(workspace)
     first = _recipes(config, methods, completions, folder, deeply=module == TRAINING)
     planned = [(method, seed) for method in first for seed in range(config.seed, config.seed + seeds)]
-    name = config.name or _free_name([f".{method}.{seed}" for method, seed in planned], folder)
+    name = config.name or _free_name([f".{method}.{seed}" for method, seed in planned], folder, tell)
     plans = {}
     for method, seed in planned:
         plan = load_recipe(first[method], config.model_copy(update={"seed": seed}), completions)
@@ -339,13 +339,15 @@ def _provenance(file: Path) -> dict[str, Any]:
 # -- both --------------------------------------------------------------------------------------------------------------
 
 
-def _free_name(ends: Sequence[str], workspace: Path) -> str:
+def _free_name(ends: Sequence[str], workspace: Path, tell: Tell) -> str:
     """``compare``, numbered where a run or a pipeline of such a comparison is there."""
-    for number in itertools.count(1):
-        name = NAME if number == 1 else f"{NAME}-{number}"
-        if not any((workspace / kind / f"{name}{end}").exists() for kind in ("runs", "pipelines") for end in ends):
-            return name
-    raise AssertionError("unreachable")
+    names = (NAME if number == 1 else f"{NAME}-{number}" for number in itertools.count(1))
+    places = [workspace / "runs", workspace / "pipelines"]
+    free = next(
+        name for name in names if not any((place / f"{name}{end}").exists() for place in places for end in ends)
+    )
+    tell(f"comparison {free}: if it is stopped, it goes on with the same command and --name {free}")
+    return free
 
 
 def _folder(workspace: Path | str | None) -> Path:
