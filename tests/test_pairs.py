@@ -15,6 +15,7 @@ import torch
 from transformers import LlamaForSequenceClassification
 
 from tests import reward_models
+from tests.in_this_process import trained
 from tests.stored_runs import config_of
 from workbench.checks.calibration import calibration_error
 from workbench.config import METHODS, ModelConfig, RewardConfig, RunConfig
@@ -126,8 +127,8 @@ DPO = {"name": "dpo", "sampling": {"max_completion_length": 8}}
 
 @pytest.mark.training
 def test_a_run_by_dpo_finishes_and_prefers_what_was_chosen(tmp_path: Path, sums: str) -> None:
-    run = start(configuration(sums, DPO | {"batch_size": 20}, steps=3), tmp_path)
-    assert run.wait().state == "finished", run.dir.log_tail()
+    run = trained(configuration(sums, DPO | {"batch_size": 20}, steps=3), tmp_path)
+    assert run.status().state == "finished", run.status().reason
     rows = numbers(run.dir)
     assert [row["step"] for row in rows] == [0, 1, 2, 3]
     measured = [row for row in rows if "pair_accuracy" in row]
@@ -152,8 +153,8 @@ def test_a_resumed_run_by_dpo_has_the_identical_curve(tmp_path: Path, sums: str,
         train(before).save_final(before.checkpoints / "final")
         policy = {"path": str(before.checkpoints / "final")}
     run = RunDir.create(tmp_path, configuration(sums, DPO, policy))
-    trained = [name for name, value in train(run).model.named_parameters() if value.requires_grad]
-    assert all("lora_" in name for name in trained) == (how != "all weights")
+    learns = [name for name, value in train(run).model.named_parameters() if value.requires_grad]
+    assert all("lora_" in name for name in learns) == (how != "all weights")
     rows = numbers(run)
     assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
     assert (rows[1]["margin/train"], rows[1]["rewards/chosen"]) == (0, 0)  # the reference is the policy as loaded
@@ -180,8 +181,8 @@ def test_a_files_rows_are_trained_on_and_the_tasks_prompts_measured(tmp_path: Pa
 
 @pytest.mark.training
 def test_a_run_by_reward_makes_a_model_that_scores_in_another_run(tmp_path: Path, sums: str) -> None:
-    run = start(configuration(sums, REWARD, steps=2, eval_every=2), tmp_path)
-    assert run.wait().state == "finished", run.dir.log_tail()
+    run = trained(configuration(sums, REWARD, steps=2, eval_every=2), tmp_path)
+    assert run.status().state == "finished", run.status().reason
     rows = numbers(run.dir)
     assert [row["step"] for row in rows] == [0, 1, 2]
     assert {"pair_accuracy", "margin", "calibration_error"} <= rows[2].keys() & rows[0].keys()
@@ -213,8 +214,8 @@ def test_a_resumed_run_by_reward_has_the_identical_curve(
 ) -> None:
     run = RunDir.create(tmp_path, configuration(sums, REWARD, {"path": small, "lora": lora}))
     trainer = train(run)
-    trained = [name for name, value in trainer.model.named_parameters() if value.requires_grad]
-    assert [name for name in trained if "lora_" not in name and "score" not in name] == [] or lora is None
+    learns = [name for name, value in trainer.model.named_parameters() if value.requires_grad]
+    assert [name for name in learns if "lora_" not in name and "score" not in name] == [] or lora is None
     rows = numbers(run)
     assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
     shutil.rmtree(run.checkpoints / "checkpoint-4")

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import workbench as wb
+from tests.in_this_process import trained
 from tests.stored_runs import config_of
 from workbench.config import METHODS
 from workbench.figures.metrics import find_metric
@@ -70,8 +71,8 @@ def test_a_run_is_stopped_and_keeps_what_it_did(tmp_path):
 def test_a_reward_that_raises_ends_the_run_with_its_line(tmp_path):
     lines = ["def picky(prompt, step, **columns):", "    if '3' in step:", "        raise ValueError('no threes')"]
     code = "\n".join([*lines, "    return 1.0", ""])
-    run = wb.train(config(rewards=[{"name": "picky", "kind": "step", "code": code}]), tmp_path)
-    status = run.wait(timeout=240)
+    run = trained(config(rewards=[{"name": "picky", "kind": "step", "code": code}]), tmp_path)
+    status = run.status()
     assert status.state == "failed"
     assert "no threes" in status.reason
     assert "line 3" in status.reason

@@ -84,7 +84,8 @@ def by_ppo(**method: Any) -> RunConfig:
 
 
 PPO_REWARDS = [{"name": "step_correctness", "kind": "step"}, {"name": "answer_correctness", "kind": "outcome"}]
-RUNS = {name: configuration(CONFIGURATIONS[name]) for name in RESUMED} | {
+SHORT = {"sampling": {"num_generations": 2, "max_completion_length": 32}}
+RUNS = {name: configuration(CONFIGURATIONS[name] | SHORT) for name in RESUMED} | {
     "ppo, two iterations, separate critic": by_ppo(num_iterations=2, critic="separate"),
     "ppo, LoRA": by_ppo(policy={"lora": {"r": 4, "alpha": 8}}),
 }

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import workbench as wb
 from tests import reward_models
+from tests.in_this_process import trained
 from tests.stored_runs import config_of
 from workbench.config import ModelConfig, RunConfig
 from workbench.credit import assign_credit
@@ -25,15 +25,14 @@ def config(rewards, **sections) -> RunConfig:
 
 
 def test_a_run_on_a_process_reward_model(tmp_path):
-    """Through ``wb.train``: what the run stored is what the model gives the stored texts, and what was learnt from."""
+    """What the run stored is what the model gives the stored texts, and what was learnt from."""
     path = reward_models.save("token", tmp_path / "prm")
     model = {"path": path, "format": "stepwise"}
     rewards = [
         {"name": "prm", "kind": "step", "model": model},
         {"name": "least", "kind": "outcome", "weight": 0.5, "model": model | {"reduce": "min"}},
     ]
-    run = wb.train(config(rewards, credit={"outcome_weight": 1.0}), workspace=tmp_path / "workspace")
-    run.wait()
+    run = trained(config(rewards, credit={"outcome_weight": 1.0}), tmp_path / "workspace")
     assert run.status().state == "finished", run.status()
     assert {"rewards/prm/mean", "rewards/least/mean"} <= set(run.metrics().columns)
     models, seen = LocalModels("cpu"), 0

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning as a second method: end to end through a run's process, resumed, measured, with an adapter."""
+"""Supervised fine-tuning as a second method: from a run's start to its end, resumed, measured, with an adapter."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.in_this_process import carry_out, trained
 from workbench.config import METHODS, RunConfig
 from workbench.errors import ConfigError, TaskError
 from workbench.figures.metrics import find_metric
 from workbench.policies.load import load_policy
-from workbench.runs import Run, start
+from workbench.runs import Run
 from workbench.tasks import load_task
 from workbench.tasks.kinds import Demonstration, LabelledSteps, Pair
 from workbench.training.methods.sft import SFTSection, token_rows
@@ -37,8 +38,8 @@ def numbers(run: Run) -> list[dict[str, Any]]:
 
 @pytest.mark.training
 def test_a_run_by_sft_finishes_and_a_resumed_one_has_the_identical_curve(tmp_path: Path) -> None:
-    run = start(RunConfig.parse(SMALL), tmp_path)
-    assert run.wait().state == "finished", run.dir.log_tail()
+    run = trained(RunConfig.parse(SMALL), tmp_path)
+    assert run.status().state == "finished", run.status().reason
     rows = numbers(run)
     assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
     assert [row["step"] for row in rows if "accuracy" in row] == [0, 2, 4]
@@ -53,7 +54,7 @@ def test_a_run_by_sft_finishes_and_a_resumed_one_has_the_identical_curve(tmp_pat
     for name in ("checkpoint-4", "final"):
         shutil.rmtree(again.dir.checkpoints / name)
     again.dir.set_status("stopped", "after step 2 of 4", step=2)
-    assert again.resume().wait().state == "finished", again.dir.log_tail()
+    assert carry_out(again, "checkpoint-2").status().state == "finished", again.status().reason
     assert numbers(again) == rows
     load_policy(str(again.dir.checkpoints / "final"))
 
@@ -66,9 +67,9 @@ def test_an_adapter_is_trained_alone(tmp_path: Path) -> None:
         {**SMALL, "policy": {"lora": {"r": 2, "alpha": 4}}, "run": {"steps": 1, "eval_every": 0, "device": "cpu"}}
     )
     trainer: Any = sft.build(config, tmp_path)
-    trained = [name for name, parameter in trainer.model.named_parameters() if parameter.requires_grad]
-    assert trained
-    assert all("lora_" in name for name in trained)
+    learns = [name for name, parameter in trainer.model.named_parameters() if parameter.requires_grad]
+    assert learns
+    assert all("lora_" in name for name in learns)
     trainer.train()
     trainer.save_final(tmp_path / "final")
     assert (tmp_path / "final" / "adapter_model.safetensors").is_file()
