@@ -58,7 +58,10 @@ class App:
         return {"Authorization": f"Bearer {self.token}"}
 
 
-GROUP_DRAWN = "document.querySelectorAll('#drawing .rollout:not(.streaming) .chips').length === 8"
+GROUP_DRAWN = (
+    "(() => { const h = document.querySelector('#heatmap')?.heatmap; return h && !h.streams"
+    " && h.data.rollouts.length === 8 && h.cards.querySelector('.chips') !== null; })()"
+)
 """True once the group that the page opens with is drawn."""
 _tokens: dict[str, str] = {}
 """Of the apps served by now, by address: ``visit`` opens each with its own."""
@@ -131,6 +134,16 @@ def heard(page: Page) -> Iterator[None]:
     the scripts' own questions."""
     with page.expect_response(lambda answer: answer.request.method == "POST" and "component" not in answer.url):
         yield
+
+
+def expect_rollouts(page: Page, count: int, holder: str = "#heatmap") -> None:
+    """A group of this many is drawn, exact copies as one; none of it is being sampled any more."""
+    page.wait_for_function(
+        "([holder, count]) => { const h = document.querySelector(holder)?.heatmap;"
+        " return h && !h.streams && h.data.rollouts.length === count"
+        " && h.cards.children.length === h.data.rollouts.filter((r) => r.copyOf === undefined).length; }",
+        arg=[holder, count],
+    )
 
 
 def expect_no_sideways_scroll(page: Page) -> None:

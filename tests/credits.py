@@ -8,10 +8,10 @@ from workbench.credit import credit_group
 from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
 
 
-def make_rollout(texts: Sequence[str], *, finished: bool = True, logprobs: bool = True) -> Rollout:
-    """Token i has id 100 + i and, where log-probabilities are wanted, log-probability -i / 10."""
+def make_rollout(texts: Sequence[str], *, finished: bool = True, logprobs: bool = True, first_id: int = 100) -> Rollout:
+    """Token i has id ``first_id`` + i and, where log-probabilities are wanted, log-probability -i / 10."""
     return Rollout(
-        token_ids=tuple(100 + i for i in range(len(texts))),
+        token_ids=tuple(first_id + i for i in range(len(texts))),
         texts=tuple(texts),
         finished=finished,
         logprobs=tuple(-i / 10 for i in range(len(texts))) if logprobs else None,
@@ -64,5 +64,7 @@ WORKED_ENDS = [[3, 7, 9], [4, 8], [2, 4, 6, 8]]
 
 def worked_credit(scheme: str = "process") -> Credit:
     """Three rollouts of 10, 9 and 9 tokens: mean 4/9 = 0.444444, std sqrt(5/18) = 0.527046 over the nine steps."""
-    rollouts = [make_rollout([f"t{i} " for i in range(length)]) for length in (10, 9, 9)]
+    rollouts = [
+        make_rollout([f"t{i} " for i in range(length)], first_id=100 * n) for n, length in enumerate((10, 9, 9), 1)
+    ]
     return make_credit(rollouts, WORKED_ENDS, WORKED_REWARDS, scheme=scheme)

@@ -105,7 +105,7 @@ def no_spread(page: Page) -> None:
 def probes(page: Page) -> None:
     page.get_by_role("button", name="Exploit probes").click()
     page.locator("#probe-demo").click()
-    page.wait_for_function("document.querySelectorAll('#heatmap .rollout').length === 4")
+    page.wait_for_function("document.querySelector('#heatmap').heatmap.data.rollouts.length === 4")
     page.locator("#probe").click()
     expect(page.locator("#probe-table tbody tr").first).to_be_visible()
 

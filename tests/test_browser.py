@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import App, heard, stopped, visit
+from tests.browsing import App, expect_rollouts, heard, stopped, visit
 from workbench.rundir import RunDir
 
 pytestmark = pytest.mark.browser
@@ -50,6 +50,7 @@ def test_a_group_is_split_scored_and_explained(page: Page, app: App) -> None:
     a_reward_of_ones_own_changes_the_scores_and_its_errors_have_a_line(page)
     equal_rewards_teach_nothing_and_the_page_says_so(page)
     a_token_is_pinned_and_explained(page)
+    copies_are_one_card_until_they_are_unfolded(page)
     colours_follow_the_chosen_measure(page)
     controls_fold_on_a_narrow_screen(page)
     a_preset_fills_the_pattern_in(page)
@@ -66,9 +67,9 @@ def a_scored_group_is_on_screen_and_the_pages_process_has_no_torch(page: Page, a
 def typing_a_pattern_splits_anew(page: Page) -> None:
     before = page.locator(CHIPS).count()
     set_regex(page, r"(?m)^Step \d+:")  # the answer is no step of its own any more
-    expect(page.locator(CHIPS)).to_have_count(before - 8)
+    expect(page.locator(CHIPS)).to_have_count(before - 6)
     set_regex(page, "nowhere to be found")
-    expect(page.locator("#drawing mark", has_text="no match")).to_have_count(8)
+    expect(page.locator("#drawing mark", has_text="no match")).to_have_count(6)
     expect(page.locator("#drawing .summary")).to_contain_text("8 without a match")
     set_regex(page, PATTERN)
     expect(page.locator(CHIPS)).to_have_count(before)
@@ -136,9 +137,35 @@ def a_token_is_pinned_and_explained(page: Page) -> None:
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    expect(details.locator(".where")).to_contain_text("rollout 2 · step 2")
+    expect(details.locator(".where")).to_contain_text("rollout 3 · step 2")
     page.keyboard.press("Escape")
     expect(details).to_be_hidden()
+
+
+def copies_are_one_card_until_they_are_unfolded(page: Page) -> None:
+    """By click and by keyboard; with the option the copies are left out."""
+    first, fold = page.locator(CARDS).first, page.locator("#heatmap .copies")
+    expect(page.locator("#heatmap .summary")).to_contain_text("8 rollouts")
+    expect(page.locator("#heatmap .summary")).to_contain_text("6 distinct")
+    expect(first.locator("header")).to_contain_text("rollouts 1, 2, 5")
+    expect(fold).to_have_text("×3")
+    fold.click()
+    expect(page.locator(CARDS)).to_have_count(8)
+    expect(fold).to_have_attribute("aria-expanded", "true")
+    expect(page.locator("#heatmap .rollout[data-g='4'] header")).to_contain_text("as rollout 1")
+    page.locator("#credit-drop-duplicates input").check()
+    page.wait_for_function("document.querySelector('#heatmap').heatmap.data.options.drop_duplicates")
+    page.locator("#heatmap .rollout[data-g='4'] .chip").first.click()
+    expect(page.locator(".details")).to_contain_text("left out: rollout 1 counts for it")
+    expect(page.locator(".details")).to_contain_text("nothing is added to this token")
+    fold.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(CARDS)).to_have_count(6)
+    expect(fold).to_be_focused()
+    expect(page.locator(".details")).to_be_hidden()
+    expect(first.locator("header")).to_contain_text("counted once")
+    page.locator("#credit-drop-duplicates input").uncheck()
+    page.wait_for_function("!document.querySelector('#heatmap').heatmap.data.options.drop_duplicates")
 
 
 def colours_follow_the_chosen_measure(page: Page) -> None:
@@ -155,7 +182,7 @@ def colours_follow_the_chosen_measure(page: Page) -> None:
     expect(page.locator(f"{CARDS} .text i.q").first).to_be_visible()
     before = page.locator(CHIPS).count()
     set_regex(page, r"(?m)^Step \d+:")  # a new drawing keeps the choice
-    expect(page.locator(CHIPS)).to_have_count(before - 8)
+    expect(page.locator(CHIPS)).to_have_count(before - 6)
     expect(choice).to_have_value("entropy")
     choice.select_option("advantage")
     set_regex(page, PATTERN)
@@ -212,9 +239,9 @@ def two_tabs_do_not_touch_each_other(page: Page, browser: Browser, app: App) -> 
     before = page.locator(CHIPS).count()
     advantage = page.locator(f"{CHIPS} .a").first.text_content()
     with visit(browser, app.url) as other:
-        expect(other.locator(CARDS)).to_have_count(8)
+        expect_rollouts(other, 8)
         set_regex(other, "nowhere to be found")
-        expect(other.locator(CHIPS)).to_have_count(8)
+        expect(other.locator(CHIPS)).to_have_count(6)  # three of the eight are copies
         page.locator("#credit-outcome-weight input").fill("1")  # scored anew, with this tab's own pattern
         expect(page.locator(f"{CHIPS} .a").first).not_to_have_text(advantage)
         expect(page.locator("#drawing .stale")).to_be_hidden()
@@ -232,7 +259,7 @@ def sampling_streams_a_new_group_in(page: Page, app: App) -> None:
         expect(page.locator("#drawing .busy")).to_be_visible()
     expect(page.locator("#drawing .about")).to_contain_text(prompt.strip())
     expect(page.locator("#drawing .about")).to_contain_text("seed 1")
-    expect(page.locator(CARDS)).to_have_count(8)
+    expect_rollouts(page, 8)
     expect(page.locator("#seed input")).to_have_value("2")
     expect(page.locator("#cancel")).to_be_disabled()
 
@@ -258,7 +285,7 @@ def a_policy_that_is_not_there_is_said_beside_the_button(page: Page) -> None:
     page.locator("#policy input").press("Enter")
     page.locator("#sample").click()
     expect(page.locator("#sample-note")).to_contain_text("no folder '/no/such/folder'")
-    expect(page.locator(CARDS)).to_have_count(8)
+    expect_rollouts(page, 8)
     page.locator("#policy input").fill("tiny")
     page.locator("#policy input").press("Enter")
 
@@ -269,7 +296,7 @@ def a_group_sampled_while_a_reward_fails_is_shown_without_scores(page: Page) -> 
     page.locator("#generations input").fill("2")
     page.locator("#max-tokens input").fill("4")
     page.locator("#sample").click()
-    expect(page.locator(f"{CARDS}:not(.streaming)")).to_have_count(2)
+    expect_rollouts(page, 2)
     expect(page.locator("#drawing .stale")).to_contain_text("Not scored: ")
     expect(page.locator(CHIPS)).to_have_count(0)
     page.locator("#reward-remove-2").click()
@@ -296,7 +323,7 @@ def test_from_the_open_page_to_a_live_run_and_back(browser: Browser, app: App, w
         state = page.locator("#run-state")
         expect(state).to_have_text("running")
         expect(page.locator(".curve[data-panel=reward] .main-svg").first).to_be_visible()
-        expect(page.locator("#run-heatmap .rollout")).to_have_count(8)
+        expect_rollouts(page, 8, "#run-heatmap")
         expect(page.locator(".curve[data-panel=loss] output")).to_have_text(re.compile(r"\d"))
         what_is_drawn_is_what_was_stored(page, RunDir(workspace / "runs" / "live"))
         a_reload_keeps_the_run_the_step_and_the_theme(page)
@@ -324,7 +351,7 @@ def a_reload_keeps_the_run_the_step_and_the_theme(page: Page) -> None:
     page.reload()
     expect(page.locator("#run-picker")).to_have_value("live")
     expect(page.locator("#step-shown")).to_have_text("1")
-    expect(page.locator("#run-heatmap .rollout")).to_have_count(8)
+    expect_rollouts(page, 8, "#run-heatmap")
     expect(page.get_by_role("button", name="Switch to the light theme")).to_be_visible()
     expect(page.locator("body")).to_have_class(re.compile(r"\bdark\b"))
 

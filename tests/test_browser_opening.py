@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, Page, Request, Route, expect
 
-from tests.browsing import SECONDS, App, with_token
+from tests.browsing import SECONDS, App, expect_rollouts, with_token
 
 pytestmark = pytest.mark.browser
 
@@ -104,6 +104,6 @@ def test_a_page_whose_opening_failed_can_be_used(browser: Browser, app: App) -> 
         expect(page.locator(REGEX)).to_be_visible()
         page.unroute(EVENTS)
         page.locator(REGEX).fill(r"\n+")
-        expect(page.locator(CARDS)).to_have_count(8)
+        expect_rollouts(page, 8)
     finally:
         context.close()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import App, children, serious, stopped, visit
+from tests.browsing import App, children, expect_rollouts, serious, stopped, visit
 from workbench.schema import Group
 
 pytestmark = pytest.mark.browser
@@ -75,14 +75,16 @@ def a_link_shows_the_same_in_another_browser(page: Page, browser: Browser) -> No
     expect(page.locator("#drawing .about")).to_contain_text("seed 1")
     choose(page, "#scheme", "mean_suffix")
     page.wait_for_function("location.search.includes('mean_suffix')")
-    page.locator(CARDS).nth(1).locator(".chip").nth(1).click()
+    card = page.locator(CARDS).nth(1)
+    number = int(card.get_attribute("data-g") or "") + 1
+    card.locator(".chip").nth(1).click()
     page.locator("#copy-link").click()
     expect(page.locator("#share-tools .said")).to_have_text("Link copied.")
     link = clipboard(page)
     assert "token" not in link
     with visit(browser, link, apart=True) as other:
         details = other.get_by_role("region", name="Why this colour")
-        expect(details.locator(".where")).to_contain_text("rollout 2 · step 2")
+        expect(details.locator(".where")).to_contain_text(f"rollout {number} · step 2")
         expect(other.locator("#example input")).to_have_value("2")
         expect(other.locator("#scheme input")).to_have_value("mean_suffix")
         assert advantages(other) == advantages(page)
@@ -102,7 +104,7 @@ def a_reload_keeps_the_controls_the_code_and_the_pin(page: Page) -> None:
     sampling = "JSON.parse(sessionStorage['workbench-inspect']).sampling"
     page.wait_for_function(f"{sampling}?.['method.sampling.num_generations'] === 4")
     page.wait_for_function("location.search.includes('scheme=step') && location.search.includes('preset=step-n')")
-    page.locator(CARDS).nth(2).locator(".chip").first.click()
+    page.locator(f"{CARDS}[data-g='2'] .chip").first.click()
     where = page.get_by_role("region", name="Why this colour").locator(".where")
     expect(where).to_contain_text("rollout 3 · step 1")
     before = advantages(page)
@@ -125,7 +127,7 @@ def help_has_the_live_numbers_of_the_pinned_token(page: Page) -> None:
     page.get_by_role("tab", name="Help").click()
     expect(page.locator("#help-live")).to_contain_text("the first token")
     page.get_by_role("tab", name="Inspect").click()
-    page.locator(CARDS).nth(2).locator(".chip").nth(1).click()
+    page.locator(f"{CARDS}[data-g='2'] .chip").nth(1).click()
     total = page.get_by_role("region", name="Why this colour").locator("tfoot td").inner_text()
     page.get_by_role("tab", name="Help").click()
     expect(page.locator("#help-live")).to_contain_text("the pinned token, rollout 3, step 2")
@@ -153,7 +155,7 @@ def files_hold_what_is_on_screen(page: Page, browser: Browser, tmp_path: Path) -
     assert head[:8] == b"\x89PNG\r\n\x1a\n"
     assert int.from_bytes(head[16:20]) > 1000  # as wide as the drawing, at two pixels a point
     with visit(browser, files["html"].as_uri()) as alone:
-        expect(alone.locator(".rollout")).to_have_count(8)
+        expect_rollouts(alone, 8, ".wh")
         expect(alone.locator(".legend")).to_be_visible()
 
 
@@ -206,7 +208,7 @@ def notebook_code_is_copied_and_gives_the_same_numbers(page: Page) -> None:
 
 def test_everybody_can_use_every_part(browser: Browser, app: App, workspace: Path) -> None:
     with visit(browser, app.url, apart=True, color_scheme="dark", reduced_motion="reduce") as page:
-        expect(page.locator(CARDS)).to_have_count(8)
+        expect_rollouts(page, 8)
         assert page.evaluate("getComputedStyle(document.querySelector('.wh .cards')).transitionDuration") == "0s"
         every_control_can_be_reached_by_keyboard_and_shows_its_focus(page)
         page.locator("#add-reward input").click()
@@ -280,7 +282,7 @@ def a_link_that_cannot_be_had_says_so(page: Page) -> None:
     expect(page.locator("#restore-note")).to_contain_text("not built in")
     expect(page.locator("#restore-note")).to_contain_text("not kept in this workspace")
     expect(page.locator("#scheme input")).to_have_value("step")
-    expect(page.locator(CARDS)).to_have_count(8)
+    expect_rollouts(page, 8)
 
 
 def a_reward_worker_that_died_is_started_again(page: Page, app: App) -> None:
@@ -305,10 +307,10 @@ def a_policy_worker_that_dies_while_sampling_is_said_and_the_group_stays(page: P
         expect(page.locator("#cancel")).to_be_enabled()
         worker.kill()
     expect(page.locator("#sample-note")).to_contain_text(re.compile("died|ended|exited|signal"))
-    expect(page.locator(CARDS)).to_have_count(8)
+    expect_rollouts(page, 8)
     assert advantages(page) == before
     page.locator("#generations input").fill("2")
     page.locator("#max-tokens input").fill("60")
     page.locator("#sample").click()
-    expect(page.locator(CARDS)).to_have_count(2)
+    expect_rollouts(page, 2)
     expect(page.locator("#sample")).to_be_enabled()

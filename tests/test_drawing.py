@@ -275,13 +275,13 @@ def test_a_group_without_a_number_is_drawn_plain_and_the_next_one_as_before(show
 
 
 def test_sixteen_rollouts_of_a_thousand_tokens_are_drawn_whole(show) -> None:
-    rollout = make_rollout([f"w{i} " for i in range(1024)])
+    rollouts = [make_rollout([f"w{i} " for i in range(1024)], first_id=n) for n in range(16)]
     ends = [list(range(31, 1024, 32))] * 16
-    credit = make_credit([rollout] * 16, ends, [[float((i + k) % 2) for k in range(32)] for i in range(16)])
+    credit = make_credit(rollouts, ends, [[float((i + k) % 2) for k in range(32)] for i in range(16)])
     with show(credit) as page:
         expect(page.locator(".rollout")).to_have_count(16)
         assert page.locator(".text i").count() == 16 * 1024
-        assert texts(page)[15] == rollout.text
+        assert texts(page)[15] == rollouts[15].text
 
 
 def test_printing_draws_charts_that_are_out_of_sight(browser, tmp_path):

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.browsing import SECONDS, App, visit, with_token
+from tests.browsing import SECONDS, App, expect_rollouts, visit, with_token
 from tests.credits import make_credit, make_rollout
 from tests.hostile import ACTIVE, ALL, INJECTED, ONE_LINE, PAYLOADS, WATCH, check
 from workbench.config import RunConfig
@@ -106,7 +106,7 @@ def a_run_is_text(page: Page, run: RunDir) -> None:
 
 def controls_answer_in_text(page: Page) -> None:
     page.get_by_role("tab", name="Inspect").click()
-    expect(page.locator("#drawing .rollout")).to_have_count(8)
+    expect_rollouts(page, 8)
     page.locator("#regex textarea").fill(f"(?P<{ONE_LINE}")
     expect(page.locator("#pattern-note")).to_contain_text("does not compile")
     page.locator("#regex textarea").fill(r"(?m)^Step \d+:")
@@ -118,7 +118,7 @@ def controls_answer_in_text(page: Page) -> None:
     page.locator("#generations input").fill("2")
     page.locator("#sample").click()
     expect(page.locator("#drawing .about")).to_contain_text("</textarea><script>")
-    expect(page.locator("#drawing .rollout:not(.streaming)")).to_have_count(2)
+    expect_rollouts(page, 2)
     page.locator("#policy input").fill(f"/{ONE_LINE}")
     page.locator("#policy input").press("Enter")
     page.locator("#sample").click()
@@ -161,7 +161,7 @@ def test_a_link_and_a_toast_full_of_payloads_do_nothing(browser: Browser, app: A
     expect(page.locator("#run-reason")).to_contain_text("cannot be a run's name")
     check(page)
     page.get_by_role("tab", name="Inspect").click()
-    expect(page.locator("#drawing .rollout")).to_have_count(8)
+    expect_rollouts(page, 8)
     page.locator("#probes").get_by_text("Exploit probes").click()
     page.route("**/queue/join*", forge)
     page.locator("#probe").click()

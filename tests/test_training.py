@@ -128,6 +128,9 @@ def test_invariant_ranks_agree(tmp_path):
         assert any(set(row) != {0.0} for row in one[scheme]["groups"])
         assert two[0][scheme]["redrawn"] == two[1][scheme]["redrawn"] == one[scheme]["redrawn"]
     assert one["outcome, redrawn"]["redrawn"] > 0
+    distinct = {tuple(ids) for ids, _, _ in one["outcome, distinct"]["rows"]}
+    assert {counted for _, _, counted in one["outcome, distinct"]["rows"]} == {sum(map(len, distinct))}
+    assert len(distinct) < 8
     seen = train_on_ranks.watch(tmp_path / "1", 1)
     assert two[1]["watched"] == {}
     assert list(two[0]["watched"]) == ["0", "1", "2"]

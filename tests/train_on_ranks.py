@@ -20,7 +20,7 @@ from workbench.schema import WatchedRow
 from workbench.training.methods import METHODS, dpo
 from workbench.training.methods.method import Listeners
 
-SCHEMES = ("process", "outcome", "outcome, redrawn")
+SCHEMES = ("process", "outcome, distinct", "outcome, redrawn")
 FLAT = """
 def flat_in_most_groups(prompts, completions, **columns):
     return [len(text) * float(sum(map(ord, prompt)) % 4 == 0) for prompt, text in zip(prompts, completions)]
@@ -56,10 +56,11 @@ def watch(folder: Path, ranks: int) -> dict[int, list[list[float]]]:
 
 
 def train(folder: Path, scheme: str, ranks: int) -> dict[str, list]:
-    """``rows``: ids, and advantages in hexadecimal, of each row this rank's loss saw; ``groups``: all groups'."""
+    """``rows``: ids, advantages in hexadecimal and counted tokens of the batch, of each row this rank's loss saw;
+    ``groups``: all groups' advantages."""
     config = RunConfig.parse(
         {
-            "credit": {"scheme": scheme.partition(",")[0]},
+            "credit": {"scheme": scheme.partition(",")[0], "drop_duplicates": "distinct" in scheme},
             **({"rewards": [REDRAWN], "method": {"resample_flat": 8}} if "redrawn" in scheme else {}),
             # One prompt of G = 8: over two ranks the one group is split in the middle.
             "sampling": {"num_generations": 8, "max_completion_length": 112},
@@ -111,7 +112,8 @@ def watched(config: RunConfig, folder: Path) -> dict[str, list]:
     def kept(model, inputs):
         for i, (ids, mask) in enumerate(zip(inputs["completion_ids"], inputs["completion_mask"], strict=True)):
             length = int(mask.sum())
-            rows.append([ids[:length].tolist(), inputs["advantages"][i, :length].numpy().tobytes().hex()])
+            advantages = inputs["advantages"][i, :length].numpy().tobytes().hex()
+            rows.append([ids[:length].tolist(), advantages, int(inputs["num_items_in_batch"])])
         return original(model, inputs)
 
     trainer._compute_loss = kept

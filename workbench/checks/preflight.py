@@ -112,7 +112,7 @@ def preflight_of(
         *_splitting(scored),
         *_prompts(groups, pattern),
         *_columns(groups),
-        *_sampling(groups),
+        *_sampling(credits),
         *_spread(credits),
         *_scheme_warnings(credits),
         *_reward_time(scored, sampling_seconds),
@@ -256,7 +256,8 @@ def _tail(group: Group) -> str:
 # ── sampling and spread ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _sampling(groups: Sequence[Group]) -> Iterable[Finding]:
+def _sampling(credits: Sequence[Credit]) -> Iterable[Finding]:
+    groups = [credit.scored.group for credit in credits]
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     truncated = float(np.mean([rollout.truncated for rollout in rollouts]))
     yield Finding(
@@ -266,19 +267,16 @@ def _sampling(groups: Sequence[Group]) -> Iterable[Finding]:
         "completions cut off by the length limit; what they would have answered is unknown",
         "raise max_completion_length, or set mask_truncated_completions" if truncated > 0.1 else "",
     )
-    repeated = float(np.mean([_repeated(group) for group in groups]))
+    repeated = float(np.mean([(len(group) - len(group.distinct)) / max(len(group), 1) for group in groups]))
+    dropped = credits[0].options.get("drop_duplicates")
+    remedy = "" if dropped else "set credit.drop_duplicates to count each once, "
     yield Finding(
         "repeated answers",
         "check" if repeated > 0.5 else "ok",
         f"{repeated:.0%}",
-        "answers that equal another of their group word for word, and teach nothing beside it",
-        "raise the temperature, or choose prompts the policy is less sure of" if repeated > 0.5 else "",
+        f"answers equal to an earlier one of their group token for token, {'left out' if dropped else 'each counted'}",
+        f"{remedy}raise the temperature, or choose prompts the policy is less sure of" if repeated > 0.5 else "",
     )
-
-
-def _repeated(group: Group) -> float:
-    texts = [rollout.text for rollout in group.rollouts]
-    return (len(texts) - len(set(texts))) / max(len(texts), 1)
 
 
 def _spread(credits: Sequence[Credit]) -> Iterable[Finding]:

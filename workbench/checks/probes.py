@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from workbench.checks.edits import EDITS, Edit, Target
-from workbench.credit import SCHEMES, credit_groups
+from workbench.credit import SCHEMES, SHARED, credit_groups
 from workbench.errors import CreditError, PatternError
 from workbench.rewards import Reward, RewardWorker, score_group
 from workbench.rewards.models.reward import Models
@@ -191,7 +191,7 @@ def probe(
 
 
 def _check_names(schemes: Sequence[str] | None, edits: Sequence[str] | None, options: Mapping[str, Any] | None) -> None:
-    known = {"outcome_weight", "clip", *(option.name for scheme in SCHEMES.values() for option in scheme.options)}
+    known = {*SHARED, *(option.name for scheme in SCHEMES.values() for option in scheme.options)}
     for what, names, choices in (
         ("edit", edits or (), EDITS),
         ("credit scheme", schemes or (), SCHEMES),
@@ -258,7 +258,9 @@ def _credited(
     left_out: dict[str, str] = {}
     for scheme in schemes:
         known = {option.name for option in SCHEMES[scheme].options} if scheme in SCHEMES else set()
-        fitting = {name: value for name, value in options.items() if name in known | {"outcome_weight", "clip"}}
+        # Duplicates count: one that is edited is none any more, which is not what the edit earns.
+        applied = (known | set(SHARED)) - {"drop_duplicates"}
+        fitting = {name: value for name, value in options.items() if name in applied}
         try:
             credited[scheme] = [credit for group in groups for credit in credit_groups([group], scheme, **fitting)]
         except CreditError as error:

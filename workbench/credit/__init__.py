@@ -5,7 +5,7 @@ from workbench.credit.batch import GroupRewards
 from workbench.credit.compare import Comparison, StepDifference, compare_credits
 from workbench.credit.critic import GAE, GAEOptions, Measured, credit_by_gae, gae
 from workbench.credit.normalise import NORMALISATIONS, Normalise
-from workbench.credit.options import Option
+from workbench.credit.options import SHARED, Option
 from workbench.credit.schemes import SCHEMES, Scheme, check_options
 from workbench.credit.unused import NoSpread, Remedy, unused_rewards, why_no_spread
 from workbench.credit.weights import LOSS_TYPES, LossType, group_normalisers, length_normalisers, loss_weights
@@ -16,6 +16,7 @@ __all__ = [
     "LOSS_TYPES",
     "NORMALISATIONS",
     "SCHEMES",
+    "SHARED",
     "Comparison",
     "Explanation",
     "GAEOptions",

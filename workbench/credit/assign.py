@@ -70,31 +70,59 @@ def credit_group(scored: ScoredGroup, scheme: str = "process", **options: Any) -
     return credit_groups([scored], scheme, **options)[0]
 
 
-def credit_groups(scored: Sequence[ScoredGroup], scheme: str = "process", **options: Any) -> list[Credit]:
-    """``credit_group`` for the groups of a batch, which ``normalise="batch"`` compares with each other."""
-    assigned = _assigned([GroupRewards.of(group) for group in scored], scheme, options)
-    return [_credit(group, scheme, of_group) for group, of_group in zip(scored, assigned, strict=True)]
+def credit_groups(
+    scored: Sequence[ScoredGroup], scheme: str = "process", *, drop_duplicates: bool | None = None, **options: Any
+) -> list[Credit]:
+    """``credit_group`` for the groups of a batch, which ``normalise="batch"`` compares with each other.
+
+    ``drop_duplicates``: a rollout that is an exact copy of an earlier one of its group (``Group.copy_of``) counts as
+    unscored, so that means and standard deviations have each distinct completion once; its advantage is 0, and the
+    loss leaves it out (``Credit.left_out``).
+    """
+    if drop_duplicates not in (None, False, True):
+        raise CreditError(f"drop_duplicates is {shown(drop_duplicates)}; use true or false")
+    drops = bool(drop_duplicates)
+    assigned = _assigned([GroupRewards.of(group, drop_duplicates=drops) for group in scored], scheme, options)
+    credits = [_credit(group, scheme, of_group) for group, of_group in zip(scored, assigned, strict=True)]
+    return [_without_copies(credit) for credit in credits] if drops else credits
 
 
-def credit_groups_reward_by_reward(scored: Sequence[ScoredGroup], scheme: str, **options: Any) -> list[Credit]:
+def _without_copies(credit: Credit) -> Credit:
+    scored = credit.scored.scored
+    pairs = [(scored[i], scored[first]) for i, first in enumerate(credit.scored.group.copy_of) if first is not None]
+    warnings = credit.warnings
+    if any((copy.rewards, copy.outcome) != (first.rewards, first.outcome) for copy, first in pairs):
+        warnings += ("equal completions have different rewards; with drop_duplicates those of the first one count",)
+    return replace(credit, options={**credit.options, "drop_duplicates": True}, warnings=warnings)
+
+
+def credit_groups_reward_by_reward(
+    scored: Sequence[ScoredGroup], scheme: str, *, drop_duplicates: bool | None = None, **options: Any
+) -> list[Credit]:
     """``credit_groups`` of R_i = Σ_f w_f · z(R_{i,f}): each outcome reward f is normalised over the group on its own.
 
     What TRL's ``multi_objective_aggregation="normalize_then_sum"`` normalises over the batch (GDPO, arXiv 2601.05242).
     """
     note = "each outcome reward was normalised over the group before they were summed (normalize_then_sum)"
-    credits = credit_groups([_outcomes_normalised(group) for group in scored], scheme, **options)
+    summed = [_outcomes_normalised(group, drop_duplicates=bool(drop_duplicates)) for group in scored]
+    credits = credit_groups(summed, scheme, drop_duplicates=drop_duplicates, **options)
     return [replace(credit, warnings=(*credit.warnings, note)) for credit in credits]
 
 
-def _outcomes_normalised(scored: ScoredGroup) -> ScoredGroup:
+def _outcomes_normalised(scored: ScoredGroup, *, drop_duplicates: bool) -> ScoredGroup:
+    """``drop_duplicates``: copies are in no mean and no standard deviation, and have what the first one has."""
     members = np.arange(len(scored.scored))
+    firsts = [i if first is None else first for i, first in enumerate(scored.group.copy_of)]
+    counted = np.array(firsts) == members if drop_duplicates else np.ones(len(members), dtype=bool)
     sums = np.zeros(len(members))
     for reward in scored.rewards:
         if reward.kind != "outcome":
             continue
         scores = [step_scores.outcome_scores[reward.name] for step_scores in scored.scored]
-        raw = np.array([np.nan if score is None else score for score in scores], dtype=np.float64)
+        raw = np.where(counted, np.array([np.nan if score is None else score for score in scores], np.float64), np.nan)
         sums += reward.weight * np.nan_to_num(z_within(raw, np.zeros_like(members), members, "pooled", True).value)
+    if drop_duplicates:
+        sums = sums[firsts]
     rows = zip(scored.scored, sums.tolist(), strict=True)
     return replace(
         scored, scored=tuple(row if row.outcome is None else replace(row, outcome=value) for row, value in rows)

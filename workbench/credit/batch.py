@@ -63,9 +63,15 @@ class GroupRewards:
         return cls(steps, _integers("step_starts", starts), ends, lengths, outcome_list, mask_lists)
 
     @classmethod
-    def of(cls, scored: ScoredGroup) -> GroupRewards:
-        ends, starts = scored.step_ends, scored.step_starts
-        return cls.checked(scored.step_rewards, ends, scored.lengths, starts, scored.outcomes, scored.masks)
+    def of(cls, scored: ScoredGroup, *, drop_duplicates: bool = False) -> GroupRewards:
+        """``drop_duplicates``: a copy of an earlier rollout counts as unscored, in its steps and as a whole."""
+        steps, outcomes = scored.step_rewards, scored.outcomes
+        for i, first in enumerate(scored.group.copy_of if drop_duplicates else ()):
+            if first is not None:
+                steps[i] = [None] * len(steps[i])
+                if outcomes is not None:
+                    outcomes[i] = None
+        return cls.checked(steps, scored.step_ends, scored.lengths, scored.step_starts, outcomes, scored.masks)
 
     def spans(self, i: int) -> list[tuple[int, int]]:
         return list(zip(self.starts[i], self.ends[i], strict=True))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.credit.assign import credit_group
+from workbench.credit.options import SHARED
 from workbench.credit.schemes import find_scheme
 from workbench.errors import CreditError
 from workbench.schema import Credit, RewardKind
@@ -88,7 +89,7 @@ def _that_help(credit: Credit, kind: RewardKind) -> Iterator[Remedy]:
     for remedy in tried:
         settings = {**credit.options, "scheme": credit.scheme, **remedy.settings}
         scheme = settings.pop("scheme")
-        names = {option.name for option in find_scheme(scheme).options} | {"outcome_weight", "clip"}
+        names = {option.name for option in find_scheme(scheme).options} | set(SHARED)
         try:
             changed = credit_group(credit.scored, scheme, **{name: settings[name] for name in names & settings.keys()})
         except CreditError:  # rewards too large for the scheme, for example

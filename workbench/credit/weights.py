@@ -35,7 +35,8 @@ def length_normalisers(
     """The coefficient c_i of completion i's tokens, (G,): the loss is −Σ_i c_i Σ_t A_{i,t} ρ_{i,t}.
 
     ``lengths`` are T_i, the tokens that the policy sampled: what tools wrote has no part in the loss.
-    ``masked`` completions (truncated ones, under ``mask_truncated_completions``) weigh nothing and are left out of Σ T.
+    ``masked`` completions (truncated ones, under ``mask_truncated_completions``, and copies, under ``drop_duplicates``)
+    weigh nothing and are left out of Σ T; they count in G.
     Sources: grpo, DeepSeekMath (arXiv 2402.03300) eq. 3; dapo (2503.14476) eq. 8; dr_grpo (2503.20783) section 3.
     Raises CreditError for a loss there is not.
     """
@@ -56,21 +57,28 @@ def length_normalisers(
 
 
 def group_normalisers(
-    group: Group, loss_type: str, *, max_completion_length: int | None = None, mask_truncated: bool | None = None
+    group: Group,
+    loss_type: str,
+    *,
+    max_completion_length: int | None = None,
+    mask_truncated: bool | None = None,
+    left_out: Sequence[bool] | None = None,
 ) -> npt.NDArray[np.float64]:
     """``length_normalisers`` of a group, (G,), with its own limit and masking unless others are given.
 
-    The limit matters to dr_grpo alone; where the group does not know its own it is its longest completion.
+    The limit matters to dr_grpo alone; where the group does not know its own it is its longest completion. ``left_out``
+    rollouts (``Credit.left_out``) weigh nothing.
     """
     lengths = [rollout.sampled_length for rollout in group.rollouts]
     longest = max(map(len, group.rollouts), default=1)
     limit = max_completion_length or group.sampling.get("max_completion_length") or longest
     masking = group.sampling.get("mask_truncated_completions", False) if mask_truncated is None else mask_truncated
-    masked = [bool(masking) and rollout.truncated for rollout in group.rollouts]
+    out = left_out or [False] * len(group)
+    masked = [(bool(masking) and r.truncated) or dropped for r, dropped in zip(group.rollouts, out, strict=True)]
     return length_normalisers(lengths, loss_type, max_completion_length=int(limit), masked=masked)
 
 
 def loss_weights(credit: Credit, loss_type: str = "dapo", **limits: Any) -> npt.NDArray[np.float64]:
     """A_{i,t} · c_i of every token, (G, T_max) float64, 0 where A is; ``limits`` are those of ``group_normalisers``."""
-    normalisers = group_normalisers(credit.scored.group, loss_type, **limits)
+    normalisers = group_normalisers(credit.scored.group, loss_type, left_out=credit.left_out, **limits)
     return np.asarray(credit.advantages * normalisers[:, None], dtype=np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.credit import why_no_spread
@@ -74,13 +74,15 @@ def rollout(value: Rollout) -> Blocks:
 
 def group(value: Group) -> Blocks:
     sampling = ", ".join(f"{name} {setting}" for name, setting in value.sampling.items() if setting is not None)
+    shown = [(members, value.rollouts[members[0]]) for members in value.distinct]
     rows = [
-        (i, len(rollout), "yes" if rollout.finished else "truncated", Cell(rollout.text, "text"))
-        for i, rollout in enumerate(value.rollouts, 1)
+        (_numbered(members), len(rollout), "yes" if rollout.finished else "truncated", Cell(rollout.text, "text"))
+        for members, rollout in shown
     ]
-    texts = [Section(f"rollout {i}: {_length(r)}", (Text(r.text),)) for i, r in enumerate(value.rollouts, 1)]
+    texts = [Section(f"rollout {_numbered(members)}: {_length(r)}", (Text(r.text),)) for members, r in shown]
+    distinct = "" if len(shown) == len(value) else f", {len(shown)} distinct,"
     return (
-        in_notebook(Title(f"{counted(len(value), 'rollout')} of {value.policy or 'a file'}"), Line(sampling)),
+        in_notebook(Title(f"{counted(len(value), 'rollout')}{distinct} of {value.policy or 'a file'}"), Line(sampling)),
         _prompt(value.prompt),
         in_notebook(Table(("rollout", "tokens", "finished", "text"), rows)),
         in_terminal(*texts),
@@ -91,7 +93,8 @@ def scored(value: ScoredGroup) -> Blocks:
     """Each rollout's steps with every function's score, coloured by the step's reward."""
     names = [reward.name for reward in value.rewards if reward.kind == "step"]
     sections = []
-    for i, scores in enumerate(value.scored):
+    for members in _alike(value):
+        i, scores = members[0], value.scored[members[0]]
         rows = [
             (
                 k,
@@ -104,7 +107,7 @@ def scored(value: ScoredGroup) -> Blocks:
         outcomes = ", ".join(f"{name} {number(score, 2)}" for name, score in scores.outcome_scores.items())
         table = Table(("k", *names, "reward", "step"), rows)
         sections.append(
-            Section(f"rollout {i + 1}{_outcome(scores.outcome)}", (in_notebook(Line(outcomes)), table)),
+            Section(f"rollout {_numbered(members)}{_outcome(scores.outcome)}", (in_notebook(Line(outcomes)), table)),
         )
     return _prompt(value.group.prompt), *sections
 
@@ -119,11 +122,15 @@ def credit(value: Credit) -> Blocks:
     if (flat := why_no_spread(value)) is not None:
         blocks.append(Line(f"{flat}; {flat.advice}" if flat.remedies else str(flat)))
     blocks += [Line(warning, "note") for warning in value.warnings]
-    for i, (rollout, scores) in enumerate(zip(value.scored.group.rollouts, value.scored.scored, strict=True)):
+    for members in _alike(value.scored):
+        i = members[0]
+        rollout, scores = value.scored.group.rollouts[i], value.scored.scored[i]
         rows = [(str(k), *(step[name] for name in numbers), step["text"]) for k, step in enumerate(value.rows(i), 1)]
         matched = "" if scores.matched else ", no match"
         end = "" if rollout.finished else ", truncated"
-        title = f"rollout {i + 1}: {counted(len(rollout), 'token')}{_outcome(scores.outcome)}{matched}{end}"
+        once = ", counted once" if any(value.left_out[member] for member in members) else ""
+        head = f"rollout {_numbered(members)}: {counted(len(rollout), 'token')}"
+        title = f"{head}{_outcome(scores.outcome)}{matched}{end}{once}"
         blocks.append(Section(title, (Table(("k", *numbers, "step"), rows),)))
     return Drawing(Heatmap(value)._repr_html_), in_terminal(*blocks)
 
@@ -302,6 +309,25 @@ def _prompt(prompt: Prompt) -> Text:
     if isinstance(prompt, str):
         return Text(prompt)
     return Text("\n".join(f"{visible(m['role'], one_line=True)}: {m['content']}" for m in prompt))
+
+
+def _alike(value: ScoredGroup) -> list[tuple[int, ...]]:
+    """The rollouts that are shown as one: exact copies with the same scores."""
+    return [
+        rollouts
+        for members in value.group.distinct
+        for rollouts in (
+            [members]
+            if all(value.scored[i] == value.scored[members[0]] for i in members)
+            else [(member,) for member in members]
+        )
+    ]
+
+
+def _numbered(members: Sequence[int]) -> str:
+    """The numbers of rollouts shown as one: "2", "2, 5, 7 (×3)"."""
+    numbers = ", ".join(str(i + 1) for i in members)
+    return numbers if len(members) == 1 else f"{numbers} (×{len(members)})"
 
 
 def _length(rollout: Rollout) -> str:

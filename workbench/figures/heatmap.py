@@ -144,7 +144,8 @@ def even_shares(credit: Credit) -> dict[str, list[float]]:
     """What each loss multiplies each completion's advantages with, where 1 is an even share of the group's tokens."""
     group = credit.scored.group
     tokens = sum(rollout.sampled_length for rollout in group.rollouts)
-    return {loss: [round(c * tokens, 6) for c in group_normalisers(group, loss)] for loss in DRAWN_LOSSES}
+    shares = {loss: group_normalisers(group, loss, left_out=credit.left_out) for loss in DRAWN_LOSSES}
+    return {loss: [round(c * tokens, 6) for c in of_rollouts] for loss, of_rollouts in shares.items()}
 
 
 def group_payload(group: Group) -> GroupPayload:
@@ -169,6 +170,8 @@ def _rollout_payload(group: Group, i: int) -> RolloutPayload:
         "logprobs": rounded(rollout.logprobs),
         "entropies": rounded(rollout.entropies),
     }
+    if (first := group.copy_of[i]) is not None:
+        payload["copyOf"] = first
     if reference := rounded(rollout.ref_logprobs):
         payload["reference"] = reference
         if raw := rounded(group.raw_logprobs(i)):

@@ -83,13 +83,17 @@ class BeforePayload(TypedDict):
 
 
 class RolloutPayload(TypedDict):
-    """What was sampled, and where it is scored the fields of ``CreditedPayload``; a watched text has a ``name``."""
+    """What was sampled, and where it is scored the fields of ``CreditedPayload``; a watched text has a ``name``.
+
+    ``copyOf`` is the first rollout that an exact copy is one of (0-based).
+    """
 
     ids: Sequence[int]
     texts: Sequence[str]
     finished: bool
     logprobs: Sequence[float] | None
     entropies: Sequence[float] | None
+    copyOf: NotRequired[int]
     raw: NotRequired[Sequence[float]]
     reference: NotRequired[Sequence[float]]
     normalisers: NotRequired[Mapping[str, float]]

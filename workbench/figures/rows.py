@@ -54,6 +54,7 @@ def row_payload(row: WatchedRow) -> Payload:
         "before": None if before is None else before.step,
     }
     for i, text in enumerate(row.texts):
+        payload["rollouts"][i].pop("copyOf", None)  # chosen and rejected may be cut to the same tokens
         payload["rollouts"][i] |= _text(text, None if before is None else before.texts[i])
     return payload
 

@@ -167,6 +167,12 @@ class Credit:
         spread = "" if self.spread else ", no spread"
         return f"<Credit: {len(self.scored.group)} rollouts, {steps} steps, scheme {self.scheme!r}{spread}>"
 
+    @property
+    def left_out(self) -> tuple[bool, ...]:
+        """Which rollouts neither the comparison nor the loss counts: exact copies, with the option drop_duplicates."""
+        drops = bool(self.options.get("drop_duplicates"))
+        return tuple(drops and first is not None for first in self.scored.group.copy_of)
+
     def of(self, rollout: int) -> npt.NDArray[np.float32]:
         """The advantages of one rollout's own tokens, (T_i,) float32."""
         return self.advantages[rollout, : len(self.scored.group.rollouts[rollout])]

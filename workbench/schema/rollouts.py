@@ -144,6 +144,24 @@ class Group:
         rollout = self.rollouts[i]
         return rollout.logprobs if rollout.raw_logprobs is None and not self._processed else rollout.raw_logprobs
 
+    @cached_property
+    def copy_of(self) -> tuple[int | None, ...]:
+        """For each rollout the first one that it is an exact copy of (0-based); None where none comes before it.
+
+        Copies have the same token ids, the same end and the same mask: nothing is compared as text.
+        """
+        firsts: dict[Any, int] = {}
+        first = [firsts.setdefault((r.token_ids, r.finished, r.mask), i) for i, r in enumerate(self.rollouts)]
+        return tuple(None if f == i else f for i, f in enumerate(first))
+
+    @property
+    def distinct(self) -> list[tuple[int, ...]]:
+        """The rollouts by equality (0-based): each one that is no copy, with its copies behind it."""
+        members: dict[int, list[int]] = {}
+        for i, first in enumerate(self.copy_of):
+            members.setdefault(i if first is None else first, []).append(i)
+        return [tuple(rollouts) for rollouts in members.values()]
+
     @property
     def _processed(self) -> bool:
         """Whether top-k, top-p, min-p or a repetition penalty changed what was sampled from."""

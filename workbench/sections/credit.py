@@ -6,7 +6,7 @@ from typing import Any, Self, cast
 
 from pydantic import Field, model_validator
 
-from workbench.credit import SCHEMES, Normalise, Scheme, check_options
+from workbench.credit import SCHEMES, SHARED, Normalise, Scheme, check_options
 from workbench.errors import CreditError, did_you_mean
 from workbench.sections.section import Section
 
@@ -24,6 +24,8 @@ class CreditConfig(Section):
     """Weight of the normalised outcome reward added to every token."""
     clip: float | None = Field(default=None, gt=0)
     """Bound on the size of an advantage; None for no bound."""
+    drop_duplicates: bool = False
+    """Compare each distinct completion of a group once: an exact copy has advantage 0 and no part in the loss."""
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Options that only this scheme has, by name (`threshold` of first_error, `temperature` and `signed` of min)."""
 
@@ -37,7 +39,7 @@ class CreditConfig(Section):
         if doubled := [name for name in self.options if name in CreditConfig.model_fields]:
             raise ValueError(f"options: {doubled[0]!r} has a field of its own; set that")
         try:
-            checked = check_options(self.scheme, self.keywords(but=("scheme", "outcome_weight", "clip")))
+            checked = check_options(self.scheme, self.keywords(but=("scheme", *SHARED)))
         except CreditError as error:
             raise ValueError(str(error)) from error
         for name in self.options:  # in place: an assignment would be validated in turn

@@ -11,7 +11,7 @@ from typing import Any
 
 from trl import GRPOConfig
 
-from workbench.credit import SCHEMES, assign_credit
+from workbench.credit import SCHEMES, SHARED, assign_credit
 from workbench.errors import ConfigError, CreditError
 from workbench.steps import PatternKind
 
@@ -41,6 +41,13 @@ class ProcessGRPOConfig(GRPOConfig):
         default=0.0, metadata={"help": "Weight of the normalised outcome reward added to every token."}
     )
     credit_clip: float | None = field(default=None, metadata={"help": "Bound on the size of an advantage."})
+    drop_duplicates: bool = field(
+        default=False,
+        metadata={
+            "help": "Compare each distinct completion of a group once: an exact copy has advantage 0 and no part in "
+            "the loss."
+        },
+    )
     credit_options: dict[str, Any] = field(
         default_factory=dict,
         metadata={"help": "Other options of the scheme (normalise, scale, gamma, …); see credit.SCHEMES[…].options."},
@@ -117,9 +124,7 @@ class ProcessGRPOConfig(GRPOConfig):
             self._check_token_level(scheme)
         if self.sums_normalised:
             self._check_sums_normalised(scheme)
-        if reserved := {"scheme", "outcome_weight", "clip", "step_starts", "outcome_rewards", "masks"} & set(
-            self.credit_options
-        ):
+        if reserved := {"scheme", *SHARED, "step_starts", "outcome_rewards", "masks"} & set(self.credit_options):
             raise ConfigError(f"credit_options: {sorted(reserved)[0]!r} has a field of its own; set that")
         default = {option.name: option.default for option in SCHEMES[scheme].options}["normalise"]
         if self.scale_rewards == "batch" and default != "pooled" and "normalise" not in self.credit_options:
@@ -133,7 +138,7 @@ class ProcessGRPOConfig(GRPOConfig):
             raise ConfigError(f"credit_options: {error}") from error
 
     def credit_keywords(self) -> dict[str, Any]:
-        """What ``credit_groups`` gets beside the scheme: TRL's ``scale_rewards`` first, ``credit_options`` over it."""
+        """What ``assign_credit`` gets beside the scheme: TRL's ``scale_rewards`` first, ``credit_options`` over it."""
         by_trl: dict[str, dict[str, Any]] = {"batch": {"normalise": "batch"}, "none": {"scale": False}}
         scaling = by_trl.get("batch" if self.sums_normalised else str(self.scale_rewards), {})
         return {**scaling, "outcome_weight": self.outcome_weight, "clip": self.credit_clip, **self.credit_options}

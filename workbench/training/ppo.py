@@ -47,6 +47,11 @@ class ProcessPPOConfig(ProcessGRPOConfig):
                 f"resample_flat: {self.resample_flat} rounds would replace groups without spread, and PPO compares "
                 "with the critic's values, not within a group; set it to 0"
             )
+        if self.drop_duplicates:
+            raise ConfigError(
+                "drop_duplicates: PPO compares with the critic's values, not within a group, so that a copy takes "
+                "nothing from the others; set it to false"
+            )
         whole = {
             "loss_type": self.loss_type == "vespo",
             "off_policy_mask_threshold": self.off_policy_mask_threshold is not None,

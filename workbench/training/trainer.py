@@ -236,6 +236,8 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         share = self._share.with_reference(reference, finished_only=self.mask_truncated_completions)
         credits = self._credit(share, output)
         output["advantages"] = self._local_advantages(credits, output["completion_ids"])
+        if self.args.drop_duplicates:
+            self._leave_copies_out(credits, output)
         mode = "train" if self.model.training else "eval"
         metrics = group_metrics(credits, self._is_right) | time_metrics(self._reward_seconds, self._sampling_seconds)
         if self._drawn is not None:
@@ -302,7 +304,8 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
     def _credit_groups(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
         """The credit of all ranks' groups of one generation."""
         credited = credit_groups_reward_by_reward if self.args.sums_normalised else credit_groups
-        return credited(groups, self.credit_scheme, **self.args.credit_keywords())
+        drop = self.args.drop_duplicates
+        return credited(groups, self.credit_scheme, drop_duplicates=drop, **self.args.credit_keywords())
 
     def credit_watched(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
         """Credit groups that were sampled beside training, as if they were a batch of it; called by one rank alone."""
@@ -333,6 +336,15 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         own = rows[first : first + len(completion_ids)]
         whole = [float(row[np.abs(row).argmax()]) if len(row) else 0.0 for row in own]
         return torch.tensor(whole, device=completion_ids.device)
+
+    def _leave_copies_out(self, credits: Sequence[Credit], output: dict[str, Any]) -> None:
+        """Mask this rank's exact copies in the loss, KL and token count included, as TRL masks what tools wrote."""
+        mask = output["completion_mask"]  # (B, T)
+        first = self.accelerator.process_index * len(mask)
+        left_out = [dropped for credit in credits for dropped in credit.left_out][first : first + len(mask)]
+        counted = ~torch.tensor(left_out, device=mask.device)  # (B,)
+        output["tool_mask"] = output.get("tool_mask", torch.ones_like(mask)) * counted[:, None]
+        output["num_items_in_batch"] = self.accelerator.gather((mask * output["tool_mask"]).sum()).sum()
 
     def _local_rows(self, rows: Sequence[npt.NDArray[np.float32]], completion_ids: torch.Tensor) -> torch.Tensor:
         """This rank's of all ranks' rows, a number a token, padded to (B, T) float32 like ``completion_ids``."""

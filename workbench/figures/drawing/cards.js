@@ -4,6 +4,7 @@
 
 import { el, objectUrl } from "../dom.js";
 import { count, meanOf, number, score, share, signed, stdOf } from "../numbers.js";
+import { copyMarks, distinct, equalTo, named } from "./copies.js";
 import { stepSaid, stepText } from "./measures.js";
 import { factText, isWatched, labelSaid, nameOf, paneTitles } from "./rows.js";
 import { Cuts, TOKEN_CHARACTERS, tokenElement } from "./tokens.js";
@@ -12,19 +13,23 @@ export const STEPS = ".text:not(.second) .step"; // those the keyboard moves ove
 const DRAWN_TOKENS = 20000; // of one rollout; more is a button away
 const DRAWN_CHARACTERS = 200000;
 
-/** @param {Prepared} data @param {number} g @param {Measure} measure @param {boolean} [whole] */
-export function card(data, g, measure, whole = false) {
+/**
+ * @param {Prepared} data @param {number} g @param {Measure} measure
+ * @param {{ whole?: boolean, folded?: boolean }} [options] `whole`: all of a long text; `folded`: it stands for its copies
+ */
+export function card(data, g, measure, { whole = false, folded = false } = {}) {
   const rollout = data.rollouts[g];
   const drawn = whole ? rollout.texts.length : drawnTokens(rollout);
   const left = rollout.texts.length - drawn;
   const more = { type: "button", class: "more", "data-more": g };
   return el(
     "article",
-    { class: "rollout", "data-g": g, "aria-label": cardLabel(data, g) },
+    { class: "rollout", "data-g": g, "aria-label": cardLabel(data, g, folded) },
     el(
       "header",
       {},
       el("h3", {}, rollout.name ?? `${g + 1}`),
+      ...copyMarks(data, g, folded),
       ...factsOf(rollout),
       ...marksOf(rollout),
       rankOf(rollout),
@@ -36,14 +41,17 @@ export function card(data, g, measure, whole = false) {
   );
 }
 
-/** @param {Prepared} data @param {number} g */
-function cardLabel(data, g) {
-  const name = nameOf(data, g);
+/** @param {Prepared} data @param {number} g @param {boolean} folded */
+function cardLabel(data, g, folded) {
+  const name = folded ? named(equalTo(data, g)) : nameOf(data, g);
   return isWatched(data.rollouts[g]) ? name : `${name[0].toUpperCase()}${name.slice(1)} of ${data.rollouts.length}`;
 }
 
 /** @param {Element} article @param {Prepared} data @param {number} g @param {Measure} measure Draws the whole of a long text. */
-export const drawMore = (article, data, g, measure) => article.replaceWith(card(data, g, measure, true));
+export function drawMore(article, data, g, measure) {
+  const folded = article.querySelector('.copies[aria-expanded="false"]') !== null;
+  article.replaceWith(card(data, g, measure, { whole: true, folded }));
+}
 
 /** @param {Credited} rollout How many of its tokens are drawn at first. */
 function drawnTokens({ texts, offsets }) {
@@ -223,6 +231,7 @@ export function summary(rollouts) {
     el("span", { class: bad ? "bad" : null }, el("b", {}, value), ` ${name}`);
   return [
     item(rollouts.length, "rollouts"),
+    ...(distinct({ rollouts }) < rollouts.length ? [item(distinct({ rollouts }), "distinct")] : []),
     item(number(steps.length / rollouts.length, 1), "steps each"),
     ...(rewards.length ? [item(spread(rewards), "step reward")] : []),
     ...(outcomes.length ? [item(spread(outcomes), "outcome")] : []),

@@ -4,6 +4,7 @@
 
 import { el } from "../dom.js";
 import { score, signed } from "../numbers.js";
+import { isLeftOut } from "./copies.js";
 import { nameOf } from "./rows.js";
 import { facts, quoted, whyAt, whyTable } from "./why.js";
 
@@ -56,6 +57,7 @@ function reason(scheme, rollout, t, letter, ask) {
     "div",
     { class: "reason" },
     el("p", { class: "formula" }, el("b", {}, `${letter}${scheme.scheme}`), ` ${scheme.formula}`),
+    isLeftOut(scheme, rollout) ? el("p", {}, `left out: rollout ${(rollout.copyOf ?? 0) + 1} counts for it`) : null,
     whyTable(rollout, why),
     clipped,
   );

@@ -4,17 +4,19 @@
 // element. Whatever a model wrote goes in through textContent only.
 
 /** @import { Credited, GroupPayload, Measure, Place, Prepared, Why } from "./payload.js" */
-/** @typedef {{ text: Text, mark: HTMLElement }} Stream */
+/** @import { Stream } from "./stream.js" */
 
 import { el } from "../dom.js";
 import { card, drawMore, rank, relabel, STEPS, summary } from "./cards.js";
 import { comparison } from "./compare.js";
+import { drawn, equalTo, firstOf, keyOf } from "./copies.js";
 import { pinnedDetails } from "./details.js";
 import { moveFocus, uncover } from "./focus.js";
 import { makeLegend } from "./legend.js";
 import { MEASURES, ofWhole, rangeOf, tint } from "./measures.js";
 import { noticesOf } from "./notices.js";
 import { measuresOf, rowSummary } from "./rows.js";
+import { beginStreams, showTexts } from "./stream.js";
 import { makeTip } from "./tip.js";
 import { prepare } from "./tokens.js";
 
@@ -53,6 +55,8 @@ export class Heatmap {
     this.order = "sampled";
     /** @type {Place | null} kept through redraws, so that its numbers follow an edit */
     this.pinned = null;
+    /** @type {Set<string>} completions whose copies are drawn, too, by `keyOf` */
+    this.unfolded = new Set();
     this.range = { limit: 0, below: false, above: false };
     /** @type {Map<string, number>} where the scale of a measure's key ends, if set or held by hand */
     this.ends = new Map();
@@ -99,14 +103,38 @@ export class Heatmap {
     this.offered = measuresOf(this.data);
     this.measure = this.offered.find(({ key }) => key === this.chosen.key) ?? this.offered[0] ?? this.chosen;
     this.legend.offer(this.offered, this.measure, Boolean(this.data.measures));
+    this.unfoldPinned();
     this.drawHead();
-    this.drawCards(focused?.g ?? -1);
     this.root.classList.remove("dim");
+    this.redraw(focused);
+  }
+
+  /** @param {ReturnType<Heatmap["focused"]>} focused Draws every card anew. */
+  redraw(focused) {
+    this.drawCards(focused?.g ?? -1);
     this.colour();
     this.sort();
     this.tip.hide();
     this.refocus(focused);
     this.repin();
+  }
+
+  /** @param {number} g Draws the copies of a completion, each on a card, or all as one. */
+  fold(g) {
+    const key = keyOf(this.data.rollouts[g]);
+    if (!this.unfolded.delete(key)) this.unfolded.add(key);
+    else if (this.pinned && this.pinned.g !== g && firstOf(this.data, this.pinned.g) === g) this.unpin();
+    this.redraw(null);
+    const button = this.cards.querySelector(`.rollout[data-g="${g}"] .copies`);
+    /** @type {HTMLElement | null} */ (button)?.focus({ preventScroll: true });
+  }
+
+  /** A pinned token is on a card: whether something was unfolded for it. */
+  unfoldPinned() {
+    const copyOf = this.pinned ? this.data.rollouts[this.pinned.g]?.copyOf : undefined;
+    if (copyOf === undefined) return false;
+    const before = this.unfolded.size;
+    return this.unfolded.add(keyOf(this.data.rollouts[copyOf])).size > before;
   }
 
   /** The lines above the cards: the group in numbers, notices, and what two schemes disagree about. */
@@ -129,8 +157,10 @@ export class Heatmap {
       box: article.getBoundingClientRect(),
     }));
     const boxes = new Map(before.map(({ g, box }) => [g, box]));
-    this.cards.replaceChildren(...this.data.rollouts.map((_, g) => {
-      const article = card(this.data, g, this.measure);
+    const shown = drawn(this.data, this.unfolded);
+    this.cards.replaceChildren(...shown.map((g) => {
+      const copies = equalTo(this.data, g);
+      const article = card(this.data, g, this.measure, { folded: copies.some((copy) => !shown.includes(copy)) });
       const box = boxes.get(g);
       if (!box) return article;
       article.style.containIntrinsicHeight = `auto ${box.height}px`;
@@ -197,31 +227,17 @@ export class Heatmap {
   /** @param {string[]} texts @param {boolean[]} [finished] */
   stream(texts, finished = []) {
     if (this.streams?.length !== texts.length) this.beginStream(texts.length);
-    /** @type {Stream[]} */ (this.streams).forEach(({ text, mark }, g) => {
-      if (text.data !== texts[g]) text.data = texts[g];
-      mark.textContent = finished[g] ? "finished" : "sampling …";
-    });
+    showTexts(/** @type {Stream[]} */ (this.streams), texts, finished);
   }
 
-  /** @param {number} total One text node a rollout, nothing to colour yet. */
+  /** @param {number} total */
   beginStream(total) {
     this.unpin();
     this.legend.node.hidden = true;
     for (const node of [this.about, this.notices, this.compared]) node.replaceChildren();
     this.root.classList.remove("dim");
-    this.streams = Array.from(
-      { length: total },
-      () => ({ text: document.createTextNode(""), mark: el("span", { class: "fact" }) }),
-    );
-    this.cards.replaceChildren(...this.streams.map(({ text, mark }, g) => {
-      const label = `Rollout ${g + 1} of ${total}, being sampled`;
-      return el(
-        "article",
-        { class: "rollout streaming", "data-g": g, "aria-label": label },
-        el("header", {}, el("h3", {}, `${g + 1}`), mark),
-        el("pre", { class: "text" }, text),
-      );
-    }));
+    this.streams = beginStreams(total);
+    this.cards.replaceChildren(...this.streams.map(({ card }) => card));
   }
 
   /** @param {boolean} on The old group stays readable while a new one is on its way. */
@@ -263,6 +279,7 @@ export class Heatmap {
   /** @param {number} g @param {number} t */
   pin(g, t) {
     this.pinned = { g, t };
+    if (this.unfoldPinned()) this.redraw(this.focused());
     this.tip.hide();
     this.showPinned();
     this.uncoverPinned();
@@ -379,6 +396,10 @@ export class Heatmap {
     const more = target.closest("[data-more]");
     const g = rolloutOf(target);
     if (g === null) return;
+    if (target.closest("[data-fold]")) {
+      this.fold(g);
+      return;
+    }
     if (more) {
       drawMore(/** @type {Element} */ (more.closest(".rollout")), this.data, g, this.measure);
       this.colour();

@@ -93,6 +93,7 @@
  * @property {boolean} finished
  * @property {number[] | null} logprobs
  * @property {number[] | null} entropies
+ * @property {number} [copyOf] the first rollout that it is an exact copy of, from 0
  * @property {number[]} [raw]
  * @property {number[]} [reference]
  * @property {Record<string, number>} [normalisers] by loss; 1 is an even share

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from workbench.credit import LossType
+from workbench.credit import SHARED, LossType
 from workbench.errors import ConfigError
 from workbench.sections import CreditConfig, SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method
@@ -131,7 +131,8 @@ def trainer_arguments(config: SharedConfig, output_dir: Path) -> ProcessGRPOConf
         credit_scheme=credit.scheme,
         outcome_weight=credit.outcome_weight,
         credit_clip=credit.clip,
-        credit_options=credit.keywords(but=("scheme", "outcome_weight", "clip")),
+        drop_duplicates=credit.drop_duplicates,
+        credit_options=credit.keywords(but=("scheme", *SHARED)),
         resample_flat=method.resample_flat,
         # The loss
         loss_type=method.loss_type,

@@ -1,6 +1,6 @@
 """The credit form: its fields, which of them a scheme shows, and what they hold as a section of the configuration.
 
-The fields are the schemes' own options (``credit.Scheme.options``), each once, and the two that all schemes share; a
+The fields are the schemes' own options (``credit.Scheme.options``), each once, and those that all schemes share; a
 scheme that gets a new keyword argument gets a new field here without a line of the page being touched.
 
 A section is plain: the scheme, and what somebody set, under the names of ``CreditConfig``.
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.config import CreditConfig
-from workbench.credit import SCHEMES, Option
+from workbench.credit import SCHEMES, SHARED, Option
 from workbench.errors import ConfigError
 
 Section = Mapping[str, Any]
@@ -27,6 +27,7 @@ LABELS = {
     "threshold": "Error below",
     "outcome_weight": "Outcome weight",
     "clip": "Clip |A|",
+    "drop_duplicates": "Drop duplicates",
 }
 
 
@@ -37,11 +38,16 @@ def _fields() -> tuple[Option, ...]:
             options.setdefault(option.name, option)
     weight = Option("outcome_weight", "number", 0.0, "Weight α of α · z(R), added to every token", low=-100, high=100)
     clip = Option("clip", "number", 0.0, "Bound on the size of an advantage; 0 for none", low=0, high=1e6)
-    return (weight, *options.values(), clip)
+    drop = Option(
+        "drop_duplicates",
+        "switch",
+        False,
+        "Compare each distinct completion once: an exact copy has advantage 0 and no part in the loss",
+    )
+    return (weight, *options.values(), clip, drop)
 
 
 FIELDS = _fields()
-SHARED = ("outcome_weight", "clip")
 
 
 # ── sections ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,314 @@
+"""Exact copies in a group: shown as one and, with ``drop_duplicates``, compared and trained on once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.credits import make_credit, make_rollout
+from workbench.checks.preflight import preflight_of
+from workbench.checks.probes import probe
+from workbench.config import RunConfig
+from workbench.credit import (
+    NORMALISATIONS,
+    SCHEMES,
+    credit_group,
+    credit_groups,
+    credit_groups_reward_by_reward,
+    group_normalisers,
+    loss_weights,
+)
+from workbench.display import text as as_text
+from workbench.errors import ConfigError, CreditError
+from workbench.figures import heatmap
+from workbench.schema import Credit, Group, Rollout, ScoredGroup
+from workbench.sections import RewardConfig
+from workbench.steps import StepPattern
+from workbench.training.config import ProcessGRPOConfig
+from workbench.training.methods.grpo import build, trainer_arguments
+from workbench.training.methods.method import Listeners
+from workbench.training.ppo import ProcessPPOConfig
+from workbench.training.trainer import ProcessGRPOTrainer
+
+GOOD, BAD = (make_rollout(["a", "b"], first_id=first) for first in (10, 20))
+LONG = make_rollout(["a", "b", "c", "d"], first_id=30)
+
+
+def scored(
+    rollouts: list[Rollout], rewards: list[list[float]], outcomes: list[float | None] | None = None
+) -> ScoredGroup:
+    """Steps of one token each, but the last, which has the rest."""
+    ends = [[*range(len(row) - 1), len(r) - 1] for r, row in zip(rollouts, rewards, strict=True)]
+    return make_credit(rollouts, ends, rewards, outcomes).scored
+
+
+# --- which rollouts are copies ------------------------------------------------------------------------------------
+
+
+def test_copies_have_the_same_ids_the_same_end_and_the_same_mask() -> None:
+    other_text = replace(GOOD, texts=("A", "B"), logprobs=(-1.0, -2.0))  # what follows from the ids is not compared
+    cut, by_tool = replace(GOOD, finished=False), replace(GOOD, mask=(1, 0))
+    group = Group("?", (GOOD, BAD, other_text, cut, by_tool, GOOD, cut))
+    assert group.copy_of == (None, None, 0, None, None, 0, 3)
+    assert group.distinct == [(0, 2, 5), (1,), (3, 6), (4,)]
+    assert (Group("?", ()).copy_of, Group("?", ()).distinct) == ((), [])
+
+
+# --- the pool -----------------------------------------------------------------------------------------------------
+
+
+def test_three_copies_count_once_by_hand() -> None:
+    """Outcomes 1, 1, 1, 0: mean 3/4 and std 1/2. Of the distinct 1 and 0: mean 1/2 and std 1/sqrt(2)."""
+    group = scored([GOOD, GOOD, GOOD, BAD], [[1.0]] * 4, [1.0, 1.0, 1.0, 0.0])
+    counted = credit_group(group, "outcome")
+    right, wrong = 0.25 / 0.5001, -0.75 / 0.5001
+    assert counted.advantages[:, 0] == pytest.approx([right, right, right, wrong], rel=1e-6)
+    assert counted.left_out == (False,) * 4
+    assert "drop_duplicates" not in counted.options
+
+    once = credit_group(group, "outcome", drop_duplicates=True)
+    right = 0.5 / (0.5**0.5 + 1e-4)
+    assert once.advantages[:, 0] == pytest.approx([right, 0, 0, -right], rel=1e-6)
+    assert once.left_out == (False, True, True, False)
+    assert (once.mean, once.std) == (0.5, pytest.approx(0.5**0.5))
+    assert once.options["drop_duplicates"] is True
+    assert once.warnings == ()
+    copy = once.explain(1, 0)
+    assert (copy.terms, copy.total, copy.advantage) == ((), 0.0, 0.0)
+
+
+def test_steps_of_copies_count_once_by_hand() -> None:
+    """Steps 1, 0 of the copies and 1, 1: distinct steps have mean 3/4 and std 1/2, so that z is 0.4999 or -1.4997."""
+    group = scored([GOOD, BAD, GOOD], [[1.0, 0.0], [1.0, 1.0], [1.0, 0.0]])
+    once = credit_group(group, "process", drop_duplicates=True)
+    high, low = 0.25 / 0.5001, -0.75 / 0.5001
+    assert once.advantages[0] == pytest.approx([high + low, low], rel=1e-6)
+    assert once.advantages[1] == pytest.approx([2 * high, high], rel=1e-6)
+    assert not once.advantages[2].any()
+    assert once.normalised[2] == (None, None)
+
+
+@pytest.mark.parametrize("normalise", NORMALISATIONS)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_gives_what_the_group_without_its_copies_gets(scheme: str, normalise: str) -> None:
+    random = np.random.default_rng(0)
+    distinct = [make_rollout(["t"] * length, first_id=100 * length) for length in (3, 5, 4, 6)]
+    rewards = [random.normal(size=size).round(2).tolist() for size in (2, 3, 3, 1)]
+    outcomes = [1.0, 0.0, None, 0.5]
+    order = [0, 1, 1, 2, 0, 3, 1, 2]
+    first = [order.index(i) for i in range(4)]
+    options = {"normalise": normalise, "outcome_weight": 0.5}
+    alone = credit_group(scored(distinct, rewards, outcomes), scheme, **options)
+    group = scored(*([rows[i] for i in order] for rows in (distinct, rewards, outcomes)))  # type: ignore[arg-type]
+    once = credit_group(group, scheme, drop_duplicates=True, **options)
+    assert once.advantages[first].tobytes() == alone.advantages.tobytes()
+    assert alone.advantages.any()
+    copies = [i for i in range(len(order)) if i not in first]
+    assert not once.advantages[copies].any()
+    # Bit for bit what it was without the option, which is off by default.
+    plain = credit_group(group, scheme, **options)
+    off = credit_group(group, scheme, drop_duplicates=False, **options)
+    assert (off.advantages.tobytes(), off.options) == (plain.advantages.tobytes(), plain.options)
+
+
+def test_a_batch_has_the_distinct_completions_of_each_group() -> None:
+    """The same answer in two groups is two answers: they are of two prompts. Outcomes 1, 0 and 1, 0: std sqrt(1/3)."""
+    groups = [scored([GOOD, BAD], [[1.0]] * 2, [1.0, 0.0]), scored([GOOD, BAD, BAD], [[1.0]] * 3, [1.0, 0.0, 0.0])]
+    first, second = credit_groups(groups, "outcome", normalise="batch", drop_duplicates=True)
+    high = 0.5 / ((1 / 3) ** 0.5 + 1e-4)
+    assert first.advantages[:, 0] == pytest.approx([high, -high], rel=1e-6)
+    assert second.advantages[:, 0] == pytest.approx([high, -high, 0], rel=1e-6)
+
+
+def test_outcome_rewards_normalised_one_by_one_have_the_distinct_completions() -> None:
+    rollouts, outcomes = [GOOD, BAD, GOOD, LONG], [1.0, 0.0, 1.0, 0.25]
+    group = scored(rollouts, [[1.0]] * 4, list(outcomes))
+    (once,) = credit_groups_reward_by_reward([group], "outcome", drop_duplicates=True)
+    distinct = scored([GOOD, BAD, LONG], [[1.0]] * 3, [1.0, 0.0, 0.25])
+    (alone,) = credit_groups_reward_by_reward([distinct], "outcome")
+    assert once.advantages[[0, 1, 3]].tobytes() == alone.advantages.tobytes()
+    assert not once.advantages[2].any()
+    assert once.warnings == alone.warnings
+
+
+def test_copies_that_were_scored_differently_are_told() -> None:
+    group = scored([GOOD, GOOD, BAD], [[1.0]] * 3, [1.0, 0.0, 0.0])
+    credit = credit_group(group, "outcome", drop_duplicates=True)
+    assert credit.warnings == (
+        "equal completions have different rewards; with drop_duplicates those of the first one count",
+    )
+    assert credit.advantages[0, 0] > 0
+    assert credit_group(group, "outcome").warnings == ()
+
+
+def test_a_group_of_one_answer_has_no_spread_and_a_wrong_value_is_named() -> None:
+    group = scored([GOOD] * 3, [[1.0]] * 3, [1.0, 0.0, 0.0])
+    assert credit_group(group, "outcome").spread
+    assert not credit_group(group, "outcome", drop_duplicates=True).spread
+    with pytest.raises(CreditError, match="drop_duplicates is 'yes'; use true or false"):
+        credit_group(group, "outcome", drop_duplicates="yes")
+
+
+# --- the loss -----------------------------------------------------------------------------------------------------
+
+
+def test_copies_weigh_nothing_in_the_loss_by_hand() -> None:
+    """Two, two and four tokens; the second is a copy. dapo: 1 / (2 + 4); grpo: 1 / (G T) with G = 3."""
+    group = scored([GOOD, GOOD, LONG], [[1.0], [1.0], [0.0]])
+    once = credit_group(group, drop_duplicates=True)
+    weights = {loss: group_normalisers(group.group, loss, left_out=once.left_out).tolist() for loss in ("dapo", "grpo")}
+    assert weights == {"dapo": [1 / 6, 0, 1 / 6], "grpo": [1 / 6, 0, 1 / 12]}
+    assert loss_weights(once)[0] == pytest.approx([once.advantages[0, 0] / 6] * 2 + [0, 0])
+    # Drawn times all 8 tokens, so that 1 is an even share.
+    assert [r["normalisers"]["dapo"] for r in heatmap(once).payload()["rollouts"]] == [1.333333, 0, 1.333333]
+    assert [r["normalisers"]["dapo"] for r in heatmap(credit_group(group)).payload()["rollouts"]] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_each_rank_masks_its_own_copies_of_groups_that_lie_on_both(ranks: int) -> None:
+    """Two groups of three, of which the first's copy lies with the second group's rows on the second of two ranks."""
+    groups = [scored([GOOD, BAD, GOOD], [[1.0], [0.0], [1.0]]), scored([LONG, LONG, BAD], [[1.0], [1.0], [0.0]])]
+    credits = credit_groups(groups, drop_duplicates=True)
+    rows = [rollout for group in groups for rollout in group.group.rollouts]
+    whole = torch.zeros(6, 4, dtype=torch.long)
+    for i, rollout in enumerate(rows):
+        whole[i, : len(rollout)] = 1
+    shares = [{"completion_mask": part} for part in whole.chunk(ranks)]
+    counted: list[torch.Tensor] = []
+    for rank, share in enumerate(shares):
+        accelerator = SimpleNamespace(process_index=rank, gather=lambda value: counted.append(value) or value)
+        fake: Any = SimpleNamespace(accelerator=accelerator)
+        ProcessGRPOTrainer._leave_copies_out(fake, credits, share)
+    masks = torch.cat([share["tool_mask"] for share in shares])
+    assert masks.tolist() == [[int(i not in (2, 4))] * 4 for i in range(6)]
+    assert sum(int(value) for value in counted) == 2 + 2 + 4 + 2
+
+
+def run_config(**method: Any) -> RunConfig:
+    """Cold enough that equal answers come up."""
+    return RunConfig.parse(
+        {
+            "method": {
+                "prompts_per_step": 2,
+                "sampling": {"num_generations": 4, "max_completion_length": 96, "temperature": 0.6},
+                "credit": {"drop_duplicates": True},
+                **method,
+            },
+            "run": {"steps": 1, "eval_every": 0, "watch_prompts": 0, "save_every": 0, "device": "cpu"},
+        }
+    )
+
+
+@pytest.mark.training
+def test_invariant_parity_with_duplicates(tmp_path: Path) -> None:
+    """The loss gets the preview's advantages bit for bit; copies are 0, masked, and not among the counted tokens."""
+    credits: list[Credit] = []
+    seen: list[dict[str, Any]] = []
+    trainer = build(run_config(beta=0.04), tmp_path, Listeners(on_rollouts=lambda _, of_step: credits.extend(of_step)))
+    original = trainer._compute_loss
+
+    def kept(model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        seen.append(inputs)
+        return original(model, inputs)
+
+    trainer._compute_loss = kept  # type: ignore[method-assign]
+    trainer.train()
+    left_out = [dropped for credit in credits for dropped in credit.left_out]
+    assert 0 < sum(left_out) < len(left_out)
+    advantages = torch.cat([inputs["advantages"] for inputs in seen])
+    places = {}
+    for credit in credits:
+        preview = credit_group(credit.scored, "process", drop_duplicates=True)
+        assert preview.advantages.tobytes() == credit.advantages.tobytes()
+        for i, rollout in enumerate(credit.scored.group.rollouts):
+            if not credit.left_out[i]:
+                places[rollout.token_ids] = credit.of(i).tobytes()
+    ids = torch.cat([inputs["completion_ids"] for inputs in seen])
+    mask = torch.cat([inputs["completion_mask"] for inputs in seen])
+    in_loss = torch.cat([inputs["completion_mask"] * inputs["tool_mask"] for inputs in seen])
+    used = []
+    for row, length, counts, values in zip(ids, mask.sum(1), in_loss.any(1), advantages, strict=True):
+        if counts:
+            used.append(tuple(row[:length].tolist()))
+            assert values[:length].numpy().tobytes() == places[used[-1]]
+        else:
+            assert not values.any()
+    assert sorted(used) == sorted(places)
+    assert int(seen[0]["num_items_in_batch"]) == int(in_loss.sum()) == sum(map(len, places))
+
+    # The loss, KL and all, of the batch with its copies is that of the batch without them.
+    inputs = {
+        name: torch.cat([part[name] for part in seen])
+        for name in seen[0]
+        if torch.is_tensor(seen[0][name]) and seen[0][name].dim()
+    }
+    inputs["num_items_in_batch"] = seen[0]["num_items_in_batch"]
+    rows = in_loss.any(1)
+    without = {name: value[rows] if value.dim() else value for name, value in inputs.items()}
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.model.train()
+    for loss_type, factor in (("dapo", 1.0), ("bnpo", 1.0), ("grpo", float(rows.float().mean()))):
+        trainer.loss_type = loss_type
+        with torch.no_grad():
+            losses = [float(original(trainer.model, dict(batch))) for batch in (inputs, without)]
+        assert losses[0] == pytest.approx(losses[1] * factor, rel=1e-4, abs=1e-7), loss_type
+        assert losses[0] != 0
+
+
+def test_the_option_reaches_the_trainer_and_ppo_refuses_it(tmp_path: Path) -> None:
+    arguments = trainer_arguments(run_config(), tmp_path)
+    assert arguments.drop_duplicates
+    assert "drop_duplicates" not in arguments.credit_options
+    assert not trainer_arguments(RunConfig(), tmp_path).drop_duplicates
+    with pytest.raises(ConfigError, match=r"credit_options: 'drop_duplicates' has a field of its own"):
+        ProcessGRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, credit_options={"drop_duplicates": True})
+    with pytest.raises(ConfigError, match=r"drop_duplicates: PPO compares with the critic's values.*set it to false"):
+        ProcessPPOConfig(output_dir=str(tmp_path), drop_duplicates=True)
+
+
+# --- what is said of them -----------------------------------------------------------------------------------------
+
+
+def test_preflight_names_the_option_until_it_is_set() -> None:
+    group = scored([GOOD, GOOD, GOOD, BAD, GOOD], [[1.0], [1.0], [1.0], [0.0], [1.0]])
+
+    def line(**options: Any) -> Any:
+        report = preflight_of([credit_group(group, **options)], StepPattern("a"))
+        return next(finding for finding in report.findings if finding.name == "repeated answers")
+
+    plain, dropped = line(), line(drop_duplicates=True)
+    assert (plain.value, plain.level) == ("60%", "check")  # 3 of 5
+    assert plain.advice.startswith("set credit.drop_duplicates to count each once, raise the temperature")
+    assert plain.meaning.endswith("each counted")
+    assert dropped.advice.startswith("raise the temperature")
+    assert dropped.meaning.endswith("left out")
+
+
+def test_a_probe_counts_duplicates_as_an_edited_one_is_none_any_more() -> None:
+    answers = [["Step 1: 3 + 4 = 7\n", "Step 2: 7"], ["Step 1: 3 + 4 = 8\n", "Step 2: 8"]]
+    right, wrong = (make_rollout(texts, finished=False, first_id=10 * n) for n, texts in enumerate(answers))
+    group, pattern = Group("3 + 4 = ?", (right, right, right, wrong)), StepPattern(r"(?m)^Step \d+:")
+    reports = [
+        probe(group, pattern, [RewardConfig(name="length_target", kind="outcome")], ["outcome"], options=options)
+        for options in ({}, {"drop_duplicates": True})
+    ]
+    assert reports[0].results == reports[1].results
+    assert any(result.worst for row in reports[0].results.values() for result in row.values())
+
+
+def test_terminals_and_notebooks_show_copies_as_one() -> None:
+    group = scored([GOOD, BAD, GOOD, GOOD], [[1.0], [0.0], [1.0], [1.0]])
+    text = as_text(credit_group(group, drop_duplicates=True))
+    assert "rollout 1, 3, 4 (×3): 2 tokens, counted once" in text
+    assert "rollout 2: 2 tokens" in text
+    assert "rollout 1, 3, 4 (×3): 2 tokens" in as_text(group.group)
+    copies = [rollout.get("copyOf") for rollout in heatmap(credit_group(group)).payload()["rollouts"]]
+    assert copies == [None, None, 0, 0]
+    apart = scored([GOOD, GOOD], [[1.0], [0.0]])  # scored differently: each is shown
+    assert "rollout 2: 2 tokens" in as_text(credit_group(apart))
