@@ -207,6 +207,13 @@ class PanelPayload(TypedDict):
     series: list[SeriesPayload]
 
 
+class Block(TypedDict):
+    """A long log, packed: ``values`` gives each metric which of the ``steps`` are its steps, and its values."""
+
+    steps: list[str]
+    values: dict[str, tuple[int, str]]
+
+
 def panels_of(metrics: Iterable[str]) -> list[Panel]:
     """The panels in the order of ``metrics``, one more for each that none draws; others follow, folded away.
 

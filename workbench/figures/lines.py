@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from workbench.figures.curves import expanded, packed, panels_of, points
 from workbench.figures.fragment import fragment, page
@@ -24,6 +24,39 @@ BAND_OPACITY = 0.16
 DRAW = "charts({element}, {text})"
 HEIGHT = 240
 """Pixels of a row of charts."""
+
+
+class LinePayload(TypedDict):
+    """A line with its columns packed; ``colour`` and ``dash`` are its style."""
+
+    label: str
+    colour: int
+    dash: int
+    x: str
+    y: str
+    low: str | None
+    high: str | None
+
+
+class ChartPayload(TypedDict):
+    """A chart as ``charts/curves.js`` draws it; ``x`` names its x axis."""
+
+    key: str
+    title: str
+    about: str
+    share: bool
+    more: bool
+    named: bool
+    x: str
+    lines: list[LinePayload]
+
+
+class ChartsPayload(TypedDict):
+    """What ``charts/fragment.js`` draws; ``key`` is that of the stored zoom, "" for none."""
+
+    panels: list[ChartPayload]
+    name: str
+    key: str
 
 
 @dataclass(frozen=True)
@@ -64,7 +97,7 @@ class Chart:
     named: bool = False
     key: str = ""
 
-    def payload(self, place: int = 0) -> dict[str, Any]:
+    def payload(self, place: int = 0) -> ChartPayload:
         """The chart as ``charts/curves.js`` draws it, by its place among others."""
         return {
             "key": self.key or f"{place + 1}-{self.title}",
@@ -97,9 +130,10 @@ class Charts:
 
     def html(self, key: str = "") -> str:
         """A fragment that needs nothing else; outputs with one ``key`` that replace each other keep their zoom."""
-        panels = [chart.payload(place) for place, chart in enumerate(self.charts)]
-        payload = {"panels": panels, "name": self.name, "key": key}
-        return fragment("wc", "charts/fragment.js", DRAW, payload, style="curves.css", words=str(self))
+        return fragment("wc", "charts/fragment.js", DRAW, self.payload(key), style="curves.css", words=str(self))
+
+    def payload(self, key: str = "") -> ChartsPayload:
+        return {"panels": [chart.payload(i) for i, chart in enumerate(self.charts)], "name": self.name, "key": key}
 
     def page(self) -> str:
         """A whole HTML document of the charts."""
@@ -162,10 +196,16 @@ def _styled(chart: Chart) -> list[tuple[int, Line]]:
     return [(place if line.style is None else line.style, line) for place, line in enumerate(chart.lines)]
 
 
-def _line_payload(line: Line, style: int) -> dict[str, Any]:
-    columns = {name: getattr(line, name) for name in ("x", "y", "low", "high")}
-    numbers = {name: None if values is None else packed(values) for name, values in columns.items()}
-    return {"label": line.label, "colour": style, "dash": style, **numbers}
+def _line_payload(line: Line, style: int) -> LinePayload:
+    return {
+        "label": line.label,
+        "colour": style,
+        "dash": style,
+        "x": packed(line.x),
+        "y": packed(line.y),
+        "low": None if line.low is None else packed(line.low),
+        "high": None if line.high is None else packed(line.high),
+    }
 
 
 def _plain(value: float, share: bool) -> str:

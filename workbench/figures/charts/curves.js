@@ -1,4 +1,3 @@
-// @ts-nocheck: drawing; what is computed is checked in scale.js, data.js, keys.js and overlay.js
 // Charts beside each other: small multiples of one run that grow while it goes on, of several runs, or of anything stored.
 //
 // Rows are added as they arrive; a zoom stays where it is. Zooming one chart zooms all of the same x axis; pointing at a
@@ -6,21 +5,45 @@
 // few milliseconds a turn; a chart out of sight is drawn when it comes into sight. Smoothing draws every line as its
 // moving average with the values faint behind it; the numbers that are read stay the logged ones.
 
+/** @import { Block, Panel } from "./payload.js" */
+/** @import { Range } from "./scale.js" */
+/**
+ * @typedef {Object} Options
+ * @property {number} [height] of each chart
+ * @property {boolean} [readout] whether values are read beside the crosshair, as many lines need it, and not in captions
+ * @property {string} [name] begins the names of files
+ * @property {Range | null} [range] what is zoomed to
+ * @property {(step: number) => void} [onStep] called when a point is picked
+ * @property {(x: number | null) => void} [onPoint] called when one is pointed at
+ * @property {(range: Range | null) => void} [onZoom]
+ */
+
 import { el } from "../dom.js";
 import { bar, fold } from "./controls.js";
 import { columnsOf, numbers } from "./data.js";
+import { HEIGHT } from "./chart.js";
 import { Figure } from "./figure.js";
 import { later } from "./work.js";
 
-// Draws in `root`. With `readout`, values are read beside the crosshair and not in captions, as many lines need it.
-export function mount(root, options = {}) {
-  return new Curves(root, options);
-}
+/** @param {HTMLElement} root @param {Options} [options] */
+export const mount = (root, options) => new Curves(root, options);
 
-class Curves {
-  constructor(root, { height = 132, readout = false, name = "", range = null, onStep, onPoint, onZoom }) {
-    Object.assign(this, { root, height, readout, name, range, x: "step", pointedAt: null, onStep, onPoint, onZoom });
+export class Curves {
+  /** @param {HTMLElement} root @param {Options} [options] */
+  constructor(root, { height = HEIGHT, readout = false, name = "", range = null, onStep, onPoint, onZoom } = {}) {
+    this.height = height;
+    this.readout = readout;
+    this.name = name;
+    this.range = range;
+    this.x = "step"; // the axis that the range is of
+    this.onStep = onStep;
+    this.onPoint = onPoint;
+    this.onZoom = onZoom;
+    /** @type {Figure | null} */
+    this.pointedAt = null;
+    /** @type {Figure[]} */
     this.figures = [];
+    this.template = ""; // JSON of the panels that grow
     this.life = 0; // what was to be added before a reset is dropped
     this.first = el("div", { class: "curves" });
     this.folded = fold();
@@ -33,7 +56,8 @@ class Curves {
     });
     root.classList.add("wc");
     root.append(this.bar.node, this.first, this.folded.node);
-    this.observe();
+    this.seen = this.watchSight();
+    this.sized = this.watchSize();
   }
 
   get smoothing() {
@@ -44,20 +68,22 @@ class Curves {
     return this.figures.every(({ figure }) => figure.hidden);
   }
 
-  observe() {
-    const figureOf = (node) => this.figures.find(({ figure, plot }) => figure === node || plot === node);
-    this.seen = new IntersectionObserver((entries) => {
+  watchSight() {
+    return new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) {
-        const figure = figureOf(target);
+        const figure = this.figures.find((candidate) => candidate.figure === target);
         if (!figure) continue;
         figure.visible = isIntersecting;
         figure.draw();
       }
       this.bar.refresh();
     }, { rootMargin: "200px" });
-    this.sized = new ResizeObserver((entries) => {
+  }
+
+  watchSize() {
+    return new ResizeObserver((entries) => {
       for (const { target, contentRect } of entries) {
-        const figure = figureOf(target);
+        const figure = this.figures.find((candidate) => candidate.plot === target);
         if (!figure || !contentRect.width || figure.width === contentRect.width) continue;
         figure.width = contentRect.width;
         figure.draw();
@@ -65,6 +91,7 @@ class Curves {
     });
   }
 
+  /** @param {(figure: Figure) => void} change */
   each(change) {
     for (const figure of this.figures) {
       change(figure);
@@ -72,29 +99,34 @@ class Curves {
     }
   }
 
-  // Draws every chart at once, those out of sight too, for paper.
+  /** Draws every chart at once, those out of sight too, for paper. */
   drawAll() {
     for (const figure of this.figures) figure.drawNow();
   }
 
   // ── what charts do together ────────────────────────────────────────────────────────────────────────────────
 
+  /** @param {Panel} panel */
   rangeOf(panel) {
     return panel.x === this.x ? this.range : null;
   }
 
+  /** @param {number | null} x @param {Figure} from */
   point(x, from) {
     this.pointedAt = x === null ? null : from;
     for (const figure of this.figures) if (figure.panel.x === from.panel.x && !figure.figure.hidden) figure.show(x);
     this.onPoint?.(x);
   }
 
+  /** @param {number} x */
   pick(x) {
     this.onStep?.(x);
   }
 
+  /** @param {Range | null} range @param {string} [x] */
   zoom(range, x = this.x) {
-    Object.assign(this, { range, x });
+    this.range = range;
+    this.x = x;
     this.bar.zoomed(range, x);
     this.each((figure) => {
       figure.chart.range = this.rangeOf(figure.panel);
@@ -102,12 +134,13 @@ class Curves {
     this.onZoom?.(range);
   }
 
+  /** @param {Figure} figure */
   filled(figure) {
     this.bar.node.hidden = false;
     if (figure.panel.more) this.folded.node.hidden = false;
   }
 
-  // Brings the figure that draws a metric into sight; false if none does.
+  /** @param {string} metric Brings the figure that draws it into sight; false if none does. */
   lead(metric) {
     const leading = this.figures.find(({ figure, lines }) =>
       !figure.hidden && lines.some((line) => line.metric === metric && line.x.length)
@@ -122,7 +155,7 @@ class Curves {
 
   // ── figures ────────────────────────────────────────────────────────────────────────────────────────────────
 
-  // The figures of these panels in this order; one that is there already stays in its place in the document.
+  /** @param {Panel[]} panels Their figures in this order; one that is there already stays in its place in the document. */
   arrange(panels) {
     const before = new Map(this.figures.map((figure) => [figure.panel.key, figure]));
     this.figures = panels.map((panel) => before.get(panel.key) ?? this.newFigure(panel));
@@ -142,6 +175,7 @@ class Curves {
     this.bar.zoomed(this.range, panels.some((panel) => panel.x === "step") ? "step" : panels[0]?.x);
   }
 
+  /** @param {Panel} panel */
   newFigure(panel) {
     const figure = new Figure(panel, this);
     this.seen.observe(figure.figure);
@@ -149,10 +183,14 @@ class Curves {
     return figure;
   }
 
-  // Begins anew with panels that are to grow, of the run called `name`; a zoom stays only if it is given.
+  /**
+   * Begins anew with panels that are to grow, of the run called `name`; a zoom stays only if it is given.
+   * @param {{ name?: string, panels?: Panel[] | null, range?: Range | null }} [anew]
+   */
   reset({ name = this.name, panels = null, range = null } = {}) {
     this.life++;
-    Object.assign(this, { name, range });
+    this.name = name;
+    this.range = range;
     const drawn = JSON.stringify(panels);
     if (panels && drawn !== this.template) {
       this.arrange([]);
@@ -164,33 +202,37 @@ class Curves {
     this.figures.forEach((figure) => figure.clear());
   }
 
-  // Adds metrics rows.
+  /** @param {Record<string, unknown>[]} rows of metrics, to be added */
   add(rows) {
     if (!rows.length) return;
     const columns = columnsOf(rows);
     this.figures.forEach((figure) => figure.add(columns));
   }
 
-  // Adds a long log: {steps: [numbers, …], values: {metric: [which steps, numbers]}}, numbers being base64 of float32.
-  // Settled when all of it is there.
+  /** @param {Block} block Adds a long log; settled when all of it is there. */
   addBlock({ steps, values }) {
     const { life } = this;
+    /** @type {Map<number, number[]>} */
     const decoded = new Map();
-    const stepsOf = (which) => decoded.get(which) ?? decoded.set(which, numbers(steps[which])).get(which);
+    const stepsOf = (/** @type {number} */ which) => {
+      const known = decoded.get(which) ?? numbers(steps[which]);
+      decoded.set(which, known);
+      return known;
+    };
     const adding = Object.entries(values).map(([metric, [which, text]]) =>
       new Promise((resolve) =>
         later(() => {
           if (life === this.life) {
             this.figures.forEach((figure) => figure.add({ [metric]: [stepsOf(which), numbers(text)] }));
           }
-          resolve();
+          resolve(null);
         })
       )
     );
     return Promise.all(adding);
   }
 
-  // Draws stored panels, each with its lines, in place of those there.
+  /** @param {(Panel & Required<Pick<Panel, "lines">>)[]} panels Draws stored ones in place of those there. */
   show(panels) {
     const life = ++this.life;
     this.arrange(panels);

@@ -13,12 +13,16 @@ export function numbers(text) {
 
 /**
  * Turns the packed columns of `record` into numbers, in place and once.
- * @template {Record<string, any>} T @param {T} record @param {...string} names @returns {T}
+ * @template {object} T @template {keyof T} Name @param {T} record @param {...Name} names
+ * @returns {Omit<T, Name> & { [key in Name]: Exclude<T[key], string> }}
  */
 export function unpack(record, ...names) {
-  const columns = /** @type {Record<string, any>} */ (record);
-  for (const name of names) if (typeof columns[name] === "string") columns[name] = numbers(columns[name]);
-  return record;
+  const columns = /** @type {Record<keyof T, unknown>} */ (record);
+  for (const name of names) {
+    const column = columns[name];
+    if (typeof column === "string") columns[name] = numbers(column);
+  }
+  return /** @type {ReturnType<typeof unpack<T, Name>>} */ (record);
 }
 
 /** The least of `values` from an index on, and of `least`. @param {number[]} values */

@@ -1,5 +1,10 @@
-// @ts-nocheck: drawing; what is computed is checked in scale.js, data.js, keys.js and overlay.js
 // One panel on the page: a caption with the lines' values, a menu, and its chart, which the keyboard reads and zooms.
+
+/** @import { Curves } from "./curves.js" */
+/** @import { Change } from "./keys.js" */
+/** @import { Column, Look, Panel, SeriesPayload } from "./payload.js" */
+/** @import { Line } from "./scale.js" */
+/** @typedef {{ node: HTMLElement, line: Line | null, value: HTMLElement | null }} Entry of a caption; it may hold a value */
 
 import { download, el, setText } from "../dom.js";
 import { LineChart } from "./chart.js";
@@ -11,14 +16,23 @@ import { indexAt, valueText } from "./scale.js";
 import { colour, dash } from "./style.js";
 import { later } from "./work.js";
 
-// Whose values are captioned, read out and named in a file.
+/** @param {Line} line Whether its values are captioned, read out and named in a file. */
 const isNamed = (line) => !line.faint && line.x.length > 0;
 
 export class Figure {
-  // `owner` is the set of charts this one is in, see curves.js. `panel` is either a stored one with its `lines`, or one
-  // whose lines grow with the metrics of its `series`.
+  /** @param {Panel} panel @param {Curves} owner the set of charts this one is in */
   constructor(panel, owner) {
-    Object.assign(this, { panel, owner, lines: [], entries: [], visible: false, waiting: false });
+    this.panel = panel;
+    this.owner = owner;
+    /** @type {Line[]} */
+    this.lines = [];
+    /** @type {Entry[]} */
+    this.entries = [];
+    this.captioned = ""; // what the entries were made for
+    this.visible = false;
+    this.waiting = false; // to be drawn
+    /** @type {number | null} in pixels, once it is known */
+    this.width = null;
     const steps = panel.x === "step";
     this.figure = el("figure", { class: "curve", "data-panel": panel.key, tabindex: -1, hidden: true }); // an alarm leads here
     this.menu = menu(panel.title, {
@@ -38,7 +52,7 @@ export class Figure {
       tabindex: 0,
       "aria-label": panel.title,
       onblur: () => owner.point(null, this),
-      onkeydown: (event) => this.press(event),
+      onkeydown: (/** @type {KeyboardEvent} */ event) => this.press(event),
     });
     this.plot.style.minHeight = `${owner.height}px`;
     this.readout = owner.readout
@@ -49,10 +63,11 @@ export class Figure {
       this.plot,
       ...(steps || !panel.x ? [] : [el("div", { class: "x-name" }, panel.x)]),
     );
-    const on = (change) => this.change(change);
-    this.chart = new LineChart(this.plot, { height: owner.height, share: panel.share, steps, on });
+    const { height, smoothing } = owner;
+    this.chart = new LineChart(this.plot, { height, share: panel.share, steps, on: (change) => this.change(change) });
     this.chart.lines = this.lines;
-    Object.assign(this.chart, { range: owner.rangeOf(panel), smoothing: owner.smoothing });
+    this.chart.range = owner.rangeOf(panel);
+    this.chart.smoothing = smoothing;
     for (const series of panel.series ?? []) if (!isTemplate(series.metric)) this.newLine(series);
   }
 
@@ -60,12 +75,14 @@ export class Figure {
     return fileName(this.owner.name, this.panel.key);
   }
 
-  change(change) {
-    if ("point" in change) this.owner.point(change.point, this);
-    if ("pick" in change) this.owner.pick(change.pick);
-    if ("zoom" in change) this.owner.zoom(change.zoom, this.panel.x);
+  /** @param {Change} change */
+  change({ point, pick, zoom }) {
+    if (point !== undefined) this.owner.point(point, this);
+    if (pick !== undefined) this.owner.pick(pick);
+    if (zoom !== undefined) this.owner.zoom(zoom, this.panel.x);
   }
 
+  /** @param {KeyboardEvent} event */
   press(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const { lines, range, pointed, steps } = this.chart;
@@ -77,24 +94,29 @@ export class Figure {
 
   // ── lines ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-  // As it was before the first value; lines of reward functions, which another run may not have, go.
+  /** As it was before the first value; lines of reward functions, which another run may not have, go. */
   clear() {
     this.entries.forEach((entry) => entry.node.remove());
     this.lines.length = this.entries.length = 0;
-    this.captioned = null;
+    this.captioned = "";
     for (const series of this.panel.series ?? []) if (!isTemplate(series.metric)) this.newLine(series);
     this.figure.hidden = true;
     this.chart.range = this.owner.rangeOf(this.panel);
     this.chart.clear();
   }
 
+  /** @param {SeriesPayload} series */
   newLine({ metric, label, style }) {
+    /** @type {Line} */
     const line = { metric, label, x: [], y: [], colour: style, dash: style, least: Infinity, average: null };
     this.lines.push(line);
     return line;
   }
 
-  // The line that draws a metric, made when a reward function's metric is first met; null if the panel has none for it.
+  /**
+   * The line that draws a metric, made when a reward function's metric is first met; null if the panel has none for it.
+   * @param {string} metric
+   */
   lineOf(metric) {
     const known = this.lines.find((line) => line.metric === metric);
     if (known) return known;
@@ -105,7 +127,7 @@ export class Figure {
     return null;
   }
 
-  // Adds {metric: [steps, values]}; metrics that no line draws are left alone.
+  /** @param {Record<string, [steps: number[], values: number[]]>} columns by metric; those that no line draws are left alone */
   add(columns) {
     let any = false;
     for (const [metric, [steps, values]] of Object.entries(columns)) {
@@ -122,18 +144,13 @@ export class Figure {
     if (any) this.changed();
   }
 
-  // Takes the lines of a stored panel in place of those there.
+  /** @param {Panel} panel Takes the lines of a stored one in place of those there. */
   update(panel) {
     this.panel = panel;
-    const lines = typeof panel.lines === "function" ? panel.lines() : panel.lines;
-    this.lines.splice(
-      0,
-      Infinity,
-      ...lines.map((line) => {
-        const { y, low } = unpack(line, "x", "y", "low", "high");
-        return { ...line, least: leastOf(low ?? y) };
-      }),
-    );
+    const lines = typeof panel.lines === "function"
+      ? panel.lines()
+      : (panel.lines ?? []).map((line) => unpack(line, "x", "y", "low", "high"));
+    this.lines.splice(0, Infinity, ...lines.map((line) => ({ ...line, least: leastOf(line.low ?? line.y) })));
     if (this.chart.empty) this.chart.clear();
     this.changed();
   }
@@ -149,25 +166,26 @@ export class Figure {
 
   // ── caption and reading ────────────────────────────────────────────────────────────────────────────────────
 
-  // A name and a value a line; where values are read out in the chart, what the dashes of several metrics mean.
+  /** A name and a value a line; where values are read out in the chart, what the dashes of several metrics mean. */
   fillCaption() {
     const named = this.lines.filter(isNamed);
-    const shown = this.readout ? this.panel.dashes : named;
+    /** @type {Look[]} */
+    const dashes = this.panel.dashes ?? [];
+    const shown = this.readout ? dashes : named;
     const key = JSON.stringify(shown.map((line) => [line.label, line.colour, line.dash]));
     if (key === this.captioned) return;
     this.captioned = key;
     this.entries.forEach((entry) => entry.node.remove());
-    this.entries = shown.map((line) => {
-      const value = this.readout ? null : el("output");
-      const label = this.readout || this.panel.named || named.length > 1 ? `${line.label} ` : "";
-      return { line, value, node: el("span", { class: "line" }, swatch(line), label, ...(value ? [value] : [])) };
-    });
+    const hasNames = this.panel.named || named.length > 1;
+    this.entries = this.readout
+      ? dashes.map((look) => entry(look, `${look.label} `))
+      : named.map((line) => entry(line, hasNames ? `${line.label} ` : "", line));
     this.menu.node.before(...this.entries.map((entry) => entry.node));
   }
 
-  // The crosshair at an x, with the values there; at the end without.
+  /** @param {number | null} x The crosshair there, with the values; without, those at the end. */
   show(x) {
-    for (const { line, value } of this.entries) if (value) setText(value, this.textAt(line, x));
+    for (const { line, value } of this.entries) if (line && value) setText(value, this.textAt(line, x));
     const at = this.chart.point(x);
     const last = Math.max(...this.lines.filter(isNamed).map((line) => line.x[line.x.length - 1]), 0);
     const read = this.lines.filter((line) =>
@@ -181,23 +199,26 @@ export class Figure {
       valuenow: place,
       valuetext: `${this.panel.x || "at"} ${place}: ${values || "nothing is switched on"}`,
     };
-    for (const [name, value] of Object.entries(aria)) this.plot.setAttribute(`aria-${name}`, value);
-    if (this.readout) this.readOut(at, place, read, x);
+    for (const [name, value] of Object.entries(aria)) this.plot.setAttribute(`aria-${name}`, `${value}`);
+    if (this.readout) this.readOut(this.readout, at, place, read, x);
   }
 
-  // The values beside the crosshair, in the chart that is pointed at.
-  readOut(at, place, lines, x) {
-    this.readout.hidden = at === null || this.owner.pointedAt !== this;
-    if (this.readout.hidden) return;
-    this.readout.style.cssText = at > this.chart.width / 2
-      ? `right: ${this.chart.width - at + 8}px`
-      : `left: ${at + 8}px`;
+  /**
+   * The values beside the crosshair, in the chart that is pointed at.
+   * @param {HTMLElement} readout @param {number | null} at in pixels @param {number} place @param {Line[]} lines
+   * @param {number | null} x
+   */
+  readOut(readout, at, place, lines, x) {
+    readout.hidden = at === null || this.owner.pointedAt !== this;
+    if (at === null || readout.hidden) return;
+    readout.style.cssText = at > this.chart.width / 2 ? `right: ${this.chart.width - at + 8}px` : `left: ${at + 8}px`;
     const rows = lines.map((line) =>
       el("div", {}, swatch(line), `${line.label} `, el("b", {}, this.textAt(line, x, true)))
     );
-    this.readout.replaceChildren(el("div", {}, `${this.panel.x} ${place}`), ...rows);
+    readout.replaceChildren(el("div", {}, `${this.panel.x} ${place}`), ...rows);
   }
 
+  /** @param {Line} line @param {number | null} x */
   textAt(line, x, withBand = false) {
     const i = indexAt(line, x), { share } = this.panel;
     const band = withBand && i >= 0 && line.low && line.high
@@ -211,13 +232,14 @@ export class Figure {
     return this.panel.named || named.length > 1 ? named : [];
   }
 
-  // What a file holds: [[name, x, values], …], with the ends of a band.
+  /** What a file holds, with the ends of a band. @returns {Column[]} */
   columns() {
     if (this.panel.columns) return this.panel.columns();
-    return this.lines.filter(isNamed).flatMap(({ metric, label, x, y, low, high }) => [
-      [metric ?? label, x, y],
-      ...(low && high ? [[`${label}, lowest`, x, low], [`${label}, highest`, x, high]] : []),
-    ]);
+    return this.lines.filter(isNamed).flatMap(({ metric, label, x, y, low, high }) => {
+      /** @type {Column[]} */
+      const band = low && high ? [[`${label}, lowest`, x, low], [`${label}, highest`, x, high]] : [];
+      return [[metric ?? label, x, y], ...band];
+    });
   }
 
   draw() {
@@ -234,7 +256,13 @@ export class Figure {
   }
 }
 
-// A short piece of a line as it is drawn.
+/** @param {Look} look @param {string} label @param {Line | null} [line] whose value is written @returns {Entry} */
+function entry(look, label, line = null) {
+  const value = line && el("output");
+  return { node: el("span", { class: "line" }, swatch(look), label, value), line, value };
+}
+
+/** @param {Look} line A short piece of it as it is drawn. */
 function swatch(line) {
   const node = el("i", { class: "swatch" });
   const stroke = line.colour === undefined ? "currentColor" : colour(line.colour);

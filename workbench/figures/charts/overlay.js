@@ -2,20 +2,16 @@
 // one run is its mean with a band from the lowest to the highest seed, and each run as a thin line where that is asked
 // for. Pure functions from what figures/overlay.py gives to the panels that curves.js draws.
 
+/** @import { Column, Drawn, OverlayLine, OverlayPanel, Panel } from "./payload.js" */
+
 import { unpack } from "./data.js";
 
-/**
- * A panel as figures/overlay.py gives it; columns are packed until they are first drawn.
- * @typedef {{name: string, x: any, y: any}} RunLine
- * @typedef {{configuration: number, series: number, x: any, mean: any, low: any, high: any, runs: RunLine[]}} OverlayLine
- * @typedef {{label: string, style: number}} Series
- * @typedef {{key: string, title: string, series: Series[], lines: OverlayLine[]}} OverlayPanel
- * @typedef {{label: string, colour: number}} Configuration
- */
+/** @typedef {{label: string, colour: number}} Configuration */
 
 /**
  * Panels with their lines; `off` holds the names of runs that are switched off, `each` is whether seeds are drawn too.
  * @param {OverlayPanel[]} panels @param {Configuration[]} configurations @param {{off: Set<string>, each: boolean}} shown
+ * @returns {(Panel & { lines: () => Drawn[], columns: () => Column[] })[]}
  */
 export function overlayPanels(panels, configurations, { off, each }) {
   return panels.map((panel) => ({
@@ -30,12 +26,12 @@ export function overlayPanels(panels, configurations, { off, each }) {
 
 /** @param {OverlayLine} line */
 function unpacked(line) {
-  unpack(line, "x", "mean", "low", "high");
-  for (const run of line.runs) {
-    unpack(run, "x", "y");
-    run.x ??= line.x; // null stands for the same steps
-  }
-  return line;
+  const columns = unpack(line, "x", "mean", "low", "high");
+  const runs = line.runs.map((run) => {
+    const { name, x, y } = unpack(run, "x", "y");
+    return { name, x: x ?? columns.x, y }; // null stands for the same steps
+  });
+  return { ...columns, runs };
 }
 
 /** @param {OverlayPanel} panel @param {OverlayLine} line @param {Configuration[]} configurations */
@@ -46,7 +42,7 @@ function nameOf(panel, line, configurations) {
 
 /**
  * @param {OverlayPanel} panel @param {OverlayLine} line @param {Configuration[]} configurations @param {Set<string>} off
- * @param {boolean} each
+ * @param {boolean} each @returns {Drawn[]}
  */
 function overlayLines(panel, line, configurations, off, each) {
   const { x, mean, low, high, runs } = unpacked(line);
@@ -62,19 +58,23 @@ function overlayLines(panel, line, configurations, off, each) {
   return [...(each ? seeds({ faint: true }) : []), { label: `${name}, mean`, x, y: mean, ...band, ...style }];
 }
 
+/** @type {(...parts: Column) => Column} */
+const column = (...parts) => parts;
+
 /**
  * What is drawn and switched on: the mean, lowest and highest seed of a configuration, and each run.
  * @param {OverlayPanel} panel @param {OverlayLine} line @param {Configuration[]} configurations @param {Set<string>} off
+ * @returns {Column[]}
  */
 function overlayColumns(panel, line, configurations, off) {
   const { x, mean, low, high, runs } = unpacked(line);
   const shown = runs.filter((run) => !off.has(run.name));
   const name = nameOf(panel, line, configurations);
   const several = runs.length > 1;
-  const band = several && shown.length === runs.length ? { mean, lowest: low, highest: high } : {};
+  const band = several && shown.length === runs.length && low && high ? { mean, lowest: low, highest: high } : {};
   const titled = several || panel.series.length > 1;
   return [
-    ...Object.entries(band).map(([what, values]) => [`${name}, ${what}`, x, values]),
-    ...shown.map((run) => [titled ? `${name}, ${run.name}` : run.name, run.x, run.y]),
+    ...Object.entries(band).map(([what, values]) => column(`${name}, ${what}`, x, values)),
+    ...shown.map((run) => column(titled ? `${name}, ${run.name}` : run.name, run.x, run.y)),
   ];
 }

@@ -1,7 +1,9 @@
-// @ts-nocheck: drawing; what is computed is checked in scale.js, data.js, keys.js and overlay.js
 // A chart as a PNG, with its title and what each line is above it, in as many rows as they need.
 
-import { el, rasterised, svg } from "../dom.js";
+/** @import { Look } from "./payload.js" */
+/** @typedef {{ label: string, weight: number, fill: string, colour?: number, dash?: number }} Entry of the legend */
+
+import { el, pngOf, rasterised, svg } from "../dom.js";
 import { colour, dash } from "./style.js";
 
 const ROW = 18; // pixels of a row of the legend
@@ -18,10 +20,13 @@ const COPIED = [
   "font-size",
 ];
 
-// `legend` holds {label, colour, dash} of each line that is named.
+/**
+ * @param {SVGSVGElement} drawing @param {string} title @param {Look[]} legend the lines that are named
+ * @returns {Promise<Blob>} a PNG
+ */
 export async function picture(drawing, title, legend) {
   const style = getComputedStyle(drawing);
-  const ink = (name) => style.getPropertyValue(name).trim();
+  const ink = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
   const width = drawing.clientWidth;
   const holder = svg("svg", { width });
   holder.style.fontFamily = style.fontFamily;
@@ -37,41 +42,45 @@ export async function picture(drawing, title, legend) {
     style.fontFamily,
   );
   const copy = withStyles(drawing);
-  copy.setAttribute("y", top);
+  copy.setAttribute("y", `${top}`);
   holder.append(copy);
   const height = top + drawing.clientHeight;
-  holder.setAttribute("height", height);
+  holder.setAttribute("height", `${height}`);
   holder.setAttribute("viewBox", `0 0 ${width} ${height}`);
   const image = await rasterised(holder);
   const canvas = el("canvas", { width: SCALE * width, height: SCALE * height });
-  const context = canvas.getContext("2d");
+  const context = contextOf(canvas);
   context.fillStyle = ink("--wc-page");
   context.fillRect(0, 0, canvas.width, canvas.height);
   context.drawImage(image, 0, 0, canvas.width, canvas.height);
-  return new Promise((resolve, reject) => {
-    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the browser gave no picture"))), "image/png");
-  });
+  return pngOf(canvas, "the browser gave no picture");
 }
 
-// Writes the entries in rows of `width` and gives the y below them.
+/** @param {HTMLCanvasElement} canvas */
+const contextOf = (canvas) => /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+
+/**
+ * Writes the entries in rows of `width` and gives the y below them.
+ * @param {SVGSVGElement} holder @param {Entry[]} entries @param {number} width @param {string} family
+ */
 function writeLegend(holder, entries, width, family) {
-  const ruler = document.createElement("canvas").getContext("2d");
+  const ruler = contextOf(el("canvas"));
   let x = 6, y = 16;
-  for (const { label, weight, fill, ...line } of entries) {
-    const swatch = line.colour === undefined ? 0 : 20;
+  for (const { label, weight, fill, colour: number, dash: pattern = 0 } of entries) {
+    const swatch = number === undefined ? 0 : 20;
     ruler.font = `${weight} 12px ${family}`;
     const taken = ruler.measureText(label).width + swatch;
     if (x > 6 && x + taken > width) [x, y] = [6, y + ROW];
-    if (swatch) {
+    if (number !== undefined) {
       const stroke = svg("line", {
         x1: x,
         x2: x + 16,
         y1: y - 4,
         y2: y - 4,
         "stroke-width": 2,
-        "stroke-dasharray": dash(line.dash),
+        "stroke-dasharray": dash(pattern),
       });
-      stroke.style.stroke = colour(line.colour);
+      stroke.style.stroke = colour(number);
       holder.append(stroke);
     }
     holder.append(svg("text", { x: x + swatch, y, fill, "font-size": 12, "font-weight": weight }, label));
@@ -80,9 +89,10 @@ function writeLegend(holder, entries, width, family) {
   return y + 8;
 }
 
+/** @param {SVGSVGElement} drawing A copy that is styled by what is in it alone. */
 function withStyles(drawing) {
-  const copy = drawing.cloneNode(true);
-  const copies = [...copy.querySelectorAll("*")];
+  const copy = /** @type {SVGSVGElement} */ (drawing.cloneNode(true));
+  const copies = /** @type {SVGElement[]} */ ([...copy.querySelectorAll("*")]);
   [...drawing.querySelectorAll("*")].forEach((node, i) => {
     const style = getComputedStyle(node);
     for (const name of COPIED) copies[i].style.setProperty(name, style.getPropertyValue(name));

@@ -1,10 +1,11 @@
-// @ts-nocheck: drawing; what is computed is checked in scale.js, data.js, keys.js and overlay.js
 // Work done a few milliseconds a turn, so that the page never stands still for it.
 
 const BUDGET = 4; // milliseconds of a turn
+/** @type {(() => unknown)[]} */
 const jobs = [];
 let scheduled = false;
 
+/** @param {() => unknown} job */
 export function later(job) {
   jobs.push(job);
   if (!scheduled) schedule();
@@ -18,7 +19,7 @@ function schedule() {
 function work() {
   const until = performance.now() + BUDGET;
   try {
-    while (jobs.length && performance.now() < until) jobs.shift()();
+    while (jobs.length && performance.now() < until) jobs.shift()?.();
   } finally { // the jobs after one that failed are done all the same
     scheduled = false;
     if (jobs.length) schedule();

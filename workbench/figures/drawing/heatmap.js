@@ -36,7 +36,7 @@ export class Heatmap {
    * @param {HTMLElement} root
    * @param {{
    *   onPin?: ((pinned: Place | null) => void) | null,
-   *   explain?: ((rollout: number, token: number, which: "a" | "b") => Promise<Why | null>) | null,
+   *   explain?: ((rollout: number, token: number, which: "a" | "b") => Promise<Why | null | undefined>) | null,
    *   onRemedy?: ((label: string) => void) | null,
    * }} [options] `explain` promises the terms of a token where the payload has none; `onRemedy` gives a group spread
    */
