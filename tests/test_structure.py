@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -73,3 +74,12 @@ def test_no_function_is_longer_than_80_lines() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
     assert {name: lines for name, lines in lengths.items() if lines > LONGEST} == {}
+
+
+def test_the_types_of_every_script_are_checked() -> None:
+    """No script opts out, and none lies where the Makefile's ``deno check`` does not look."""
+    scripts = set((ROOT / "workbench").rglob("*.js"))
+    unchecked = {path.name for path in scripts if re.search(r"@ts-(nocheck|ignore|expect-error)", path.read_text())}
+    assert not unchecked, f"give these types: {', '.join(sorted(unchecked))}"
+    (patterns,) = re.findall(r"^SCRIPTS := \$\(wildcard (.*)\)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {path for pattern in patterns.split() for path in ROOT.glob(pattern)} == scripts

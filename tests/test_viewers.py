@@ -72,6 +72,9 @@ def test_an_open_page_goes_on_after_the_app_was_started_again(tmp_path: Path) ->
         expect(page.locator("#runs-lost")).to_be_visible()
         expect(page.locator("#runs tbody tr")).to_have_count(1)
         expect(page.locator("#policy-status")).to_contain_text("no connection")
+        page.get_by_role("tab", name="Help").click()
+        expect(page.locator("#help-live")).to_contain_text("did not answer")
+        page.get_by_role("tab", name="Runs").click()
         with serve(tmp_path, port=port) as again:
             assert again.token == app.token
             expect(page.locator("#policy-status")).not_to_contain_text("no connection")

@@ -9,7 +9,7 @@ import { MINUS, number } from "../../figures/numbers.js";
 import { noSpreadText } from "../../figures/drawing/notices.js";
 import { termName } from "../../figures/drawing/why.js";
 import { address } from "./address.js";
-import { follow } from "./widget.js";
+import { answerOf, follow } from "./widget.js";
 
 const NOTHING = "Nothing is scored on Inspect right now; score a group there and come back.";
 const NO_ANSWER = "The workbench did not answer; the numbers come back when it does.";
@@ -28,7 +28,8 @@ export function help(handles) {
     const { tab, pinned } = address;
     let parts;
     try {
-      parts = liveParts(await handles.server.live({ tab, rollout: pinned?.g ?? null, token: pinned?.t ?? null }));
+      const call = handles.server.live({ tab, rollout: pinned?.g ?? null, token: pinned?.t ?? null });
+      parts = liveParts(await answerOf(call));
     } catch {
       parts = [el("p", { class: "muted" }, NO_ANSWER)];
     }

@@ -4,7 +4,7 @@
 
 import { el } from "../../figures/dom.js";
 import { watchControls } from "./controls.js";
-import { follow, whileVisible } from "./widget.js";
+import { answerOf, follow, whileVisible } from "./widget.js";
 
 const THEME = "workbench-theme"; // in the browser's storage
 
@@ -19,7 +19,7 @@ export function header(handles) {
   let state = "off";
   whileVisible(handles.element, async () => {
     try {
-      const policy = await handles.server.policy_status({});
+      const policy = await answerOf(handles.server.policy_status({}));
       state = policy.state;
       status.textContent = policyText(policy);
       status.title = policy.message;

@@ -15,7 +15,8 @@
 
 /**
  * @template Asked, Answer
- * @typedef {(asked: Asked) => Promise<Answer>} Call
+ * @typedef {(asked: Asked) => Promise<Answer | undefined>} Call A function of the server; undefined where it did not
+ *   answer, see `answerOf` in widget.js.
  */
 
 /**

@@ -5,7 +5,7 @@
 
 import { download, el, svg } from "../../figures/dom.js";
 import { NONE, percent, precise } from "../../figures/numbers.js";
-import { follow, rootOf, whileVisible } from "./widget.js";
+import { answerOf, follow, rootOf, whileVisible } from "./widget.js";
 
 const SCORES = "All scores of the group on screen; p50 and p99 are of the calls since the code last changed";
 const STRONGEST = 28; // percent of colour behind the largest number of a row
@@ -171,7 +171,7 @@ export function modelStatus(handles) {
     let text = "";
     if (document.querySelector(".slot-given [data-kind=model]")) { // asked for only while a row is a model
       try {
-        text = await handles.server.model_status({});
+        text = await answerOf(handles.server.model_status({}));
       } catch { /* the header says that the connection is gone */ }
     }
     if (root.textContent !== text) root.replaceChildren(...(text ? [el("p", { class: "busy" }, text)] : []));

@@ -10,7 +10,7 @@
 import { copy, download, el } from "../../figures/dom.js";
 import { address } from "./address.js";
 import { picture } from "./picture.js";
-import { follow } from "./widget.js";
+import { answerOf, follow } from "./widget.js";
 
 const LINK_TITLE = "A link that opens this task, group, pattern, scheme, colours and pin";
 const FILES = [
@@ -53,10 +53,10 @@ export function tools(handles) {
   });
 }
 
-/** @param {Server} server What to say of it is returned. */
-async function copyLink(server) {
+/** @param {Pick<Server, "keep">} server What to say of it is returned. */
+export async function copyLink(server) {
   try {
-    const saved = await server.keep({ tab: address.tab });
+    const saved = await answerOf(server.keep({ tab: address.tab }));
     if (saved) address.link = { ...address.link, saved };
     address.moved();
     return await copy(address.href()) ? "Link copied." : "The browser refused the clipboard; copy the address bar.";
@@ -70,7 +70,7 @@ async function saveExport(server, kind) {
   const drawing = /** @type {HTMLElement | null} */ (document.querySelector("#heatmap"));
   if (!address.drawing || !drawing) return "There is no group to export yet.";
   try {
-    const file = await server.export({ tab: address.tab, kind: kind === "png" ? "name" : kind });
+    const file = await answerOf(server.export({ tab: address.tab, kind: kind === "png" ? "name" : kind }));
     if (!file) return "There is no scored group to export yet.";
     const name = kind === "png" ? `${file.name}.png` : file.name;
     const blob = kind === "png" ? await picture(drawing) : new Blob([file.text ?? ""], { type: file.type });

@@ -1,6 +1,9 @@
 // What every element of the page that draws a JSON value does: read it, draw it, and ask the server while it can be seen.
 
+/** @import { Attributes } from "../../figures/dom.js" */
 /** @import { Handles } from "./payloads.js" */
+
+import { el } from "../../figures/dom.js";
 
 /** @param {Handles<any>} handles The node that an element draws in. */
 export const rootOf = ({ element }) => /** @type {HTMLElement} */ (element.querySelector(".drawn"));
@@ -34,6 +37,21 @@ export function whileVisible(element, task, milliseconds) {
   });
   tick();
 }
+
+/**
+ * What the server answers. Rejects where it did not: Gradio's own functions give undefined then.
+ * @template Answer
+ * @param {Promise<Answer | undefined>} call
+ */
+export async function answerOf(call) {
+  const answer = await call;
+  if (answer === undefined) throw new Error("The workbench did not answer; try again.");
+  return answer;
+}
+
+/** @param {string} text @param {() => unknown} onclick @param {Attributes} [more] A button that looks like a link. */
+export const link = (text, onclick, more = {}) =>
+  el("button", { type: "button", class: "link", onclick, ...more }, text);
 
 // What the tabs call of each other: each sets its own function when it is mounted.
 export const tabs = {

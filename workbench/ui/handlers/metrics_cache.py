@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypedDict
+from typing import Any
 
 from workbench.checks import Alarm, alarms
 from workbench.config import METHODS
 from workbench.errors import RunError
-from workbench.figures.curves import is_drawn, packed
+from workbench.figures.curves import Block, is_drawn, packed
 from workbench.runs import Run
 from workbench.runs.follow import MetricsReader
 
@@ -40,13 +40,6 @@ class Column:
 
     def __len__(self) -> int:
         return len(self.steps)
-
-
-class Block(TypedDict):
-    """A long log, packed: ``values`` gives each metric which of the ``steps`` are its steps, and its values."""
-
-    steps: list[str]
-    values: dict[str, tuple[int, str]]
 
 
 class KeptRun:

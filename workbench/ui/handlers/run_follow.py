@@ -12,27 +12,53 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypedDict
 
+from workbench.checks import Alarm
 from workbench.config import Method
 from workbench.errors import PatternError, RunError, WorkbenchError
-from workbench.figures.curves import PanelPayload, panels_payload
+from workbench.figures.curves import Block, PanelPayload, panels_payload
 from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, to_json
 from workbench.figures.payloads import WhyPayload
 from workbench.figures.rows import row_payload
 from workbench.runs import Run, list_runs, open_run
 from workbench.runs.follow import MetricsReader
+from workbench.runs.summary import RunSummary
 from workbench.schema import Credit, WatchedRow
-from workbench.ui.handlers.metrics_cache import Block, KeptRun, kept
+from workbench.ui.handlers.metrics_cache import KeptRun, kept
 from workbench.ui.handlers.scoring import explain_token, split
 from workbench.ui.handlers.session import Services
 
 LOG_LINES = 14
 LISTED_RUNS = 200
-LIST_COLUMNS = ("name", "state", "reason", "behind", "resumable", "step", "created", "task", "scheme")
 ROWS_AT_ONCE = 500
 """Rows of a log that are given as they are; a longer one is given as columns of the metrics that are drawn."""
 
 
 # What ``train.js`` is answered; ui/assets/train/payloads.js names the same keys.
+
+
+class LiveValue(TypedDict):
+    """What the live element needs: the run to show, and a token of its start ("" for none).
+
+    The page outlives the app: were starts counted, the first one after a restart would look like one it has seen.
+    """
+
+    run: str | None
+    start: str
+
+
+class ListedRun(TypedDict):
+    """A run as Train lists it."""
+
+    name: str
+    state: str
+    reason: str
+    behind: str | None
+    resumable: bool
+    step: int | None
+    total: int | None
+    created: float | None
+    task: str | None
+    scheme: str | None
 
 
 class Failed(TypedDict):
@@ -42,7 +68,7 @@ class Failed(TypedDict):
     error: str
 
 
-class NewRows(TypedDict):
+class _NewRows(TypedDict):
     """What was logged since a cursor, or all of it if ``restarted``; ``panels`` are given to whoever begins to read."""
 
     rows: list[dict[str, Any]]
@@ -52,7 +78,7 @@ class NewRows(TypedDict):
     panels: list[PanelPayload] | None
 
 
-class News(NewRows):
+class News(_NewRows):
     """What is new in a run, and how it stands."""
 
     run: str
@@ -102,10 +128,28 @@ class Answer(TypedDict):
     level: str
 
 
-def runs_table(workspace: Path) -> list[dict[str, Any]]:
+DATACLASSES = {"AlarmPayload": Alarm}
+"""Sent field by field."""
+
+
+def runs_table(workspace: Path) -> list[ListedRun]:
     """The newest runs, with what a list shows of each."""
-    summaries = [run.summary() for run in list_runs(workspace)[:LISTED_RUNS]]
-    return [summary.row(*LIST_COLUMNS) | {"total": summary.total_steps} for summary in summaries]
+    return [_listed(run.summary()) for run in list_runs(workspace)[:LISTED_RUNS]]
+
+
+def _listed(summary: RunSummary) -> ListedRun:
+    return {
+        "name": summary.name,
+        "state": summary.state,
+        "reason": summary.reason,
+        "behind": summary.behind,
+        "resumable": summary.resumable,
+        "step": summary.step,
+        "total": summary.total_steps,
+        "created": summary.created,
+        "task": summary.task,
+        "scheme": summary.scheme,
+    }
 
 
 def poll(workspace: Path, name: str, cursor: int, after: int, after_watched: int = -1) -> News | Failed:
@@ -151,7 +195,7 @@ def poll(workspace: Path, name: str, cursor: int, after: int, after_watched: int
         return {"run": name, "error": str(error)}
 
 
-def _rows_since(run: Run, known: KeptRun, cursor: int, method: Method) -> NewRows:
+def _rows_since(run: Run, known: KeptRun, cursor: int, method: Method) -> _NewRows:
     """What was logged since ``cursor``; everything, ``restarted``, where the run was resumed or its log replaced."""
     reader = MetricsReader(run.dir, cursor)
     rows, restarted = reader.read() if cursor or known.rows <= ROWS_AT_ONCE else ([], False)

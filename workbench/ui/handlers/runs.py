@@ -11,13 +11,14 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from workbench.config import RunConfig
 from workbench.errors import WorkbenchError
 from workbench.figures.overlay import Columns, OverlayPanel, Seeds, overlay_payload
 from workbench.runs import Run, discard, list_runs, open_run, restore, trashed
-from workbench.runs.pipelines import Pipeline, list_pipelines, open_pipeline
+from workbench.runs.pipelines import Pipeline, StageProgress, list_pipelines, open_pipeline
+from workbench.runs.trash import Trashed
 from workbench.ui.handlers.metrics_cache import kept
 from workbench.ui.handlers.run_follow import Answer
 
@@ -30,14 +31,42 @@ APART = ("name", "seed")
 """What two runs of one configuration may differ in."""
 MISSING = "–"
 _REWARDS = "method.rewards."
-COLUMNS = (
-    *("name", "state", "reason", "final", "resumable", "step", "created"),
-    *("task", "policy", "scheme", "seed", "gives"),
-)
-"""What the table shows of ``Run.summary``."""
 
 
 # What ``runs.js`` is answered; ui/assets/runs/payloads.js names the same keys.
+
+
+class RunsValue(TypedDict):
+    """What the table needs: the address of runs' files, and how many runs may be chosen."""
+
+    downloads: str
+    most: int
+
+
+class RunRow(TypedDict):
+    """A run in the table. What its metrics say is missing where it cannot be read; ``problem`` is why its metrics
+    cannot."""
+
+    name: str
+    state: str
+    reason: str
+    final: bool
+    resumable: bool
+    step: int | None
+    total: int | None
+    created: float | None
+    task: str | None
+    policy: str | None
+    scheme: str | None
+    seed: int | None
+    gives: str | None
+    reward: NotRequired[float | None]
+    reward_metric: NotRequired[str]
+    accuracy_best: NotRequired[float | None]
+    accuracy_last: NotRequired[float | None]
+    seconds: NotRequired[float | None]
+    corrupt: NotRequired[int]
+    problem: NotRequired[str]
 
 
 class PipelineRow(TypedDict):
@@ -57,7 +86,7 @@ class PipelineRow(TypedDict):
 class Table(TypedDict):
     """The newest runs, how many more there are, the newest pipelines, and the trash."""
 
-    runs: list[dict[str, Any]]
+    runs: list[RunRow]
     pipelines: list[PipelineRow]
     more: int
     trash: list[dict[str, Any]]
@@ -117,6 +146,10 @@ class Restored(TypedDict):
     problems: list[str]
 
 
+DATACLASSES = {"StagePayload": StageProgress, "TrashedPayload": Trashed}
+"""Sent field by field."""
+
+
 def table(workspace: Path) -> Table:
     """The newest runs with what the table shows of each, and what is in the trash."""
     runs = list_runs(workspace)
@@ -144,26 +177,49 @@ def pipeline_row(pipeline: Pipeline) -> PipelineRow:
             "stages": [stage.to_json() for stage in pipeline.stages()],
         }
     except WorkbenchError as error:
-        state = {"state": "unreadable", "reason": str(error), "final": True, "resumable": False}
-        return {"name": pipeline.name, "step": 0, "total": 0, "created": 0.0, "stages": [], **state}  # type: ignore[typeddict-item]
+        return {
+            "name": pipeline.name,
+            "state": "unreadable",
+            "reason": str(error),
+            "final": True,
+            "resumable": False,
+            "step": 0,
+            "total": 0,
+            "created": 0.0,
+            "stages": [],
+        }
 
 
-def _row(run: Run) -> dict[str, Any]:
+def _row(run: Run) -> RunRow:
     summary = run.summary()
-    row = summary.row(*COLUMNS) | {"total": summary.total_steps}
-    if summary.stopping:
-        row["state"] = "stopping"
-    return row | _measured(run) if summary.readable else row
+    row: RunRow = {
+        "name": summary.name,
+        "state": "stopping" if summary.stopping else summary.state,
+        "reason": summary.reason,
+        "final": summary.final,
+        "resumable": summary.resumable,
+        "step": summary.step,
+        "total": summary.total_steps,
+        "created": summary.created,
+        "task": summary.task,
+        "policy": summary.policy,
+        "scheme": summary.scheme,
+        "seed": summary.seed,
+        "gives": summary.gives,
+    }
+    return _measured(run, row) if summary.readable else row
 
 
-def _measured(run: Run) -> dict[str, Any]:
-    """The best mean reward of a step (outcome rewards, or step rewards where a run has no others), accuracies, time."""
+def _measured(run: Run, row: RunRow) -> RunRow:
+    """With the best mean reward of a step (outcome rewards, or step rewards where a run has no others), accuracies and
+    time."""
     try:
         with kept(run) as known:
             columns = known.columns
             reward = next((name for name in ("reward", "step_reward") if len(columns[name])), "reward")
             accuracy, seconds = columns["accuracy"].values, columns["seconds"].values
             return {
+                **row,
                 "reward": max(columns[reward].values, default=None),
                 "reward_metric": reward,
                 "accuracy_best": max(accuracy, default=None),
@@ -172,7 +228,7 @@ def _measured(run: Run) -> dict[str, Any]:
                 "corrupt": len(known.corrupt),
             }
     except WorkbenchError as error:
-        return {"problem": str(error)}
+        return {**row, "problem": str(error)}
 
 
 # ── chosen runs together ─────────────────────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,7 @@ from workbench.ui.tabs.common import drawn
 
 
 def build_runs(services: Services) -> gr.HTML:
-    value = json.dumps({"downloads": FOLDER, "most": handlers.COMPARED_RUNS})
+    value = json.dumps(handlers.RunsValue(downloads=FOLDER, most=handlers.COMPARED_RUNS))
     return drawn("runs", "runs", value, server_functions=_server_functions(services))
 
 

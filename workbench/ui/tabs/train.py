@@ -85,18 +85,14 @@ def inherited_value(draft: Draft) -> str:
 
 
 def _live_value(run: str | None) -> str:
-    """What the live element needs: the run to show, and a token of its start ("" for none).
-
-    The page outlives the app: were starts counted, the first one after a restart would look like one it has seen.
-    """
-    return json.dumps({"run": run, "start": "" if run is None else secrets.token_hex(8)})
+    return json.dumps(run_follow.LiveValue(run=run, start="" if run is None else secrets.token_hex(8)))
 
 
 def _server_functions(services: Services) -> list[Any]:
     """What ``train.js`` may ask. Arguments come from the browser and are not trusted."""
     workspace = services.workspace
 
-    def runs(request: Any) -> list[dict[str, Any]]:
+    def runs(request: Any) -> list[run_follow.ListedRun]:
         return run_follow.runs_table(workspace)
 
     def poll(request: dict[str, Any]) -> run_follow.News | run_follow.Failed:

@@ -1,5 +1,9 @@
-// @ts-nocheck: elements and their events; what is computed is checked beside it
 // The chosen runs together: their curves, which can be switched off one by one, and what sets them apart.
+
+/** @import { Range } from "../../../figures/charts/scale.js" */
+/** @import { Child } from "../../../figures/dom.js" */
+/** @import { Configuration, Overlay } from "./payloads.js" */
+/** @typedef {Configuration & { colour: number }} Coloured */
 
 import { mount as mountCurves } from "../../../figures/charts/curves.js";
 import { overlayPanels } from "../../../figures/charts/overlay.js";
@@ -12,7 +16,13 @@ const ALONE = "Choose a second run to see in which settings they differ.";
 const EQUAL = "The chosen runs have the same settings, the seed included.";
 const EMPTY = "None of the chosen runs has logged a row yet; curves appear with the first step.";
 
-// A configuration's colour on a swatch; hidden for one that has none.
+/** @type {Overlay} */
+const NOTHING = { configurations: [], panels: [], differences: [], order: [], missing: [], dropped: 0 };
+
+/**
+ * A configuration's colour on a swatch; hidden for one that has none.
+ * @param {HTMLElement} swatch @param {number | undefined} number
+ */
 export function paint(swatch, number) {
   swatch.className = "swatch";
   swatch.hidden = number === undefined;
@@ -21,9 +31,19 @@ export function paint(swatch, number) {
 }
 
 export class ChosenRuns {
-  // `range` is what the curves are zoomed to; `onZoom` is called when that changes.
+  /** @param {{ range: Range | null, onZoom: () => void }} options what the curves are zoomed to */
   constructor({ range, onZoom }) {
-    Object.assign(this, { drawn: null, off: new Set(), colours: new Map(), colourOf: new Map() });
+    this.answer = NOTHING;
+    /** @type {string | null} the answer that is drawn */
+    this.drawn = null;
+    /** @type {Coloured[]} */
+    this.configurations = [];
+    /** @type {Set<string>} runs that are switched off */
+    this.off = new Set();
+    /** @type {Map<string, number>} by configuration */
+    this.colours = new Map();
+    /** @type {Map<string, number>} by run */
+    this.colourOf = new Map();
     this.each = el("input", { type: "checkbox", id: "runs-each", onchange: () => this.redraw() });
     this.ofSeeds = el(
       "span",
@@ -58,19 +78,22 @@ export class ChosenRuns {
     );
   }
 
-  // Only these runs may be switched off.
+  /** @param {Set<string>} names of the chosen runs; only these may be switched off */
   choose(names) {
     for (const name of [...this.off]) if (!names.has(name)) this.off.delete(name);
     this.node.hidden = !names.size;
   }
 
-  // Draws an answer of the server; false if it is what is drawn already.
+  /** @param {Overlay} answer Draws an answer of the server; false if it is what is drawn already. */
   draw(answer) {
     const drawn = JSON.stringify(answer);
     if (drawn === this.drawn) return false;
     this.drawn = drawn;
     this.answer = answer;
-    const { configurations, missing, dropped } = answer;
+    const { missing, dropped } = answer;
+    giveColours(this.colours, answer.configurations.map(({ key }) => key));
+    const configurations = answer.configurations.map((each) => ({ ...each, colour: this.colours.get(each.key) ?? 0 }));
+    this.configurations = configurations;
     this.ofSeeds.hidden = !configurations.some(({ runs }) => runs.length > 1);
     const faults = [
       ...missing.map(({ error }) => error),
@@ -79,13 +102,11 @@ export class ChosenRuns {
     this.missing.replaceChildren(...faults.map((fault) => el("li", {}, fault)));
     this.missing.hidden = !faults.length;
     this.empty.hidden = answer.panels.length > 0 || !configurations.length;
-    giveColours(this.colours, configurations.map(({ key }) => key));
-    for (const configuration of configurations) configuration.colour = this.colours.get(configuration.key);
     this.colourOf = new Map(configurations.flatMap(({ runs, colour }) => runs.map(({ name }) => [name, colour])));
     once(
       this.legend,
       configurations,
-      () => this.legend.replaceChildren(...configurations.map((one) => this.item(one))),
+      () => this.legend.replaceChildren(...configurations.map((configuration) => this.item(configuration))),
     );
     this.differences.replaceChildren(this.differenceTable());
     this.redraw();
@@ -93,18 +114,21 @@ export class ChosenRuns {
   }
 
   redraw() {
-    const { panels, configurations } = this.answer;
-    this.curves.show(overlayPanels(panels, configurations, { off: this.off, each: this.each.checked }));
+    this.curves.show(
+      overlayPanels(this.answer.panels, this.configurations, { off: this.off, each: this.each.checked }),
+    );
   }
 
-  // A configuration and its runs as buttons that switch them off and on.
+  /** @param {Coloured} configuration It and its runs as buttons that switch them off and on. */
   item({ label, runs, colour }) {
     const names = runs.map(({ name }) => name);
+    /** @type {{ node: HTMLElement, of: string[] }[]} */
     const buttons = [];
     const press = () =>
       buttons.forEach(({ node, of }) =>
         node.setAttribute("aria-pressed", String(of.some((name) => !this.off.has(name))))
       );
+    /** @type {(kind: string, of: string[], title: string | null, ...children: Child[]) => HTMLElement} */
     const toggle = (kind, of, title, ...children) => {
       const flip = () => {
         const on = of.some((name) => !this.off.has(name));
@@ -129,7 +153,8 @@ export class ChosenRuns {
     const alone = configurations.flatMap(({ runs }) => runs).length < 2;
     if (alone || !differences.length) return el("p", { class: "muted" }, alone ? ALONE : EQUAL);
     const heads = order.map((name) => el("th", { scope: "col" }, paint(el("i"), this.colourOf.get(name)), name));
-    const cell = (value) => el("td", { class: value === NONE ? "muted" : null, title: value }, value);
+    const cell = (/** @type {string} */ value) =>
+      el("td", { class: value === NONE ? "muted" : null, title: value }, value);
     const rows = differences.map(({ field, values }) =>
       el("tr", {}, el("th", { scope: "row" }, field), ...values.map(cell))
     );

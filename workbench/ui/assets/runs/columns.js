@@ -3,13 +3,13 @@
 
 import { duration } from "../train/state.js";
 
-/** @typedef {import("./payloads.js").RunRow} RunRow */
+/** @import { RunRow } from "./payloads.js" */
 
 export const NONE = "–";
 const orNone = (/** @type {any} */ value, /** @type {(value: any) => string} */ text) =>
   value === null || value === undefined ? NONE : text(value);
 const percent = (/** @type {number} */ value) => `${(100 * value).toFixed(0)} %`;
-export const when = (/** @type {number | undefined} */ seconds) =>
+export const when = (/** @type {number | null | undefined} */ seconds) =>
   seconds ? new Date(seconds * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "short" }) : NONE;
 export const plural = (/** @type {number} */ count, /** @type {string} */ word) =>
   `${count} ${word}${count === 1 ? "" : "s"}`;

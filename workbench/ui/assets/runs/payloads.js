@@ -1,29 +1,142 @@
-// What the server answers to the Runs tab: the TypedDicts of handlers/runs.py and figures/overlay.py.
-// @ts-check
+// The types of what the Runs tab asks the server: each typedef is the TypedDict of the same name in handlers/runs.py; a
+// test holds their keys, and what each call answers, against each other. Nothing imports this module when it runs.
+
+/** @import { OverlayPanel } from "../../../figures/charts/payload.js" */
+/** @import { Call } from "../payloads.js" */
+/** @import { Answer } from "../train/payloads.js" */
 
 /**
- * @typedef {{name: string, state: string, reason: string, final: boolean, resumable: boolean, gives: string | null, step: number,
- *   total: number, created: number, task: string, policy: string, scheme: string, seed: number, reward: number | null,
- *   reward_metric: string, accuracy_best: number | null, accuracy_last: number | null, seconds: number | null,
- *   corrupt: number, problem: string}} RunRow
- * @typedef {{name: string, entry: string, deleted: number}} Trashed
- * @typedef {{name: string, kind: string, state: string, reason: string, run: string | null, rows: number | null,
- *   metric: string | null, before: number | null, after: number | null, started: number | null}} Stage
- * @typedef {{name: string, state: string, reason: string, final: boolean, resumable: boolean, step: number,
- *   total: number, created: number, stages: Stage[]}} Pipeline
- * @typedef {{runs: RunRow[], pipelines: Pipeline[], more: number, trash: Trashed[]}} Table
- * @typedef {{name: string, seed: number}} Seed
- * @typedef {{key: string, label: string, runs: Seed[]}} Configuration
- * @typedef {{field: string, values: string[]}} Difference
- * @typedef {{run: string, error: string}} Missing
- * @typedef {{name: string, x: string | number[] | null, y: string | number[]}} RunLine
- * @typedef {{configuration: number, series: number, x: string | number[], mean: string | number[],
- *   low: string | number[] | null, high: string | number[] | null, runs: RunLine[]}} OverlayLine
- * @typedef {{key: string, title: string, about: string, share: boolean, more: boolean, named: boolean, x: string,
- *   series: object[], lines: OverlayLine[]}} OverlayPanel
- * @typedef {{configurations: Configuration[], panels: OverlayPanel[], differences: Difference[], order: string[],
- *   missing: Missing[], dropped: number}} Overlay
- * @typedef {{moved: Trashed[], problems: string[]}} Removed
- * @typedef {{restored: string[], problems: string[]}} Restored
+ * @typedef {Object} RunsValue
+ * @property {string} downloads the address of runs' files
+ * @property {number} most runs that may be chosen
  */
+
+/**
+ * @typedef {Object} RunRow A run; what its metrics say is missing where it cannot be read.
+ * @property {string} name
+ * @property {string} state
+ * @property {string} reason
+ * @property {boolean} final
+ * @property {boolean} resumable
+ * @property {number | null} step
+ * @property {number | null} total
+ * @property {number | null} created in seconds, as all times
+ * @property {string | null} task
+ * @property {string | null} policy
+ * @property {string | null} scheme
+ * @property {number | null} seed
+ * @property {string | null} gives
+ * @property {number | null} [reward]
+ * @property {string} [reward_metric]
+ * @property {number | null} [accuracy_best]
+ * @property {number | null} [accuracy_last]
+ * @property {number | null} [seconds]
+ * @property {number} [corrupt] rows of its metrics
+ * @property {string} [problem] why its metrics cannot be read
+ */
+
+/**
+ * @typedef {Object} StagePayload
+ * @property {string} name
+ * @property {string} kind
+ * @property {number | null} round
+ * @property {string} state
+ * @property {string} reason
+ * @property {string | null} run
+ * @property {number | null} step
+ * @property {number | null} total
+ * @property {number | null} rows that a data command made
+ * @property {string | null} metric
+ * @property {number | null} before
+ * @property {number | null} after
+ * @property {number | null} started
+ * @property {number | null} ended
+ */
+
+/**
+ * @typedef {Object} PipelineRow
+ * @property {string} name
+ * @property {string} state
+ * @property {string} reason
+ * @property {boolean} final
+ * @property {boolean} resumable
+ * @property {number} step
+ * @property {number} total
+ * @property {number} created
+ * @property {StagePayload[]} stages
+ */
+
+/**
+ * @typedef {Object} TrashedPayload A deleted run.
+ * @property {string} entry what it is restored by
+ * @property {string} name
+ * @property {number} deleted
+ */
+
+/**
+ * @typedef {Object} Table
+ * @property {RunRow[]} runs the newest
+ * @property {PipelineRow[]} pipelines
+ * @property {number} more runs there are
+ * @property {TrashedPayload[]} trash
+ */
+
+/**
+ * @typedef {Object} Seed A run of a configuration.
+ * @property {string} name
+ * @property {number} seed
+ */
+
+/**
+ * @typedef {Object} Configuration Runs that differ in the seed alone.
+ * @property {string} key
+ * @property {string} label
+ * @property {Seed[]} runs
+ */
+
+/**
+ * @typedef {Object} Difference A field of the configuration, with one value a run.
+ * @property {string} field
+ * @property {string[]} values
+ */
+
+/**
+ * @typedef {Object} Missing A run that cannot be read.
+ * @property {string} run
+ * @property {string} error
+ */
+
+/**
+ * @typedef {Object} Overlay Chosen runs on the same curves.
+ * @property {Configuration[]} configurations
+ * @property {OverlayPanel[]} panels
+ * @property {Difference[]} differences
+ * @property {string[]} order the runs of the differences' values
+ * @property {Missing[]} missing
+ * @property {number} dropped runs
+ */
+
+/**
+ * @typedef {Object} Removed
+ * @property {TrashedPayload[]} moved
+ * @property {string[]} problems
+ */
+
+/**
+ * @typedef {Object} Restored
+ * @property {string[]} restored
+ * @property {string[]} problems
+ */
+
+/**
+ * @typedef {Object} RunsServer What the Runs tab may ask.
+ * @property {Call<{}, Table>} table
+ * @property {Call<{ runs: string[] }, Overlay>} overlay
+ * @property {Call<{ runs: string[] }, Removed>} remove
+ * @property {Call<{ entries: string[] }, Restored>} undelete
+ * @property {Call<{ run: string }, Answer>} resume
+ * @property {Call<{ pipeline: string }, Answer>} resume_pipeline
+ * @property {Call<{ pipeline: string }, Answer>} stop_pipeline
+ */
+
 export {};

@@ -3,33 +3,36 @@
 
 import { shownRuns } from "./columns.js";
 
-/** @typedef {import("./payloads.js").RunRow} RunRow */
-/** @typedef {import("./payloads.js").Pipeline} Pipeline */
-/** @typedef {import("./payloads.js").Stage} Stage */
+/** @import { Change, Sort } from "./columns.js" */
+/** @import { PipelineRow, RunRow, StagePayload } from "./payloads.js" */
 
 /**
  * A row of the table. `key` tells it from all others, `kind` says what it is. A stage that has a run is that run's row,
  * with the stage's name as its `label`.
  * @typedef {RunRow & {key: string, kind: "run" | "pipeline" | "stage", label: string, inside: boolean,
- *   unfolded?: boolean, words?: string, measured?: import("./columns.js").Change | null}} Row
+ *   unfolded?: boolean, words?: string, measured?: Change | null}} Row
  */
 
-/** @param {RunRow} run @param {Stage} [stage] @returns {Row} */
+/** @param {RunRow} run @param {StagePayload} [stage] @returns {Row} */
 const runRow = (run, stage) => ({
   ...run,
   key: run.name,
   kind: "run",
   label: stage?.name ?? run.name,
   inside: stage !== undefined,
-  measured: stage?.metric ? /** @type {import("./columns.js").Change} */ (stage) : null,
+  measured: stage ? changeOf(stage) : null,
 });
 
-/** @type {any} */
+/** @param {StagePayload} stage @returns {Change | null} */
+const changeOf = ({ metric, before, after }) =>
+  metric !== null && before !== null && after !== null ? { metric, before, after } : null;
+
 const BLANK = {
   task: null,
   policy: null,
   scheme: null,
   seed: null,
+  gives: null,
   reward: null,
   accuracy_best: null,
   accuracy_last: null,
@@ -37,10 +40,10 @@ const BLANK = {
   corrupt: 0,
 };
 
-/** @param {Stage[]} stages The first that is neither finished nor waiting. */
+/** @param {StagePayload[]} stages The first that is neither finished nor waiting. */
 const atHand = (stages) => stages.find(({ state }) => state !== "finished" && state !== "waiting");
 
-/** @param {Pipeline} pipeline @param {Set<string>} unfolded @returns {Row} */
+/** @param {PipelineRow} pipeline @param {Set<string>} unfolded @returns {Row} */
 function pipelineRow(pipeline, unfolded) {
   const { name, stages } = pipeline;
   const measured = stages.filter(({ metric }) => metric === "accuracy").map(({ after }) => Number(after));
@@ -61,7 +64,7 @@ function pipelineRow(pipeline, unfolded) {
   };
 }
 
-/** @param {Pipeline} pipeline @param {Stage} stage @returns {Row} */
+/** @param {PipelineRow} pipeline @param {StagePayload} stage @returns {Row} */
 const stageRow = (pipeline, stage) => ({
   ...BLANK,
   key: `stage ${pipeline.name}/${stage.name}`,
@@ -82,8 +85,8 @@ const stageRow = (pipeline, stage) => ({
 /**
  * The rows in sight, in their order: runs of their own and pipelines, filtered and sorted, and the stages of those that
  * are unfolded.
- * @param {RunRow[]} runs @param {Pipeline[]} pipelines @param {Set<string>} unfolded
- * @param {import("./columns.js").Sort} sort @param {string} filter
+ * @param {RunRow[]} runs @param {PipelineRow[]} pipelines @param {Set<string>} unfolded @param {Sort} sort
+ * @param {string} filter
  */
 export function tableRows(runs, pipelines, unfolded, sort, filter) {
   const inside = new Set(pipelines.flatMap(({ stages }) => stages.map(({ run }) => run)));

@@ -1,12 +1,17 @@
-// @ts-nocheck: elements and their events; what is computed is checked beside it
 // The Runs tab: the table of runs, and the chosen ones on the same curves with what sets them apart.
 //
 // The table is asked for again every few seconds while it can be seen. Which runs are chosen, how the table is sorted,
 // what it is filtered by and what the curves are zoomed to is in the page's address. A configuration has one colour for
 // as long as one of its runs is chosen.
 
+/** @import { Call, Handles } from "../payloads.js" */
+/** @import { Answer } from "../train/payloads.js" */
+/** @import { Column } from "./columns.js" */
+/** @import { PipelineRow, RunRow, RunsServer, RunsValue, TrashedPayload } from "./payloads.js" */
+/** @import { Row } from "./pipelines.js" */
+
 import { el, once, say, setText } from "../../../figures/dom.js";
-import { follow, tabs, whileVisible } from "../widget.js";
+import { answerOf, follow, rootOf, tabs, whileVisible } from "../widget.js";
 import { readRange } from "../train/state.js";
 import { ChosenRuns } from "./chosen.js";
 import { plural, readSort, writeSort } from "./columns.js";
@@ -21,9 +26,13 @@ const HERE = ["runs", "sort", "filter", "tab"];
 const LOST = "No connection to the workbench; what is shown stays, and is asked for again.";
 const HINT = "Choose runs in the first column to see them on the same curves; a run's name opens it on Train.";
 
+/** @param {string | null} id @param {string} text @param {() => void} onclick @param {string | null} [kind] */
 const button = (id, text, onclick, kind = null) => el("button", { type: "button", id, class: kind, onclick }, text);
+
+/** @param {string} id */
 const showTab = (id) => document.getElementById(`${id}-tab-button`)?.click();
 
+/** @param {Handles<RunsServer>} handles */
 export function runs(handles) {
   const tab = new Runs(handles);
   tabs.showRuns = (names) => {
@@ -33,11 +42,71 @@ export function runs(handles) {
 }
 
 class Runs {
+  /** @param {Handles<RunsServer>} handles */
   constructor(handles) {
     const { element, server } = handles;
-    Object.assign(this, { handles, element, server, runs: null, trashed: [], more: 0, asking: false, wish: null });
-    Object.assign(this, { pipelines: [], unfolded: new Set() }); // those whose stages are shown, by name
-    this.table = new RunTable({
+    this.handles = handles;
+    this.element = element;
+    this.server = server;
+    /** @type {RunsValue} */
+    this.value = { downloads: "", most: 0 };
+    follow(handles, (_, /** @type {RunsValue | null} */ value) => {
+      if (value) this.value = value;
+    });
+    /** @type {RunRow[] | null} */
+    this.runs = null;
+    /** @type {PipelineRow[]} */
+    this.pipelines = [];
+    this.more = 0; // runs that are not listed
+    /** @type {TrashedPayload[]} */
+    this.trashed = [];
+    /** @type {Set<string>} pipelines whose stages are shown, by name */
+    this.unfolded = new Set();
+    /** @type {string[] | null} runs that are to be asked for next */
+    this.wish = null;
+    this.asking = false;
+    const parameters = new URL(location.href).searchParams;
+    const names = (parameters.get("runs") ?? "").split(",").map((name) => name.trim()).filter(Boolean);
+    this.chosen = new Set(names.slice(0, this.value.most));
+    this.sort = readSort(parameters.get("sort"));
+    this.filter = this.makeFilter(parameters.get("filter") ?? "");
+    this.table = this.makeTable();
+    this.chosenRuns = new ChosenRuns({ range: readRange(parameters), onZoom: () => this.writeAddress() });
+    this.trash = new Trash((entries) => this.restore(entries));
+    this.count = el("span", { class: "muted", id: "runs-count", role: "status" });
+    this.delete = button("runs-delete", "Delete", () => this.remove([...this.chosen]));
+    this.clear = button("runs-clear", "Clear choice", () => this.choose([]));
+    this.tools = el("div", { class: "runs-tools", hidden: true }, this.filter, this.count, this.delete, this.clear);
+    this.lost = el("p", { class: "notice bad", id: "runs-lost", role: "alert", hidden: true }, LOST);
+    this.notice = el("p", { class: "notice", id: "runs-notice", role: "status", hidden: true });
+    this.loading = el("div", { class: "skeleton", "aria-hidden": true }, ...Array.from({ length: 4 }, () => el("div")));
+    const first = button(null, "Start one on Train", () => showTab("train"), "link");
+    const empty = { class: "empty", id: "runs-empty", hidden: true };
+    this.empty = el("p", empty, "No run yet. ", first, ", then compare it with others here.");
+    this.nothing = el("p", { class: "empty", hidden: true });
+    this.older = el("p", { class: "muted", hidden: true });
+    this.hint = el("p", { class: "muted", id: "runs-hint" }, HINT);
+    this.start();
+  }
+
+  /** @param {string} value */
+  makeFilter(value) {
+    const filter = el("input", {
+      type: "search",
+      id: "runs-filter",
+      "aria-label": "Filter runs",
+      placeholder: "Filter by name, task, credit, state",
+      oninput: () => {
+        this.draw();
+        this.writeAddress();
+      },
+    });
+    filter.value = value;
+    return filter;
+  }
+
+  makeTable() {
+    return new RunTable({
       choose: (names) => this.choose(names),
       toggle: (name, on) => this.toggle(name, on),
       open: openInTrain,
@@ -49,43 +118,10 @@ class Runs {
       resumePipeline: (name) => this.answered(() => this.server.resume_pipeline({ pipeline: name })),
       stopPipeline: (name) => this.answered(() => this.server.stop_pipeline({ pipeline: name })),
     });
-    const range = readRange(new URL(location.href).searchParams);
-    this.chosenRuns = new ChosenRuns({ range, onZoom: () => this.writeAddress() });
-    this.trash = new Trash((entries) => this.restore(entries));
-    this.build();
-    this.start();
   }
 
-  build() {
-    const input = () => {
-      this.draw();
-      this.writeAddress();
-    };
-    this.filter = el("input", {
-      type: "search",
-      id: "runs-filter",
-      "aria-label": "Filter runs",
-      placeholder: "Filter by name, task, credit, state",
-      oninput: input,
-    });
-    this.count = el("span", { class: "muted", id: "runs-count", role: "status" });
-    this.delete = button("runs-delete", "Delete", () => this.remove([...this.chosen]));
-    this.clear = button("runs-clear", "Clear choice", () => this.choose([]));
-    this.tools = el("div", { class: "runs-tools", hidden: true }, this.filter, this.count, this.delete, this.clear);
-    this.lost = el("p", { class: "notice bad", id: "runs-lost", role: "alert", hidden: true }, LOST);
-    this.notice = el("p", { class: "notice", id: "runs-notice", role: "status", hidden: true });
-    this.loading = el("div", { class: "skeleton", "aria-hidden": true }, ...Array.from({ length: 4 }, () => el("div")));
-    this.empty = el(
-      "p",
-      { class: "empty", id: "runs-empty", hidden: true },
-      "No run yet. ",
-      button(null, "Start one on Train", () => showTab("train"), "link"),
-      ", then compare it with others here.",
-    );
-    this.nothing = el("p", { class: "empty", hidden: true });
-    this.older = el("p", { class: "muted", hidden: true });
-    this.hint = el("p", { class: "muted", id: "runs-hint" }, HINT);
-    this.element.querySelector(".drawn").append(
+  start() {
+    rootOf(this.handles).append(
       this.tools,
       this.lost,
       this.notice,
@@ -99,17 +135,6 @@ class Runs {
       this.trash.node,
       this.trash.toast,
     );
-  }
-
-  start() {
-    follow(this.handles, (_, value) => {
-      this.value = value;
-    });
-    const parameters = new URL(location.href).searchParams;
-    const names = (parameters.get("runs") ?? "").split(",").map((name) => name.trim()).filter(Boolean);
-    this.chosen = new Set(names.slice(0, this.value.most));
-    this.sort = readSort(parameters.get("sort"));
-    this.filter.value = parameters.get("filter") ?? "";
     this.chosenRuns.choose(this.chosen);
     whileVisible(this.element, () => this.tick(), () => (this.isLive ? LIVE_EVERY : IDLE_EVERY));
     new IntersectionObserver((entries) => {
@@ -126,6 +151,7 @@ class Runs {
     return [...(this.runs ?? []), ...this.pipelines].some(({ final }) => !final);
   }
 
+  /** @param {string} text @param {boolean} [bad] */
   say(text, bad = false) {
     say(this.notice, text);
     this.notice.classList.toggle("bad", bad);
@@ -134,8 +160,10 @@ class Runs {
   writeAddress() {
     const url = new URL(location.href);
     const here = this.isVisible, { searchParams } = url;
+    /** @type {Record<string, string>} */
     const values = { runs: [...this.chosen].join(","), sort: writeSort(this.sort), filter: this.filter.value.trim() };
-    const [xmin, xmax] = (this.chosenRuns.curves.range ?? []).map((end) => end.toFixed(1).replace(/\.0$/, ""));
+    const { range } = this.chosenRuns.curves;
+    const [xmin, xmax] = range ? range.map((end) => end.toFixed(1).replace(/\.0$/, "")) : ["", ""];
     // Without this tab, a zoom may be Train's.
     if (here || searchParams.get("tab") === "runs") Object.assign(values, { xmin, xmax, tab: "runs" });
     for (const [name, value] of Object.entries(values)) {
@@ -148,6 +176,7 @@ class Runs {
 
   // ── table ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+  /** @param {Column} column */
   sortBy({ key, numeric }) {
     this.sort = { key, down: this.sort.key === key ? !this.sort.down : numeric };
     this.draw();
@@ -197,6 +226,7 @@ class Runs {
     this.filter.focus();
   }
 
+  /** @param {string} name */
   unfold(name) {
     if (!this.unfolded.delete(name)) this.unfolded.add(name);
     this.draw();
@@ -204,11 +234,13 @@ class Runs {
 
   // ── choosing ───────────────────────────────────────────────────────────────────────────────────────────────
 
+  /** @param {string} name @param {boolean} on */
   toggle(name, on) {
     const others = [...this.chosen].filter((other) => other !== name);
     this.choose(on ? [...others, name] : others);
   }
 
+  /** @param {string[]} names */
   choose(names) {
     const { most } = this.value;
     this.chosen = new Set(names.slice(0, most));
@@ -219,17 +251,18 @@ class Runs {
     this.fetchOverlay();
   }
 
-  // Choosing quickly asks for the newest choice only: while one answer is on its way, the last wish waits.
+  /** Choosing quickly asks for the newest choice only: while one answer is on its way, the last wish waits. */
   async fetchOverlay() {
     this.wish = [...this.chosen];
     if (this.asking) return;
     this.asking = true;
     try {
       while (this.wish?.length) {
+        /** @type {string[]} */
         const runs = this.wish;
         this.wish = null;
         this.chosenRuns.node.classList.add("is-waiting");
-        const answer = await this.server.overlay({ runs });
+        const answer = await answerOf(this.server.overlay({ runs }));
         if (!this.wish && this.chosenRuns.draw(answer)) this.table.paint(this.chosen, this.chosenRuns.colourOf);
       }
       this.lost.hidden = true;
@@ -244,6 +277,7 @@ class Runs {
 
   // ── deleting, taking back, resuming ────────────────────────────────────────────────────────────────────────
 
+  /** @param {string[]} names */
   async remove(names) {
     const answer = await this.ask(() => this.server.remove({ runs: names }));
     if (!answer) return;
@@ -255,6 +289,7 @@ class Runs {
     if (problems.length) this.say(problems.join("\n"), true);
   }
 
+  /** @param {string[]} entries of the trash */
   async restore(entries) {
     const answer = await this.ask(() => this.server.undelete({ entries }));
     if (!answer) return;
@@ -265,10 +300,12 @@ class Runs {
     this.say([...back, ...problems].join("\n"), problems.length > 0);
   }
 
+  /** @param {string} name */
   resume(name) {
     return this.answered(() => this.server.resume({ run: name }));
   }
 
+  /** @param {() => ReturnType<Call<{}, Answer>>} call */
   async answered(call) {
     const answer = await this.ask(call);
     if (!answer) return;
@@ -276,8 +313,12 @@ class Runs {
     this.say(answer.message, answer.level === "error");
   }
 
+  /**
+   * @template Reply
+   * @param {() => Promise<Reply | undefined>} call @returns {Promise<Reply | null>} null where there was no answer
+   */
   async ask(call) {
-    const answer = (await call().catch(() => null)) ?? null; // a call that got no answer may also give nothing
+    const answer = await answerOf(call()).catch(() => null);
     this.lost.hidden = answer !== null;
     return answer;
   }
@@ -287,7 +328,10 @@ class Runs {
   async look() {
     const answer = await this.ask(() => this.server.table({}));
     if (!answer) return;
-    Object.assign(this, { runs: answer.runs, pipelines: answer.pipelines, more: answer.more, trashed: answer.trash });
+    this.runs = answer.runs;
+    this.pipelines = answer.pipelines;
+    this.more = answer.more;
+    this.trashed = answer.trash;
     this.draw();
   }
 
@@ -301,13 +345,14 @@ class Runs {
   }
 }
 
-// "3 runs, 1 pipeline" of the rows in sight.
+/** @param {Row[]} rows "3 runs, 1 pipeline" of those in sight. */
 function counted(rows) {
   const [runs, pipelines] = ["run", "pipeline"].map((kind) => rows.filter((row) => row.kind === kind).length);
   const parts = [runs || !pipelines ? plural(runs, "run") : "", pipelines ? plural(pipelines, "pipeline") : ""];
   return parts.filter(Boolean).join(", ");
 }
 
+/** @param {string} name */
 function openInTrain(name) {
   const url = new URL(location.href);
   for (const other of [...OF_TRAIN, ...HERE]) url.searchParams.delete(other);

@@ -1,18 +1,50 @@
-// @ts-nocheck: elements and their events; what is computed is checked beside it
 // The table of runs and pipelines. Rows keep their place in the document, so that focus and scrolling stay.
 
+/** @import { Column, Sort } from "./columns.js" */
+/** @import { Row } from "./pipelines.js" */
+/**
+ * @typedef {Object} TableActions What the table does.
+ * @property {(names: string[]) => void} choose
+ * @property {(name: string, on: boolean) => void} toggle
+ * @property {(name: string) => void} open
+ * @property {(name: string) => void} resume
+ * @property {(name: string) => void} use
+ * @property {(names: string[]) => void} remove
+ * @property {(column: Column) => void} sort
+ * @property {(name: string) => void} unfold
+ * @property {(name: string) => void} resumePipeline
+ * @property {(name: string) => void} stopPipeline
+ */
+/**
+ * @typedef {Object} Parts What a row is made of, according to its kind.
+ * @property {HTMLElement} named
+ * @property {HTMLElement[]} actions
+ * @property {HTMLInputElement} [box]
+ * @property {HTMLElement} [swatch]
+ * @property {HTMLButtonElement} [resume]
+ * @property {HTMLButtonElement} [use]
+ * @property {HTMLButtonElement} [remove]
+ * @property {HTMLButtonElement} [unfold]
+ * @property {HTMLButtonElement} [stop]
+ */
+/** @typedef {Parts & { node: HTMLElement, badge: HTMLElement, cells: HTMLElement[], run: string | null }} Drawn a row */
+
 import { el, setText } from "../../../figures/dom.js";
+import { link } from "../widget.js";
 import { COLUMNS, plural } from "./columns.js";
 import { paint } from "./chosen.js";
 
-const link = (text, onclick, more = {}) => el("button", { type: "button", class: "link", onclick, ...more }, text);
 const KINDS = ["zip", "csv", "json"]; // that a run is downloaded as
 
 export class RunTable {
-  // `on` holds what the table does: choose(names), toggle(name, on), open(name), resume(name), use(name), remove(names),
-  // sort(column), and for pipelines unfold(name), resumePipeline(name), stopPipeline(name).
+  /** @param {TableActions} on */
   constructor(on) {
-    Object.assign(this, { on, rows: new Map(), shown: [] });
+    this.on = on;
+    /** @type {Map<string, Drawn>} by the rows' keys */
+    this.rows = new Map();
+    /** @type {Row[]} the runs in sight */
+    this.shown = [];
+    /** @type {HTMLInputElement} */
     this.all = el("input", {
       type: "checkbox",
       "aria-label": "Choose all runs shown",
@@ -33,7 +65,11 @@ export class RunTable {
     );
   }
 
-  // `rows` are those in sight in their order (see pipelines.js); `downloads` is where runs' files are.
+  /**
+   * @param {Row[]} rows those in sight in their order
+   * @param {{ sort: Sort, chosen: Set<string>, colourOf: Map<string, number>, downloads: string }} how `downloads` is
+   *   where runs' files are
+   */
   draw(rows, { sort, chosen, colourOf, downloads }) {
     this.shown = rows.filter(({ kind }) => kind === "run");
     COLUMNS.forEach((column, i) => {
@@ -47,22 +83,36 @@ export class RunTable {
       this.fill(row, shown, shown.kind === "run" && chosen.has(shown.name));
       if (this.body.children[i] !== row.node) this.body.insertBefore(row.node, this.body.children[i] ?? null);
     });
-    while (this.body.children.length > rows.length) this.body.lastElementChild.remove();
+    while (this.body.children.length > rows.length) this.body.lastElementChild?.remove();
     this.all.checked = this.shown.length > 0 && this.shown.every((run) => chosen.has(run.name));
     this.all.indeterminate = !this.all.checked && chosen.size > 0;
     this.paint(chosen, colourOf);
   }
 
+  /** @param {Set<string>} chosen @param {Map<string, number>} colourOf */
   paint(chosen, colourOf) {
     for (const { swatch, run } of this.rows.values()) {
-      if (swatch) paint(swatch, chosen.has(run) ? colourOf.get(run) : undefined);
+      if (swatch) paint(swatch, run !== null && chosen.has(run) ? colourOf.get(run) : undefined);
     }
   }
 
+  /** @param {Row} row @param {string} downloads @returns {Parts} */
+  partsOf(row, downloads) {
+    switch (row.kind) {
+      case "run":
+        return this.runParts(row, downloads);
+      case "pipeline":
+        return this.pipelineParts(row);
+      default:
+        return { named: el("span", { class: "stage" }, row.label), actions: [] };
+    }
+  }
+
+  /** @param {Row} shown @param {string} downloads */
   newRow(shown, downloads) {
     const badge = el("span", { class: "badge" });
-    const parts = { run: this.runParts, pipeline: this.pipelineParts, stage: this.stageParts }[shown.kind];
-    const { box, swatch, named, actions, ...more } = parts.call(this, shown, downloads);
+    const parts = this.partsOf(shown, downloads);
+    const { box, swatch, named, actions } = parts;
     const cells = COLUMNS.map(({ key, numeric }) => {
       if (key === "name") return el("th", { scope: "row" }, el("span", { class: "named" }, swatch, named));
       return el("td", { class: numeric ? "number" : null }, key === "state" ? badge : null);
@@ -70,13 +120,16 @@ export class RunTable {
     const done = el("td", {}, el("div", { class: "row-actions" }, ...actions));
     const kind = `of-${shown.kind}${shown.inside ? " inside" : ""}`;
     const node = el("tr", { class: kind }, el("td", { class: "choose" }, box), ...cells, done);
-    const row = { node, box, badge, swatch, cells, run: shown.kind === "run" ? shown.name : null, ...more };
+    /** @type {Drawn} */
+    const row = { ...parts, node, badge, cells, run: shown.kind === "run" ? shown.name : null };
     this.rows.set(shown.key, row);
     return row;
   }
 
+  /** @param {Row} row @param {string} downloads @returns {Parts} */
   runParts({ name, label }, downloads) {
     const { on } = this;
+    /** @type {HTMLInputElement} */
     const box = el("input", {
       type: "checkbox",
       "aria-label": `Choose ${name}`,
@@ -97,6 +150,7 @@ export class RunTable {
     return { box, swatch, named, resume, use, remove, actions: [resume, use, ...files, remove] };
   }
 
+  /** @param {Row} row @returns {Parts} */
   pipelineParts({ name }) {
     const { on } = this;
     const resume = link("resume", () => on.resumePipeline(name), { "aria-label": `Resume pipeline ${name}` });
@@ -106,10 +160,7 @@ export class RunTable {
     return { named: unfold, unfold, resume, stop, actions: [resume, stop] };
   }
 
-  stageParts({ label }) {
-    return { named: el("span", { class: "stage" }, label), actions: [] };
-  }
-
+  /** @param {Drawn} row @param {Row} run what it shows @param {boolean} isChosen */
   fill(row, run, isChosen) {
     if (row.box) row.box.checked = isChosen;
     row.node.classList.toggle("chosen", isChosen);

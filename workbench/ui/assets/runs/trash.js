@@ -1,19 +1,20 @@
-// @ts-nocheck: elements and their events; what is computed is checked beside it
 // Deleted runs: an offer to undo right after, and the list of all that are in the trash.
 
+/** @import { TrashedPayload } from "./payloads.js" */
+
 import { el, once } from "../../../figures/dom.js";
+import { link } from "../widget.js";
 import { plural, when } from "./columns.js";
 
-const link = (text, onclick, more = {}) => el("button", { type: "button", class: "link", onclick, ...more }, text);
-
 export class Trash {
-  // `restore` is called with entries of the trash.
+  /** @param {(entries: string[]) => void} restore called with entries of the trash */
   constructor(restore) {
     this.restore = restore;
     this.toast = el("div", { class: "toast", id: "runs-toast", role: "status", hidden: true });
     this.node = el("details", { class: "trash", id: "runs-trash", hidden: true });
   }
 
+  /** @param {TrashedPayload[]} moved */
   offerUndo(moved) {
     const text = moved.length === 1 ? `Deleted ${moved[0].name}.` : `Deleted ${moved.length} runs.`;
     const undo = link("Undo", () => this.restore(moved.map(({ entry }) => entry)), { id: "runs-undo" });
@@ -32,9 +33,10 @@ export class Trash {
     this.toast.hidden = true;
   }
 
+  /** @param {TrashedPayload[]} trashed */
   draw(trashed) {
     this.node.hidden = !trashed.length;
-    const item = ({ name, entry, deleted }) =>
+    const item = (/** @type {TrashedPayload} */ { name, entry, deleted }) =>
       el(
         "li",
         {},

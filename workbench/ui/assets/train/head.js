@@ -1,25 +1,38 @@
-// @ts-nocheck: elements and their events; what is computed is checked beside it
 // What stands above and below a run's curves: its state, progress, messages, settings and log.
+
+/** @import { Attributes, Child } from "../../../figures/dom.js" */
+/** @import { ListedRun, News } from "./payloads.js" */
+/**
+ * @typedef {Object} HeadActions What the buttons do.
+ * @property {(name: string) => void} open
+ * @property {() => void} stop
+ * @property {() => void} resume
+ * @property {() => void} use
+ * @property {() => void} startNow
+ * @property {() => void} showRuns
+ * @property {(metrics: string[]) => void} lead
+ */
 
 import { el, once, say, setText } from "../../../figures/dom.js";
 import { ADVICE, progressText, stateOf } from "./state.js";
 
+/** @param {string | null} id @param {string} text @param {() => void} onclick @param {Attributes} [more] */
 const button = (id, text, onclick, more = {}) => el("button", { type: "button", id, onclick, ...more }, text);
+
+/** @param {string} id @param {string} label */
 const notes = (id, label) => el("ul", { id, class: "run-notes", role: "status", "aria-label": label, hidden: true });
 
 export class RunHead {
-  // `on` holds what the buttons do: open(name), stop(), resume(), use(), startNow(), showRuns() and lead(metrics).
+  /** @param {HeadActions} on */
   constructor(on) {
     this.on = on;
+    /** @type {HTMLSelectElement} */
     this.picker = el("select", { id: "run-picker", "aria-label": "Run", onchange: () => on.open(this.picker.value) });
     this.badge = el("span", { id: "run-state", class: "badge", role: "status" });
     this.progress = el("span", { class: "progress-text" });
-    this.bar = el("div", {
-      class: "progress",
-      role: "progressbar",
-      "aria-label": "Training progress",
-      "aria-valuemin": 0,
-    }, el("div"));
+    this.done = el("div");
+    const bar = { class: "progress", role: "progressbar", "aria-label": "Training progress", "aria-valuemin": 0 };
+    this.bar = el("div", bar, this.done);
     this.stop = button("stop", "Stop", on.stop);
     this.resume = button("resume", "Resume", on.resume, {
       hidden: true,
@@ -30,7 +43,8 @@ export class RunHead {
       hidden: true,
       title: "Train beside the run that has the device, without waiting for it",
     });
-    this.ahead = button("run-ahead", "", () => on.open(this.ahead.textContent), { class: "link", hidden: true });
+    /** @type {HTMLButtonElement} */
+    this.ahead = button("run-ahead", "", () => on.open(this.ahead.textContent ?? ""), { class: "link", hidden: true });
     this.unknown = el(
       "p",
       { id: "run-unknown", class: "about", hidden: true },
@@ -56,7 +70,7 @@ export class RunHead {
     this.above = [row, this.bar, this.reason, this.unknown, this.message, this.warnings, this.settingsBox, this.alarms];
   }
 
-  // As it is before anything is known of a run.
+  /** As it is before anything is known of a run. */
   clear() {
     say(this.message, "");
     say(this.reason, "");
@@ -72,20 +86,23 @@ export class RunHead {
     this.settings.replaceChildren();
   }
 
+  /** @param {ListedRun[]} runs @param {string | null} current */
   drawPicker(runs, current) {
     if (document.activeElement === this.picker) return;
     const states = new Map(runs.map((run) => [run.name, run.state]));
     const names = current && !states.has(current) ? [current, ...states.keys()] : [...states.keys()];
-    const text = (name) => (states.get(name) ? `${name} · ${states.get(name)}` : name);
+    const text = (/** @type {string} */ name) => (states.get(name) ? `${name} · ${states.get(name)}` : name);
     this.picker.replaceChildren(
       ...names.map((name) => el("option", { value: name, selected: name === current }, text(name))),
     );
   }
 
+  /** @param {[string, string][]} settings */
   describe(settings) {
     this.settings.replaceChildren(...settings.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
   }
 
+  /** @param {string} text @param {string} [kind] */
   state(text, kind = text) {
     setText(this.badge, text);
     this.badge.className = `badge ${kind}`;
@@ -96,7 +113,7 @@ export class RunHead {
     this.progress.textContent = "trying again; what is drawn stays";
   }
 
-  // Of a run that there is not, or that cannot be read.
+  /** @param {string} error Of a run that there is not, or that cannot be read. */
   fail(error) {
     this.state("unknown", "failed");
     this.progress.textContent = "";
@@ -109,13 +126,14 @@ export class RunHead {
     say(this.reason, error);
   }
 
+  /** @param {News} news */
   show(news) {
     this.state(stateOf(news));
     this.badge.title = news.reason;
     setText(this.progress, progressText(news, Date.now() / 1000));
-    this.bar.firstChild.style.width = `${news.total ? Math.min(100, (100 * news.step) / news.total) : 0}%`;
-    this.bar.setAttribute("aria-valuemax", news.total);
-    this.bar.setAttribute("aria-valuenow", news.step);
+    this.done.style.width = `${news.total ? Math.min(100, (100 * news.step) / news.total) : 0}%`;
+    this.bar.setAttribute("aria-valuemax", `${news.total}`);
+    this.bar.setAttribute("aria-valuenow", `${news.step}`);
     this.bar.classList.toggle("waiting", !news.final && news.state !== "running");
     this.bar.hidden = this.settingsBox.hidden = false;
     this.stop.hidden = news.final;
@@ -141,6 +159,7 @@ export class RunHead {
     this.logBox.hidden = !lines;
   }
 
+  /** @param {HTMLElement} node @param {string[]} texts @param {(text: string, i: number) => Child} [child] of an item */
   fill(node, texts, child = (text) => text) {
     node.hidden = !texts.length;
     once(node, texts, () => node.replaceChildren(...texts.map((text, i) => el("li", {}, child(text, i)))));

@@ -1,4 +1,3 @@
-// @ts-nocheck: elements and their events; what is computed is checked beside it
 // Back and Forward between tabs: each tab that is shown is an entry of the browser's history, which remembers its name;
 // going back clicks its button.
 
@@ -10,10 +9,11 @@ export function newEntry(tab, before = tab) {
   history.pushState({ tab }, "", location.href);
 }
 
+/** Makes an entry of each tab that is shown, and shows that of an entry that is gone back or forward to. */
 export function followHistory() {
   let going = false; // through the history
   document.addEventListener("click", (event) => {
-    const button = event.target.closest?.(TABS);
+    const button = event.target instanceof Element ? event.target.closest(TABS) : null;
     const before = document.querySelector(`${TABS}[aria-selected=true]`);
     if (!button || going || !before || before === button) return;
     newEntry(button.id, before.id);

@@ -1,12 +1,15 @@
-// @ts-nocheck: elements and their events; what is computed is checked beside it
 // The table of all runs below the one that is shown.
 
+/** @import { ListedRun } from "./payloads.js" */
+
 import { el } from "../../../figures/dom.js";
+import { when } from "../runs/columns.js";
+import { link } from "../widget.js";
 
 const HEADINGS = ["run", "state", "step", "task", "credit", "started"];
-const date = (seconds) => new Date(seconds * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
 
 export class RunList {
+  /** @param {(name: string) => void} open */
   constructor(open) {
     this.open = open;
     this.body = el("tbody");
@@ -16,23 +19,26 @@ export class RunList {
     this.node = el("details", { class: "runs", hidden: true }, el("summary", {}, "All runs"), scroller);
   }
 
+  /** @param {ListedRun[]} runs @param {string | null} current */
   draw(runs, current) {
     this.node.hidden = !runs.length;
-    const focused = this.body.contains(document.activeElement) ? document.activeElement.textContent : null;
+    const active = document.activeElement;
+    const focused = active && this.body.contains(active) ? active.textContent : null;
     this.body.replaceChildren(...runs.map((run) => this.row(run, run.name === current)));
     if (focused === null) return;
     const buttons = [...this.body.querySelectorAll("button")];
     buttons.find((button) => button.textContent === focused)?.focus({ preventScroll: true });
   }
 
+  /** @param {ListedRun} run @param {boolean} isCurrent */
   row(run, isCurrent) {
-    const button = el("button", { type: "button", class: "link", onclick: () => this.open(run.name) }, run.name);
+    const button = link(run.name, () => this.open(run.name));
     const badge = el("span", { class: `badge ${run.state}`, title: run.reason }, run.state);
     const texts = [
       run.total ? `${run.step} of ${run.total}` : "–",
       run.task ?? "–",
       run.scheme ?? "–",
-      run.created ? date(run.created) : "–",
+      when(run.created),
     ];
     return el(
       "tr",

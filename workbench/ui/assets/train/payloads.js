@@ -1,18 +1,107 @@
-// What the server answers to the Train tab: the TypedDicts of handlers/run_follow.py, and of runs what RunSummary holds.
-// @ts-check
+// The types of what the Train tab asks the server: each typedef is the TypedDict of the same name in
+// handlers/run_follow.py; a test holds their keys, and what each call answers, against each other. Nothing imports this
+// module when it runs.
+
+/** @import { WhyPayload } from "../../../figures/drawing/payload.js" */
+/** @import { Block, PanelPayload } from "../../../figures/charts/payload.js" */
+/** @import { Call } from "../payloads.js" */
 
 /**
- * @typedef {{text: string, metrics: string[]}} Alarm
- * @typedef {{name: string, state: string, reason: string, behind: string | null, resumable: boolean, step: number,
- *   total: number, created: number, task: string | null, scheme: string | null}} ListedRun
- * @typedef {{steps: string[], values: Record<string, [number, string]>}} Block
- * @typedef {{run: string, state: string, final: boolean, reason: string, step: number, total: number,
- *   device: string | null, started: number | null, updated: number, behind: string | null, resumable: boolean,
- *   gives: string | null, resumed_from: number | null, warnings: string[], alarms: Alarm[], stopping: boolean, restarted: boolean,
- *   rows: Record<string, unknown>[], block: Block | null, cursor: number, panels: object[] | null,
- *   method: string, has_rollouts: boolean, steps: number[], watched: number[], log: string[]}} News
- * @typedef {{run: string, settings: [string, string][]}} Described
- * @typedef {{step: number, group: number, groups: number, watched: boolean, drawing: string}} StoredGroup
- * @typedef {{message: string, level: string}} Answer
+ * @typedef {Object} LiveValue The run to show.
+ * @property {string | null} run
+ * @property {string} start a token of its start
  */
+
+/**
+ * @typedef {Object} ListedRun
+ * @property {string} name
+ * @property {string} state
+ * @property {string} reason
+ * @property {string | null} behind the run that it waits for
+ * @property {boolean} resumable
+ * @property {number | null} step
+ * @property {number | null} total
+ * @property {number | null} created in seconds, as all times
+ * @property {string | null} task
+ * @property {string | null} scheme
+ */
+
+/**
+ * @typedef {Object} Failed In place of any answer about a run that cannot be read.
+ * @property {string} run
+ * @property {string} error
+ */
+
+/**
+ * @typedef {Object} AlarmPayload
+ * @property {string} name
+ * @property {string} text
+ * @property {string[]} metrics the curves to look at
+ */
+
+/**
+ * @typedef {Object} News What is new in a run, and how it stands.
+ * @property {Record<string, unknown>[]} rows of metrics
+ * @property {Block | null} block a long log, in place of its rows
+ * @property {number} cursor
+ * @property {boolean} restarted
+ * @property {PanelPayload[] | null} panels for whoever begins to read
+ * @property {string} run
+ * @property {string} state
+ * @property {boolean} final
+ * @property {string} reason
+ * @property {number} step
+ * @property {number} total
+ * @property {string | null} device
+ * @property {number | null} started
+ * @property {number} updated
+ * @property {string | null} behind
+ * @property {boolean} resumable
+ * @property {string | null} gives
+ * @property {number | null} resumed_from
+ * @property {string[]} warnings
+ * @property {AlarmPayload[]} alarms
+ * @property {boolean} stopping
+ * @property {string} method
+ * @property {boolean} has_rollouts
+ * @property {number[]} steps with stored rollouts
+ * @property {number[]} watched steps with watched rows
+ * @property {string[]} log
+ */
+
+/**
+ * @typedef {Object} Described
+ * @property {string} run
+ * @property {[string, string][]} settings
+ */
+
+/**
+ * @typedef {Object} StoredGroup
+ * @property {number} step
+ * @property {number} group
+ * @property {number} groups
+ * @property {boolean} watched
+ * @property {string} drawing JSON of a GroupPayload
+ */
+
+/**
+ * @typedef {Object} Answer What became of a request.
+ * @property {string} message
+ * @property {string} level
+ */
+
+/** @typedef {{ run: string, step: number, group: number, watched: boolean }} GroupAsked */
+
+/**
+ * @typedef {Object} TrainServer What the Train tab may ask.
+ * @property {Call<{}, ListedRun[]>} runs
+ * @property {Call<{ run: string, cursor: number, after: number, after_watched: number }, News | Failed>} poll
+ * @property {Call<{ run: string }, Described | Failed>} describe
+ * @property {Call<GroupAsked, StoredGroup | Failed>} rollouts
+ * @property {Call<GroupAsked & { rollout: number, token: number }, WhyPayload | null>} why
+ * @property {Call<{ run: string }, Answer>} stop
+ * @property {Call<{ run: string }, Answer>} resume
+ * @property {Call<{ run: string }, Answer>} start_now
+ */
+
 export {};

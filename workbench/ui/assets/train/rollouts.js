@@ -1,18 +1,30 @@
-// @ts-nocheck: elements and their events; what is computed is checked beside it
 // The stored rollouts, or watched rows, of a run: a slider over its steps, its groups, and the heatmap of the one that
 // is shown.
 
+/** @import { GroupPayload, Place as Pin } from "../../../figures/drawing/payload.js" */
+/** @import { Failed, GroupAsked, News, StoredGroup, TrainServer } from "./payloads.js" */
+/** @import { Place, Shown } from "./state.js" */
+/**
+ * @typedef {Object} ControlActions What the controls do.
+ * @property {(index: number) => void} pickStep
+ * @property {(on: boolean) => void} setFollow
+ * @property {(by: number) => void} turn to another group
+ * @property {(watched: boolean) => void} watch
+ */
+
 import { el, setText } from "../../../figures/dom.js";
 import { mount as mountHeatmap } from "../../../figures/drawing/heatmap.js";
+import { answerOf } from "../widget.js";
 import { nearest } from "./state.js";
 
 const WATCHED =
   "Watched prompts are the same held-out prompts at every step, sampled with the same seed: what differs is the policy.";
 
-export class Rollouts {
-  // `moved` is called whenever something else is shown.
-  constructor(server, moved) {
-    Object.assign(this, { server, moved, run: null, asking: false, wish: null });
+/** The controls above the heatmap. */
+class Controls {
+  /** @param {ControlActions} on */
+  constructor(on) {
+    /** @type {HTMLInputElement} */
     this.slider = el("input", {
       type: "range",
       id: "step-slider",
@@ -20,35 +32,34 @@ export class Rollouts {
       max: 0,
       value: 0,
       "aria-label": "Training step",
-      oninput: () => this.pickStep(Number(this.slider.value)),
+      oninput: () => on.pickStep(Number(this.slider.value)),
     });
     this.stepText = el("output", { for: "step-slider", id: "step-shown" });
+    /** @type {HTMLInputElement} */
     this.following = el("input", {
       type: "checkbox",
       id: "follow-latest",
       checked: true,
-      onchange: () => this.setFollow(this.following.checked),
+      onchange: () => on.setFollow(this.following.checked),
     });
-    const turn = (by, text) => el("button", { type: "button", onclick: () => this.pickGroup(this.group + by) }, text);
-    [this.previous, this.next] = [turn(-1, "‹"), turn(1, "›")];
+    this.previous = el("button", { type: "button", onclick: () => on.turn(-1) }, "‹");
+    this.next = el("button", { type: "button", onclick: () => on.turn(1) }, "›");
     this.groupText = el("span", { id: "group-shown" });
+    /** @type {HTMLSelectElement} */
     this.which = el(
       "select",
       {
         id: "rollouts-of",
         "aria-label": "Which rollouts",
         title: WATCHED,
-        onchange: () => this.watch(this.which.value === "watched"),
+        onchange: () => on.watch(this.which.value === "watched"),
       },
       el("option", { value: "batch" }, "of the step’s batch"),
       el("option", { value: "watched" }, "of watched prompts"),
     );
     this.heading = el("h2", {}, "Rollouts");
     this.pointed = el("span", { class: "muted" });
-    this.prompt = el("p", { class: "about" });
-    this.message = el("p", { class: "muted", role: "status" });
-    const holder = el("div", { id: "run-heatmap" });
-    const head = el(
+    this.node = el(
       "div",
       { class: "rollout-head" },
       this.heading,
@@ -58,53 +69,94 @@ export class Rollouts {
       el("span", { class: "group-field" }, this.previous, this.groupText, this.next),
       this.pointed,
     );
-    this.node = el(
-      "section",
-      { class: "rollouts", "aria-label": "Rollouts", hidden: true },
-      head,
-      this.prompt,
-      this.message,
-      holder,
-    );
+  }
+
+  /** @param {string} heading @param {string} noun of what is turned over */
+  name(heading, noun) {
+    setText(this.heading, heading);
+    this.previous.setAttribute("aria-label", `Previous ${noun}`);
+    this.next.setAttribute("aria-label", `Next ${noun}`);
+  }
+}
+
+export class Rollouts {
+  /** @param {TrainServer} server @param {() => void} moved called whenever something else is shown */
+  constructor(server, moved) {
+    this.server = server;
+    this.moved = moved;
+    /** @type {string | null} */
+    this.run = null;
+    this.final = false; // whether the run is over
+    /** @type {number | null} the step that is shown, or is asked for */
+    this.step = null;
+    /** @type {number | null} the step that is drawn */
+    this.drawn = null;
+    this.group = 0;
+    this.groups = 1; // of the step
+    this.noun = "group";
+    this.watched = false; // whether those of watched prompts are shown
+    this.follow = true; // whether the latest step is
+    /** @type {{ batch: number[], watched: number[] }} the steps that have any */
+    this.stored = { batch: [], watched: [] };
+    /** @type {Pin | null} */
+    this.pinned = null;
+    /** @type {Place | null} to be pinned once it is drawn */
+    this.wanted = null;
+    /** @type {GroupAsked | null} to be asked for next */
+    this.wish = null;
+    this.asking = false;
+    this.controls = new Controls({
+      pickStep: (index) => this.pickStep(index),
+      setFollow: (on) => this.setFollow(on),
+      turn: (by) => this.pickGroup(this.group + by),
+      watch: (on) => this.watch(on),
+    });
+    this.prompt = el("p", { class: "about" });
+    this.message = el("p", { class: "muted", role: "status" });
+    const holder = el("div", { id: "run-heatmap" });
+    const named = { class: "rollouts", "aria-label": "Rollouts", hidden: true };
+    this.node = el("section", named, this.controls.node, this.prompt, this.message, holder);
     this.heatmap = mountHeatmap(holder, {
       onPin: (pinned) => {
         this.pinned = pinned;
         if (pinned) this.setFollow(false);
         else moved();
       },
-      explain: (rollout, token) =>
-        server.why({ run: this.run, step: this.drawn, group: this.group, watched: this.watched, rollout, token }),
+      explain: (rollout, token) => this.why(rollout, token),
     });
     this.clear(null);
   }
 
-  // As it is before the first rollouts of `run`; then those of `step` are shown, or the latest.
+  /** @param {number} rollout @param {number} token Why one of the group that is drawn has its advantage. */
+  async why(rollout, token) {
+    const { run, drawn: step, group, watched } = this;
+    return run === null || step === null ? null : await this.server.why({ run, step, group, watched, rollout, token });
+  }
+
+  /**
+   * As it is before the first rollouts of `run`; then those of `step` are shown, or the latest.
+   * @param {string | null} run @param {Partial<Shown>} [shown]
+   */
   clear(run, { step = null, group = 0, watched = false, place = null } = {}) {
-    Object.assign(this, {
-      run,
-      step,
-      group,
-      watched,
-      groups: 1,
-      follow: step === null,
-      pinned: null,
-      wanted: place,
-      drawn: null,
-    });
+    this.run = run;
+    this.step = step;
+    this.drawn = null;
+    this.group = group;
+    this.groups = 1;
+    this.watched = watched;
+    this.pinned = null;
+    this.wanted = place;
+    this.follow = this.controls.following.checked = step === null;
     this.name(true);
     this.forget();
-    this.following.checked = this.follow;
     this.heatmap.unpin();
     this.heatmap.draw({ rollouts: [], prompt: "" });
-    this.prompt.textContent =
-      this.stepText.textContent =
-      this.groupText.textContent =
-      this.message.textContent =
-        "";
+    const { stepText, groupText } = this.controls;
+    for (const node of [this.prompt, stepText, groupText, this.message]) node.textContent = "";
     this.node.hidden = true;
   }
 
-  // Which steps there are is asked for anew.
+  /** Which steps there are is asked for anew. */
   forget() {
     this.stored = { batch: [], watched: [] };
   }
@@ -113,48 +165,52 @@ export class Rollouts {
     return this.watched ? this.stored.watched : this.stored.batch;
   }
 
-  // The last steps that are known, as the server is asked with.
+  /** The last steps that are known, as the server is asked with. */
   get known() {
-    const last = (steps) => steps[steps.length - 1] ?? -1;
-    return { after: last(this.stored.batch), after_watched: last(this.stored.watched) };
+    const { batch, watched } = this.stored;
+    return { after: batch.at(-1) ?? -1, after_watched: watched.at(-1) ?? -1 };
   }
 
-  // A pinned token's rollout and step, both from 1. The token stays pinned when another training step is drawn, where it
-  // may lie in another step of the answer.
+  /**
+   * A pinned token's rollout and step, both from 1. The token stays pinned when another training step is drawn, where it
+   * may lie in another step of the answer.
+   * @returns {Place | null}
+   */
   get place() {
     const { pinned } = this;
     const k = pinned ? (this.heatmap.data.rollouts[pinned.g]?.stepOf[pinned.t] ?? -1) : -1;
-    return k >= 0 ? { rollout: pinned.g + 1, k: k + 1 } : this.wanted;
+    return pinned && k >= 0 ? { rollout: pinned.g + 1, k: k + 1 } : this.wanted;
   }
 
-  // Calls things by their names: groups of rollouts, or the watched rows of a method that samples none.
+  /** @param {boolean} hasRollouts Calls things by their names: rollouts, or rows where the method samples none. */
   name(hasRollouts) {
+    const heading = hasRollouts ? "Rollouts" : "Watched rows";
     this.noun = hasRollouts ? "group" : "row";
-    setText(this.heading, hasRollouts ? "Rollouts" : "Watched rows");
-    this.node.setAttribute("aria-label", this.heading.textContent);
-    this.previous.setAttribute("aria-label", `Previous ${this.noun}`);
-    this.next.setAttribute("aria-label", `Next ${this.noun}`);
+    this.controls.name(heading, this.noun);
+    this.node.setAttribute("aria-label", heading);
     if (!hasRollouts) this.watched = true;
   }
 
-  // Takes the steps that were stored since.
+  /** @param {Pick<News, "steps" | "watched" | "has_rollouts">} news Takes the steps that were stored since. */
   add({ steps, watched, has_rollouts: hasRollouts }) {
+    const { slider, which } = this.controls;
     this.name(hasRollouts);
     this.stored.batch.push(...steps);
     this.stored.watched.push(...watched);
     this.node.hidden = !this.stored.batch.length && !this.stored.watched.length;
-    this.which.hidden = !hasRollouts || !this.stored.watched.length;
+    which.hidden = !hasRollouts || !this.stored.watched.length;
     if (this.watched && !this.stored.watched.length && this.stored.batch.length) this.watched = false;
-    this.which.value = this.watched ? "watched" : "batch";
+    which.value = this.watched ? "watched" : "batch";
     if (!(this.watched ? watched : steps).length) return;
-    this.slider.max = this.steps.length - 1;
+    slider.max = `${this.steps.length - 1}`;
     if (this.follow) this.latest();
     else if (this.drawn === null && this.step !== null) this.pickStep(nearest(this.steps, this.step), false);
-    else this.slider.value = Math.max(0, this.steps.indexOf(this.step));
+    else slider.value = `${Math.max(0, this.steps.findIndex((step) => step === this.step))}`;
   }
 
+  /** @param {boolean} on */
   setFollow(on) {
-    this.follow = this.following.checked = on;
+    this.follow = this.controls.following.checked = on;
     if (on) this.latest();
     else this.moved();
   }
@@ -163,46 +219,56 @@ export class Rollouts {
     if (this.steps.length) this.pickStep(this.steps.length - 1, false);
   }
 
-  // The step stays as near as there is one, so that a prompt of the batch and a watched one are of the same policy.
+  /**
+   * The step stays as near as there is one, so that a prompt of the batch and a watched one are of the same policy.
+   * @param {boolean} on
+   */
   watch(on) {
-    Object.assign(this, { watched: on, group: 0 });
-    this.slider.max = Math.max(0, this.steps.length - 1);
+    this.watched = on;
+    this.group = 0;
+    this.controls.slider.max = `${Math.max(0, this.steps.length - 1)}`;
     if (this.step !== null) this.pickStep(nearest(this.steps, this.step), false);
   }
 
-  // Of a step that was picked on a curve.
+  /** @param {number} step that was picked on a curve */
   pickNear(step) {
     if (!this.steps.length) return;
     this.setFollow(false);
     this.pickStep(nearest(this.steps, step));
   }
 
+  /** @param {number} index @param {boolean} [byHand] */
   pickStep(index, byHand = true) {
     if (!this.steps.length) return;
+    const { slider, following } = this.controls;
     this.step = this.steps[index];
-    this.slider.value = index;
-    this.slider.setAttribute("aria-valuetext", `step ${this.step}`);
-    if (byHand && (index < this.steps.length - 1 || this.final)) this.follow = this.following.checked = false;
+    slider.value = `${index}`;
+    slider.setAttribute("aria-valuetext", `step ${this.step}`);
+    if (byHand && (index < this.steps.length - 1 || this.final)) this.follow = following.checked = false;
     this.fetch();
   }
 
+  /** @param {number} group */
   pickGroup(group) {
     this.group = (group + this.groups) % this.groups;
     this.fetch();
   }
 
-  // Dragging the slider asks for the newest position only: while one answer is on its way, the last wish waits.
+  /** Dragging the slider asks for the newest position only: while one answer is on its way, the last wish waits. */
   async fetch() {
-    this.stepText.textContent = `${this.step}`;
-    this.wish = { run: this.run, step: this.step, group: this.group, watched: this.watched };
+    const { run, step, group, watched } = this;
+    if (run === null || step === null) return;
+    this.controls.stepText.textContent = `${step}`;
+    this.wish = { run, step, group, watched };
     this.moved();
     if (this.asking) return;
     this.asking = true;
     try {
       while (this.wish) {
+        /** @type {GroupAsked} */
         const asked = this.wish;
         this.wish = null;
-        const answer = await this.server.rollouts(asked);
+        const answer = await answerOf(this.server.rollouts(asked));
         if (asked.run === this.run && asked.watched === this.watched) this.draw(answer);
       }
     } catch {
@@ -212,18 +278,23 @@ export class Rollouts {
     }
   }
 
+  /** @param {StoredGroup | Failed} answer */
   draw(answer) {
-    this.message.textContent = answer.error ?? "";
-    if (answer.error) return;
+    this.message.textContent = "error" in answer ? answer.error : "";
+    if ("error" in answer) return;
+    const { step, group, groups } = answer;
+    /** @type {GroupPayload} */
     const payload = JSON.parse(answer.drawing);
-    Object.assign(this, { group: answer.group, groups: answer.groups, drawn: answer.step });
-    this.groupText.textContent = `${this.noun} ${answer.group + 1} of ${answer.groups}`;
+    this.group = group;
+    this.groups = groups;
+    this.drawn = step;
+    this.controls.groupText.textContent = `${this.noun} ${group + 1} of ${groups}`;
     this.prompt.replaceChildren(el("code", {}, payload.prompt.trim()));
-    this.heatmap.draw({ ...payload, step: answer.step, group: answer.group });
+    this.heatmap.draw({ ...payload, step });
     const { wanted } = this;
     this.wanted = null;
     const pinned = wanted && this.heatmap.data.rollouts[wanted.rollout - 1]?.steps?.[wanted.k - 1];
-    if (pinned) this.heatmap.pin(wanted.rollout - 1, pinned.last);
+    if (wanted && pinned) this.heatmap.pin(wanted.rollout - 1, pinned.last);
     this.moved();
   }
 }

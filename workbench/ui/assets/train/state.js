@@ -1,9 +1,8 @@
 // What is said of a run's state, and what the page's address holds of it. Pure functions.
 // @ts-check
 
+/** @import { News } from "./payloads.js" */
 /**
- * What is new in a run, see handlers/run_follow.py.
- * @typedef {import("./payloads.js").News} News
  * @typedef {{rollout: number, k: number}} Place a rollout and a step of it, from 1
  * @typedef {{run: string | null, step: number | null, group: number, watched: boolean, place: Place | null,
  *   range: [number, number] | null}} Shown

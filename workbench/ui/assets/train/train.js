@@ -1,4 +1,3 @@
-// @ts-nocheck: elements and their events; what is computed is checked beside it
 // The Train tab's right side: one run, followed live.
 //
 // The page holds the cursor: it asks once a second for the metrics it has not seen and the rollouts stored since, and
@@ -6,9 +5,13 @@
 // of a rollout are shown, and what the curves are zoomed to, is in the page's address, so that a reload or a link shows
 // the same; the browser's Back goes to the tab that was shown before.
 
+/** @import { Call, Handles } from "../payloads.js" */
+/** @import { Answer, Failed, ListedRun, LiveValue, News, TrainServer } from "./payloads.js" */
+/** @import { Shown } from "./state.js" */
+
 import { mount as mountCurves } from "../../../figures/charts/curves.js";
 import { el, say } from "../../../figures/dom.js";
-import { follow, tabs, whileVisible } from "../widget.js";
+import { answerOf, follow, rootOf, tabs, whileVisible } from "../widget.js";
 import { RunHead } from "./head.js";
 import { followHistory, newEntry } from "./history.js";
 import { RunList } from "./list.js";
@@ -21,6 +24,7 @@ const TAB = "train-tab-button";
 const ACTIVE = ["queued", "starting", "running"];
 const NO_ANSWER = "The workbench did not answer; try again.";
 
+/** @param {Handles<TrainServer>} handles */
 export function train(handles) {
   const tab = new Train(handles);
   followHistory();
@@ -28,11 +32,26 @@ export function train(handles) {
 }
 
 class Train {
+  /** @param {Handles<TrainServer>} handles */
   constructor(handles) {
     const { element, server } = handles;
-    Object.assign(this, { handles, element, server, runs: [], ticks: 0, lost: false, loading: null });
+    this.handles = handles;
+    this.element = element;
+    this.server = server;
+    /** @type {ListedRun[]} */
+    this.runs = [];
+    /** @type {string | null} the run that is shown */
+    this.run = null;
+    this.cursor = 0; // up to where its metrics are known
+    this.final = false; // whether it is over
+    this.isLive = false; // whether it was seen going on
+    this.ticks = 0;
+    this.lost = false;
     this.generation = 0; // answers to what was asked about another run are dropped
-    this.startShown = null; // its token
+    /** @type {number | null} the generation that is being asked about */
+    this.loading = null;
+    /** @type {string | null} the token of the start that was shown */
+    this.startShown = null;
     this.write = addressWriter();
     this.head = new RunHead({
       open: (name) => this.choose(name),
@@ -46,11 +65,12 @@ class Train {
     this.rollouts = new Rollouts(server, () => this.writeAddress());
     this.list = new RunList((name) => this.choose(name));
     const chartsRoot = el("div", { id: "curves" });
+    const { pointed } = this.rollouts.controls;
     this.curves = mountCurves(chartsRoot, {
       onStep: (step) => this.rollouts.pickNear(step),
       onZoom: () => this.writeAddress(),
       onPoint: (step) => {
-        this.rollouts.pointed.textContent = step === null ? "" : `pointing at step ${step}`;
+        pointed.textContent = step === null ? "" : `pointing at step ${step}`;
       },
     });
     this.waiting = el("p", { class: "waiting-note" }, "Curves and rollouts appear with the first step.");
@@ -66,14 +86,14 @@ class Train {
       this.rollouts.node,
       this.head.logBox,
     );
-    element.querySelector(".drawn").append(this.empty, this.live, this.list.node);
+    rootOf(handles).append(this.empty, this.live, this.list.node);
     this.start();
   }
 
   start() {
     const first = readAddress(new URL(location.href).searchParams);
-    follow(this.handles, (_, value) => {
-      if (value.start === this.startShown) return;
+    follow(this.handles, (_, /** @type {LiveValue | null} */ value) => {
+      if (!value || value.start === this.startShown) return;
       const started = this.startShown !== null || value.start !== "";
       this.startShown = value.start;
       if (started && value.run) {
@@ -106,21 +126,26 @@ class Train {
     if (url.href !== location.href) history.replaceState(history.state, "", url);
   }
 
-  // Another run in place of the one that is shown: Back returns to that.
+  /** @param {string} name Another run in place of the one that is shown: Back returns to that. */
   choose(name) {
     if (this.isVisible && this.run && this.run !== name) newEntry(TAB);
     this.open(name);
   }
 
+  /** @param {string | null} name @param {Partial<Shown>} [shown] */
   open(name, shown = {}) {
     this.generation++;
-    Object.assign(this, { run: name, cursor: 0, final: false, isLive: false });
+    this.run = name;
+    this.cursor = 0;
+    this.final = this.isLive = false;
     this.rollouts.clear(name, shown);
     this.curves.reset({ name: name ?? "", range: shown.range ?? null });
     this.head.clear();
     this.live.hidden = !name;
     this.empty.hidden = Boolean(name);
-    const controls = document.getElementById("train-controls");
+    const controls = /** @type {(HTMLElement & { fold?: () => void }) | null} */ (
+      document.getElementById("train-controls")
+    );
     controls?.classList.toggle("folds", Boolean(name)); // on a narrow screen
     controls?.fold?.();
     this.without.hidden = true;
@@ -128,13 +153,15 @@ class Train {
     this.head.drawPicker(this.runs, name);
     this.writeAddress();
     if (!name) return;
-    this.describe(this.generation);
-    this.poll();
+    this.describe(name);
+    this.pollNow();
   }
 
-  async describe(asked) {
-    const answer = await this.server.describe({ run: this.run });
-    if (asked === this.generation && !answer.error) this.head.describe(answer.settings);
+  /** @param {string} run */
+  async describe(run) {
+    const asked = this.generation;
+    const answer = await this.server.describe({ run });
+    if (asked === this.generation && answer && !("error" in answer)) this.head.describe(answer.settings);
   }
 
   // ── one tick ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -147,13 +174,22 @@ class Train {
       if (this.run && (this.lost || !(this.final && this.cursor))) await this.poll();
       this.lost = false;
     } catch {
-      this.lost = true;
-      this.head.lost();
+      this.noAnswer();
     }
   }
 
+  noAnswer() {
+    this.lost = true;
+    this.head.lost();
+  }
+
+  /** Without waiting for the next tick. */
+  pollNow() {
+    return this.poll().catch(() => this.noAnswer());
+  }
+
   async look() {
-    this.runs = await this.server.runs({});
+    this.runs = await answerOf(this.server.runs({}));
     if (this.runs.some((run) => run.name === this.run && ACTIVE.includes(run.state))) this.final = false; // resumed
     this.head.drawPicker(this.runs, this.run);
     this.list.draw(this.runs, this.run);
@@ -161,19 +197,20 @@ class Train {
   }
 
   async poll() {
-    const asked = this.generation;
-    if (this.loading === asked) return;
+    const { generation: asked, run, cursor } = this;
+    if (this.loading === asked || run === null) return;
     this.loading = asked;
     try {
-      const news = await this.server.poll({ run: this.run, cursor: this.cursor, ...this.rollouts.known });
+      const news = await answerOf(this.server.poll({ run, cursor, ...this.rollouts.known }));
       if (asked === this.generation) await this.take(news);
     } finally {
       if (this.loading === asked) this.loading = null;
     }
   }
 
+  /** @param {News | Failed} news */
   async take(news) {
-    if (news.error) {
+    if ("error" in news) {
       this.head.fail(news.error);
       this.waiting.hidden = true;
       this.final = true;
@@ -196,6 +233,7 @@ class Train {
     await added; // rows that come later go after it
   }
 
+  /** @param {News} news */
   relist(news) {
     const listed = this.runs.find((run) => run.name === news.run);
     if (!listed || listed.state === news.state) return;
@@ -214,15 +252,19 @@ class Train {
     return this.ask(this.head.resume, (request) => this.server.resume(request));
   }
 
-  // What became of a request is said on the page of its own run only, not on one that was opened meanwhile.
+  /**
+   * What became of a request is said on the page of its own run only, not on one that was opened meanwhile.
+   * @param {HTMLButtonElement} button @param {Call<{ run: string }, Answer>} call
+   */
   async ask(button, call) {
-    const asked = this.generation;
+    const { generation: asked, run } = this;
+    if (run === null) return;
     button.disabled = true;
-    const { message } = await call({ run: this.run }).catch(() => ({ message: NO_ANSWER }));
+    const { message } = await answerOf(call({ run })).catch(() => ({ message: NO_ANSWER }));
     button.disabled = false;
     if (asked !== this.generation) return;
     say(this.head.message, message);
     this.final = false;
-    this.poll();
+    this.pollNow();
   }
 }
