@@ -299,6 +299,29 @@ def test_without_step_rewards_the_scheme_is_outcome(tiny, tmp_path):
         ours(tiny, tmp_path, twelve, credit_scheme="process")
 
 
+def test_less_data_than_one_generation_takes_is_refused(tiny, tmp_path):
+    trainer = ours(tiny, tmp_path, twelve, per_device_train_batch_size=20)
+    with pytest.raises(ConfigError, match=r"takes 5 prompts and there are 4, .* generation_batch_size to 16 or less"):
+        trainer.train()
+
+
+def test_a_cap_that_scales_every_gradient_down_is_named(tmp_path, caplog):
+    ProcessGRPOConfig(**arguments(tmp_path, loss_type="cispo", epsilon_high=5.0))
+    assert caplog.messages == []
+    ProcessGRPOConfig(**arguments(tmp_path, loss_type="cispo"))
+    assert "caps the ratio itself at epsilon_high, here 0.2" in caplog.text
+
+
+def test_groups_without_spread_are_counted_where_steps_alone_are_scored(tiny, tmp_path):
+    tokenizer, data = tokenizer_of(tiny), Dataset.from_list(rows(PLAIN))
+    for reward, share in ((lambda prompt, step, **_: 1.0, 1.0), (lambda prompt, step, **_: float(len(step)), 0.0)):
+        args = ProcessGRPOConfig(**arguments(tmp_path))
+        trainer = ProcessGRPOTrainer(llama(tokenizer), None, args, data, None, tokenizer, step_rewards=[reward])
+        stub(trainer)
+        trainer._generate_and_score_completions(rows(PLAIN))
+        assert trainer._metrics["train"]["frac_reward_zero_std"] == [share]
+
+
 def test_functions_of_one_name_are_told_apart(tiny, tmp_path):
     trainer = ours(tiny, tmp_path, [lambda completions, **_: [1.0] * 4, lambda completions, **_: [2.0] * 4])
     assert trainer.reward_func_names == ["<lambda>", "<lambda> (2)"]

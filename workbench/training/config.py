@@ -6,6 +6,7 @@ give each token its own: they would run, and silently not train what the heatmap
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,8 @@ from trl import GRPOConfig
 from workbench.credit import SCHEMES, SHARED, assign_credit
 from workbench.errors import ConfigError, CreditError
 from workbench.steps import PatternKind
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -67,6 +70,12 @@ class ProcessGRPOConfig(GRPOConfig):
             raise ConfigError(
                 f"generation_kwargs: {', '.join(self.generation_kwargs)} would be ignored by the group sampler; use "
                 "temperature, top_p, top_k, min_p and repetition_penalty"
+            )
+        if self.loss_type == "cispo" and (cap := self.epsilon if self.epsilon_high is None else self.epsilon_high) < 1:
+            _log.warning(
+                "loss_type 'cispo' caps the ratio itself at epsilon_high, here %g, and so scales every gradient down; "
+                "set epsilon_high to 5",
+                cap,
             )
         # Where no scheme is named, the trainer finds the one that fits the rewards, and checks again.
         one_a_completion = self.is_sequence_level or self.sums_normalised

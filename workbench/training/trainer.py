@@ -157,6 +157,17 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             )
         self.args.check_credit(self.credit_scheme)
 
+    def get_train_dataloader(self) -> Any:
+        """TRL's, which gives no batch at all, and so trains no step, where the data is less than one generation."""
+        wanted = self.args.generation_batch_size // self.num_generations
+        rows = len(self.train_dataset) if hasattr(self.train_dataset, "__len__") else wanted
+        if rows < wanted:
+            raise ConfigError(
+                f"train_dataset: one generation takes {wanted} prompts and there are {rows}, so no step would be "
+                f"trained; set generation_batch_size to {rows * self.num_generations} or less, or give more rows"
+            )
+        return super().get_train_dataloader()
+
     # -- sampling ----------------------------------------------------------------------------------------------------
 
     def _generate(self, prompts: list[Any]) -> Any:
