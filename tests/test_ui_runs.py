@@ -487,6 +487,6 @@ def test_the_pace_is_the_newest_run_of_the_same_policy(tmp_path):
 
 def test_starts_are_told_apart_also_by_an_app_that_was_restarted():
     """The page, which outlives the app, would take the first start after a restart for one it has shown."""
-    nothing, first, again = (json.loads(_live_value(run)) for run in (None, "a", "a"))
-    assert nothing == {"run": None, "start": ""}
-    assert first["start"] != again["start"]
+    first, again, refused = (json.loads(_live_value(run)) for run in ("a", "a", None))
+    assert json.loads(_live_value(None, pressed=False)) == {"run": None, "start": ""}
+    assert len({"", first["start"], again["start"], refused["start"]}) == 4

@@ -66,6 +66,8 @@ def test_an_open_page_goes_on_after_the_app_was_started_again(tmp_path: Path) ->
         with serve(tmp_path, port=port) as app:
             page.goto(with_token(app.url))
             assert page.url == app.url  # no token in the address, so none in history, bookmarks or Referer
+            page.get_by_role("tab", name="Train").click()
+            expect(page.locator("#run-picker")).to_have_value("there")
             page.get_by_role("tab", name="Runs").click()
             expect(page.locator("#runs tbody tr")).to_have_count(1)
         page.get_by_role("button", name="Delete there").click()
@@ -74,13 +76,18 @@ def test_an_open_page_goes_on_after_the_app_was_started_again(tmp_path: Path) ->
         expect(page.locator("#policy-status")).to_contain_text("no connection")
         page.get_by_role("tab", name="Help").click()
         expect(page.locator("#help-live")).to_contain_text("did not answer")
-        page.get_by_role("tab", name="Runs").click()
+        page.get_by_role("tab", name="Train").click()
+        expect(page.locator("#run-state")).to_have_text("no connection")
+        page.locator("#start").click()  # its answer is lost, whether or not a run comes of it
+        RunDir.create(tmp_path, RunConfig(name="started")).set_status("finished", step=1)
         with serve(tmp_path, port=port) as again:
             assert again.token == app.token
             expect(page.locator("#policy-status")).not_to_contain_text("no connection")
+            expect(page.locator("#run-picker")).to_have_value("started")
+            page.get_by_role("tab", name="Runs").click()
             expect(page.locator("#runs-lost")).to_be_hidden()
             page.reload()
-            expect(page.locator("#runs tbody tr")).to_have_count(1)
+            expect(page.locator("#runs tbody tr")).to_have_count(2)
             page.context.clear_cookies()
             page.reload()
             expect(page.get_by_text("Open the link that the terminal printed.")).to_be_visible()

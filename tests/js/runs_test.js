@@ -8,7 +8,9 @@ import {
   nearest,
   progressText,
   readAddress,
+  readNames,
   readRange,
+  startedSince,
   stateOf,
 } from "../../workbench/ui/assets/train/state.js";
 import { equal } from "./assert.js";
@@ -113,4 +115,13 @@ Deno.test("a configuration has one colour for as long as it is chosen", () => {
   giveColours(colours, ["p", "o"]);
   giveColours(colours, ["o", "q"]);
   equal([...colours], [["o", 1], ["q", 0]]);
+});
+
+Deno.test("the run of a Start whose answer was lost is the newest that was not there before", () => {
+  const runs = [{ name: "newest" }, { name: "new" }, { name: "old" }];
+  equal(startedSince(["old"], runs), "newest");
+  equal(startedSince([], runs), "newest");
+  equal(startedSince(["old", "new", "newest"], runs), null);
+  equal(readNames('["old"]'), ["old"]);
+  for (const stored of [null, "", "{", '{"a": 1}', "null"]) equal(readNames(stored), null);
 });

@@ -37,9 +37,9 @@ ROWS_AT_ONCE = 500
 
 
 class LiveValue(TypedDict):
-    """What the live element needs: the run to show, and a token of its start ("" for none).
+    """What the live element needs: the run that Start began, None where it was refused, and a token of that answer.
 
-    The page outlives the app: were starts counted, the first one after a restart would look like one it has seen.
+    The page outlives the app: were answers counted, the first one after a restart would look like one it has seen.
     """
 
     run: str | None

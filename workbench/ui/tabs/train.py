@@ -40,7 +40,9 @@ def build_train(services: Services) -> tuple[gr.HTML, TrainWidgets]:
                 start_note = note("start-note")
         with gr.Column(elem_id="live-column", scale=1, min_width=0):
             code = drawn("train-code", "code")
-            live = drawn("live", "train", _live_value(None), server_functions=_server_functions(services))
+            live = drawn(
+                "live", "train", _live_value(None, pressed=False), server_functions=_server_functions(services)
+            )
     return form, TrainWidgets(inherited, estimate, preflight, go, start_note, notebook, code, live)
 
 
@@ -48,7 +50,7 @@ def wire_train(form: Form, widgets: TrainWidgets, services: Services) -> None:
     def start(*held: Any) -> list[Any]:
         draft = read(*held)
         run, problem = run_setup.start_run(draft, services)
-        return [gr.skip(), form_note_value(form, problem, draft.method)] if run is None else [_live_value(run), ""]
+        return [_live_value(run), "" if problem is None else form_note_value(form, problem, draft.method)]
 
     widgets.start.click(start, form.inputs, [widgets.live, widgets.start_note], concurrency_limit=1, **PRIVATE)
 
@@ -84,8 +86,8 @@ def inherited_value(draft: Draft) -> str:
     return facts_value(run_setup.inherited(draft))
 
 
-def _live_value(run: str | None) -> str:
-    return json.dumps(run_follow.LiveValue(run=run, start="" if run is None else secrets.token_hex(8)))
+def _live_value(run: str | None, *, pressed: bool = True) -> str:
+    return json.dumps(run_follow.LiveValue(run=run, start=secrets.token_hex(8) if pressed else ""))
 
 
 def _server_functions(services: Services) -> list[Any]:

@@ -9,7 +9,7 @@
 /**
  * @typedef {Object} LiveValue The run to show.
  * @property {string | null} run
- * @property {string} start a token of its start
+ * @property {string} start a token of Start's answer, "" before the first
  */
 
 /**

@@ -45,6 +45,24 @@ export function withoutRollouts({ method, has_rollouts }, hasRows) {
   return `${none}. Below are held-out rows, the same at every step: what differs is the model.`;
 }
 
+/** Names that were stored as JSON; null for none, or anything else. @param {string | null} stored */
+export function readNames(stored) {
+  try {
+    const names = JSON.parse(stored ?? "null");
+    return Array.isArray(names) ? /** @type {string[]} */ (names) : null;
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * The newest run that was not there before; null for none.
+ * @param {string[]} before names @param {{name: string}[]} runs the newest first
+ */
+export function startedSince(before, runs) {
+  return runs.find((run) => !before.includes(run.name))?.name ?? null;
+}
+
 /** @param {number} seconds */
 export function duration(seconds) {
   const whole = Math.max(0, Math.round(seconds));

@@ -16,12 +16,15 @@ import { RunHead } from "./head.js";
 import { followHistory, newEntry } from "./history.js";
 import { RunList } from "./list.js";
 import { Rollouts } from "./rollouts.js";
-import { addressWriter, readAddress, withoutRollouts } from "./state.js";
+import { addressWriter, readAddress, readNames, startedSince, withoutRollouts } from "./state.js";
 
 const TICK = 1000;
 const LIST_EVERY = 5; // ticks between two looks at the list of runs
 const TAB = "train-tab-button";
 const ACTIVE = ["queued", "starting", "running"];
+const PRESSED = "workbench-start"; // in the tab's storage: the runs there were when Start was pressed, until its answer
+const PATIENCE = 20; // looks at the list for the run of a Start whose answer was lost with the connection
+const NO_RUN = "Start was pressed as the connection was lost, and no run came of it; press it again.";
 const NO_ANSWER = "The workbench did not answer; try again.";
 
 /** @param {Handles<TrainServer>} handles */
@@ -52,6 +55,10 @@ class Train {
     this.loading = null;
     /** @type {string | null} the token of the start that was shown */
     this.startShown = null;
+    this.looked = false; // whether the runs there are were listed
+    /** @type {string[] | null} the runs there were when Start was pressed, where its answer is lost */
+    this.awaited = null;
+    this.patience = PATIENCE;
     this.write = addressWriter();
     this.head = new RunHead({
       open: (name) => this.choose(name),
@@ -92,14 +99,21 @@ class Train {
 
   start() {
     const first = readAddress(new URL(location.href).searchParams);
+    this.recall();
+    // The button itself may be mounted after this.
+    document.addEventListener("click", ({ target }) => {
+      if (!this.looked || !(target instanceof Element && target.closest("#start"))) return;
+      sessionStorage.setItem(PRESSED, JSON.stringify(this.runs.map((run) => run.name)));
+    }, true);
     follow(this.handles, (_, /** @type {LiveValue | null} */ value) => {
       if (!value || value.start === this.startShown) return;
-      const started = this.startShown !== null || value.start !== "";
+      const answered = this.startShown !== null || value.start !== "";
       this.startShown = value.start;
-      if (started && value.run) {
-        this.ticks = 0; // the list gains a run
-        this.choose(value.run);
-      } else this.open(first.run, first.run ? first : {});
+      if (answered) this.settleStart();
+      else this.open(first.run, first.run ? first : {});
+      if (!answered || !value.run) return;
+      this.ticks = 0; // the list gains a run
+      this.choose(value.run);
     });
     whileVisible(this.element, () => this.tick(), () => TICK);
     addEventListener("popstate", (event) => {
@@ -111,6 +125,26 @@ class Train {
       if (entries.some((entry) => entry.isIntersecting)) this.tick();
       else this.writeAddress();
     }).observe(this.element);
+  }
+
+  // What Start was answered may be lost with the connection; Gradio loads the page anew then, or notices nothing.
+  recall() {
+    this.awaited = readNames(sessionStorage.getItem(PRESSED));
+    this.patience = PATIENCE;
+  }
+
+  settleStart() {
+    this.awaited = null;
+    sessionStorage.removeItem(PRESSED);
+  }
+
+  /** @param {string[]} before */
+  lookForStarted(before) {
+    const name = startedSince(before, this.runs);
+    if (name === null && --this.patience > 0) return;
+    this.settleStart();
+    if (name !== null) this.choose(name);
+    else say(this.head.message, NO_RUN);
   }
 
   get isVisible() {
@@ -170,7 +204,8 @@ class Train {
     this.writeAddress();
     if (!this.isVisible) return;
     try {
-      if (this.ticks++ % LIST_EVERY === 0) await this.look();
+      if (this.lost) this.recall();
+      if (this.ticks++ % LIST_EVERY === 0 || this.awaited) await this.look();
       if (this.run && (this.lost || !(this.final && this.cursor))) await this.poll();
       this.lost = false;
     } catch {
@@ -190,9 +225,11 @@ class Train {
 
   async look() {
     this.runs = await answerOf(this.server.runs({}));
+    this.looked = true;
     if (this.runs.some((run) => run.name === this.run && ACTIVE.includes(run.state))) this.final = false; // resumed
     this.head.drawPicker(this.runs, this.run);
     this.list.draw(this.runs, this.run);
+    if (this.awaited) this.lookForStarted(this.awaited);
     if (!this.run && this.runs.length) this.open(this.runs[0].name);
   }
 
