@@ -113,6 +113,8 @@ FILES: dict[str, bytes] = {
     "no steps": b'{"prompt":"a","completions":[],"labels":[]}',
     "steps a text": b'{"prompt":"a","completions":"x","labels":5}',
     "labels of other steps": ROW + b',"labelled_steps":["x"],"labels":[1,1,1,1,1,1]}',
+    "label 7": ROW + b',"labelled_steps":["x"],"labels":[7]}',
+    "labels a text": ROW + b',"labelled_steps":["x","y"],"labels":"10"}',
     "first wrong step 7 of 1": b'{"problem":"a","steps":["x"],"label":7}',
     "first wrong step true": b'{"problem":"a","steps":["x"],"label":true}',
     "solution a number": b'{"question":"a","m":{"solution":5}}',
@@ -204,7 +206,9 @@ def test_a_bad_data_file_is_refused_in_a_sentence(name: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("labels of other steps", "line 1: 'labelled_steps' has 1 steps and 'labels' 6; give one a step"),
+        ("labels of other steps", "line 1: 'labelled_steps' has 1 steps and 'labels' 6; give one label a step"),
+        ("label 7", r"line 1: 7 in 'labels' is none; they are from 0 \(wrong\) to 1 \(right\)"),
+        ("labels a text", "line 1: 'labelled_steps' has 2 steps and 'labels' str; give one label a step"),
         ("6 labels of 2 steps", "line 1: 'completions' has 2 steps and 'labels' 6; give one label a step"),
         ("token id -1", "line 1: -1 in 'token_ids' is no token id; they are 0 to 16,777,215"),
         ("token id 99999999", "line 1: 99999999 in 'token_ids' is no token id"),

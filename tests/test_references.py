@@ -89,7 +89,7 @@ def test_a_started_run_has_the_folders_and_their_hashes_in_its_yaml(tmp_path: Pa
         ("run:first@last", "'run:first@last' is no checkpoint of a run; write run:NAME, or run:NAME@STEP"),
         ("run:", "'run:' is no checkpoint of a run"),
         ("run:../first", "cannot be a run's name"),
-        ("run:empty", r"run 'empty' \(running\) has no final; it has saved none"),
+        ("run:empty", r"run 'empty' \(running\) has no final; it has saved none: let it train to its end"),
     ],
 )
 def test_what_is_not_there_is_refused_before_a_run_is_queued(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ DEEP = b"[" * 100_000 + b"]" * 100_000
             r"line 3: not JSON \(Unterminated string .*\); the file seems to be cut off",
         ),
         (GOOD + b'{"prompt": 1,}\n', r"line 2: not JSON \(.* at column 1[34]\)$"),
-        (b"", r"data\.jsonl has no rows; give one JSON object a line"),
+        (b"", r"data\.jsonl has no rows; give it at least one"),
         (b"\n \n", r"data\.jsonl has no rows"),
         (b"[]", r"data\.jsonl has no rows"),
         (GOOD + b'{"prompt": "a", "prompt": "b"}', r"line 2: the key 'prompt' is there twice; keep one"),
@@ -112,6 +113,18 @@ def test_a_column_in_which_types_are_mixed_is_refused_by_row_in_parquet_too(tmp_
     file = tmp_path / "mixed.parquet"
     pq.write_table(pa.table({"prompt": ["a", "b"], "completion": ["x", None]}), file)
     with pytest.raises(TaskError, match=r"mixed\.parquet row 2: 'completion' is missing"):
+        load_groups(file)
+
+
+def test_what_parquet_has_as_bytes_or_decimals_is_text_and_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "typed.parquet"
+    columns = {"prompt": ["é".encode()], "completion": [b"b"], "reward": [Decimal("0.5")], "image": [b"\x89PNG"]}
+    pq.write_table(pa.table(columns), file)
+    [group] = load_groups(file)
+    assert (group.prompt, group.rollouts[0].text) == ("é", "b")
+    assert (group.rollouts[0].columns["reward"], group.columns["image"]) == (0.5, "<4 bytes>")
+    pq.write_table(pa.table({**columns, "prompt": [b"a\xff"]}), file)
+    with pytest.raises(TaskError, match=r"row 1: 'prompt' holds 2 bytes that are no UTF-8 text; write it as text"):
         load_groups(file)
 
 

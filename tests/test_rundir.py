@@ -338,6 +338,7 @@ def test_an_unterminated_tail_is_left_for_later(run: RunDir) -> None:
 
 def test_corrupt_rows_are_skipped_and_named_by_their_line(run: RunDir) -> None:
     bad = [b'{"step": 1, "lo\n', b"[1]\n", b"\x00\xff\n", b"[" * 100_000 + b"\n", b"\n", b'\xff\xfe{\x00"\n']
+    bad.append(b'{"step": 1, "loss": 1' + b"0" * 400 + b"}\n")
     path = run.path / "metrics.jsonl"
     path.write_bytes(b'{"step": 1}\n' + b"".join(bad) + b'{"step": 2}\n')
     for _ in range(2):  # reading again names them once
@@ -347,6 +348,7 @@ def test_corrupt_rows_are_skipped_and_named_by_their_line(run: RunDir) -> None:
     assert run.corrupt[offsets[1]] == "metrics.jsonl, line 3: not a JSON object but list"
     assert "line 5: nested too deeply" in run.corrupt[offsets[3]]
     assert run.corrupt[offsets[5]].endswith("line 7: byte 0 of it is not UTF-8")  # and not a word of UTF-16
+    assert run.corrupt[offsets[6]].endswith("line 8: 'loss' is a number of more digits than a float holds")
     later = RunDir(run.path)  # one that reads on from the second row on names the same line
     later.read_metrics(offsets[1])
     assert later.corrupt[offsets[1]] == run.corrupt[offsets[1]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -27,13 +28,13 @@ FIELDS = ("task", "policy", "seed", "grpo.sampling", "grpo.rewards")
 def add_making_commands(command: Adder) -> None:
     parser = command("pairs", pairs, "Make pairs of a policy's own completions: the higher outcome is the chosen one.")
     parser.add_argument(
-        "--margin", type=float, default=0.0, metavar="X", help="least difference of the outcomes; ties are dropped"
+        "--margin", type=_margin, default=0.0, metavar="X", help="least difference of the outcomes; ties are dropped"
     )
     _add_shared(parser, 1)
 
     parser = command("demonstrations", demonstrations, "Make demonstrations of a policy's own right completions.")
     parser.add_argument(
-        "--threshold", type=float, default=1.0, metavar="X", help="least outcome that is right (default: %(default)s)"
+        "--threshold", type=_finite, default=1.0, metavar="X", help="least outcome that is right (default: %(default)s)"
     )
     _add_shared(parser, 1)
 
@@ -53,6 +54,18 @@ def _share(text: str) -> float:
     if not 0 <= (share := float(text)) <= 1:
         raise argparse.ArgumentTypeError(f"{text} is no share; give 0 to 1")
     return share
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise argparse.ArgumentTypeError(f"{text} is no number that an outcome can have")
+    return number
+
+
+def _margin(text: str) -> float:
+    if (margin := _finite(text)) < 0:
+        raise argparse.ArgumentTypeError(f"{text} is less than 0")
+    return margin
 
 
 def _add_out(parser: argparse.ArgumentParser) -> None:
@@ -93,9 +106,9 @@ def mix(args: argparse.Namespace) -> int:
     from workbench.tasks.made import mixed_of, sha256
 
     refuse_to_overwrite(args.out)
+    made = mixed_of(args.fresh, args.replay, args.share, args.seed)
     files = [{"file": str(path), "sha256": sha256(path)} for path in (args.fresh, *args.replay)]
     about = {"made_by": "mix", "fresh": files[0], "replay": files[1:], "share": args.share, "seed": args.seed}
-    made = mixed_of(args.fresh, args.replay, args.share, args.seed)
     return _print(args, *_write(made, args.out, about, time.monotonic(), sampled=0))
 
 

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,6 +23,8 @@ MAX_BYTES = 256 * 2**20
 MAX_DEPTH = 64
 """Deepest nesting of a value."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_TEXTS = frozenset({"prompt", "question", "problem", "completion", "chosen", "rejected"})
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ def read_rows(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Row]:
         empty = False
         yield row
     if empty:
-        raise TaskError(f"{path.name} has no rows; give one JSON object a line")
+        raise TaskError(f"{path.name} has no rows; give it at least one")
 
 
 # --- JSON ----------------------------------------------------------------------------------------------------------
@@ -183,8 +186,21 @@ def _plain(column: str, value: Any, depth: int) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(column, item, depth + 1) for item in value]
     if isinstance(value, bytes):
-        return f"<{len(value):,} bytes>"
-    return str(value)  # dates and decimals
+        return _decoded(column, value)
+    return float(value) if isinstance(value, Decimal) and value.is_finite() else str(value)  # a date
+
+
+def _decoded(column: str, value: bytes) -> str:
+    """Text that a Parquet file has as bytes; what they are, where they are none."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if not _CONTROL.search(text):
+        return text
+    if column in _TEXTS:
+        raise ValueError(f"{column!r} holds {len(value):,} bytes that are no UTF-8 text; write it as text")
+    return f"<{len(value):,} bytes>"
 
 
 def _mended(text: str) -> str:

@@ -44,6 +44,7 @@ from workbench.rollouts.records import (
     is_finished,
     is_number,
     prompt_text,
+    step_labels,
     texts_of,
     token_ids,
 )
@@ -100,9 +101,9 @@ def _read_plain(where: str, values: Mapping[str, Any]) -> list[Record]:
     if "is_correct" in rest:
         rest.setdefault("correct", rest.pop("is_correct"))
     check_reward(where, rest)
-    labels, steps = rest.get("labels"), rest.get("labelled_steps")
-    if isinstance(labels, list) and isinstance(steps, list) and len(labels) != len(steps):
-        raise TaskError(f"{where}: 'labelled_steps' has {len(steps)} steps and 'labels' {len(labels)}; give one a step")
+    if rest.get("labels") is not None and rest.get("labelled_steps") is not None:
+        steps = texts_of(where, "labelled_steps", rest["labelled_steps"])
+        rest["labels"] = step_labels(where, "labelled_steps", steps, rest["labels"])
     completion = None if answer is None else completion_text(where, answer)
     return [
         Record(

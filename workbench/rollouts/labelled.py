@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from workbench.errors import TaskError, shown
-from workbench.rollouts.records import Record, check_reward, is_number, prompt_text, texts_of
+from workbench.rollouts.records import Record, check_reward, prompt_text, step_labels, texts_of
 from workbench.schema import Prompt
 
 _MARK = "ки"
@@ -36,13 +36,8 @@ def read_stepwise(where: str, values: Mapping[str, Any]) -> list[Record]:
     rest = dict(values)
     prompt = prompt_text(where, rest.pop("prompt", None))
     steps = texts_of(where, "completions", rest.pop("completions"))
-    labels = rest.pop("labels")
-    if not isinstance(labels, list) or len(labels) != len(steps):
-        count = len(labels) if isinstance(labels, list) else type(labels).__name__
-        raise TaskError(f"{where}: 'completions' has {len(steps)} steps and 'labels' {count}; give one label a step")
-    if not all(label is None or is_number(label) or isinstance(label, bool) for label in labels):
-        raise TaskError(f"{where}: 'labels' must be true, false, a number or null, one a step")
-    return [_labelled(where, prompt, steps, [None if label is None else float(label) for label in labels], rest)]
+    labels = step_labels(where, "completions", steps, rest.pop("labels"))
+    return [_labelled(where, prompt, steps, labels, rest)]
 
 
 def read_processbench(where: str, values: Mapping[str, Any]) -> list[Record]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,6 +74,18 @@ def texts_of(where: str, name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
         raise TaskError(f"{where}: {name!r} must be a list of texts, at least one")
     return tuple(value)
+
+
+def step_labels(where: str, name: str, steps: Sequence[str], labels: Any) -> list[float | None]:
+    """The labels of the steps in column ``name``: from 0, wrong, to 1, right, or None for unknown."""
+    if not isinstance(labels, list) or len(labels) != len(steps):
+        count = len(labels) if isinstance(labels, list) else type(labels).__name__
+        raise TaskError(f"{where}: {name!r} has {len(steps)} steps and 'labels' {count}; give one label a step")
+    if not all(label is None or is_number(label) or isinstance(label, bool) for label in labels):
+        raise TaskError(f"{where}: 'labels' must be true, false, a number or null, one a step")
+    if outside := [label for label in labels if label is not None and not 0 <= label <= 1]:
+        raise TaskError(f"{where}: {shown(outside[0], 40)} in 'labels' is none; they are from 0 (wrong) to 1 (right)")
+    return [None if label is None else float(label) for label in labels]
 
 
 def token_ids(where: str, value: Any) -> tuple[int, ...] | None:

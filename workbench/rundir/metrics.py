@@ -166,8 +166,10 @@ def restored(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked(row: dict[str, Any]) -> dict[str, Any]:
-    """Raises ValueError for a row whose step, or whose names of what is not finite, no reader could work with."""
+    """Raises ValueError for a row whose step, numbers or names of what is not finite no reader could work with."""
     step, lost = row.get("step"), row.get(NOT_FINITE, {})
+    if large := [name for name, value in row.items() if type(value) is int and value.bit_length() >= 1024]:
+        raise ValueError(f"{large[0]!r:.80} is a number of more digits than a float holds")
     if (step is not None or row.get("event") == "resumed") and type(step) is not int:
         raise ValueError(f"step {step!r:.80} is no whole number")
     if not isinstance(lost, dict) or not {"nan", "inf", "-inf"}.issuperset(map(str, lost.values())):

@@ -53,9 +53,9 @@ def find_checkpoint(reference: str, workspace: Path | str | None = None) -> Path
         steps = [str(checkpoint.step) for checkpoint in checkpoints.saved(run.dir.checkpoints)]
         there = f"it has those of steps {', '.join(reversed(steps))}" if steps else "it has saved none"
         final = ", and its final one" if (run.dir.checkpoints / "final").is_dir() else ""
+        way = f"name one as run:{run.name}@STEP" if steps or final else "let it train to its end, or take another run"
         raise RunError(
-            f"{reference}: run {run.name!r} ({run.status().state}) has no {folder.name}; {there}{final}: name one as "
-            f"run:{run.name}@STEP"
+            f"{reference}: run {run.name!r} ({run.status().state}) has no {folder.name}; {there}{final}: {way}"
         )
     if (problem := checkpoints.problem(folder)) is not None:
         raise RunError(f"{reference}: {folder.name} cannot be used: {problem}; name another checkpoint of the run")
