@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from workbench.tasks.kinds import Pair
     from workbench.training.watched_rows import Seen
 
-LossType = Literal[
+PreferenceLoss = Literal[
     "sigmoid",
     "hinge",
     "ipo",
@@ -48,7 +48,7 @@ class DPOSection(StoredSection):
     """The training method."""
     beta: float = Field(default=0.1, gt=0, title="KL weight β")
     """How strongly the policy is held to the reference, which is the policy as it is loaded."""
-    loss_type: LossType = "sigmoid"
+    loss_type: PreferenceLoss = "sigmoid"
     """What is made of a pair's margin (TRL's names); sigmoid is DPO's own, −log σ(margin)."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
     """Probability that a pair's sides are swapped; of the losses robust, exo_pair, aot and aot_unpaired."""
