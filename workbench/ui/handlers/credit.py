@@ -27,7 +27,7 @@ LABELS = {
     "threshold": "Error below",
     "outcome_weight": "Outcome weight",
     "clip": "Clip |A|",
-    "drop_duplicates": "Drop duplicates",
+    "drop_duplicates": "Drop copies",
 }
 
 
