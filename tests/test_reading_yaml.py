@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from workbench.config import RunConfig
@@ -107,6 +107,9 @@ def test_what_pyyaml_writes_is_read_back(value: object) -> None:
 
 
 @given(st.text(max_size=60))
+@example("0E0")  # a number to readers of YAML 1.2, a text to PyYAML
+@example("0o17")
+@example("1.")
 def test_a_configuration_is_read_back_whatever_its_texts_hold(text: str) -> None:
     reward = {"name": "mine", "code": f"# {text}\n"}
     config = RunConfig.parse({"policy": text, "pattern": {"regex": text}, "rewards": [reward]})

@@ -6,7 +6,6 @@ mapping. Aliases are refused (a few hundred bytes of them unfold to gigabytes), 
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import yaml
 
 from workbench.errors import ConfigError, cut, shown
 from workbench.rundir import MOST_CONFIG
+from workbench.sections.writing import TAG, add_core_types
 
 MAX_BYTES = MOST_CONFIG
 MAX_DEPTH = 30
@@ -108,26 +108,15 @@ def _refusal(problem: str, at: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)
 
 
-_CORE = {
-    "null": (r"~|null|Null|NULL|", "~nN\0"),
-    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    "int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
-    "float": (
-        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
-        "-+.0123456789",
-    ),
-}
-_TAG = "tag:yaml.org,2002:"
 _Reader.yaml_implicit_resolvers = {}
-for _name, (_form, _first) in _CORE.items():
-    _Reader.add_implicit_resolver(_TAG + _name, re.compile(f"(?:{_form})$"), [letter.strip("\0") for letter in _first])
+add_core_types(_Reader)
 _Reader.yaml_constructors = {
-    _TAG + "null": yaml.SafeLoader.construct_yaml_null,
-    _TAG + "bool": yaml.SafeLoader.construct_yaml_bool,
-    _TAG + "int": _Reader.construct_yaml_int,
-    _TAG + "float": _Reader.construct_yaml_float,
-    _TAG + "str": yaml.SafeLoader.construct_yaml_str,
-    _TAG + "seq": yaml.SafeLoader.construct_yaml_seq,
-    _TAG + "map": yaml.SafeLoader.construct_yaml_map,
+    TAG + "null": yaml.SafeLoader.construct_yaml_null,
+    TAG + "bool": yaml.SafeLoader.construct_yaml_bool,
+    TAG + "int": _Reader.construct_yaml_int,
+    TAG + "float": _Reader.construct_yaml_float,
+    TAG + "str": yaml.SafeLoader.construct_yaml_str,
+    TAG + "seq": yaml.SafeLoader.construct_yaml_seq,
+    TAG + "map": yaml.SafeLoader.construct_yaml_map,
     None: yaml.SafeLoader.construct_undefined,
 }

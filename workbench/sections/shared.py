@@ -10,7 +10,6 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
-import yaml
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from workbench.sections.optimiser import OptimiserSection
@@ -19,8 +18,8 @@ from workbench.sections.rewards import ModelFormat, RewardConfig
 from workbench.sections.run import RunSection
 from workbench.sections.section import Section
 from workbench.sections.task import TaskSection
+from workbench.sections.writing import write_yaml
 
-_LINE_ENDS = re.compile("[\r\x85\u2028\u2029]")
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -138,8 +137,4 @@ class SharedConfig(Section):
         return self
 
     def to_yaml(self) -> str:
-        data = self.model_dump(mode="json")
-        text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
-        if _LINE_ENDS.search(text):  # which a reader would take for those of the file itself: escaped instead
-            text = yaml.safe_dump(data, sort_keys=False)
-        return text
+        return write_yaml(self.model_dump(mode="json"))

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field
 
 from workbench.assets import ASSETS
@@ -36,6 +35,7 @@ from workbench.config.task_defaults import fill_from_task
 from workbench.errors import ConfigError, WorkbenchError, cut, did_you_mean, shown
 from workbench.runs.references import places
 from workbench.sections import Section
+from workbench.sections.writing import write_yaml
 
 DATA = "data:"
 MOST_STAGES = 100
@@ -205,8 +205,7 @@ class Plan:
 
     def to_yaml(self) -> str:
         data = {"name": self.name, "about": self.about, "stages": [stage.to_data() for stage in self.stages]}
-        text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
-        return text
+        return write_yaml(data, width=120)
 
 
 def shipped() -> dict[str, Path]:
