@@ -223,7 +223,9 @@ export class Curves {
       new Promise((resolve) =>
         later(() => {
           if (life === this.life) {
-            this.figures.forEach((figure) => figure.add({ [metric]: [stepsOf(which), numbers(text)] }));
+            /** @type {Record<string, [number[], number[]]>} */
+            const columns = { [metric]: [stepsOf(which), numbers(text)] };
+            this.figures.forEach((figure) => figure.add(columns));
           }
           resolve(null);
         })

@@ -37,7 +37,11 @@ export function watchControls() {
     for (const editor of document.querySelectorAll(".cm-content:not([tabindex])")) tidyEditor(editor, style);
     for (const slot of document.querySelectorAll(".slot")) labelEdit(slot);
   };
-  new MutationObserver(tidy).observe(document.body, { childList: true, subtree: true });
+  // Charts and texts that change bring no controls.
+  const drawn = (/** @type {MutationRecord[]} */ records) =>
+    records.some((record) => [...record.addedNodes].some((node) => node instanceof HTMLElement));
+  const observer = new MutationObserver((records) => drawn(records) && tidy());
+  observer.observe(document.body, { childList: true, subtree: true });
   tidy();
 }
 
