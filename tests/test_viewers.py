@@ -84,6 +84,8 @@ def test_an_open_page_goes_on_after_the_app_was_started_again(tmp_path: Path) ->
             assert again.token == app.token
             expect(page.locator("#policy-status")).not_to_contain_text("no connection")
             expect(page.locator("#run-picker")).to_have_value("started")
+            page.goto(f"{app.url}?run=there")  # as Gradio, too, may load it anew: from the address of before
+            expect(page.locator("#run-picker")).to_have_value("started")
             page.get_by_role("tab", name="Runs").click()
             expect(page.locator("#runs-lost")).to_be_hidden()
             page.reload()

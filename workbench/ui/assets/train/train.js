@@ -24,6 +24,7 @@ const TAB = "train-tab-button";
 const ACTIVE = ["queued", "starting", "running"];
 const PRESSED = "workbench-start"; // in the tab's storage: the runs there were when Start was pressed, until its answer
 const PATIENCE = 20; // looks at the list for the run of a Start whose answer was lost with the connection
+const RELOADED = 30_000; // milliseconds in which Gradio loads the page anew once the connection is back
 const NO_RUN = "Start was pressed as the connection was lost, and no run came of it; press it again.";
 const NO_ANSWER = "The workbench did not answer; try again.";
 
@@ -61,7 +62,7 @@ class Train {
     this.patience = PATIENCE;
     this.write = addressWriter();
     this.head = new RunHead({
-      open: (name) => this.choose(name),
+      open: (name) => this.pick(name),
       stop: () => this.stop(),
       resume: () => this.resume(),
       use: () => this.handles.trigger("apply", { reward: this.run }),
@@ -70,7 +71,7 @@ class Train {
       lead: (metrics) => [...metrics, "step_reward", "reward"].some((metric) => this.curves.lead(metric)),
     });
     this.rollouts = new Rollouts(server, () => this.writeAddress());
-    this.list = new RunList((name) => this.choose(name));
+    this.list = new RunList((name) => this.pick(name));
     const chartsRoot = el("div", { id: "curves" });
     const { pointed } = this.rollouts.controls;
     this.curves = mountCurves(chartsRoot, {
@@ -142,9 +143,16 @@ class Train {
   lookForStarted(before) {
     const name = startedSince(before, this.runs);
     if (name === null && --this.patience > 0) return;
-    this.settleStart();
+    this.awaited = null;
+    setTimeout(() => this.settleStart(), RELOADED); // a page that is being loaded anew has to find the run, too
     if (name !== null) this.choose(name);
     else say(this.head.message, NO_RUN);
+  }
+
+  /** @param {string} name Somebody's own choice of a run. */
+  pick(name) {
+    this.settleStart();
+    this.choose(name);
   }
 
   get isVisible() {
