@@ -55,12 +55,16 @@ screenshots: .venv/test browser
 	$(PIP) -r tests/requirements.txt -e .
 	touch $@
 
-# The browser tests drive a real Chromium. On Debian and Ubuntu it is installed when it is missing; elsewhere install
-# Chromium or Chrome yourself.
+# The browser tests drive a real Chromium: on Debian the build of it that has no window, which is installed where there is
+# no Chromium yet; Ubuntu has the other package only. Elsewhere install Chromium or Chrome yourself.
+BROWSERS := chromium-headless-shell chromium chromium-browser google-chrome
+APT_GET = $$(test "$$(id -u)" = 0 || echo sudo) apt-get
 browser:
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
-	{ SUDO=$$(test "$$(id -u)" = 0 || echo sudo); \
-	$$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
+	@for name in $(BROWSERS); do command -v $$name >/dev/null && exit 0; done; \
+	$(APT_GET) update -qq && \
+	for name in chromium-headless-shell chromium; do \
+	  $(APT_GET) install -y -qq --no-install-recommends $$name fonts-dejavu-core && exit 0; \
+	done; exit 1
 
 clean:
 	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache .hypothesis

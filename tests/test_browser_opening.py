@@ -52,6 +52,13 @@ TYPE_AT_ONCE = """([opener, field]) => new Promise((resolve) => {
 """Opens a part of the page and types into a field the moment that it can be seen; what the field holds frames later."""
 
 
+COUNT_FRAMES = """window.framesAsked = 0;
+const frame = window.requestAnimationFrame;
+window.requestAnimationFrame = (callback) => { window.framesAsked++; return frame(callback); };"""
+NO_FRAME = "() => { const asked = window.framesAsked; window.framesAsked = 0; return asked === 0; }"
+"""Asked once a second, whether anything was animated since."""
+
+
 PARTS = [
     ("#add-model > button", "#model-path :is(input, textarea)"),
     ("#step-values > button", "#values-k input"),
@@ -63,6 +70,7 @@ def test_what_is_typed_while_the_page_or_a_part_of_it_opens_stays(browser: Brows
     context = browser.contexts[0]
     page = context.new_page()
     page.set_default_timeout(SECONDS)
+    page.add_init_script(COUNT_FRAMES)
     try:
         with held_back(page):
             with page.expect_request(is_event):
@@ -75,6 +83,7 @@ def test_what_is_typed_while_the_page_or_a_part_of_it_opens_stays(browser: Brows
         expect(page.locator("#scheme input")).to_have_value("outcome")
         expect(page.locator(REGEX)).to_have_value("mine")
         what_is_typed_into_a_part_that_just_opened_stays(page)
+        page.wait_for_function(NO_FRAME, polling=1000)  # a page that nobody touches rests
 
         page.emulate_media(reduced_motion="reduce")
         with held_back(page):

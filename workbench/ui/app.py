@@ -62,6 +62,8 @@ LINKED_TABS = ("inspect", "train", "runs", "help")
 SHOW_PAGE = "() => { document.documentElement.dataset.opened = ''; }"
 """Until then the style sheet hides all below the header: the answer to the page's opening sets the controls to what the
 browser tab kept or a link says, and would overwrite what somebody typed before it."""
+FIRST_SCRIPT = "frames.js"
+"""Runs before Gradio's scripts."""
 STYLES = ("heatmap.css", "page.css", "curves.css", "runs.css")
 
 
@@ -171,7 +173,9 @@ def create_app(
     app.state.services = services
     app.state.access = access
     app.add_middleware(ClosedTabs, left=services.leave)
-    app.add_middleware(Guard, access=access, names=names, proxies=proxies)  # added last: it stands before all others
+    first = (Path(__file__).parent / "assets" / FIRST_SCRIPT).read_text(encoding="utf-8")
+    # Added last: it stands before all others.
+    app.add_middleware(Guard, access=access, names=names, proxies=proxies, first_script=first)
     served = files()
     script = f"globalThis.Workbench ??= {bundle(Path(__file__).parent / 'assets' / SCRIPT)};\n"
     version = f'"{sha256(script.encode()).hexdigest()[:16]}"'

@@ -73,7 +73,8 @@ class Guard:
 
     ``proxies`` are names under which somebody's proxy shows the page, so that the browser's Origin is theirs.
     ``penalty`` is how many seconds a wrong password takes to be answered. Logins are tried one after the other, right
-    or wrong, in one line of at most ``LOGINS_WAITING``; further ones are turned away untried.
+    or wrong, in one line of at most ``LOGINS_WAITING``; further ones are turned away untried. ``first_script`` is put
+    into the page before its own scripts, where the framework that renders it has no place for one.
     """
 
     def __init__(
@@ -84,8 +85,10 @@ class Guard:
         names: Collection[str] = LOOPBACK_NAMES,
         proxies: Collection[str] = (),
         penalty: float = 0.5,
+        first_script: str = "",
     ) -> None:
         self.app = app
+        self.first_script = first_script
         self.access = access
         self.proxies = frozenset(name.lower() for name in proxies)
         self.names = frozenset(name.lower() for name in names) | self.proxies
@@ -99,7 +102,7 @@ class Guard:
             return
         answer = await self._answer(scope, receive)
         if answer is None:
-            await self.app(_cleaned(scope), receive, _Finishing(scope, send))
+            await self.app(_cleaned(scope), receive, _Finishing(scope, send, self.first_script))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "refused"})
         else:
@@ -219,8 +222,9 @@ class Guard:
 class _Finishing:
     """``send`` that adds the headers; the page's own HTML is held back until its scripts' hashes are known."""
 
-    def __init__(self, scope: Scope, send: Send) -> None:
+    def __init__(self, scope: Scope, send: Send, first_script: str) -> None:
         self._send = send
+        self._head = f"<head><script>{first_script}</script>".encode()
         self._scope = scope
         self._start: Message | None = None
         self._body: list[bytes] = []
@@ -238,8 +242,9 @@ class _Finishing:
             self._body.append(message.get("body", b""))
             if message.get("more_body"):
                 return
-            body = b"".join(self._body)
+            body = b"".join(self._body).replace(b"<head>", self._head, 1)
             headers = MutableHeaders(scope=self._start)
+            headers["Content-Length"] = str(len(body))
             headers["Content-Security-Policy"] = _CSP.format(hashes=script_hashes(body.decode("utf-8", "replace")))
             headers.setdefault("Cache-Control", "no-store")
             await self._send(self._start)
