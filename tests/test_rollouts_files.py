@@ -88,7 +88,7 @@ def test_a_parquet_file_that_unpacks_to_too_much_is_not_unpacked(tmp_path: Path)
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match=r"nothing\.jsonl: No such file or directory; give a JSONL or Parquet file"):
         load_groups(tmp_path / "nothing.jsonl")
-    with pytest.raises(TaskError, match="is not a file"):
+    with pytest.raises(TaskError, match=r"is a folder without rows; it needs a file that ends in \.jsonl"):
         load_groups(tmp_path)
 
 

@@ -1,9 +1,9 @@
 """Imported rollouts: groups read from JSONL and Parquet files, tokenised so that no text is misaligned."""
 
-from workbench.rollouts.files import Row, row_of
 from workbench.rollouts.formats import FORMATS
 from workbench.rollouts.groups import Facts
 from workbench.rollouts.load import SHIPPED, Imported, group_of, load_groups, read_groups, read_rows
+from workbench.rollouts.values import Row, row_of
 
 __all__ = [
     "FORMATS",

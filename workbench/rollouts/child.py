@@ -1,7 +1,7 @@
 """The process that reads data files: ``python -m workbench.rollouts.child``, so that a hostile one crashes only it.
 
-It answers ``{"rows": path}`` with the file's rows and ``{"groups": path, …}`` with groups or drafts, as events of a few
-rows each and a reply with the ``Facts``. Its memory is limited.
+It answers ``{"rows": path, "splits": …}`` with the rows of each split and ``{"groups": path, …}`` with groups or
+drafts, as events of a few rows each and a reply with the ``Facts``. Its memory is limited.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from typing import Any
 
 from workbench.child import Emitter, serve
 from workbench.errors import TaskError
-from workbench.rollouts.files import Row, read_rows
+from workbench.rollouts.files import read_rows
+from workbench.rollouts.folders import EVERY, HELD_OUT, held_out_of
 from workbench.rollouts.groups import Builder, Facts, read_drafts
 from workbench.rollouts.tokens import load_tokeniser
+from workbench.rollouts.values import Row
 from workbench.schema import Group
 
 MAX_MEMORY = 4 * 2**30
@@ -28,20 +30,25 @@ def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
     path = Path(request.get("rows") or request["groups"])
     try:
         if "rows" in request:
-            return _send_rows(read_rows(path, request["max_bytes"]), emit)
+            return _send_splits(path, request["splits"], request["max_bytes"], emit)
         return _send_groups(path, request, emit)
     except MemoryError as error:
         raise TaskError(f"{path.name} needs more than {MAX_MEMORY / 2**30:g} GB of memory to read; split it") from error
 
 
-def _send_rows(rows: Iterator[Row], emit: Emitter) -> dict[str, Any]:
-    waiting: list[list[Any]] = []
-    for row in rows:
-        waiting.append([row.where, row.values])
-        if len(waiting) == AT_ONCE:
-            emit({"rows": waiting})
-            waiting = []
-    return {"rows": waiting}
+def _send_splits(path: Path, splits: list[str], max_bytes: int, emit: Emitter) -> dict[str, Any]:
+    for number, split in enumerate(splits):
+        name = held_out_of(path, splits[0] or None) if split == HELD_OUT else split
+        if name is None:
+            continue
+        waiting: list[list[Any]] = []
+        for row in read_rows(path, max_bytes, name or None):
+            waiting.append([row.where, row.values])
+            if len(waiting) == AT_ONCE:
+                emit({"split": number, "rows": waiting})
+                waiting = []
+        emit({"split": number, "rows": waiting})
+    return {}
 
 
 def _send_groups(path: Path, request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
@@ -53,7 +60,9 @@ def _send_groups(path: Path, request: dict[str, Any], emit: Emitter) -> dict[str
             some = groups[first : first + AT_ONCE]
             emit({"groups": [group.to_json() for group in some], "done": first + len(some), "of": len(groups)})
         return {"facts": Facts("run", sum(map(len, groups)), tokenizer="the run's own").to_json()}
-    drafts, facts = read_drafts(_heard(read_rows(path, request["max_bytes"]), emit), path.name, request["format"])
+    drafts, facts = read_drafts(
+        _heard(read_rows(path, request["max_bytes"], EVERY), emit), path.name, request["format"]
+    )
     drafts = drafts[:limit]
     if request["drafts"]:
         for first in range(0, len(drafts), AT_ONCE):

@@ -13,10 +13,10 @@ from itertools import chain
 from typing import Any
 
 from workbench.errors import PatternError, TaskError
-from workbench.rollouts.files import Row
 from workbench.rollouts.formats import FORMATS, Format, detect
 from workbench.rollouts.records import Record
 from workbench.rollouts.tokens import WORDS, Tokeniser
+from workbench.rollouts.values import Row
 from workbench.schema import Group, Prompt, Rollout
 from workbench.schema.wording import counted
 from workbench.steps import PRESETS, split_steps

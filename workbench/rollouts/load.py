@@ -6,7 +6,10 @@ torch is loaded, here or in the child.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +18,19 @@ from workbench.assets import GSM8K
 from workbench.child import Child
 from workbench.errors import ChildError, ChildTimeout, TaskError
 from workbench.places import local_path
-from workbench.rollouts.files import MAX_BYTES, Row
+from workbench.rollouts.files import MAX_BYTES
 from workbench.rollouts.groups import Builder, Draft, Facts
 from workbench.rollouts.records import Record
 from workbench.rollouts.tokens import load_tokeniser
+from workbench.rollouts.values import Row
 from workbench.schema import Group, Prompt
 
 SHIPPED = {"gsm8k": GSM8K / "model-solutions-300.jsonl"}
 """Data that comes with the workbench, by the name it can be loaded under."""
 SILENCE_SECONDS = 60.0
 """Longest the parser may take between two signs of life."""
+IDLE_SECONDS = 5.0
+"""How long the parser's process waits for another file."""
 MODULE = "workbench.rollouts.child"
 
 
@@ -99,7 +105,7 @@ def read_groups(
             on_event(event)
 
     request = {
-        "groups": str(file),
+        "groups": os.path.abspath(file),
         "tokenizer": None if tokenizer is None or not by_name else str(tokenizer),
         "format": format,
         "limit": limit,
@@ -113,16 +119,25 @@ def read_groups(
     return Imported(tuple(map(builder.build, drafts)), builder.facts())
 
 
-def read_rows(path: str | Path, *, max_bytes: int = MAX_BYTES) -> list[Row]:
-    """A file's rows as plain values, whatever they mean. Raises TaskError."""
+def read_rows(path: str | Path, *, split: str | None = None, max_bytes: int = MAX_BYTES) -> list[Row]:
+    """The rows of a file, or of a folder's split, as plain values, whatever they mean. Raises TaskError."""
+    return read_splits(path, [split or ""], max_bytes=max_bytes)[0]
+
+
+def read_splits(path: str | Path, splits: Sequence[str], *, max_bytes: int = MAX_BYTES) -> list[list[Row]]:
+    """The rows of several splits of a folder, read by one process.
+
+    "" is the one to train on, and ``folders.HELD_OUT`` what is held out of it, with no rows where there is no such
+    split. A file has all its rows in "". Raises TaskError.
+    """
     file = resolve(path)
-    rows: list[Row] = []
+    read: list[list[Row]] = [[] for _ in splits]
 
     def take(part: dict[str, Any]) -> None:
-        rows.extend(Row(where, values) for where, values in part["rows"])
+        read[part["split"]].extend(Row(where, values) for where, values in part["rows"])
 
-    take(_asked({"rows": str(file), "max_bytes": max_bytes}, file, take, None))
-    return rows
+    _asked({"rows": os.path.abspath(file), "splits": list(splits), "max_bytes": max_bytes}, file, take, None)
+    return read
 
 
 def resolve(path: str | Path) -> Path:
@@ -138,7 +153,7 @@ def _asked(
     on_event: Callable[[dict[str, Any]], None],
     cancelled: Callable[[], bool] | None,
 ) -> dict[str, Any]:
-    with Child(MODULE, name="parser") as child:
+    with _PARSERS.taken(MODULE) as child:
         try:
             return child.call(request, deadline=SILENCE_SECONDS, on_event=on_event, cancelled=cancelled)
         except ChildTimeout as error:
@@ -149,3 +164,59 @@ def _asked(
             raise TaskError(
                 f"{file.name}: the parser crashed ({error}); the file is damaged or made to crash it, write it again"
             ) from error
+
+
+_Start = tuple[str, str, dict[str, str]]
+"""What a process is started with: module, folder, environment."""
+
+
+class _Parsers:
+    """The parser's process, which the next file within ``IDLE_SECONDS`` is read by, too."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: tuple[_Start, Child, threading.Timer] | None = None
+
+    @contextmanager
+    def taken(self, module: str) -> Iterator[Child]:
+        start = (module, os.getcwd(), dict(os.environ))  # a process that was started otherwise is another one
+        child = self._waiting(start) or Child(module, name="parser")
+        try:
+            yield child
+        finally:
+            if child.alive:  # also after an error that it told
+                self._keep(start, child)
+            else:
+                child.close()
+
+    def _waiting(self, start: _Start) -> Child | None:
+        with self._lock:
+            idle, self._idle = self._idle, None
+        if idle is None:
+            return None
+        started, child, timer = idle
+        timer.cancel()
+        if started == start and child.alive:
+            return child
+        child.close()
+        return None
+
+    def _keep(self, start: _Start, child: Child) -> None:
+        timer = threading.Timer(IDLE_SECONDS, self._end, [child])
+        timer.daemon = True
+        with self._lock:
+            before, self._idle = self._idle, (start, child, timer)
+        timer.start()
+        if before is not None:
+            before[2].cancel()
+            before[1].close()
+
+    def _end(self, child: Child) -> None:
+        with self._lock:
+            if self._idle is None or self._idle[1] is not child:
+                return  # it reads again
+            self._idle = None
+        child.close()
+
+
+_PARSERS = _Parsers()

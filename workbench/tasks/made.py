@@ -75,6 +75,9 @@ def mixed_of(fresh: Path, replay: Sequence[Path], share: float, seed: int) -> Ma
     The last fresh rows stay at the end, as many as a file's readers hold out, so that what is measured is fresh. Raises
     TaskError for files whose rows are of several kinds, and for too few fresh rows.
     """
+    for file in (fresh, *replay):
+        if file.is_dir():  # whose hash would not say what was in it
+            raise TaskError(f"{file} is not a file; give a JSONL or Parquet file")
     new = [row.values for row in read_rows(fresh)]
     draw, old = random.Random(f"mix/{seed}"), list[dict[str, Any]]()
     for file in replay:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gradio as gr
 
+from workbench.rollouts.folders import SUFFIXES
 from workbench.tasks import LABELLED
 from workbench.ui.handlers import rollout_import as handlers
 from workbench.ui.tabs.common import note
@@ -23,7 +24,7 @@ def build_rollout_import() -> RolloutImportWidgets:
         )
         upload = gr.File(
             label="or upload JSONL or Parquet",
-            file_types=[".jsonl", ".json", ".parquet"],
+            file_types=[*SUFFIXES, ".gz"],
             elem_id="import-upload",
             height=90,
         )
