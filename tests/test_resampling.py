@@ -146,7 +146,6 @@ class FakeTrainer:
         self.train_dataset = Dataset.from_dict({"prompt": [str(i) for i in range(40)]})
         self.accelerator = SimpleNamespace(process_index=rank, num_processes=ranks)
         self._spread, self._rank, self._ranks = spread, rank, ranks
-        self._pending_extra_logs: dict[str, Any] = {}
         rows = [{"prompt": str(prompt)} for prompt in prompts for _ in range(2)]
         share = len(rows) // ranks
         self.rows = rows[rank * share : (rank + 1) * share]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -135,21 +137,32 @@ def test_a_configurations_reward_keeps_name_weight_code_and_signature(worker: Re
     assert reward.function(prompt="p", step="s", scale=3) == 3.0
 
 
+def _tell(told: list[Any], *logged: Any) -> None:
+    told.append(logged)
+
+
 def test_the_function_is_called_as_trl_calls_it(worker: RewardWorker) -> None:
-    code = "def f(prompts, completions, answer, **kwargs):\n    return [float(a) + len(kwargs) for a in answer]"
+    code = """
+def f(prompts, completions, answer, picture=None, **kwargs):
+    kwargs["log_extra"]("why", prompts)
+    kwargs["log_metric"]("m", 2)
+    return [float(a) + kwargs["trainer_state"].global_step for a in answer]
+"""
     reward = load(worker, code, "outcome")
     for function in (reward.function, reward.outcome_function):
+        told: list[Any] = []
         given = function(
             prompts=["p", "q"],
             completions=["a", "b"],
             completion_ids=[[1], [2]],
             answer=["1", "2"],
-            trainer_state=object(),
-            log_extra=print,
-            log_metric=print,
+            picture=object(),  # no JSON, which stays behind
+            trainer_state=SimpleNamespace(global_step=3),
+            log_extra=partial(_tell, told),
+            log_metric=partial(_tell, told),
         )
-        # What is not JSON stays behind, so that kwargs is empty.
-        assert given == [1.0, 2.0]
+        assert given == [4.0, 5.0]
+        assert told == [("why", ["p", "q"]), ("m", 2.0)]
         assert function.__name__ == "mine"
 
 
@@ -188,9 +201,9 @@ def test_reading_the_keyboard_finds_nothing(worker: RewardWorker) -> None:
         ("def a(**k): pass\ndef b(**k): pass", None, "define a function named 'mine'.*; the code defines a, b"),
         ("class mine:\n    pass", None, "define a function named 'mine'"),
         (
-            "async def reward(prompt, step, **columns): return 1",
+            "async def reward(prompt, step, **columns): yield 1",
             None,
-            r"'async def mine\(prompt, step, \*\*columns\)'; write 'def mine\(prompt, step, \*\*columns\)'",
+            r"yields; write 'def mine\(prompt, step, \*\*columns\)' that returns its scores",
         ),
         ("def reward(prompt, step): return 1", None, r"'mine\(prompt, step\)' and cannot take the data's columns"),
         ("def reward(prompt, step, **columns): yield 1", None, "yields"),

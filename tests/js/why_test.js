@@ -1,7 +1,7 @@
 import { rowsOf } from "../../workbench/figures/drawing/compare.js";
 import { rank } from "../../workbench/figures/drawing/cards.js";
 import { MEASURES, OF_TOKENS } from "../../workbench/figures/drawing/measures.js";
-import { facts, quoted, sumLine, termName, termsOf } from "../../workbench/figures/drawing/why.js";
+import { facts, quoted, remarksOf, sumLine, termName, termsOf } from "../../workbench/figures/drawing/why.js";
 import { equal } from "./assert.js";
 import { rollout } from "./rollout.js";
 
@@ -74,4 +74,16 @@ Deno.test("equal totals share a rank; what is not scored has none", () => {
   }, {}];
   rank(rollouts);
   equal(rollouts.map((r) => r.rank), [2, 2, 1, null, null]);
+});
+
+Deno.test("what was logged of a step and of the completion is said beside a token", () => {
+  const { steps } = rollout();
+  const judged = { ...steps[0], logged: [["judge", "reason", "adds up"], ["judge", "quote", "3 + 4"]] };
+  const r = rollout({ steps: [judged, steps[1]], logged: [["length", "words", 3]] });
+  equal(remarksOf(r, 0).map(({ name, text }) => `${name}: ${text}`), [
+    "judge, reason: adds up",
+    "judge, quote: “3 + 4”",
+    "length, words: 3",
+  ]);
+  equal(remarksOf(r, -1).length, 1);
 });

@@ -201,6 +201,11 @@ def _credited_payload(credit: Credit, i: int, matches: Spans, explained: bool) -
         "outcomes": dict(scored.outcome_scores),
         "matches": [[offset(start), offset(end)] for start, end in matches],
     }
+    for k, step in enumerate(payload["steps"]):
+        if logged := scored.logged_of(k):
+            step["logged"] = logged
+    if logged := scored.logged_of(None):
+        payload["logged"] = logged
     if explained:
         payload["terms"], payload["why"] = _explanations(credit, i, scored)
     return payload

@@ -29,6 +29,10 @@ class StretchPayload(TypedDict):
     clip: float | None
 
 
+Logged = Sequence[tuple[str, str, Any]]
+"""(reward function, column, value) of what was logged beside a score."""
+
+
 class StepPayload(TypedDict):
     """``start`` and ``end`` are UTF-16 offsets, ``first`` and ``last`` tokens."""
 
@@ -39,6 +43,7 @@ class StepPayload(TypedDict):
     reward: float | None
     normalised: float | None
     scores: Scores
+    logged: NotRequired[Logged]
 
 
 class CreditedPayload(TypedDict):
@@ -49,6 +54,7 @@ class CreditedPayload(TypedDict):
     steps: Sequence[StepPayload]
     outcome: float | None
     outcomes: Scores
+    logged: NotRequired[Logged]
     matches: Sequence[Sequence[int]]
     terms: NotRequired[Sequence[Mapping[str, Any]]]
     why: NotRequired[Sequence[StretchPayload]]

@@ -5,6 +5,7 @@ One budget is one rank's; ranks add up what they spent. This module knows nothin
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -25,13 +26,15 @@ class ErrorBudget:
         self._reported = 0
         self._last: RewardError | None = None
         self._on_error = on_error
+        self._lock = threading.Lock()
 
     def spend(self, error: RewardError) -> None:
         """Let one error pass. Raises RewardError, with the error's own place, once it is one too many."""
-        self.spent += 1
-        self._last = error
-        self.check(self.spent)
-        self._on_error(error)
+        with self._lock:  # rewards that wait for others are called on threads
+            self.spent += 1
+            self._last = error
+            self.check(self.spent)
+            self._on_error(error)
 
     def check(self, spent: int) -> None:
         """Raises RewardError if ``spent`` (this budget's, or the sum over ranks) is over the limit."""

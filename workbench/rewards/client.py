@@ -25,6 +25,7 @@ from workbench.errors import (
     RewardTimeout,
     WorkbenchError,
 )
+from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.protocol import Batch, Score, check_outcome, check_steps, form_of
 from workbench.rewards.sealed import MOST, Key, SealedChildren
 from workbench.rewards.wire import (
@@ -33,6 +34,7 @@ from workbench.rewards.wire import (
     check_error,
     checked_isolation,
     packed_batch,
+    read_log,
     read_signature_reply,
     read_split_reply,
 )
@@ -141,13 +143,20 @@ class RewardWorker:
     def describe(self, code: str, name: str) -> inspect.Signature:
         """The signature of the function ``name`` of ``code``, or of the only one or ``reward`` if none has that name.
 
+        Raises as ``function`` does.
+        """
+        return self.function(code, name).signature
+
+    def function(self, code: str, name: str) -> WorkerFunction:
+        """The function ``name`` of ``code`` (or the only one, or ``reward``), to be called here and to run there.
+
         Raises RewardCodeError for code that does not compile, fails on import or defines no such function, with its
         line; RewardTimeout for code that does not end.
         """
         reply, _ = self._ask({"do": "describe", "code": code, "name": name})
         try:
             with self._ended_if_unsound((code, name)):
-                return read_signature_reply(reply)
+                return WorkerFunction(name, code, read_signature_reply(reply), self, reply.get("async") is True)
         except NonsenseError as error:
             raise RewardError(f"reward {name!r}: {error}", reward=name) from error
 
@@ -155,13 +164,17 @@ class RewardWorker:
         """One score a completion, and what the code printed. Raises RewardError and the errors under it."""
         reply, printed = self._score(code, name, batch)
         with self._ended_if_unsound((code, name)):
-            return check_outcome(name, reply.get("scores"), len(batch)), printed
+            scores = check_outcome(name, reply.get("scores"), len(batch))
+            read_log(reply, batch, name)
+            return scores, printed
 
     def score_steps(self, code: str, name: str, batch: Batch) -> tuple[list[list[Score]], str]:
         """One score a step of each completion, and what the code printed. Raises RewardError and those under it."""
         reply, printed = self._score(code, name, batch)
         with self._ended_if_unsound((code, name)):
-            return check_steps(name, reply.get("scores"), batch.steps), printed
+            scores = check_steps(name, reply.get("scores"), batch.steps)
+            read_log(reply, batch, name)
+            return scores, printed
 
     @contextmanager
     def _ended_if_unsound(self, key: Key) -> Iterator[None]:
@@ -238,13 +251,14 @@ def shared_worker() -> RewardWorker:
 class WorkerFunction:
     """A user's function that runs in the worker: called like the function itself, with the same arguments.
 
-    Arguments that are not JSON (TRL's ``trainer_state``, ``log_extra``, ``log_metric``) stay behind.
+    Columns that are not JSON stay behind. ``concurrent`` if it is a coroutine function there.
     """
 
     name: str
     code: str
     signature: inspect.Signature
     worker: RewardWorker
+    concurrent: bool = False
 
     @property
     def __name__(self) -> str:
@@ -259,16 +273,20 @@ class WorkerFunction:
         for parameter in self.signature.parameters.values():
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 values |= values.pop(parameter.name, {})
+        state, *loggers = (values.pop(argument, None) for argument in ARGUMENTS)
         form = form_of(self.signature)
         if form == "step":
             columns = {name: [value] for name, value in values.items() if name not in ("prompt", "step")}
-            batch = Batch([values["prompt"]], [values["step"]], columns, [[values["step"]]])
-            return self.worker.score_steps(self.code, self.name, batch)[0][0][0]
-        arguments = {name: values.pop(name, ()) for name in ("prompts", "completions", "steps")}
-        batch = Batch(completion_ids=values.pop("completion_ids", None), columns=values, **arguments)
-        if form == "outcome":
-            return self.worker.score_outcome(self.code, self.name, batch)[0]
-        return self.worker.score_steps(self.code, self.name, batch)[0]
+            batch = Batch([values["prompt"]], [values["step"]], columns, [[values["step"]]], trainer_state=state)
+            scores: Any = self.worker.score_steps(self.code, self.name, batch)[0][0][0]
+        else:
+            arguments = {name: values.pop(name, ()) for name in ("prompts", "completions", "steps")}
+            ids = values.pop("completion_ids", None)
+            batch = Batch(**arguments, completion_ids=ids, columns=values, trainer_state=state)
+            score = self.worker.score_outcome if form == "outcome" else self.worker.score_steps
+            scores = score(self.code, self.name, batch)[0]
+        batch.log.tell(*loggers)
+        return scores
 
 
 def _line_in(output: str) -> int | None:

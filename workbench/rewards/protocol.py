@@ -10,7 +10,9 @@ steps      ``f(prompts, completions, steps, **columns)``        for each complet
 
 ``steps[i]`` are the texts of completion i's steps. Columns are the data row's other fields by name: a list with one
 value a completion, or that completion's own value in the ``step`` form. Where a prompt is chat messages its completion
-is too, as in TRL. A function that names ``completion_ids`` gets the sampled ids.
+is too, as in TRL. A function that names ``completion_ids`` gets the sampled ids. ``trainer_state``, ``log_extra`` and
+``log_metric`` are TRL's (``logged``): an ``outcome`` function gets them always, the other two where they name them. Any
+of the three may be ``async def``; one that scores single steps is then awaited for many of them at once.
 
 The reward worker calls users' functions with this module and its parent checks the worker's replies with it, so it
 knows nothing of processes. In messages rollouts and steps count from 1, as they are labelled; in an error's attributes
@@ -21,11 +23,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from workbench.errors import RewardCodeError, RewardError, RewardValueError
+from workbench.rewards.asynchronous import is_async, results
+from workbench.rewards.logged import ARGUMENTS, Log, preview_state
 from workbench.schema import RewardKind
 from workbench.steps import Split, StepPattern
 
@@ -38,14 +44,15 @@ EXPECTED: dict[Form, str] = {
     "step": "{}(prompt, step, **columns)",
     "steps": "{}(prompts, completions, steps, **columns)",
 }
-RESERVED = frozenset({"prompt", "prompts", "completion", "completions", "completion_ids", "step", "steps"})
+_OF_TRL = frozenset(ARGUMENTS)
+RESERVED = _OF_TRL | {"prompt", "prompts", "completion", "completions", "completion_ids", "step", "steps"}
 """Column names that would hide an argument; such columns are not passed on, as in TRL."""
 _GIVEN: dict[Form, frozenset[str]] = {
-    "outcome": frozenset({"prompts", "completions", "completion_ids"}),
-    "step": frozenset({"prompt", "step"}),
-    "steps": frozenset({"prompts", "completions", "steps", "completion_ids"}),
+    "outcome": _OF_TRL | {"prompts", "completions", "completion_ids"},
+    "step": _OF_TRL | {"prompt", "step"},
+    "steps": _OF_TRL | {"prompts", "completions", "steps", "completion_ids"},
 }
-_BY_THE_CALLER = frozenset({"step_ends", "trainer_state", "log_extra", "log_metric", "environments"})
+_BY_THE_CALLER = frozenset({"step_ends", "environments"})
 _SHOWN = 80
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -55,7 +62,8 @@ class Batch:
     """What one call scores: B completions, of one prompt or of several.
 
     ``columns`` maps a name to B values; ``steps`` are each completion's step texts, and needed by the two step forms;
-    ``step_ends`` the index of each step's last token, for functions of this process that name it.
+    ``step_ends`` the index of each step's last token, for functions of this process that name it. ``trainer_state`` is
+    the trainer's, None outside training, and ``log`` takes what the function logs.
     """
 
     prompts: Sequence[Any]
@@ -64,6 +72,13 @@ class Batch:
     steps: Sequence[Sequence[str]] = ()
     completion_ids: Sequence[Sequence[int]] | None = None
     step_ends: Sequence[Sequence[int]] | None = None
+    trainer_state: Any = None
+    log: Log = field(default_factory=Log, compare=False)
+
+    @property
+    def state(self) -> Any:
+        """What a function gets as ``trainer_state``."""
+        return preview_state() if self.trainer_state is None else self.trainer_state
 
     def __len__(self) -> int:
         return len(self.completions)
@@ -83,9 +98,7 @@ def read_signature(function: Callable[..., Any], name: str) -> inspect.Signature
         raise RewardCodeError(f"reward {name!r} is no function with a signature: {error}", reward=name) from error
     shown, expected = f"{name}{signature}", EXPECTED[form_of(signature)].format(name)
     called = function if inspect.isroutine(function) else type(function).__call__
-    if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
-        raise RewardCodeError(f"reward {name!r} is 'async def {shown}'; write 'def {expected}'", reward=name)
-    if inspect.isgeneratorfunction(called):
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise RewardCodeError(f"reward {name!r} yields; write 'def {expected}' that returns its scores", reward=name)
     if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
         raise RewardCodeError(
@@ -157,35 +170,60 @@ def call_outcome(
 
     ``catch`` is the widest exception that counts as the function's own.
     """
-    arguments = _arguments(function, batch)
-    returned = _guarded(name, function, arguments, catch, "")
-    return check_outcome(name, returned, len(batch))
+    arguments = _arguments(function, batch) | batch.log.arguments(batch.state, len(batch))
+    return check_outcome(name, _guarded(name, function, arguments, catch), len(batch))
 
 
 def call_steps(
     name: str, function: Callable[..., Any], batch: Batch, *, catch: type[BaseException] = Exception
 ) -> list[list[Score]]:
     """One list a completion with a score a step, from either step form. Raises as ``call_outcome`` does."""
-    if form_of(inspect.signature(function)) == "steps":
+    signature = inspect.signature(function)
+    named = _OF_TRL & signature.parameters.keys()
+    if form_of(signature) == "steps":
         arguments = _arguments(function, batch) | {"steps": [list(texts) for texts in batch.steps]}
-        return check_steps(name, _guarded(name, function, arguments, catch, ""), batch.steps)
-    scores = []
-    columns = _columns(batch)
+        arguments |= _only(named, batch.log.arguments(batch.state, len(batch)))
+        return check_steps(name, _guarded(name, function, arguments, catch), batch.steps)
+    columns, asked = _columns(batch), []
     for i, texts in enumerate(batch.steps):
         row = {column: values[i] for column, values in columns.items()}
-        returned = [
-            _guarded(
-                name, function, {"prompt": batch.prompts[i], "step": text, **row}, catch, _place(i, k, text), (i, k)
-            )
-            for k, text in enumerate(texts)
-        ]
-        scores.append([_score(name, value, i, k, texts[k]) for k, value in enumerate(returned)])
-    return scores
+        for k, text in enumerate(texts):
+            logs = _only(named, batch.log.arguments_of_step(batch.state, batch.steps, (i, k))) if named else {}
+            asked.append(((i, k), {"prompt": batch.prompts[i], "step": text, **row, **logs}))
+    values = _of_steps(name, function, asked, catch)
+    return [
+        [_score(name, values[i, k], i, k, text) for k, text in enumerate(texts)] for i, texts in enumerate(batch.steps)
+    ]
+
+
+def _of_steps(
+    name: str,
+    function: Callable[..., Any],
+    asked: Sequence[tuple[tuple[int, int], dict[str, Any]]],
+    catch: type[BaseException],
+) -> dict[tuple[int, int], Any]:
+    """What the function returns of each step, by rollout and step; of a coroutine function many at once."""
+    if is_async(function):
+
+        async def awaited(place: tuple[int, int], arguments: Mapping[str, Any]) -> Any:
+            with _errors_named(name, function, catch, place, arguments["step"]):
+                return await function(**arguments)
+
+        values = results([partial(awaited, place, arguments) for place, arguments in asked])
+        return {place: value for (place, _), value in zip(asked, values, strict=True)}
+    returned = {}
+    for place, arguments in asked:
+        with _errors_named(name, function, catch, place, arguments["step"]):
+            returned[place] = function(**arguments)
+    return returned
+
+
+def _only(names: Iterable[str], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: arguments[name] for name in names}
 
 
 def _columns(batch: Batch) -> dict[str, Any]:
     columns = {name: values for name, values in batch.columns.items() if name not in RESERVED}
-    # TRL's trainer_state goes by as it is.
     return {name: list(values) if isinstance(values, list | tuple) else values for name, values in columns.items()}
 
 
@@ -199,21 +237,28 @@ def _arguments(function: Callable[..., Any], batch: Batch) -> dict[str, Any]:
     return arguments
 
 
-def _guarded(
+def _guarded(name: str, function: Callable[..., Any], arguments: Mapping[str, Any], catch: type[BaseException]) -> Any:
+    """What the function returns of a whole batch."""
+    with _errors_named(name, function, catch):
+        return results([partial(function, **arguments)])[0] if is_async(function) else function(**arguments)
+
+
+@contextmanager
+def _errors_named(
     name: str,
     function: Callable[..., Any],
-    arguments: Mapping[str, Any],
     catch: type[BaseException],
-    place: str,
     at: tuple[int | None, int | None] = (None, None),
-) -> Any:
+    text: str = "",
+) -> Iterator[None]:
+    """Raises RewardError for what the function raises, with its line and the step it was called for."""
     try:
-        return function(**arguments)
+        yield
     except catch as error:
         # What a reward model says of itself: no class, and no line of its user's.
         already_named = isinstance(error, RewardError)
         line = None if already_named else line_of(error, _filename(function))
-        where = place + ("" if line is None else f" at line {line}")
+        where = ("" if at[0] is None else _place(at[0], at[1], text)) + ("" if line is None else f" at line {line}")
         what = "" if already_named else f" raised {type(error).__name__}"
         raise RewardError(
             f"reward {name!r}{what}{where}: {message_of(error)}",

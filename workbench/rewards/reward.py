@@ -9,8 +9,10 @@ from functools import cached_property, partial
 from typing import Any
 
 from workbench.errors import RewardCodeError, RewardError
+from workbench.rewards.asynchronous import is_async
 from workbench.rewards.builtin import Builtin, OptionValue, find_builtin
 from workbench.rewards.client import RewardWorker, WorkerFunction, shared_worker
+from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.models.reward import Models, model_function
 from workbench.rewards.protocol import (
     Batch,
@@ -31,7 +33,8 @@ from workbench.steps import StepPattern
 class Reward:
     """A reward function: ``function`` scores steps or whole completions, as ``kind`` says, and counts ``weight`` times.
 
-    ``code`` is the source of a function that runs in the reward worker; ``function`` then calls it there.
+    ``code`` is the source of a function that runs in the reward worker; ``function`` then calls it there. One that
+    ``waits`` for others, a server say, is called while other rewards are.
     """
 
     name: str
@@ -39,6 +42,7 @@ class Reward:
     function: Callable[..., Any]
     weight: float = 1.0
     code: str | None = None
+    waits: bool = False
 
     def __post_init__(self) -> None:
         check_kind(self.name, self.signature, self.kind)
@@ -76,7 +80,11 @@ class Reward:
             completion_ids: Sequence[Sequence[int]] | None = None,
             **columns: Any,
         ) -> list[Score]:
-            return self.score_outcome(Batch(prompts, completions, columns, completion_ids=completion_ids))[0]
+            state, *loggers = (columns.pop(argument, None) for argument in ARGUMENTS)
+            batch = Batch(prompts, completions, columns, completion_ids=completion_ids, trainer_state=state)
+            scores = self.score_outcome(batch)[0]
+            batch.log.tell(*loggers)
+            return scores
 
         outcome.__name__ = outcome.__qualname__ = self.name
         return outcome
@@ -129,7 +137,7 @@ def load_reward(
     if not callable(spec):
         raise RewardCodeError(f"{spec!r} is no reward; give a built-in's name, a function or a RewardConfig")
     name = getattr(spec, "__name__", type(spec).__name__)
-    return Reward(name, kind_of(form_of(read_signature(spec, name))), spec)
+    return Reward(name, kind_of(form_of(read_signature(spec, name))), spec, waits=is_async(spec))
 
 
 def _from_builtin(
@@ -148,9 +156,8 @@ def _from_builtin(
 
 
 def _in_worker(name: str, kind: RewardKind, code: str, weight: float, worker: RewardWorker | None) -> Reward:
-    worker = worker or shared_worker()
-    function = WorkerFunction(name, code, worker.describe(code, name), worker)
-    return Reward(name, kind, function, weight, code)
+    function = (worker or shared_worker()).function(code, name)
+    return Reward(name, kind, function, weight, code, waits=function.concurrent)
 
 
 def _of_model(

@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.errors import RewardCodeError
 from workbench.rewards.budget import ErrorBudget
 from workbench.rewards.client import RewardWorker
+from workbench.rewards.logged import Log
 from workbench.rewards.models.reward import Models
 from workbench.rewards.protocol import Batch, Score
 from workbench.rewards.reward import Reward, load_reward
@@ -30,6 +31,7 @@ class _Scored:
 
     steps: Mapping[str, list[list[Score]]]
     outcomes: Mapping[str, list[Score]]
+    logs: Mapping[str, Log]
     summaries: tuple[RewardSummary, ...]
 
 
@@ -61,15 +63,18 @@ def score_split(
     worker: RewardWorker | None = None,
     models: Models | None = None,
     pattern: StepPattern | None = None,
+    trainer_state: Any = None,
 ) -> ScoredGroup:
     """Score one group whose rollouts have these steps. Raises RewardError and the errors under it.
 
-    ``pattern`` is what cut them; a process reward model that is an outcome reward needs it.
+    ``pattern`` is what cut them; a process reward model that is an outcome reward needs it. ``trainer_state`` is what
+    functions get as that, by default that before a first step.
     """
     loaded = [load_reward(spec, worker, models=models, pattern=pattern) for spec in rewards]
     count = len(group.rollouts)
     rows = [{**group.columns, **rollout.columns} for rollout in group.rollouts]
-    scored, summaries = _score([group.prompt] * count, group.rollouts, rows, steps, loaded)
+    prompts = [group.prompt] * count
+    scored, summaries = _score(prompts, group.rollouts, rows, steps, loaded, trainer_state=trainer_state)
     return ScoredGroup(group, tuple(scored), summaries)
 
 
@@ -83,19 +88,22 @@ def score_completions(
     completions: Sequence[Any] | None = None,
     worker: RewardWorker | None = None,
     budget: ErrorBudget | None = None,
+    trainer_state: Any = None,
 ) -> tuple[list[StepScores], tuple[RewardSummary, ...]]:
     """Split and score B completions of any number of prompts: ``prompts``, ``rollouts`` and ``columns`` have B entries.
 
     A completion that cannot be split in time, or into a thousand steps, is one unmatched step without a score: one
     degenerate sample must not end a training run. Nor need an error of a reward, while ``budget`` lasts. The pattern
     runs in ``worker`` if there is one. ``completions`` are what the functions see in place of the rollouts' texts. An
-    error's ``rollout`` is the index into the completions. Raises as ``score_group`` does otherwise.
+    error's ``rollout`` is the index into the completions; ``trainer_state`` is what functions get as that. Raises as
+    ``score_group`` does otherwise.
     """
     texts = [rollout.text for rollout in rollouts]
     splits = split_leniently(texts, pattern) if worker is None else worker.split(texts, pattern, leniently=True)
     failed = frozenset(i for i, split in enumerate(splits) if split.failed)
     steps = [split.steps for split in splits]
-    return _score(prompts, rollouts, columns, steps, rewards, completions=completions, unsplit=failed, budget=budget)
+    options: dict[str, Any] = {"unsplit": failed, "budget": budget, "trainer_state": trainer_state}
+    return _score(prompts, rollouts, columns, steps, rewards, completions=completions, **options)
 
 
 def _score(
@@ -108,6 +116,7 @@ def _score(
     completions: Sequence[Any] | None = None,
     unsplit: frozenset[int] = frozenset(),
     budget: ErrorBudget | None = None,
+    trainer_state: Any = None,
 ) -> tuple[list[StepScores], tuple[RewardSummary, ...]]:
     if not rollouts:
         return [], ()
@@ -124,6 +133,7 @@ def _score(
         steps=[[text[step.start : step.end] for step in row] for text, row in zip(texts, steps, strict=True)],
         completion_ids=[rollout.token_ids for rollout in rollouts],
         step_ends=[[last for _, last in row] for row in spans],
+        trainer_state=trainer_state,
     )
     scored_by_reward = _call(rewards, batch, budget)
     weights = {reward.name: reward.weight for reward in rewards}
@@ -134,6 +144,7 @@ def _score(
             for name, values in scored_by_reward.steps.items()
         }
         outcomes = {name: values[i] for name, values in scored_by_reward.outcomes.items()}
+        logged = {name: log.of(i, len(row)) for name, log in scored_by_reward.logs.items()}
         scored.append(
             StepScores(
                 steps=tuple(row),
@@ -144,6 +155,7 @@ def _score(
                 ),
                 outcome_scores=outcomes,
                 outcome=_weighted(outcomes, weights),
+                logged={name: extra for name, extra in logged.items() if extra},
             )
         )
     return scored, scored_by_reward.summaries
@@ -152,20 +164,38 @@ def _score(
 def _call(rewards: Sequence[Reward], batch: Batch, budget: ErrorBudget | None) -> _Scored:
     if twice := [name for name, count in Counter(reward.name for reward in rewards).items() if count > 1]:
         raise RewardCodeError(f"two rewards are named {twice[0]!r}; give each its own name", reward=twice[0])
-    steps: dict[str, list[list[Score]]] = {}
-    outcomes: dict[str, list[Score]] = {}
-    summaries = []
-    for reward in rewards:
-        began = time.perf_counter()
-        if reward.kind == "step":
-            score_steps = reward.score_steps if budget is None else partial(budget.score_steps, reward)
-            steps[reward.name], printed = score_steps(batch)
-        else:
-            score_outcome = reward.score_outcome if budget is None else partial(budget.score_outcome, reward)
-            outcomes[reward.name], printed = score_outcome(batch)
-        seconds = time.perf_counter() - began
-        summaries.append(RewardSummary(reward.name, reward.kind, reward.weight, seconds, printed))
-    return _Scored(steps, outcomes, tuple(summaries))
+    batches = {reward.name: replace(batch, log=Log()) for reward in rewards}
+    waiting = [reward for reward in rewards if reward.waits]
+    with ThreadPoolExecutor(max(1, len(waiting)), thread_name_prefix="reward") as pool:
+        # Those that wait for others are under way while the rest compute.
+        started = {reward.name: pool.submit(_called, reward, batches[reward.name], budget) for reward in waiting}
+        results = {
+            reward.name: started[reward.name].result()
+            if reward.waits
+            else _called(reward, batches[reward.name], budget)
+            for reward in rewards
+        }
+    return _Scored(
+        steps={reward.name: results[reward.name][0] for reward in rewards if reward.kind == "step"},
+        outcomes={reward.name: results[reward.name][0] for reward in rewards if reward.kind == "outcome"},
+        logs={name: batch.log for name, batch in batches.items()},
+        summaries=tuple(summary for _, summary in results.values()),
+    )
+
+
+def _called(reward: Reward, batch: Batch, budget: ErrorBudget | None) -> tuple[Any, RewardSummary]:
+    """A reward's scores of the batch, and what is remembered of the call."""
+    began = time.perf_counter()
+    scores: Any
+    if reward.kind == "step":
+        scores, printed = reward.score_steps(batch) if budget is None else budget.score_steps(reward, batch)
+    else:
+        scores, printed = reward.score_outcome(batch) if budget is None else budget.score_outcome(reward, batch)
+    seconds = time.perf_counter() - began
+    metrics: dict[str, list[float]] = {}
+    for name, value in batch.log.metrics:
+        metrics.setdefault(name, []).append(value)
+    return scores, RewardSummary(reward.name, reward.kind, reward.weight, seconds, printed, metrics)
 
 
 def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:

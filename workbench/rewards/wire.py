@@ -10,9 +10,11 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 from workbench.errors import RewardError, WorkbenchError
+from workbench.rewards.logged import Log, packed_state
 from workbench.rewards.protocol import Batch
 from workbench.schema import Step
 from workbench.steps import Split
@@ -43,8 +45,33 @@ def packed_batch(batch: Batch) -> tuple[dict[str, Any], list[str]]:
         "columns": columns,
         "steps": [list(texts) for texts in batch.steps],
         "completion_ids": None if batch.completion_ids is None else [list(ids) for ids in batch.completion_ids],
+        "trainer_state": packed_state(batch.state),
     }
     return sent, left_out
+
+
+def unpacked_batch(sent: Mapping[str, Any]) -> Batch:
+    """The batch that ``packed_batch`` packed, as a function gets it."""
+    return Batch(**{**sent, "trainer_state": SimpleNamespace(**sent["trainer_state"])})
+
+
+def packed_log(log: Log) -> dict[str, Any]:
+    return {"extra": log.extra, "metrics": log.metrics}
+
+
+def read_log(reply: Mapping[str, Any], batch: Batch, name: str) -> None:
+    """Put what the function ``name`` logged into the batch's log. Raises RewardError for what no function can log."""
+    log = Log()
+    try:
+        packed = reply["logged"]
+        for column, values in packed["extra"].items():
+            log.arguments(None, len(batch))["log_extra"](column, values)
+        for metric, value in packed["metrics"]:
+            log.log_metric(metric, value)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RewardError(f"reward {name!r}: {_NONSENSE}: {str(error)[:200]}", reward=name) from error
+    batch.log.extra.update(log.extra)
+    batch.log.metrics.extend(log.metrics)
 
 
 def packed_signature(signature: inspect.Signature) -> list[list[Any]]:

@@ -35,9 +35,10 @@ import numpy  # noqa: F401
 
 from workbench.child import Emitter, Handler, serve_forks
 from workbench.errors import RewardCodeError, RewardError
-from workbench.rewards.protocol import Batch, call_outcome, call_steps, form_of, line_of, message_of, read_signature
+from workbench.rewards.asynchronous import is_async
+from workbench.rewards.protocol import call_outcome, call_steps, form_of, line_of, message_of, read_signature
 from workbench.rewards.seal import seal, sealed_folder, what_is_off
-from workbench.rewards.wire import FILENAME, packed_signature, packed_split
+from workbench.rewards.wire import FILENAME, packed_log, packed_signature, packed_split, unpacked_batch
 from workbench.steps import StepPattern, split_leniently, split_preview
 
 MISSING: list[str] = []
@@ -93,10 +94,12 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
     function = _function(request["code"], name)
     signature = read_signature(function, name)
     if request["do"] == "describe":
-        return {"parameters": packed_signature(signature)}
+        return {"parameters": packed_signature(signature), "async": is_async(function)}
     call = call_outcome if form_of(signature) == "outcome" else call_steps
+    batch = unpacked_batch(request["batch"])
     # User code may raise SystemExit or KeyboardInterrupt, which must not end the worker.
-    return {"scores": call(name, function, Batch(**request["batch"]), catch=BaseException)}
+    scores = call(name, function, batch, catch=BaseException)
+    return {"scores": scores, "logged": packed_log(batch.log)}
 
 
 @cache

@@ -62,6 +62,7 @@ SCHEMA = pa.schema(
         ("rewards", _numbers),
         ("outcome_scores", pa.map_(pa.string(), pa.float64())),
         ("outcome", pa.float64()),
+        ("logged", pa.string()),  # JSON
         ("normalised", _numbers),
         ("advantages", pa.list_(pa.float32())),  # padding included, as in the loss
         ("parts", pa.list_(pa.struct([(name, _numbers) for name in PART_ARRAYS]))),  # as many as the head names
@@ -161,6 +162,7 @@ def _row(rollout: Rollout, scored: StepScores) -> dict[str, Any]:
         "rewards": scored.rewards,
         "outcome_scores": list(scored.outcome_scores.items()),
         "outcome": scored.outcome,
+        "logged": json.dumps(scored.logged, default=plain) if scored.logged else None,
     }
 
 
@@ -257,4 +259,13 @@ def _step_scores(row: Mapping[str, Any]) -> StepScores:
         rewards=tuple(row["rewards"]),
         outcome_scores=dict(row["outcome_scores"]),
         outcome=row["outcome"],
+        logged=_logged(row.get("logged")),  # files of earlier versions have none
     )
+
+
+def _logged(text: str | None) -> dict[str, dict[str, Any]]:
+    packed: dict[str, dict[str, Any]] = json.loads(text) if text else {}
+    return {
+        name: {column: tuple(value) if isinstance(value, list) else value for column, value in columns.items()}
+        for name, columns in packed.items()
+    }

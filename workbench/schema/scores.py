@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from workbench.schema.rollouts import Group, Step
@@ -18,7 +18,8 @@ class StepScores:
     ``steps`` are character spans of ``Rollout.text``; ``spans[k]`` is the (first, last) token of step k, last
     inclusive. ``scores[name][k]`` is what step reward ``name`` gave step k and ``rewards[k]`` the weighted sum of those
     (``None`` where every function left the step unscored). ``outcome_scores[name]`` and ``outcome`` are the same for
-    the whole completion.
+    the whole completion. ``logged[name]`` is what function ``name`` logged of it with ``log_extra``: by column a
+    value, or a tuple with one a step.
     """
 
     steps: tuple[Step, ...]
@@ -27,6 +28,7 @@ class StepScores:
     rewards: tuple[float | None, ...]
     outcome_scores: Mapping[str, float | None]
     outcome: float | None
+    logged: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def matched(self) -> bool:
@@ -42,8 +44,19 @@ class StepScores:
     def step_starts(self) -> list[int]:
         return [first for first, _ in self.spans]
 
+    def logged_of(self, step: int | None) -> list[tuple[str, str, Any]]:
+        """(function, column, value) of what was logged of a step (0-based), or of the whole completion."""
+        logged = [(name, column, value) for name, of in self.logged.items() for column, value in of.items()]
+        if step is None:
+            return [entry for entry in logged if not isinstance(entry[2], tuple)]
+        of_steps = [entry for entry in logged if isinstance(entry[2], tuple)]
+        return [(name, column, values[step]) for name, column, values in of_steps if values[step] is not None]
+
     def rows(self, text: str) -> list[dict[str, Any]]:
-        """One row a step as plain values: its span and text (``text`` is the rollout's), tokens, scores and reward."""
+        """One row a step as plain values: its span and text (``text`` is the rollout's), tokens, scores and reward.
+
+        ``logged`` is there where a function logged something of the step, by function and column.
+        """
         return [
             {
                 "start": step.start,
@@ -54,16 +67,24 @@ class StepScores:
                 "last_token": last,
                 "scores": {name: values[k] for name, values in self.scores.items()},
                 "reward": self.rewards[k],
+                **({"logged": _nested(logged)} if (logged := self.logged_of(k)) else {}),
             }
             for k, (step, (first, last)) in enumerate(zip(self.steps, self.spans, strict=True))
         ]
+
+
+def _nested(logged: Sequence[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:
+    nested: dict[str, dict[str, Any]] = {}
+    for name, column, value in logged:
+        nested.setdefault(name, {})[column] = value
+    return nested
 
 
 @dataclass(frozen=True)
 class RewardSummary:
     """What a scored group remembers of one reward function: enough to explain a number, not to compute it.
 
-    ``seconds`` is what calling it took and ``printed`` what its code printed.
+    ``seconds`` is what calling it took, ``printed`` what its code printed and ``metrics`` what it logged as numbers.
     """
 
     name: str
@@ -71,6 +92,7 @@ class RewardSummary:
     weight: float
     seconds: float = 0.0
     printed: str = ""
+    metrics: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, repr=False)

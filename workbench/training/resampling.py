@@ -85,8 +85,6 @@ class Resampling:
                     places.append(place)
                     if first <= place < first + len(inputs):
                         drawn.inputs[place - first] = {name: row[name] for name in inputs[0]}
-        if rounds:  # a reward function's log_extra has a value for each row that was ever drawn
-            trainer._pending_extra_logs.clear()
         drawn.metrics = {
             "resample/flat_share": flat_groups / groups,
             "resample/rounds": float(rounds),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -24,6 +24,7 @@ from trl.trainer.utils import is_async_callable
 
 from workbench.errors import RewardError, WorkbenchError
 from workbench.rewards import ErrorBudget, Reward, RewardWorker, score_completions
+from workbench.rewards.logged import ARGUMENTS
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, StepScores
 from workbench.steps import StepPattern
 
@@ -51,19 +52,9 @@ def outcome_rewards(
     gets the arguments TRL would call it with. ``weights`` are the weights as they were stated; one that was changed in
     the trainer since counts as it is there, in float32.
     """
-    columns = {
-        **{name: [row[name] for row in inputs] for name in inputs[0] if name not in _NO_COLUMNS},
-        "trainer_state": trainer.state,
-        "log_extra": trainer._log_completion_extra,
-        "log_metric": trainer._log_metric,
-        **({} if trainer.environments is None else {"environments": trainer.environments}),
-    }
-    coroutines = {
-        name: function
-        for name, function in zip(trainer.reward_func_names, trainer.reward_funcs, strict=True)
-        if not isinstance(function, torch.nn.Module) and is_async_callable(function)
-    }
-    concurrent = _Concurrent(coroutines, trainer, columns)
+    columns = {name: [row[name] for row in inputs] for name in inputs[0] if name not in _NO_COLUMNS}
+    if trainer.environments is not None:
+        columns["environments"] = trainer.environments
     rewards = []
     for name, function, tokenizer, stated, now in zip(
         trainer.reward_func_names,
@@ -78,45 +69,42 @@ def outcome_rewards(
             rewards.append(replace(ours[id(function)], name=name, weight=weight))
         elif isinstance(function, torch.nn.Module):
             rewards.append(Reward(name, "outcome", _classifier(trainer, name, function, tokenizer), weight))
-        elif name in coroutines:
-            rewards.append(Reward(name, "outcome", concurrent.function(name), weight))
         else:
-            rewards.append(Reward(name, "outcome", _function(trainer, name, function, columns), weight))
+            call = _function(trainer, name, function, columns)
+            rewards.append(Reward(name, "outcome", call, weight, waits=is_async_callable(function)))
     return rewards
 
 
 def _function(trainer: GRPOTrainer, name: str, function: Callable[..., Any], columns: Mapping[str, Any]) -> Any:
-    def call(prompts: Any, completions: Any, completion_ids: Any, **_: Any) -> Any:
+    """A function called as TRL would; a coroutine function on the trainer's own loop, where its environments' are."""
+
+    async def awaited(arguments: Mapping[str, Any]) -> Any:
         with profiling_context(trainer, name):
-            return function(prompts=prompts, completions=completions, completion_ids=completion_ids, **_own(columns))
+            return await function(**arguments)
+
+    def call(prompts: Any, completions: Any, completion_ids: Any, **others: Any) -> Any:
+        arguments = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids}
+        arguments |= _own(columns) | {argument: others[argument] for argument in ARGUMENTS}
+        if is_async_callable(function):
+            return asyncio.run_coroutine_threadsafe(awaited(arguments), trainer.async_loop).result()
+        with profiling_context(trainer, name):
+            return function(**arguments)
 
     return _standing_for(function, call)
 
 
-class _Concurrent:
-    """The coroutine functions of one batch, all started when the first is called, as in TRL."""
-
-    def __init__(
-        self, functions: Mapping[str, Callable[..., Any]], trainer: GRPOTrainer, columns: Mapping[str, Any]
-    ) -> None:
-        self._functions, self._trainer, self._columns = functions, trainer, columns
-        self._started: dict[str, Future[Any]] = {}
-
-    def function(self, name: str) -> Any:
-        def call(prompts: Any, completions: Any, completion_ids: Any, **_: Any) -> Any:
-            if not self._started:
-                for other in self._functions:
-                    scores = self._scores(other, list(prompts), list(completions), list(completion_ids))
-                    self._started[other] = asyncio.run_coroutine_threadsafe(scores, self._trainer.async_loop)
-            return self._started[name].result()
-
-        return _standing_for(self._functions[name], call)
-
-    async def _scores(self, name: str, prompts: Any, completions: Any, completion_ids: Any) -> Any:
-        with profiling_context(self._trainer, name):
-            return await self._functions[name](
-                prompts=prompts, completions=completions, completion_ids=completion_ids, **_own(self._columns)
-            )
+def tell_logs(trainer: GRPOTrainer, share: Share) -> None:
+    """Log with the trainer what functions logged of a rank's completions, as if they had been called by it."""
+    logged = [member.scores.logged for member in share.members]
+    columns = dict.fromkeys((column, name) for of in logged for name, extra in of.items() for column in extra)
+    taken = Counter(column for column, _ in columns)
+    for column, name in columns:
+        values = [of.get(name, {}).get(column) for of in logged]
+        trainer._log_completion_extra(column if taken[column] == 1 else f"{name}: {column}", values)
+    for reward in share.rewards:
+        for metric, numbers in reward.metrics.items():
+            for number in numbers:
+                trainer._log_metric(metric, number)
 
 
 def _classifier(trainer: GRPOTrainer, name: str, model: torch.nn.Module, tokenizer: Any) -> Callable[..., Any]:
@@ -207,12 +195,14 @@ def score_share(
     completions: Sequence[Any] | None = None,
     worker: RewardWorker | None = None,
     budget: ErrorBudget | None = None,
+    trainer_state: Any = None,
 ) -> Share:
     """Score this rank's completions. Raises nothing: a failure is put into words that can travel to the other ranks."""
     columns = [{name: value for name, value in row.items() if name != "prompt"} for row in inputs]
+    options: dict[str, Any] = {"worker": worker, "budget": budget, "trainer_state": trainer_state}
     try:
         scores, summaries = score_completions(
-            prompts, rollouts, columns, pattern, rewards, completions=completions, worker=worker, budget=budget
+            prompts, rollouts, columns, pattern, rewards, completions=completions, **options
         )
     except WorkbenchError as error:
         return Share(failure=error)

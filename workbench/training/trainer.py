@@ -45,7 +45,7 @@ from workbench.training.metrics import group_metrics, kl_estimators, time_metric
 from workbench.training.resampling import Drawn, Resampling
 from workbench.training.sampling import PolicySampler
 from workbench.training.saving import Resumable
-from workbench.training.scoring import Share, distinct_names, outcome_rewards, score_share, scored_groups
+from workbench.training.scoring import Share, distinct_names, outcome_rewards, score_share, scored_groups, tell_logs
 from workbench.training.signal import restore_metrics, trained_rows
 
 _log = logging.getLogger(__name__)
@@ -216,6 +216,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             # TRL's text lacks every special token; but for tools' turns, rewards see what they see in the preview.
             seen = completions if self.tools else None
             self._share = self.scored(inputs, prompts, self._rollouts(completion_ids_list), seen)
+        tell_logs(self, self._share)
         outcomes = self._share.outcomes(self.reward_func_names, len(prompts)).to(self.accelerator.device)  # (B, F)
         if not self.reward_func_names:
             return outcomes.new_empty(len(prompts) * self.accelerator.num_processes, 0)
@@ -233,6 +234,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             completions=completions,
             worker=self._reward_worker,
             budget=self._error_budget,
+            trainer_state=self.state,
         )
         self._reward_seconds.update({reward.name: reward.seconds for reward in share.rewards})
         return share

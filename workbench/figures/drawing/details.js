@@ -6,7 +6,7 @@ import { el } from "../dom.js";
 import { score, signed } from "../numbers.js";
 import { isLeftOut } from "./copies.js";
 import { nameOf } from "./rows.js";
-import { facts, quoted, whyAt, whyTable } from "./why.js";
+import { facts, quoted, remarks, whyAt, whyTable } from "./why.js";
 
 /**
  * @param {Prepared} data @param {Place} pinned @param {Measure} measure
@@ -22,7 +22,12 @@ export function pinnedDetails(data, { g, t }, measure, { onUnpin, ask }) {
   const reasons = [reason(data, rollout, t, data.other ? "A " : "", () => ask(rollout, "a"))];
   const { twin } = rollout;
   if (twin && data.other) reasons.push(reason(data.other, twin, t, "B ", () => ask(twin, "b")));
-  return [head(rollout, nameOf(data, g), t, onUnpin), el("div", { class: "body" }, el("dl", {}, ...rows), ...reasons)];
+  const logged = remarks(rollout, rollout.stepOf[t]);
+  const said = logged.length ? [el("div", { class: "remarks" }, ...logged)] : [];
+  return [
+    head(rollout, nameOf(data, g), t, onUnpin),
+    el("div", { class: "body" }, el("dl", {}, ...rows), ...said, ...reasons),
+  ];
 }
 
 /** @param {Credited} rollout @param {string} name @param {number} t @param {() => void} onUnpin */

@@ -369,9 +369,9 @@ export class Heatmap {
     this.cards.addEventListener("click", (event) => this.clicked(/** @type {Element} */ (event.target)));
     this.cards.addEventListener("pointerover", (event) => {
       const target = /** @type {Element} */ (event.target);
-      const token = event.pointerType === "touch" || this.streams ? null : target.closest(".text i");
-      if (token) this.tip.show(token, this.data.rollouts[Number(rolloutOf(token))], this.measure);
-      else this.tip.hide();
+      const over = event.pointerType === "touch" || this.streams ? null : target.closest(".text i, .chip");
+      this.tip.hide();
+      if (over) this.tip.show(over, this.data.rollouts[Number(rolloutOf(over))], this.measure);
     });
     this.cards.addEventListener("pointerleave", () => this.tip.hide());
     addEventListener("scroll", () => this.tip.hide(), { passive: true, capture: true });

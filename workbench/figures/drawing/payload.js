@@ -38,6 +38,8 @@
 
 /** @typedef {{ first: number, last: number, list?: TermPayload[], terms?: [number, number][], total: number, clip: number | null }} Why */
 
+/** @typedef {[string, string, string | number | boolean]} Logged reward function, column and value, beside a score */
+
 /**
  * @typedef {Object} StepPayload
  * @property {number} start UTF-16 offset in the rollout's text
@@ -47,6 +49,7 @@
  * @property {number | null} reward
  * @property {number | null} normalised
  * @property {Record<string, number | null>} scores by reward function
+ * @property {Logged[]} [logged]
  */
 
 /**
@@ -56,6 +59,7 @@
  * @property {StepPayload[]} steps
  * @property {number | null} outcome
  * @property {Record<string, number | null>} outcomes by reward function
+ * @property {Logged[]} [logged]
  * @property {[number, number][]} matches UTF-16 offsets
  * @property {TermPayload[]} [terms]
  * @property {StretchPayload[]} [why]

@@ -1,22 +1,23 @@
-// The tip that follows the pointer over tokens.
+// The tip that follows the pointer over tokens, and over the chips of steps of which something was logged.
 
 /** @import { Credited, Measure } from "./payload.js" */
 
 import { el } from "../dom.js";
-import { facts, quoted, sumLine } from "./why.js";
+import { facts, quoted, remarks, sumLine } from "./why.js";
 
 const MARGIN = 8; // pixels to the edges of the window
 
-/** A tip to be put into the page: `show(token, rollout, measure)` and `hide()`. */
+/** A tip to be put into the page: `show(tokenOrChip, rollout, measure)` and `hide()`. */
 export function makeTip() {
   const node = el("div", { class: "tip", role: "tooltip", hidden: true });
 
-  /** @param {Element} token @param {Credited} rollout @param {Measure} measure */
-  function show(token, rollout, measure) {
-    const [box] = token.getClientRects();
-    if (!box) return;
-    const t = Number(/** @type {HTMLElement} */ (token).dataset.t);
-    node.replaceChildren(...content(rollout, t, measure));
+  /** @param {Element} target @param {Credited} rollout @param {Measure} measure */
+  function show(target, rollout, measure) {
+    const [box] = target.getClientRects();
+    const { t, k } = /** @type {HTMLElement} */ (target).dataset;
+    const about = t === undefined ? ofStep(rollout, Number(k)) : content(rollout, Number(t), measure);
+    if (!box || !about.length) return;
+    node.replaceChildren(...about);
     node.hidden = false;
     const { offsetWidth: width, offsetHeight: height } = node;
     const below = box.bottom + height + 10 < innerHeight;
@@ -30,6 +31,12 @@ export function makeTip() {
   return { node, show, hide };
 }
 
+/** @param {Credited} rollout @param {number} k */
+function ofStep(rollout, k) {
+  const said = rollout.steps?.[k]?.logged ? remarks(rollout, k) : [];
+  return said.length ? [el("b", {}, `step ${k + 1}`), ...said] : [];
+}
+
 /** @param {Credited} rollout @param {number} t @param {Measure} measure */
 function content(rollout, t, measure) {
   const rows = facts(rollout, t, measure).map(({ name, value, shown }) =>
@@ -39,6 +46,7 @@ function content(rollout, t, measure) {
   return [
     el("b", {}, quoted(rollout.texts[t])),
     el("table", {}, ...rows),
+    ...remarks(rollout, rollout.stepOf[t]),
     ...(line ? [el("p", { class: "sum" }, line)] : []),
   ];
 }

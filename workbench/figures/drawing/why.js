@@ -134,6 +134,18 @@ export function facts(rollout, t, measure) {
 /** @param {number | null} value */
 const signedOrNull = (value) => value === null ? null : signed(value, 4);
 
+/** @param {Credited} rollout @param {number} k What reward functions logged of a step, and of the whole completion. */
+export function remarksOf({ steps, logged = [] }, k) {
+  return [...(steps?.[k]?.logged ?? []), ...logged].map(([name, column, value]) => ({
+    name: `${name}, ${column}`,
+    text: column === "quote" ? `“${value}”` : `${value}`,
+  }));
+}
+
+/** @param {Credited} rollout @param {number} k `remarksOf` as paragraphs. */
+export const remarks = (rollout, k) =>
+  remarksOf(rollout, k).map(({ name, text }) => el("p", { class: "remark" }, el("em", {}, name), ` ${text}`));
+
 /** @typedef {(string | null | undefined)[]} Row name, value, and the key of the measure that it is */
 
 /**

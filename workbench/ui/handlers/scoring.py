@@ -18,6 +18,7 @@ from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_p
 from workbench.figures.payloads import GroupPayload, WhyPayload
 from workbench.redact import redact
 from workbench.rewards import Reward, RewardWorker, score_split
+from workbench.rewards.logged import preview_state
 from workbench.rewards.models.reward import Models
 from workbench.schema import Credit, Group, Step
 from workbench.steps import Split, StepPattern
@@ -130,7 +131,10 @@ def score(
     schemes = [credit_config(draft.credit)]
     if draft.compare is not None:
         schemes.append(credit_config(draft.compare, "page.compare"))
-    scored = score_split(group, steps, rewards, worker=worker, models=models, pattern=draft.pattern())
+    run_steps = draft.tree["run"]["steps"]
+    state = preview_state(run_steps if isinstance(run_steps, int) and run_steps > 0 else 1)
+    options: dict[str, Any] = {"worker": worker, "models": models, "trainer_state": state}
+    scored = score_split(group, steps, rewards, pattern=draft.pattern(), **options)
     first, *rest = [credit_group(scored, section.scheme, **section.keywords(but=("scheme",))) for section in schemes]
     return first, rest[0] if rest else None
 
