@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +64,27 @@ def random_policy(tiny):
         initializer_range=0.3,
     )
     return Policy("random", LlamaForCausalLM(config).eval(), tiny.tokenizer)
+
+
+@pytest.fixture(scope="session")
+def warm_runs() -> None:
+    """Runs that are started in this process of tests start warm, as soon as that is possible."""
+    from workbench.runs.warm import warm_up
+
+    warm_up()
+
+
+@pytest.fixture(scope="module")
+def warm_fake_runs() -> Iterator[None]:
+    """Runs of ``tests.fake_run`` start warm."""
+    from workbench.runs import warm
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(warm, "_warm", warm.Warm("tests.light_forks"))
+        warm.warm_up()
+        while not warm.is_warm():
+            time.sleep(0.02)
+        yield
 
 
 # Files that want nothing special share one app in each process of tests; a file has a browser of its own, because what

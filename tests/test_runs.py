@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from importlib.metadata import version
@@ -21,10 +22,12 @@ from workbench.config import RunConfig
 from workbench.errors import ConfigError, CreditError, RunError
 from workbench.rundir import RunDir, RunStatus, environment
 from workbench.rundir.metrics import resumed
-from workbench.runs import Run, compare, devices, list_runs, open_run, processes, spawn
+from workbench.runs import Run, compare, devices, list_runs, open_run, processes, spawn, warm
 from workbench.runs import begin as begin_module
 from workbench.runs.compare import summarise
 from workbench.runs.watch import verdict
+
+pytestmark = pytest.mark.usefixtures("warm_fake_runs")
 
 FAKE = "tests.fake_run"
 Start = Callable[..., Run]
@@ -85,15 +88,47 @@ def test_a_run_goes_from_start_to_finished(begin: Start, tmp_path: Path) -> None
     assert run.config().seed == 3
 
 
-def test_the_process_is_tagged_detached_and_has_no_input(begin: Start) -> None:
+@pytest.mark.parametrize("start", ["warm", "cold"])
+def test_the_process_is_tagged_detached_and_has_no_input(
+    begin: Start, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    monkeypatch.setenv("WORKBENCH_OF_THIS_TEST", start)
+    if start == "cold":
+        monkeypatch.setattr(spawn, "start_warm", lambda *arguments: None)
     run = begin("obey")
     first_row(run)
     process = psutil.Process(run.status().pid)
     assert process.environ()[processes.TAG] == str(run.path)
     assert os.getsid(process.pid) == process.pid
     assert os.readlink(f"/proc/{process.pid}/fd/0") == os.devnull
-    assert process.cmdline()[1:] == ["-m", FAKE, str(run.path)]
+    command = ["-m", FAKE, str(run.path)]
+    assert process.cmdline()[1:] == (command if start == "cold" else ["-u", "-P", "-m", "tests.light_forks"])
     run.stop()
+
+
+def test_a_warm_run_outlives_who_starts_it_and_the_process_that_forked_it(begin: Start) -> None:
+    run = begin("obey")
+    first_row(run)
+    forker = psutil.Process(run.status().pid).parent()
+    assert forker is not None
+    assert forker.cmdline()[-1] == "tests.light_forks"
+    forker.kill()
+    forker.wait()
+    assert not run.wait(timeout=0.2).final
+    assert not warm.is_warm()
+    assert run.stop().reason == "stopped at step 1 of 60"
+    warm.warm_up()
+    while not warm.is_warm():
+        time.sleep(0.02)
+
+
+def test_a_run_starts_cold_where_a_library_would_find_another_environment(
+    begin: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", "/elsewhere")
+    assert not warm.is_warm()
+    monkeypatch.delenv("HF_HOME")
+    assert warm.is_warm()
 
 
 def test_waiting_no_longer_than_asked(begin: Start) -> None:
@@ -362,7 +397,7 @@ def test_the_second_run_is_queued_and_starts_when_the_first_ends(begin: Start) -
     assert (status.state, status.reason, status.behind) == ("queued", "waits for the CPU behind run 'obey'", "obey")
     assert status.started is None
     assert status.pid is not None
-    assert "torch" not in Path(f"/proc/{status.pid}/maps").read_text()
+    assert psutil.Process(status.pid).memory_full_info().uss < 2**27  # torch alone is more
     first.stop()
     assert second.wait().state == "finished"
     assert [row["step"] for row in second.metrics_rows()[0]] == [0, 1, 2, 3]
@@ -675,6 +710,7 @@ def test_what_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="choose another workspace"):
         runs.start(RunConfig(), tmp_path / "file")
+    monkeypatch.setattr(spawn, "start_warm", lambda *arguments: None)
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(RunError, match="its process could not be started"):
         runs.start(RunConfig(name="a"), tmp_path)

@@ -16,13 +16,14 @@ The parent checks the shape of every frame, because a user's code can find the p
 as soon as its parent is gone (its request pipe closes), and is replaced at the next call after it died. This package
 does not know what is asked of a child.
 
-A child is a module that is spawned, or a copy that a ``Zygote`` forks of itself when it has imported what is slow.
+A child is a module that is spawned, or a copy that a ``Zygote`` forks of itself when it has imported what is slow. A
+zygote may also fork off processes that nobody talks to and that outlive it.
 """
 
-from workbench.child.forking import serve_forks
+from workbench.child.forking import fork_off, serve_forks
 from workbench.child.frames import MAX_FRAME
 from workbench.child.parent import START_SECONDS, Child
-from workbench.child.process import KEPT_OUTPUT, child_environment
+from workbench.child.process import KEPT_OUTPUT, Ends, Handle, child_environment
 from workbench.child.serve import Emitter, Handler, heartbeat, serve
 from workbench.child.zygote import Zygote
 
@@ -32,9 +33,12 @@ __all__ = [
     "START_SECONDS",
     "Child",
     "Emitter",
+    "Ends",
+    "Handle",
     "Handler",
     "Zygote",
     "child_environment",
+    "fork_off",
     "heartbeat",
     "serve",
     "serve_forks",

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from workbench.child.frames import FDS, MAX_FRAME, unpacked
+from workbench.child.frames import FDS, MAX_FRAME, READY, unpacked
 from workbench.child.serve import Handler, converse
 
 _FDS_OF_A_CHILD = 4
@@ -28,25 +28,58 @@ def serve_forks(start: Start) -> NoReturn:
 
     Call it last, when everything slow is imported, in a process with one thread. ``start`` runs in the child alone.
     """
+
+    def serve(about: Mapping[str, Any], requests: int, frames: int) -> NoReturn:
+        try:
+            converse(requests, frames, start(about))
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+
+    serve(*Forks(_asked(), outlive=False).serve())
+
+
+def fork_off(prepare: Callable[[Mapping[str, Any]], None]) -> Mapping[str, Any]:
+    """Fork a child for each request; return in each child, and only there, what it is started with.
+
+    The children outlive this process and whoever asks for them. ``prepare(about)`` is done in the child before anybody
+    is told its pid.
+    """
+    about, requests, frames = Forks(_asked(), outlive=True, prepare=prepare).serve()
+    os.close(requests)
+    os.close(frames)
+    return about
+
+
+def _asked() -> socket.socket:
+    """The socket on which forks are asked for, once this process is as its children are to find it."""
     asked = socket.socket(fileno=int(os.environ.pop(FDS)))
     asked.set_inheritable(False)
     gc.collect()
     gc.freeze()  # the collector then leaves alone, and unwritten, the pages that all children share
-    Forks(asked, start).serve()
+    return asked
 
 
 class Forks:
-    """The children of this process, by the key that their asker gave them: pid, and where to tell how they end."""
+    """The children of this process, by the key that their asker gave them: pid, and where to tell how they end.
 
-    def __init__(self, asked: socket.socket, start: Start) -> None:
-        self._asked, self._start = asked, start
+    Children that ``outlive`` it keep the place where that is told open, so that it is closed when both are gone.
+    """
+
+    def __init__(
+        self, asked: socket.socket, *, outlive: bool, prepare: Callable[[Mapping[str, Any]], None] = lambda about: None
+    ) -> None:
+        self._asked, self._outlive, self._prepare = asked, outlive, prepare
         self._children: dict[int, tuple[int, int]] = {}
         self._inbox, self._descriptors = bytearray(), list[int]()
         self._woken, self._wake = os.pipe()
         for fd in (self._woken, self._wake):
             os.set_blocking(fd, False)
 
-    def serve(self) -> NoReturn:
+    def serve(self) -> tuple[Mapping[str, Any], int, int]:
+        """Return in each child: what it is started with, and its pipes to read requests from and to write frames to."""
+        self._asked.send(READY)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake)
         poll = select.poll()
@@ -57,13 +90,16 @@ class Forks:
                 if fd == self._woken:
                     os.read(self._woken, 4096)
                     self._reap()
-                else:
-                    self._answer()
+                elif (child := self._answer()) is not None:
+                    return child
 
-    def _answer(self) -> None:
-        data, descriptors, _, _ = socket.recv_fds(self._asked, 1 << 16, 8 * _FDS_OF_A_CHILD)
+    def _answer(self) -> tuple[Mapping[str, Any], int, int] | None:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._asked, 1 << 16, 8 * _FDS_OF_A_CHILD)
+        except ConnectionResetError:  # gone without having heard that it can be asked
+            data, descriptors = b"", []
         if not data:
-            for key in list(self._children):
+            for key in () if self._outlive else list(self._children):
                 self._kill(key)
             os._exit(0)
         self._inbox += data
@@ -72,19 +108,28 @@ class Forks:
             if "kill" in frame:
                 self._kill(frame["kill"])
             else:
-                fds = [self._descriptors.pop(0) for _ in range(_FDS_OF_A_CHILD)]
-                self._fork(frame["fork"], frame["about"], *fds)
+                requests, frames, prints, told = (self._descriptors.pop(0) for _ in range(_FDS_OF_A_CHILD))
+                if self._fork(frame["fork"], frame["about"], requests, frames, prints, told):
+                    return frame["about"], requests, frames
+        return None
 
-    def _fork(self, key: int, about: Mapping[str, Any], requests: int, frames: int, prints: int, told: int) -> None:
+    def _fork(self, key: int, about: Mapping[str, Any], requests: int, frames: int, prints: int, told: int) -> bool:
+        """Whether this is the child."""
         zygote = os.getpid()
+        unprepared, prepared = os.pipe()
         try:
             pid = os.fork()
         except OSError as error:
             os.write(prints, f"{type(error).__name__}: {error}\n".encode())
             pid = None
         if pid == 0:
-            self._run(zygote, about, requests, frames, prints, told)
-        for fd in (requests, frames, prints):
+            self._be_born(zygote, about, prints, told)
+            os.close(unprepared)
+            os.close(prepared)
+            return True
+        os.close(prepared)
+        os.read(unprepared, 1)  # nothing, when the child is prepared or gone
+        for fd in (requests, frames, prints, unprepared):
             os.close(fd)
         _tell(told, pid or 0)
         if pid is None:
@@ -92,26 +137,28 @@ class Forks:
             os.close(told)
         else:
             self._children[key] = pid, told
+        return False
 
-    def _run(
-        self, zygote: int, about: Mapping[str, Any], requests: int, frames: int, prints: int, told: int
-    ) -> NoReturn:
-        """In the child: leave nothing of the zygote's open, and serve."""
+    def _be_born(self, zygote: int, about: Mapping[str, Any], prints: int, told: int) -> None:
+        """In the child: leave nothing of the zygote's open."""
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
-            _die_with(zygote)
+            if self._outlive:
+                os.set_inheritable(told, True)  # it may become another program
+            else:
+                _die_with(zygote)
+                os.close(told)
             os.dup2(prints, 1)
             os.dup2(prints, 2)
             self._asked.close()
             others = [fd for _, fd in self._children.values()]
-            for fd in (prints, told, self._woken, self._wake, *others, *self._descriptors):
+            for fd in (prints, self._woken, self._wake, *others, *self._descriptors):
                 os.close(fd)
-            converse(requests, frames, self._start(about))
+            self._prepare(about)
         except BaseException:
             traceback.print_exc()
-        finally:
             os._exit(1)
 
     def _kill(self, key: int) -> None:

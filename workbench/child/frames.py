@@ -14,6 +14,8 @@ MAX_FRAME = 512 * 2**20
 HEADER = struct.Struct(">I")
 FDS = "WORKBENCH_CHILD_FDS"
 """The environment variable that tells a child its two pipes."""
+READY = b"r"
+"""What a zygote says once, when it can fork."""
 MAX_TEXT = 20_000
 """Characters of each text of an error that are kept."""
 _SCALARS = (str, int, float, bool, type(None))

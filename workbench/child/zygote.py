@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import select
 import signal
@@ -21,7 +22,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.child.frames import FDS, packed
+from workbench.child.frames import FDS, READY, packed
 from workbench.child.process import Ends, Handle, Launcher, Spawned
 
 END_SECONDS = 10.0
@@ -29,11 +30,15 @@ END_SECONDS = 10.0
 
 
 class Zygote:
-    """Starts ``python -m module``, which calls ``serve_forks``. Ends, with all its children, when nothing refers to it
-    or to a child of it any more. Safe between threads."""
+    """Starts ``python -m module``, which calls ``serve_forks`` or ``fork_off``. Ends when nothing refers to it or to a
+    child of it any more, and its children with it unless they are forked off. Safe between threads."""
 
-    def __init__(self, module: str, *, options: Sequence[str] = (), environment: Mapping[str, str]) -> None:
-        """``options`` are the interpreter's own; ``environment`` is the whole environment."""
+    def __init__(
+        self, module: str, *, options: Sequence[str] = (), environment: Mapping[str, str], outlived: bool = False
+    ) -> None:
+        """``options`` are the interpreter's own; ``environment`` is the whole environment; children that are forked off
+        have ``outlived`` it."""
+        self._patience = None if outlived else END_SECONDS
         self._command = [sys.executable, "-u", *options, "-m", module]
         self._environment = dict(environment)
         self._lock = threading.Lock()
@@ -52,12 +57,25 @@ class Zygote:
                 env={**self._environment, FDS: str(theirs.fileno())},
                 cwd="/",
             )
-        self._socket = ours
-        self._end = weakref.finalize(self, _end, self._process, ours, os.getpid())
+        self._socket, self._ready = ours, False
+        self._end = weakref.finalize(self, _end, self._process, ours, os.getpid(), self._patience or 0.0)
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has imported what its children need, and lives."""
+        with self._lock:
+            if not self._ready:
+                with contextlib.suppress(OSError):  # nothing said yet
+                    self._ready = self._socket.recv(1, socket.MSG_DONTWAIT) == READY
+            return self._ready and self.alive
 
     def launcher(self, about: Mapping[str, Any]) -> Launcher:
         """Forks a child that is started with ``about`` (``serve_forks``)."""
@@ -83,7 +101,7 @@ class Zygote:
         finally:
             os.close(told)
         os.set_blocking(status, False)
-        return Forked(self, self._process, key, status)
+        return Forked(self, self._process, key, status, self._patience)
 
     def kill_child(self, key: int) -> None:
         with self._lock, contextlib.suppress(OSError):  # it died, and its children with it
@@ -91,10 +109,11 @@ class Zygote:
 
 
 class Forked:
-    """A child of a zygote; a ``Handle``. One whose zygote died counts as killed: it goes with the zygote."""
+    """A child of a zygote; a ``Handle``. One whose zygote died counts as killed: it goes with the zygote, or ends later
+    with nobody to tell how."""
 
-    def __init__(self, zygote: Zygote, process: Spawned, key: int, status: int) -> None:
-        self._zygote, self._process, self._key = zygote, process, key
+    def __init__(self, zygote: Zygote, process: Spawned, key: int, status: int, patience: float | None) -> None:
+        self._zygote, self._process, self._key, self._patience = zygote, process, key, patience
         self._status, self._told = status, b""
         self._code: int | None = None
         self._lock = threading.Lock()
@@ -126,8 +145,10 @@ class Forked:
             return self._code
 
     def wait(self, timeout: float | None = None) -> int:
-        """Also without a timeout at most ``END_SECONDS``: nothing but a broken zygote keeps it that long."""
-        ends = time.monotonic() + (END_SECONDS if timeout is None else timeout)
+        """Without a timeout at most ``END_SECONDS``, as nothing but a broken zygote keeps it that long; for one that is
+        forked off, as long as it lives."""
+        patience = self._patience if timeout is None else timeout
+        ends = math.inf if patience is None else time.monotonic() + patience
         while (code := self.poll()) is None:
             left = ends - time.monotonic()
             if left <= 0:
@@ -135,7 +156,7 @@ class Forked:
                     raise subprocess.TimeoutExpired("a forked child", timeout)
                 self._process.kill()
                 return -signal.SIGKILL
-            select.select([self._status], [], [], left)
+            select.select([self._status], [], [], None if math.isinf(left) else left)
         return code
 
     def kill(self) -> None:
@@ -143,11 +164,11 @@ class Forked:
             self._zygote.kill_child(self._key)
 
 
-def _end(process: Spawned, ours: socket.socket, owner: int) -> None:
+def _end(process: Spawned, ours: socket.socket, owner: int, patience: float) -> None:
     """Does nothing in a forked copy of the parent."""
     if os.getpid() == owner:
-        ours.close()  # at which it kills its children and ends
+        ours.close()  # at which it kills its children, unless they outlive it, and ends
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=END_SECONDS)
+            process.wait(timeout=patience)
         process.kill()
         process.wait()

@@ -1,8 +1,7 @@
 """Entry point of a run's process: ``python -m workbench.runs.begin <run directory> <module> …``.
 
 It waits for the run's device, picks the checkpoint to resume from, writes down what the run is made with, and becomes
-training by ``exec``: the process, its id, its tag and its lock stay. Until then it holds no torch, so a run that waits
-costs nothing.
+training: the process, its id, its tag and its lock stay. Until then it uses no torch: a run that waits costs nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from workbench.runs.processes import kill, members
 from workbench.runs.references import check_origins
 from workbench.runs.run import Run
 from workbench.runs.spawn import training_command
+from workbench.runs.warm import become
 
 
 def main(arguments: list[str]) -> None:
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> None:
     run.set_status("starting", "loading the trainer")
     os.environ.update(seen_by_the_run(held))
     command = training_command(run.path, config.run.ranks, args.module, *resume)
-    os.execv(command[0], command)
+    become(command, on_cpu=held.devices == ("cpu",))
 
 
 def seen_by_the_run(held: devices.Held) -> dict[str, str]:

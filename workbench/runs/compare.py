@@ -26,6 +26,7 @@ from workbench.runs.recipes import COMPLETIONS, load_recipe
 from workbench.runs.references import resolved
 from workbench.runs.run import Run, default_workspace, open_run
 from workbench.runs.spawn import TRAINING
+from workbench.runs.warm import warm_up
 from workbench.tasks.made import provenance_of
 
 TARGET = 0.65
@@ -114,6 +115,8 @@ def compare(
     for scheme, seed, planned_config in planned:
         planned_config.name = f"{name}-{scheme}-{seed}"
         _check_run(planned_config, folder, name, tell)
+    if len(planned) > 1 and module == TRAINING:
+        warm_up()
     for scheme, seed, planned_config in planned:
         with go_on(planned_config, folder, module=module).held() as run:
             if run.status().state != "finished":

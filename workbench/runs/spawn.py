@@ -20,6 +20,7 @@ from workbench.errors import RunError
 from workbench.rewards import find_builtin
 from workbench.rundir import RunDir
 from workbench.runs.processes import TAG
+from workbench.runs.warm import start_warm
 from workbench.runs.watch import watch
 
 TRAINING = "workbench.process"
@@ -41,12 +42,13 @@ def launch(run: RunDir, command: Sequence[str]) -> None:
     """
     try:
         with run.log.open("ab") as log:
-            process = subprocess.Popen(
+            environment = tagged_environment(run.path)
+            process = start_warm(command, environment, log.fileno()) or subprocess.Popen(
                 [sys.executable, "-m", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=tagged_environment(run.path),
+                env=environment,
                 start_new_session=True,
             )
     except OSError as error:

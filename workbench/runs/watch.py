@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 import threading
 from pathlib import Path
 
+from workbench.child import Handle
 from workbench.rundir import RunDir, RunState, RunStatus
 from workbench.runs.processes import kill_all
 
@@ -19,7 +19,7 @@ _watchers: dict[tuple[Path, int | None], threading.Thread] = {}
 _LETTER = re.compile(r"\w")
 
 
-def watch(process: subprocess.Popen[bytes], run: RunDir) -> None:
+def watch(process: Handle, run: RunDir) -> None:
     """Wait for the process in a thread; when it ends, end what it left behind and see to it that a status says so."""
 
     def wait() -> None:

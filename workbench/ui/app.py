@@ -31,6 +31,7 @@ from workbench.errors import WorkbenchError
 from workbench.figures.modules import bundle
 from workbench.handoff import announced
 from workbench.runs import default_workspace
+from workbench.runs.warm import warm_up
 from workbench.ui.access import Access, Login, workspace_token
 from workbench.ui.api import add_api
 from workbench.ui.downloads import add_downloads
@@ -128,6 +129,7 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         about = describing(form, train, services)
         page.load(**about)
         train_tab.select(**about)
+        train_tab.select(warm_up, None, None, queue=False, **PRIVATE)
         inspect.train.click(lambda: gr.Tabs(selected="train"), None, tabs, queue=False, **PRIVATE).then(**about)
     return page
 

@@ -23,7 +23,8 @@ from workbench.runs.pipelines.pipeline import Pipeline
 from workbench.runs.pipelines.plan import Stage, run_name
 from workbench.runs.pipelines.progress import read_stage, write_stage
 from workbench.runs.run import WORKSPACE
-from workbench.runs.spawn import tagged_environment
+from workbench.runs.spawn import TRAINING, tagged_environment
+from workbench.runs.warm import warm_up
 from workbench.schema.wording import counted
 from workbench.tasks.made import provenance_of, sha256
 
@@ -49,6 +50,8 @@ class Driver:
     def go(self) -> End:
         """Carry out the stages from the first that is not done; how the pipeline ended."""
         stages = self.plan.stages
+        if self.module == TRAINING and sum(stage.is_run for stage in stages) > 1:
+            warm_up()
         for number, stage in enumerate(stages):
             if self.stop_requested:
                 return "stopped", f"on request before stage {stage.name}"

@@ -1,0 +1,101 @@
+"""Warm starts: a process that has imported what training imports, and forks each run, ready to train.
+
+The imports are most of the time between Start and the first step. Whoever is about to start runs calls ``warm_up``; a
+run that is started before the process is ready starts as it would without. Only on Linux, only while nothing that
+libraries may read from the environment has changed, and only for runs on the CPU: CUDA does not survive a fork, so a
+run that has a GPU becomes a new program (``become``). It knows nothing of what a run does.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+import psutil
+
+from workbench.child import Ends, Handle, Zygote, child_environment
+from workbench.runs.processes import TAG, TAG_ROOM
+
+MODULE = "workbench.runs.forks"
+FREE_BYTES = 4 * 2**30
+"""Memory that must be free for a process to be kept warm; it takes half a gigabyte, which its runs share."""
+_OURS = ("WORKBENCH_", "PYTEST_")
+
+forked = False
+"""Whether this process was forked from a warm one."""
+
+
+class Warm:
+    """The warm process, ``python -m module``, if there is one, and its environment. Safe between threads."""
+
+    def __init__(self, module: str = MODULE) -> None:
+        self._module = module
+        self._lock = threading.Lock()
+        self._zygote: Zygote | None = None
+        self._environment: dict[str, str] = {}
+
+    def up(self) -> None:
+        environment = child_environment()
+        with self._lock:
+            fits = self._zygote is not None and self._zygote.alive and _of_libraries(environment) == self._environment
+            if fits or psutil.virtual_memory().available < FREE_BYTES:
+                return
+            self._zygote = Zygote(
+                self._module, options=["-P"], environment={**environment, TAG: TAG_ROOM}, outlived=True
+            )
+            self._environment = _of_libraries(environment)
+
+    def zygote(self) -> Zygote | None:
+        """Ready to fork what this process would start."""
+        with self._lock:
+            same = _of_libraries(child_environment()) == self._environment
+            return self._zygote if self._zygote is not None and same and self._zygote.ready else None
+
+
+_warm = Warm()
+
+
+def warm_up() -> None:
+    """Have a process import what training imports, if there is none yet; returns at once."""
+    if sys.platform == "linux":
+        _warm.up()
+
+
+def is_warm() -> bool:
+    """Whether a run that is started now starts warm."""
+    return _warm.zygote() is not None
+
+
+def start_warm(command: Sequence[str], environment: Mapping[str, str], log: int) -> Handle | None:
+    """Start ``python -m command`` by a fork, with its output in ``log``; None where it has to be started cold."""
+    zygote = _warm.zygote()
+    if zygote is None or len(os.fsencode(environment[TAG])) > len(TAG_ROOM):
+        return None
+    about = {"command": list(command), "environment": dict(environment), "folder": os.getcwd()}
+    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        handle = zygote.launcher(about)(Ends(nothing, nothing, log))
+        return handle if handle.pid else None
+    except OSError:  # it has just ended
+        return None
+    finally:
+        os.close(nothing)
+
+
+def become(command: Sequence[str], *, on_cpu: bool) -> NoReturn:
+    """Go on as ``command``, Python's ``-m`` and a module: here where all is imported already, else as a new program."""
+    if forked and on_cpu:
+        _, _, module, *arguments = command
+        sys.argv = [module, *arguments]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        sys.exit()
+    os.execv(command[0], list(command))
+
+
+def _of_libraries(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without the names that no library reads when it is imported."""
+    return {name: value for name, value in environment.items() if not name.startswith(_OURS)}
