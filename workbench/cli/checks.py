@@ -86,7 +86,7 @@ def _sampled(config: RunConfig, count: int, first: int | None = None) -> tuple[l
     from workbench.policies.sampler import sample_group
     from workbench.tasks import load_task
 
-    task = load_task(config.task.name)
+    task = load_task(config.task)
     if first is not None and not 0 <= first < len(task):
         raise TaskError(f"--index {first}: {config.task.name} has examples 0 to {len(task) - 1}")
     drawn = random.Random(config.seed).sample(range(len(task)), min(count, len(task)))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.config import RunConfig
+from workbench.config import RunConfig, TaskSection
 from workbench.errors import TaskError, cut
 from workbench.schema import Example, Group
 
@@ -36,7 +36,7 @@ def sampled_group(args: argparse.Namespace, config: RunConfig) -> Group:
     from workbench.policies.load import load_policy
     from workbench.policies.sampler import sample_group
 
-    example = Example(args.prompt) if args.prompt is not None else _example(config.task.name, args.index, args.held_out)
+    example = Example(args.prompt) if args.prompt is not None else _example(config.task, args.index, args.held_out)
     policy = load_policy(config.policy.path, config.policy.adapter, trust_remote_code=config.policy.trust_remote_code)
     return sample_group(policy, example, **config.sampled.sampling.model_dump(), seed=config.seed)
 
@@ -46,18 +46,18 @@ def sampled_groups(policy: Policy, config: RunConfig, first: int, count: int) ->
     from workbench.policies.groups import sample_groups
     from workbench.tasks import load_task
 
-    task = load_task(config.task.name)
+    task = load_task(config.task)
     if not 0 <= first < len(task):
         raise TaskError(f"--first {first}: {config.task.name} has training prompts 0 to {len(task) - 1}")
     examples = [task[i] for i in range(first, min(first + count, len(task)))]
     return sample_groups(policy, examples, config.sampled.sampling, config.seed)
 
 
-def _example(task_name: str, index: int, held_out: bool) -> Example:
+def _example(section: TaskSection, index: int, held_out: bool) -> Example:
     from workbench.tasks import load_task
 
-    task = load_task(task_name)
+    task = load_task(section)
     examples = task.held_out if held_out else task.examples
     if not 0 <= index < len(examples):
-        raise TaskError(f"--index {index}: {task_name} has examples 0 to {len(examples) - 1}")
+        raise TaskError(f"--index {index}: {section.name} has examples 0 to {len(examples) - 1}")
     return examples[index]

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.errors import ConfigError
 from workbench.sections import TaskSection
 from workbench.training.methods import METHODS
 
@@ -25,7 +26,11 @@ def fill_from_task(data: dict[str, Any]) -> None:
         return
     from workbench.tasks import load_task
 
-    task = load_task(name)
+    try:
+        read = TaskSection.parse(section)
+    except ConfigError:
+        return  # said by whoever parses the whole
+    task = load_task(read)
     fields = method.section.model_fields
     settings = data.setdefault("method", {"name": method.name})
     if "pattern" in fields:

@@ -2,7 +2,7 @@
 
 from workbench.rollouts.formats import FORMATS
 from workbench.rollouts.groups import Facts
-from workbench.rollouts.load import SHIPPED, Imported, group_of, load_groups, read_groups, read_rows
+from workbench.rollouts.load import SHIPPED, Imported, group_of, load_groups, read_groups, read_rows, read_splits
 from workbench.rollouts.values import Row, row_of
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "load_groups",
     "read_groups",
     "read_rows",
+    "read_splits",
     "row_of",
 ]

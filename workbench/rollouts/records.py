@@ -49,6 +49,37 @@ def is_conversation(prompt: Any) -> bool:
     )
 
 
+_ROLES = {
+    **dict.fromkeys(("human", "user"), "user"),
+    **dict.fromkeys(("gpt", "assistant", "chatgpt", "bard", "bing", "model"), "assistant"),
+    **dict.fromkeys(("tool", "observation", "function_response"), "tool"),
+    "system": "system",
+    "function_call": "assistant",
+}
+
+
+def sharegpt_messages(values: Mapping[str, Any]) -> list[dict[str, str]] | None:
+    """ShareGPT's ``conversations`` of ``from`` and ``value`` (and ``system``) as messages; None where there are none.
+
+    Raises nothing: a speaker that is not known makes it no such conversation.
+    """
+    turns = values.get("conversations")
+    if is_conversation(turns):  # some files have messages under this name
+        messages = [{"role": turn["role"], "content": turn["content"]} for turn in values["conversations"]]
+    elif isinstance(turns, list) and turns and all(map(_is_turn, turns)):
+        messages = [{"role": _ROLES[turn["from"]], "content": turn["value"]} for turn in turns]
+    else:
+        return None
+    system = values.get("system")
+    if isinstance(system, str) and system and messages[0]["role"] != "system":
+        messages = [{"role": "system", "content": system}, *messages]
+    return messages
+
+
+def _is_turn(turn: Any) -> bool:
+    return isinstance(turn, dict) and turn.get("from") in _ROLES and isinstance(turn.get("value"), str)
+
+
 def prompt_text(where: str, prompt: Any, name: str = "prompt") -> Prompt:
     if isinstance(prompt, str):
         return prompt

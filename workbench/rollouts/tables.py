@@ -82,12 +82,14 @@ def csv_rows(name: str, data: bytes) -> Iterator[Row]:
         line = data.count(b"\n", 0, error.start) + 1
         raise TaskError(f"{name} line {line}: byte {error.start} is not UTF-8; save the file as UTF-8") from error
     header = text.partition("\n")[0]
-    csv.field_size_limit(max(len(text), 1))
+    before = csv.field_size_limit(max(len(text), csv.field_size_limit()))  # of the whole process
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count), strict=True)
     try:
         lines = [(reader.line_num, cells) for cells in reader if cells]
     except csv.Error as error:
         raise TaskError(f"{name} line {reader.line_num}: not CSV ({error}); check the quotes") from error
+    finally:
+        csv.field_size_limit(before)
     if not lines:
         return
     names = [cell.strip() for cell in lines[0][1]]

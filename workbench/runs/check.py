@@ -28,7 +28,7 @@ from workbench.tasks.hub import parts_of
 
 TRACKERS = {"trackio": ("trackio",), "wandb": ("wandb",), "tensorboard": ("tensorboard", "tensorboardX")}
 """Tracker → the packages of which it needs one."""
-_ROWS = 1000  # looked at for their columns
+_ROWS = 1000  # of an embedded task, looked at for their columns
 
 
 def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
@@ -110,7 +110,7 @@ def _task_of(config: RunConfig) -> Task | None:
     name = config.task.name
     try:
         if not name.startswith(HUB):
-            return load_task(name)
+            return load_task(config.task)
         repository, _, _ = parts_of(name)
     except TaskError as error:
         raise TaskError(f"task.name: {error}") from error
@@ -120,14 +120,19 @@ def _task_of(config: RunConfig) -> Task | None:
 
 
 def _columns(task: Task) -> frozenset[str]:
-    return frozenset(name for i in range(min(len(task), _ROWS)) for name in task[i].columns)
+    return frozenset(name for i in range(_looked_at(task)) for name in task[i].columns)
+
+
+def _looked_at(task: Task) -> int:
+    """How many rows are: all of a file, of an embedded task some of what are all alike."""
+    return min(len(task), _ROWS) if task.name in TASKS else len(task)
 
 
 def _check_prompts(config: RunConfig, task: Task, folder: Path | None) -> None:
     """Raises ConfigError for conversations with a policy that has no template for them."""
     if folder is None or has_chat_template(folder):
         return
-    talks = next((i for i in range(min(len(task), _ROWS)) if not isinstance(task[i].prompt, str)), None)
+    talks = next((i for i in range(_looked_at(task)) if not isinstance(task[i].prompt, str)), None)
     if talks is not None:
         raise ConfigError(
             f"policy.path: {config.policy.path!r} has no chat template, and the prompt of row {talks + 1} of "

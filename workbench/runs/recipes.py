@@ -29,7 +29,7 @@ from workbench.runs.pipelines.plan import (
     read_plan,
 )
 from workbench.tasks import HUB, Task, load_task
-from workbench.tasks.task import kept_for_training
+from workbench.tasks.reading import kept_for_training
 
 COMPLETIONS = 2880
 """The budget that the shipped recipes are written for: 60 steps of 6 prompts with 8 completions each."""
@@ -250,4 +250,4 @@ def _too_little(plan: Plan, base: RunConfig) -> Iterator[str]:
 
 def _task(base: RunConfig) -> Task | None:
     """The task; None for a data set of the Hub, which is read when a run loads it."""
-    return None if base.task.name.startswith(HUB) else load_task(base.task.name)
+    return None if base.task.name.startswith(HUB) else load_task(base.task)

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.errors import TaskError, shown
+from workbench.errors import TaskError, did_you_mean, shown
+from workbench.rollouts import Row, row_of
+from workbench.tasks.task import Examples
 
 PREFIX = "hub:"
 FORM = "hub:OWNER/NAME, hub:OWNER/NAME/CONFIG, and @REVISION behind either"
@@ -23,10 +25,10 @@ _HELD_OUT = ("test", "validation")
 
 @dataclass(frozen=True)
 class HubRows:
-    """Rows by index. ``held_out`` are those of the split ``test`` or ``validation``, None where there is no such."""
+    """Rows by index. ``held_out`` are those of the split that is held out, None where there is no such."""
 
-    rows: Sequence[Mapping[str, Any]]
-    held_out: Sequence[Mapping[str, Any]] | None
+    rows: Sequence[Row]
+    held_out: Sequence[Row] | None
 
 
 def parts_of(name: str) -> tuple[str, str | None, str | None]:
@@ -37,13 +39,13 @@ def parts_of(name: str) -> tuple[str, str | None, str | None]:
     return match["repository"], match["config"], match["revision"]
 
 
-def hub_rows(name: str) -> HubRows:
-    """The split ``train`` (or the first) of a data set, and what it holds out.
+def hub_rows(name: str, split: str | None = None, held_out: str | None = None) -> HubRows:
+    """A split of a data set (``train``, or the first), and what it holds out (``test`` or ``validation``).
 
     Without a config that is ``default``, ``main``, or the first there is.
 
     Raises:
-        TaskError: for a name of another form, and whatever keeps ``datasets`` from loading it.
+        TaskError: for a name of another form, a split that is not there, and whatever keeps ``datasets`` from loading.
     """
     repository, config, revision = parts_of(name)
     from datasets import get_dataset_config_names, load_dataset
@@ -59,6 +61,21 @@ def hub_rows(name: str) -> HubRows:
             f"{name}: the data set cannot be loaded ({first[:300]}); check its name and the network, or log in with "
             "hf auth login"
         ) from error
-    train = "train" if "train" in splits else next(iter(splits))
-    held_out = next((name for name in _HELD_OUT if name in splits and name != train), None)
-    return HubRows(splits[train], None if held_out is None else splits[held_out])
+    for asked in (split, held_out):
+        if asked is not None and asked not in splits:
+            raise TaskError(
+                f"{name} has no split {asked!r}{did_you_mean(asked, splits)}; its splits are {', '.join(splits)}"
+            )
+    train = split or ("train" if "train" in splits else next(iter(splits)))
+    held_out = held_out or next((name for name in _HELD_OUT if name in splits and name != train), None)
+    return HubRows(
+        _rows(name, splits[train], "training"),
+        None if held_out is None else _rows(name, splits[held_out], "held-out"),
+    )
+
+
+def _rows(name: str, rows: Sequence[Mapping[str, Any]], what: str) -> Sequence[Row]:
+    def row(i: int) -> Row:
+        return row_of(name, f"{what} row {i + 1}", rows[i])
+
+    return Examples(len(rows), row)

@@ -14,7 +14,8 @@ from workbench.rollouts import SHIPPED, load_groups
 from workbench.rollouts.tokens import load_tokeniser
 from workbench.schema import Example, Group, Rollout
 from workbench.tasks.chain_arithmetic import SYMBOL, Chain, labelled_answer, noisy_results
-from workbench.tasks.task import Task, load_task
+from workbench.tasks.load import load_task
+from workbench.tasks.task import Task
 
 GENERATED = "chain-arithmetic"
 LABELLED = (GENERATED, *SHIPPED)

@@ -21,7 +21,7 @@ from workbench.rollouts import read_rows
 from workbench.rundir.files import encode, replace_file
 from workbench.schema import ScoredGroup
 from workbench.tasks.kinds import PROMPTS, kind_of
-from workbench.tasks.task import kept_for_training
+from workbench.tasks.reading import kept_for_training
 
 _TAKEN = {*PROMPTS, "messages", "completion", "chosen", "rejected", "completions", "labels"}
 """Columns that say what kind a row is: a task's own of these names are left out of it."""

@@ -1,8 +1,7 @@
 """A task: prompts with their columns, and the defaults that make it runnable at once.
 
 A task knows its default step pattern, its default rewards and how to tell whether an answer is right. It does not know
-how answers are sampled or trained on. ``load_task`` finds an embedded one by name, reads a JSONL or Parquet file, or
-a data set of the Hub; each row has a ``prompt`` (or a ``question``, or a ``problem``) and any other columns.
+how answers are sampled or trained on. The embedded tasks are here; ``tasks.reading`` makes others of data.
 """
 
 from __future__ import annotations
@@ -10,23 +9,18 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
 from workbench.assets import GSM8K
-from workbench.errors import TaskError, did_you_mean, shown
-from workbench.places import local_path
+from workbench.errors import TaskError
 from workbench.rewards.builtin import answer_correctness
 from workbench.rewards.builtin.gsm8k_answer import gsm8k_answer
-from workbench.rollouts import Row, read_rows, row_of
-from workbench.rollouts.labelled import stepwise_rows
 from workbench.schema import Example
 from workbench.sections import RewardConfig
 from workbench.steps import PRESETS, StepPattern
 from workbench.tasks import chain_arithmetic
-from workbench.tasks.hub import PREFIX, hub_rows
-from workbench.tasks.kinds import READERS, Demonstration, Kind, LabelledSteps, Pair, kind_of, prompt_of
+from workbench.tasks.kinds import Demonstration, Kind, LabelledSteps, Pair
 
 T = TypeVar("T")
 
@@ -62,7 +56,8 @@ class Task:
 
     ``can_check`` says whether every row carries the right answer, so that exact-answer accuracy can be measured;
     ``checker`` is the outcome reward that compares with it. ``kind`` is what its rows are; ``data`` holds the training
-    rows of every kind it can give beside prompts, ``held_out_data`` the held-out ones.
+    rows of every kind it can give beside prompts, ``held_out_data`` the held-out ones. Of a data file, ``layout`` is
+    the one that was recognised (``tasks.layouts``) and ``skipped`` how many rows were left out, by the reason.
     """
 
     name: str
@@ -77,6 +72,8 @@ class Task:
     kind: Kind = "prompts"
     data: Mapping[Kind, Sequence[Any]] = field(default_factory=dict)
     held_out_data: Mapping[Kind, Sequence[Any]] = field(default_factory=dict)
+    layout: str = ""
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
     def rows(self, kind: Kind, *, held_out: bool = False) -> Sequence[Any]:
         """The training or held-out rows of a kind: ``Demonstration``, ``Pair``, ``LabelledSteps``, ``Example``.
@@ -91,6 +88,19 @@ class Task:
                 f"{', '.join(name.replace('_', ' ') for name in ('prompts', *self.data))}"
             )
         return self.held_out_data.get(kind, ()) if held_out else self.data[kind]
+
+    def some(self, kind: Kind, count: int, seed: int) -> Sequence[Any]:
+        """At most ``count`` training rows of a kind: drawn from all of a data set's, which may be sorted.
+
+        The first ones of an embedded task, which is in no order. Raises TaskError as ``rows``.
+        """
+        rows = self.rows(kind)
+        if len(rows) <= count:
+            return rows
+        if self.name in TASKS:
+            return Examples(count, lambda i: rows[i])
+        indices = sorted(random.Random(f"some rows/{seed}").sample(range(len(rows)), count))
+        return Examples(count, lambda i: rows[indices[i]])
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -153,10 +163,10 @@ def _taught(count: int, style: chain_arithmetic.Style, held_out: bool) -> dict[K
 
 def _gsm8k() -> Task:
     """GSM8K, the part that comes along (Cobbe et al. 2021): a step a line, in the format of the data's own answers."""
-    return _worked_answers("gsm8k", _questions("train-1500.jsonl"), _questions("test-300.jsonl"))
+    return worked_answers("gsm8k", _questions("train-1500.jsonl"), _questions("test-300.jsonl"))
 
 
-def _worked_answers(name: str, examples: Sequence[Example], held_out: Sequence[Example]) -> Task:
+def worked_answers(name: str, examples: Sequence[Example], held_out: Sequence[Example]) -> Task:
     """A task whose ``answer`` is GSM8K's: a line a step, sums in ``<<…>>``, and ``#### result``."""
     return Task(
         name=name,
@@ -183,99 +193,3 @@ TASKS: dict[str, Callable[[], Task]] = {
     "gsm8k": _gsm8k,
 }
 """The embedded tasks by name."""
-
-
-def load_task(name: str) -> Task:
-    """An embedded task by name, a JSONL or Parquet file by path, or a data set of the Hub: ``hub:openai/gsm8k``.
-
-    A data set's rows are read when they are asked for (see ``tasks.hub`` for the forms of its name). One whose answers
-    are worked as GSM8K's are gets the rewards and the step pattern of the task ``gsm8k``.
-
-    Raises:
-        TaskError: if there is none of these, or a row has no ``prompt``; of the Hub's rows, when it is read.
-    """
-    if name in TASKS:
-        return TASKS[name]()
-    if name.startswith(PREFIX):
-        return _from_hub(name)
-    path = local_path(name)
-    if path is None:
-        raise TaskError(
-            f"no task or file called {shown(name)}{did_you_mean(name, TASKS)}; tasks are {', '.join(TASKS)}, or give a "
-            f"JSONL file's path, or {PREFIX}OWNER/NAME for a data set of the Hub"
-        )
-    return _from_file(path)
-
-
-def _from_file(path: Path) -> Task:
-    """The last tenth of the rows (at least one) is held out; a file of one row is its own held-out set."""
-    read = [Row(row.where, values) for row in read_rows(path) for values in stepwise_rows(row.where, row.values)]
-    rows = [_example(f"{path.name} {row.where}", row.values) for row in read]
-    answered = all(row.columns.get("answer") is not None for row in rows)
-    training_rows = kept_for_training(len(rows))
-    task = _plain(str(path), rows[:training_rows] or rows, rows[training_rows:], answered)
-    kind = kind_of(read[0].values)
-    if kind == "prompts":
-        return task
-
-    def typed(first: int, count: int) -> dict[Kind, Sequence[Any]]:
-        def row(i: int) -> Any:
-            return READERS[kind](f"{path.name} {read[first + i].where}", read[first + i].values)
-
-        return {kind: Examples(count, row)}
-
-    held_out = len(task.held_out)
-    return replace(
-        task, kind=kind, data=typed(0, len(task.examples)), held_out_data=typed(len(read) - held_out, held_out)
-    )
-
-
-def _from_hub(name: str) -> Task:
-    """As a file: without a split to hold out that is the last tenth of the rows."""
-    dataset = hub_rows(name)
-
-    def examples(rows: Sequence[Mapping[str, Any]], first: int, end: int, split: str) -> Examples[Example]:
-        def example(i: int) -> Example:
-            where = f"{split} row {first + i + 1}"
-            return _example(f"{name} {where}", row_of(name, where, rows[first + i]).values)
-
-        return Examples(end - first, example)
-
-    count = len(dataset.rows)
-    if not count:
-        raise TaskError(f"{name} has no rows")
-    if dataset.held_out is not None and len(dataset.held_out):
-        training_rows, held_out = count, examples(dataset.held_out, 0, len(dataset.held_out), "held-out")
-    else:
-        training_rows = kept_for_training(count)
-        held_out = examples(dataset.rows, training_rows, count, "training")
-    train = examples(dataset.rows, 0, training_rows or count, "training")
-    answered = all(rows[0].columns.get("answer") is not None for rows in (train, held_out))
-    worked = answered and "####" in train[0].columns["answer"]
-    return _worked_answers(name, train, held_out) if worked else _plain(name, train, held_out, answered)
-
-
-def kept_for_training(count: int) -> int:
-    """Number of a file's rows that are not held out, the first ones of ``count``."""
-    return count - max(1, count // 10)
-
-
-def _plain(name: str, examples: Sequence[Example], held_out: Sequence[Example], answered: bool) -> Task:
-    """A task without a known format; ``answered`` says whether its rows have an ``answer``."""
-    return Task(
-        name,
-        examples,
-        held_out,
-        rewards=(RewardConfig(name="answer_correctness", kind="outcome"),) if answered else (),
-        scheme="outcome" if answered else "process",
-        max_completion_length=256,
-        can_check=answered,
-    )
-
-
-def _example(where: str, row: Mapping[str, Any]) -> Example:
-    name, prompt = prompt_of(where, row)
-    columns = {column: value for column, value in row.items() if column != name}
-    if columns.get("answer") is not None:
-        columns["answer"] = str(columns["answer"])
-    return Example(prompt, columns)

@@ -7,6 +7,7 @@ trainer's to know.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -65,8 +66,10 @@ def build_trainer(
     """
     method = section_of(config)
     policy = load_trained_policy(config)
-    task = load_task(config.task.name)
-    task = within_context(task, policy, config, method.sampling, method.rows_wanted(config))
+    task = load_task(config.task)
+    wanted = method.rows_wanted(config)
+    task = replace(task, examples=task.some("prompts", wanted, config.seed))
+    task = within_context(task, policy, config, method.sampling, wanted)
     _name_columns_left_out(task)
     worker = RewardWorker(method.reward_deadline)
     rewards = _rewards(config, policy, worker)

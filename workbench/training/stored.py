@@ -108,7 +108,7 @@ def held_out_measure(
 
 def held_out_accuracy(trainer: Any, config: SharedConfig, policy: Policy, sampling: SamplingConfig) -> list[Measure]:
     """The measure of accuracy, and of answers in steps, where the run measures and the task can check answers."""
-    task = within_context(load_task(config.task.name), policy, config, sampling, 0)
+    task = within_context(load_task(config.task), policy, config, sampling, 0)
     if not config.run.eval_every or not task.can_check:
         return []
     sampler = PolicySampler(trainer, sampling, trainer.args.per_device_train_batch_size)

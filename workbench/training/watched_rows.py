@@ -19,7 +19,7 @@ from workbench.errors import WorkbenchError
 from workbench.schema import OnRows, Rollout, Step, StepScores, TokenMeasure, WatchedRow, WatchedText
 from workbench.sections import SharedConfig
 from workbench.steps import StepPattern, align_steps, split_leniently, token_texts
-from workbench.tasks import load_task
+from workbench.tasks import load_rows, load_task
 from workbench.training.common import evaluating
 from workbench.training.looks import Looks
 from workbench.training.methods.method import Listeners
@@ -78,7 +78,7 @@ class WatchedRows(Looks):
     ) -> None:
         super().__init__(config)
         self._trainer, self._view, self._rows, self._on_rows = trainer, view, rows, on_rows
-        self._pattern = load_task(config.task.name).pattern
+        self._pattern = load_task(config.task).pattern
 
     @classmethod
     def add_to(cls, trainer: Any, config: SharedConfig, view: View, rows: Sequence[Any], listeners: Listeners) -> None:
@@ -147,7 +147,7 @@ def completion(
 
 def watched_rows(config: SharedConfig, token_rows: TokenRows) -> list[Any]:
     """The first ``watch_prompts`` held-out rows (training rows where none are held out) that fit ``max_length``."""
-    method, task = config.method, load_task(config.task.data or config.task.name)
+    method, task = config.method, load_rows(config.task)
     assert isinstance(method, StoredSection)
     held_out = task.rows(method.kind, held_out=True)
     rows = held_out if len(held_out) else task.rows(method.kind)

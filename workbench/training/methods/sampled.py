@@ -18,6 +18,7 @@ from workbench.steps import StepPattern
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from workbench.schema import Example
     from workbench.tasks import Task
 
 
@@ -80,7 +81,7 @@ class SampledSection(MethodSection):
 
         check_language_model(config.policy.path)
         if not config.task.name.startswith(HUB):  # whose rows may be many: they are read when the run loads them
-            self.rows_of(config, load_task(config.task.name))
+            self.rows_of(config, load_task(config.task))
         for reward in self.rewards:
             if reward.model is not None:
                 check_scores_text(reward.model)
@@ -119,7 +120,7 @@ class SampledSection(MethodSection):
         return max(config.run.steps * self.prompts_per_step, 1000)
 
     def rows_of(self, config: SharedConfig, task: Task) -> pa.Table:
-        """The prompts and columns of ``rows_wanted``, of all rows where there are fewer.
+        """The prompts and columns of ``rows_wanted``, drawn from all rows; of all where there are fewer.
 
         Raises ConfigError for a task with fewer rows than one generation takes, or whose columns make no table.
         """
@@ -132,7 +133,7 @@ class SampledSection(MethodSection):
                 f"method.prompts_per_step: {self.prompts_per_step} distinct prompts are asked for and the "
                 f"task has {len(task)} training rows; set it to {len(task)} or less, or give more rows"
             )
-        rows = [task[i] for i in range(min(len(task), self.rows_wanted(config)))]
+        rows: Sequence[Example] = task.some("prompts", self.rows_wanted(config), config.seed)
         # TRL hands columns to reward functions by name, those of the first row, beside what it gives them itself;
         # images it takes for a prompt's pictures.
         taken = RESERVED | {"image", "images"}

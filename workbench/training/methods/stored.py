@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
@@ -62,26 +61,28 @@ class StoredSection(MethodSection):
 
     def training_rows(self, config: SharedConfig) -> list[Any]:
         """The rows that the run trains on. Raises TaskError and ConfigError for bad rows and for too few."""
-        from workbench.tasks import load_task
+        from workbench.tasks import load_rows
 
-        rows = load_task(config.task.data or config.task.name).rows(self.kind)
+        task = load_rows(config.task)
+        rows = task.rows(self.kind)
         if len(rows) < self.batch_size:
             raise ConfigError(
                 f"method.batch_size: a step takes {self.batch_size} {self.unit} and the task has {len(rows)}; set it "
                 f"to {len(rows)} or less, or give more rows"
             )
-        return _first(rows, max(config.run.steps * self.batch_size, _LEAST_ROWS))
+        return list(task.some(self.kind, max(config.run.steps * self.batch_size, _LEAST_ROWS), config.seed))
 
     def held_out_rows(self, config: SharedConfig) -> list[Any]:
         """The rows that the run is measured on; none where it measures nothing. Raises TaskError and ConfigError."""
         if not config.run.eval_every:
             return []
-        from workbench.tasks import load_task
+        from workbench.tasks import load_rows
 
+        rows = load_rows(config.task).rows(self.kind, held_out=True)
         if config.task.data is None:
-            return config.run.measured_rows(load_task(config.task.name).rows(self.kind, held_out=True))
-        rows = load_task(config.task.data).rows(self.kind, held_out=True)  # none are kept apart: eval_skip is prompts'
-        return _first(rows, config.run.eval_prompts)
+            return config.run.measured_rows(rows)
+        # No row of a file is kept apart: eval_skip is prompts'.
+        return [rows[i] for i in range(min(len(rows), config.run.eval_prompts))]
 
     def less_memory(self, config: SharedConfig) -> str:
         return (
@@ -98,7 +99,3 @@ def check_no_adapter(config: SharedConfig) -> None:
             f"policy.adapter: a reward model is trained on whole weights and {config.policy.adapter!r} is an "
             "adapter of a language model; leave it out (policy.lora trains an adapter, which is merged at the end)"
         )
-
-
-def _first(rows: Sequence[Any], count: int) -> list[Any]:
-    return [rows[i] for i in range(min(len(rows), count))]

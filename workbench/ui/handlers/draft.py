@@ -93,7 +93,9 @@ def configuration(tree: Mapping[str, Any], name: str | None = None) -> dict[str,
     inspected = tree["method"]
     name = name or inspected["name"]
     method = {**tree[name], **{part: value for part, value in inspected.items() if takes(name, part)}, "name": name}
-    task = tree["task"] if METHODS[name].section.kind is not None else {**tree["task"], "data": None}
+    task = tree["task"]
+    if METHODS[name].section.kind is None:  # which takes no rows
+        task = {**task, "data": None, "data_columns": {}}
     return {part: value for part, value in tree.items() if part not in METHODS} | {"method": method, "task": task}
 
 

@@ -1,0 +1,77 @@
+"""``load_task``: an embedded task by name, or one made of a data file, a folder or a data set of the Hub."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from workbench.errors import TaskError, did_you_mean, shown
+from workbench.places import local_path
+from workbench.sections import TaskSection
+from workbench.sections.task import DRAWN
+from workbench.tasks.hub import PREFIX
+from workbench.tasks.mapping import drawn
+from workbench.tasks.reading import task_of_hub, task_of_path
+from workbench.tasks.task import TASKS, Examples, Task
+
+T = TypeVar("T")
+
+
+def load_task(task: str | TaskSection, **how: Any) -> Task:
+    """An embedded task by name, a data file or a folder by path, or a data set of the Hub: ``hub:openai/gsm8k``.
+
+    ``how`` says which rows are taken and what their columns become, as the fields of a run's section ``task`` do
+    (``columns={"answer": "reward_model.ground_truth"}``, ``split="test"``); such a section is taken in place of a name.
+    A data set's rows are read when they are asked for (see ``tasks.hub`` for the forms of its name). One whose answers
+    are worked as GSM8K's are gets the rewards and the step pattern of the task ``gsm8k``.
+
+    Raises:
+        TaskError: if there is none of these, or a row has no ``prompt``; of the Hub's rows, when it is read.
+        ConfigError: for a field of ``how`` that there is not, or that does not fit.
+    """
+    section = task if isinstance(task, TaskSection) else TaskSection.parse({"name": task, **how})
+    name = section.name
+    if name in TASKS:
+        return _embedded(TASKS[name](), section)
+    if name.startswith(PREFIX):
+        return task_of_hub(name, section)
+    path = local_path(name)
+    if path is None:
+        raise TaskError(
+            f"no task or file called {shown(name)}{did_you_mean(name, TASKS)}; tasks are {', '.join(TASKS)}, or give a "
+            f"JSONL file's path, or {PREFIX}OWNER/NAME for a data set of the Hub"
+        )
+    return task_of_path(path, section)
+
+
+def load_rows(section: TaskSection) -> Task:
+    """The task with the rows to train on: that of ``data``, where there is such a file."""
+    return load_task(section.of_rows())
+
+
+def _embedded(task: Task, section: TaskSection) -> Task:
+    """The task with the rows that are drawn. Raises TaskError for fields that its rows, which are made, do not take."""
+    if others := section.reads(but=DRAWN):
+        raise TaskError(
+            f"task.{others[0]}: the embedded task {task.name!r} has its own columns and splits; leave "
+            f"{others[0]} out, or give a file"
+        )
+    if (section.rows, section.held_out_rows) == (None, None):
+        return task
+
+    def part(rows: Sequence[T], count: int | None, what: str) -> Sequence[T]:
+        if count is None:
+            return rows
+        indices = drawn(range(len(rows)), count, section.sample_seed, what)
+        return Examples(len(indices), lambda i: rows[indices[i]])
+
+    return replace(
+        task,
+        examples=part(task.examples, section.rows, "rows"),
+        held_out=part(task.held_out, section.held_out_rows, "held-out rows"),
+        data={kind: part(rows, section.rows, "rows") for kind, rows in task.data.items()},
+        held_out_data={
+            kind: part(rows, section.held_out_rows, "held-out rows") for kind, rows in task.held_out_data.items()
+        },
+    )

@@ -1,0 +1,145 @@
+"""Data → a task: rows of a file, a folder or a data set of the Hub, read as a task's section says.
+
+Rows that nothing is said of are taken as they are; the last tenth of a file's (at least one) is held out, where it has
+no split to hold out. Rows of a file are all looked at, those of the Hub when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import TaskError
+from workbench.rollouts import Row, read_splits
+from workbench.rollouts.folders import HELD_OUT
+from workbench.rollouts.labelled import stepwise_rows
+from workbench.schema import Example
+from workbench.sections import RewardConfig, TaskSection
+from workbench.tasks.hub import hub_rows
+from workbench.tasks.kinds import READERS, Kind, kind_of, prompt_of
+from workbench.tasks.mapping import Mapping, drawn, taken
+from workbench.tasks.task import Examples, Task, worked_answers
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Mapped rows of one split, those of ``indices`` being taken. ``prefix`` is how messages call their origin."""
+
+    rows: Sequence[Row]
+    indices: Sequence[int]
+    prefix: str
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def row(self, i: int) -> Row:
+        row = self.rows[self.indices[i]]
+        return replace(row, where=f"{self.prefix} {row.where}")
+
+    def example(self, i: int) -> Example:
+        row = self.row(i)
+        name, prompt = prompt_of(row.where, row.values)
+        columns = {column: value for column, value in row.values.items() if column != name}
+        if columns.get("answer") is not None:
+            columns["answer"] = str(columns["answer"])
+        return Example(prompt, columns)
+
+    def typed(self, kind: Kind) -> Examples[Any]:
+        def read(i: int) -> Any:
+            row = self.row(i)
+            return READERS[kind](row.where, row.values)
+
+        return Examples(len(self), read)
+
+    def part(self, indices: Sequence[int]) -> Rows:
+        return replace(self, indices=indices)
+
+
+def task_of_path(path: Path, section: TaskSection) -> Task:
+    """Every row is looked at. Raises TaskError naming the first that is wrong."""
+    held_out = section.held_out_split or (HELD_OUT if path.is_dir() else None)
+    splits = [section.split or "", *([] if held_out is None else [held_out])]
+    train, *measured = map(_expanded, read_splits(path, splits))
+    return _task(str(path), train, measured[0] if measured else [], section, path.name, lazy=False)
+
+
+def _expanded(rows: Sequence[Row]) -> list[Row]:
+    return [Row(row.where, values) for row in rows for values in stepwise_rows(row.where, row.values)]
+
+
+def task_of_hub(name: str, section: TaskSection) -> Task:
+    """Rows are read when they are asked for, all of them where some may be left out. Raises TaskError."""
+    dataset = hub_rows(name, section.split, section.held_out_split)
+    return _task(name, dataset.rows, dataset.held_out or (), section, name, lazy=True)
+
+
+def _task(
+    name: str, train: Sequence[Row], held_out: Sequence[Row], section: TaskSection, prefix: str, *, lazy: bool
+) -> Task:
+    mapping = Mapping(section)
+    if not len(train):
+        raise TaskError(f"{name} has no rows")
+    layout = mapping.layout(train[0])
+    skipped = Counter[str]()
+    splits = []
+    for rows in (train, held_out):
+        mapped: Sequence[Row] = Examples(len(rows), lambda i, rows=rows: mapping.row(rows[i]))  # type: ignore[misc]
+        mapped = mapped if lazy else list(mapped)
+        indices, left_out = taken(mapped, mapping)
+        skipped += left_out
+        splits.append(Rows(mapped, indices, prefix))
+    if not len(splits[0]):
+        reasons = " and ".join(f"task.{reason}" for reason in skipped)
+        raise TaskError(f"{reasons}: none of the {len(train):,} rows of {name} is left; allow more")
+    training, measured = _drawn(splits[0], splits[1], section)
+    examples, held = (Examples(len(rows), rows.example) for rows in (training, measured))
+    looked_at = [(rows[0],) if lazy and len(rows) else list(rows) for rows in (examples, held)]
+    answered = all(row.columns.get("answer") is not None for rows in looked_at for row in rows)
+    task = _with_defaults(name, examples if lazy else looked_at[0], held if lazy else looked_at[1], answered)
+    task = replace(task, layout=layout, skipped=dict(skipped))
+    kind = kind_of(training.row(0).values)
+    if kind == "prompts":
+        return task
+    return replace(task, kind=kind, data={kind: training.typed(kind)}, held_out_data={kind: measured.typed(kind)})
+
+
+def _drawn(train: Rows, held_out: Rows, section: TaskSection) -> tuple[Rows, Rows]:
+    """The rows to train on and those to measure on. Raises TaskError where the second leave none to the first."""
+    count, held, seed = section.rows, section.held_out_rows, section.sample_seed
+    if len(held_out):
+        return (
+            train.part(drawn(train.indices, count, seed, "rows")),
+            held_out.part(drawn(held_out.indices, held, seed, "held-out rows")),
+        )
+    indices, total = train.indices, len(train)
+    if total == 1:
+        return train, train  # its own held-out set
+    if (count, held) != (None, None):
+        indices = drawn(indices, total, seed, "rows")
+    kept = kept_for_training(total) if held is None else total - held
+    if kept < 1:
+        raise TaskError(f"task.held_out_rows: {held} leaves none of {total} rows to train on; lower it")
+    return train.part(indices[:kept][:count]), train.part(indices[kept:])
+
+
+def kept_for_training(count: int) -> int:
+    """Number of a file's rows that are not held out, the first ones of ``count``."""
+    return count - max(1, count // 10)
+
+
+def _with_defaults(name: str, examples: Sequence[Example], held_out: Sequence[Example], answered: bool) -> Task:
+    """Pattern and rewards by whether rows have an ``answer``, and whether that is worked as GSM8K's are."""
+    if answered and "####" in examples[0].columns["answer"]:
+        return worked_answers(name, examples, held_out)
+    return Task(
+        name,
+        examples,
+        held_out,
+        rewards=(RewardConfig(name="answer_correctness", kind="outcome"),) if answered else (),
+        scheme="outcome" if answered else "process",
+        max_completion_length=256,
+        can_check=answered,
+    )
