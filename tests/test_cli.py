@@ -27,6 +27,8 @@ from workbench.rundir import RunDir
 from workbench.runs import Run, list_runs
 from workbench.schema import Group, Rollout
 
+pytestmark = pytest.mark.usefixtures("warm_fake_runs")
+
 COMMANDS = ("app", "sample", "score", "train", "runs", "pipeline", "compare")
 
 

@@ -33,6 +33,8 @@ from workbench.schema import Group, Rollout
 from workbench.tasks import load_task
 from workbench.tasks.made import provenance_of
 
+pytestmark = pytest.mark.usefixtures("warm_fake_runs")
+
 FAKE = "tests.fake_stage"
 OUTCOME = {"name": "answer_correctness", "kind": "outcome"}
 

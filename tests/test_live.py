@@ -40,6 +40,8 @@ from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.reward_rows import Estimated, RewardRow, builtin_row, set_fields
 from workbench.ui.handlers.scoring import rescore
 
+pytestmark = pytest.mark.usefixtures("warm_fake_runs")
+
 FAKE = "tests.fake_run"
 
 

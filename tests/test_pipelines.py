@@ -19,6 +19,8 @@ from workbench.runs import list_runs, open_run, trashed
 from workbench.runs.pipelines import Pipeline, StageProgress, list_pipelines, open_pipeline, run_pipeline
 from workbench.runs.pipelines.progress import write_stage
 
+pytestmark = pytest.mark.usefixtures("warm_fake_runs")
+
 FAKE = "tests.fake_stage"
 JUDGE = {"name": "judge", "kind": "outcome", "model": {"path": "run:judge", "format": "classifier"}}
 STAGES = [

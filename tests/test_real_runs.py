@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import sysconfig
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -21,10 +22,11 @@ from workbench.process import child
 from workbench.process.child import NotANumberError, Recorder, main
 from workbench.process.imports import PACKAGE, without_folders
 from workbench.rundir import RunDir
+from workbench.runs.warm import is_warm
 from workbench.training.methods.grpo import build as build_trainer
 from workbench.training.methods.method import Listeners
 
-pytestmark = pytest.mark.training
+pytestmark = [pytest.mark.training, pytest.mark.usefixtures("warm_runs")]
 
 
 def config(**changes):
@@ -34,10 +36,16 @@ def config(**changes):
 
 
 def test_a_run_from_start_to_finish(tmp_path):
+    """Started warm, and the same as one that is trained in a process without forks."""
+    while not is_warm():
+        time.sleep(0.1)
     run = wb.train(config(training={"beta": 0.01}), tmp_path)
+    here = trained(config(training={"beta": 0.01}), tmp_path / "here")
     status = run.wait(timeout=240)
     assert status.state == "finished", "\n".join(run.log_tail())
     metrics = run.metrics()
+    for name in ("accuracy", "loss", "grad_norm", "reward"):
+        np.testing.assert_array_equal(metrics[name], here.metrics()[name])
     assert metrics["step"].tolist() == [0, 1, 2]
     assert metrics["rollouts"].tolist() == [0, 8, 16]
     assert metrics["seconds"].is_monotonic_increasing
@@ -51,8 +59,8 @@ def test_a_run_from_start_to_finish(tmp_path):
     credit = run.rollouts(1)[0]
     assert credit.advantages.dtype == np.float32
     assert credit.scored.group.sampling["step"] == 1
-    trained = wb.load_policy(str(run.path / "checkpoints" / "final"), device="cpu")
-    group = wb.sample_group(trained, wb.load_task("chain-arithmetic")[0], num_generations=2, max_completion_length=8)
+    policy = wb.load_policy(str(run.path / "checkpoints" / "final"), device="cpu")
+    group = wb.sample_group(policy, wb.load_task("chain-arithmetic")[0], num_generations=2, max_completion_length=8)
     assert len(group) == 2
 
 
