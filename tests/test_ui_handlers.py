@@ -300,7 +300,7 @@ class FakePolicy:
     def __init__(self, events, result):
         self.events, self.result = events, result
 
-    def sample(self, policy, example, sampling, *, seed, on_event, cancelled):
+    def sample(self, policy, example, sampling, *, seed, on_event, cancelled, **options):
         assert isinstance(sampling, SamplingConfig)
         self.asked = (policy, example, sampling, seed)
         for event in self.events:

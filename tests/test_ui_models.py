@@ -52,7 +52,7 @@ class Worker:
         self.events, self.result, self.asked = events, result, None
         self.shown = threading.Semaphore(0)
 
-    def step_values(self, policy, group, pattern, outcome, *, k, seed, on_event, cancelled):
+    def step_values(self, policy, group, pattern, outcome, *, k, seed, on_event, cancelled, **options):
         self.asked = (policy, k, seed, outcome.name)
         for event in self.events:
             on_event(event)

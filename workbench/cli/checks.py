@@ -82,7 +82,7 @@ def run_probe(args: argparse.Namespace) -> int:
 
 def _sampled(config: RunConfig, count: int, first: int | None = None) -> tuple[list[Group], float]:
     """Groups of ``count`` examples, drawn by the seed or from ``first`` on, and the seconds that sampling took."""
-    from workbench.policies.load import load_policy
+    from workbench.policies.load import load_configured
     from workbench.policies.sampler import sample_group
     from workbench.tasks import load_task
 
@@ -91,7 +91,7 @@ def _sampled(config: RunConfig, count: int, first: int | None = None) -> tuple[l
         raise TaskError(f"--index {first}: {config.task.name} has examples 0 to {len(task) - 1}")
     drawn = random.Random(config.seed).sample(range(len(task)), min(count, len(task)))
     indices = sorted(drawn) if first is None else range(first, min(first + count, len(task)))
-    policy = load_policy(config.policy.path, config.policy.adapter, trust_remote_code=config.policy.trust_remote_code)
+    policy = load_configured(config.policy)
     options = config.sampled.sampling.model_dump()
     began = time.monotonic()
     groups = [sample_group(policy, task[i], **options, seed=config.seed + n) for n, i in enumerate(indices)]

@@ -33,11 +33,11 @@ def read_group(path: Path) -> Group:
 
 
 def sampled_group(args: argparse.Namespace, config: RunConfig) -> Group:
-    from workbench.policies.load import load_policy
+    from workbench.policies.load import load_configured
     from workbench.policies.sampler import sample_group
 
     example = Example(args.prompt) if args.prompt is not None else _example(config.task, args.index, args.held_out)
-    policy = load_policy(config.policy.path, config.policy.adapter, trust_remote_code=config.policy.trust_remote_code)
+    policy = load_configured(config.policy)
     return sample_group(policy, example, **config.sampled.sampling.model_dump(), seed=config.seed)
 
 

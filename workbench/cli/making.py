@@ -209,8 +209,6 @@ def _scored(args: argparse.Namespace, config: RunConfig) -> Iterator[ScoredGroup
 def _groups(args: argparse.Namespace, config: RunConfig) -> Iterator[Group]:
     if args.group:
         return map(read_group, args.group)
-    from workbench.policies.load import load_policy
+    from workbench.policies.load import load_configured
 
-    section = config.policy
-    policy = load_policy(section.path, section.adapter, trust_remote_code=section.trust_remote_code)
-    return sampled_groups(policy, config, args.first, args.prompts)
+    return sampled_groups(load_configured(config.policy), config, args.first, args.prompts)

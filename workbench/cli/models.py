@@ -25,7 +25,7 @@ LABEL_FORMATS: tuple[str, ...] = get_args(LabelFormat)
 
 
 def step_values(args: argparse.Namespace) -> int:
-    from workbench.policies.load import load_policy
+    from workbench.policies.load import load_configured
 
     config = read_config(args)
     if args.prompts is not None and (args.labels is None or args.group is not None or args.prompt is not None):
@@ -36,7 +36,7 @@ def step_values(args: argparse.Namespace) -> int:
         raise ConfigError("--completions limits what --prompts asks for; give both")
     if args.labels is not None:
         refuse_to_overwrite(args.labels)
-    policy = load_policy(config.policy.path, config.policy.adapter, trust_remote_code=config.policy.trust_remote_code)
+    policy = load_configured(config.policy)
     if args.prompts is not None:
         groups = enumerate(sampled_groups(policy, config, args.first, args.prompts), start=1)
         valued = ((group, _estimated(args, config, policy, group, f"group {number}: ")) for number, group in groups)
@@ -141,10 +141,10 @@ def with_policy(config: RunConfig) -> list[RewardConfig | Reward]:
     rewards, sampling = config.sampled.rewards, config.sampled.sampling
     if all(reward.monte_carlo is None for reward in rewards):
         return list(rewards)
-    from workbench.policies.load import load_policy
+    from workbench.policies.load import load_configured
     from workbench.policies.monte_carlo import monte_carlo_reward
 
-    policy = load_policy(config.policy.path, config.policy.adapter, trust_remote_code=config.policy.trust_remote_code)
+    policy = load_configured(config.policy)
     return [
         reward if reward.monte_carlo is None else monte_carlo_reward(reward, policy, sampling, config.seed)
         for reward in rewards

@@ -72,10 +72,11 @@ class PolicyWorker:
         *,
         seed: int = 0,
         adapter: str | None = None,
+        loading: Mapping[str, str] | None = None,
         on_event: OnEvent | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> Group | None:
-        """Sample one group; None when cancelled.
+        """Sample one group; None when cancelled. ``loading`` says how the weights are held (``PolicySection.loading``).
 
         ``on_event`` gets ``{"waiting": True}`` while another call has its turn, ``{"loading": name}`` while the policy
         loads, and ``{"texts", "finished", "tokens", "seconds"}`` as the rollouts grow.
@@ -87,6 +88,7 @@ class PolicyWorker:
         request = {
             "policy": policy,
             "adapter": adapter,
+            "loading": dict(loading or {}),
             "prompt": example.prompt,
             "columns": dict(example.columns),
             "sampling": sampling.model_dump(),
@@ -120,6 +122,7 @@ class PolicyWorker:
         k: int = 8,
         seed: int = 0,
         adapter: str | None = None,
+        loading: Mapping[str, str] | None = None,
         on_event: OnEvent | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> StepValues | None:
@@ -132,6 +135,7 @@ class PolicyWorker:
         request = {
             "policy": policy,
             "adapter": adapter,
+            "loading": dict(loading or {}),
             "group": group.to_json(),
             "pattern": dataclasses.asdict(pattern),
             "outcome": outcome.model_dump(),

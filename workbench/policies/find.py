@@ -7,6 +7,7 @@ run that cannot work is refused before it is queued.
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ def check_policy(section: PolicySection) -> Path | None:
 
     Raises PolicyError or ConfigError for what could not be loaded or trained.
     """
+    check_packages(section.quantisation, section.attention)
     folder = _found(section.path)
     if folder is not None and is_adapter(folder):
         if section.lora is not None:
@@ -117,6 +119,25 @@ def _check_files(section: PolicySection, folder: Path) -> None:
     check_weights(section.path, folder)
     if not any(folder.glob("*.safetensors")):
         raise PolicyError(f"folder {section.path!r} holds no weights; save the model there with save_pretrained")
+
+
+_ATTENTION = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_interface"}
+"""Attention → the module that computes it, where torch does not."""
+
+
+def check_packages(quantisation: str, attention: str) -> None:
+    """Raises PolicyError where weights are to be held, or attention computed, by a package that is not installed."""
+    if quantisation != "none" and find_spec("bitsandbytes") is None:
+        raise PolicyError(
+            f"policy.quantisation: {quantisation!r} needs the package bitsandbytes, which is not installed; pip "
+            "install bitsandbytes, or set policy.quantisation to none"
+        )
+    module = _ATTENTION.get(attention)
+    if module is not None and find_spec(module) is None:
+        raise PolicyError(
+            f"policy.attention: {attention!r} needs the package flash-attn (its module {module}), which is not "
+            "installed; install it, or set policy.attention to sdpa"
+        )
 
 
 def has_chat_template(folder: Path) -> bool:

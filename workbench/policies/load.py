@@ -19,8 +19,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from workbench.errors import PolicyError
 from workbench.places import ADAPTER
 from workbench.policies.consent import check_weights, code_refused, pickles_refused
-from workbench.policies.find import adapter_path, base_of, is_adapter, policy_path
+from workbench.policies.find import adapter_path, base_of, check_packages, is_adapter, policy_path
+from workbench.policies.placing import Placing, precision, prepared
 from workbench.quiet import quiet_loading
+from workbench.sections import PolicySection
 from workbench.weights import (
     WeightsError,
     check_finite,
@@ -86,6 +88,9 @@ def load_policy(
     *,
     device: str = "auto",
     dtype: str = "auto",
+    attention: str = "auto",
+    quantisation: str = "none",
+    device_map: str = "none",
     trust_remote_code: bool = False,
     trainable: bool = False,
 ) -> Policy:
@@ -97,47 +102,55 @@ def load_policy(
         adapter: a PEFT adapter to put on it, a Hub id or a local folder.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:<n>``.
         dtype: ``auto`` (float32 on CPU, as saved on a GPU), ``float32``, ``bfloat16`` or ``float16``.
+        attention: transformers' ``attn_implementation`` (``sdpa``, ``eager``, ``flash_attention_2``, …), or ``auto``.
+        quantisation: ``4bit`` or ``8bit`` holds the weights of linear layers in as many bits (bitsandbytes), or
+            ``none``; ``dtype`` is then what is computed in.
+        device_map: how accelerate spreads the weights over the GPUs (``auto``, ``balanced``, …), or ``none``.
         trust_remote_code: run the repository's own modelling code.
         trainable: let an adapter's weights be trained on.
 
     Raises:
         PolicyError: if it cannot be found or read; the message says where it was looked for.
     """
+    check_packages(quantisation, attention)
     where = policy_path(name)
     if is_adapter(Path(where)):
         if adapter is not None:
             raise PolicyError(
                 f"folder {name!r} is an adapter itself; name its base as the policy to put {adapter!r} on"
             )
-        base = base_of(Path(where))
         policy = load_policy(
-            base, where, device=device, dtype=dtype, trust_remote_code=trust_remote_code, trainable=trainable
+            base_of(Path(where)),
+            where,
+            device=device,
+            dtype=dtype,
+            attention=attention,
+            quantisation=quantisation,
+            device_map=device_map,
+            trust_remote_code=trust_remote_code,
+            trainable=trainable,
         )
         return replace(policy, name=name, adapter=None)  # the folder is both
     if Path(where).is_dir():
         check_weights(name, Path(where))
     target = pick_device(device)
-    precision = _dtype(dtype, target)
+    placing = Placing(target, precision(dtype, target), attention, quantisation, device_map)
     with _refusals(name):
         tokenizer = _tokenizer(where, trust_remote_code)
-        model = _model(where, precision, target, trust_remote_code)
+        model = _model(where, placing, trust_remote_code)
         check_vocabulary(model, tokenizer)
     if adapter is not None:
         with _refusals(adapter, "adapter"):
-            model = _with_adapter(model, adapter, trainable)
-    model = model.to(target).eval()
+            model = _with_adapter(prepared(model) if trainable else model, adapter, trainable)
+    model = (model if placing.is_placed else model.to(target)).eval()
     with _refusals(name if adapter is None else adapter, "policy" if adapter is None else "adapter"):
         check_finite(model)
     return Policy(name, model, tokenizer, adapter)
 
 
-def _dtype(dtype: str, device: torch.device) -> torch.dtype | str:
-    if dtype == "auto":
-        return torch.float32 if device.type == "cpu" else "auto"
-    precision = getattr(torch, dtype, None)
-    if not isinstance(precision, torch.dtype):
-        raise PolicyError(f"unknown dtype {dtype!r}; use auto, float32, bfloat16 or float16")
-    return precision
+def load_configured(section: PolicySection) -> Policy:
+    """The policy of a configuration, for sampling. Raises as ``load_policy`` does."""
+    return load_policy(section.path, section.adapter, trust_remote_code=section.trust_remote_code, **section.loading)
 
 
 def _tokenizer(where: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
@@ -148,7 +161,7 @@ def _tokenizer(where: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def _model(where: str, dtype: torch.dtype | str, device: torch.device, trust_remote_code: bool) -> PreTrainedModel:
+def _model(where: str, placing: Placing, trust_remote_code: bool) -> PreTrainedModel:
     """The model, after its files were compared with its configuration and its size with the memory there is."""
     trust = {"trust_remote_code": trust_remote_code}
     with quiet_loading(where):
@@ -158,13 +171,14 @@ def _model(where: str, dtype: torch.dtype | str, device: torch.device, trust_rem
         with torch.device("meta"):
             empty = AutoModelForCausalLM.from_config(config, **trust)
         stored = config.get_text_config().dtype or config.dtype
-        check_memory(empty, dtype if isinstance(dtype, torch.dtype) else stored, device)
+        if not placing.is_placed:  # what is quantised or spread takes what it takes
+            check_memory(empty, placing.dtype if isinstance(placing.dtype, torch.dtype) else stored, placing.device)
         model, info = AutoModelForCausalLM.from_pretrained(
             where,
-            dtype=dtype,
             use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # so that they can be named
+            **placing.arguments(),
             **trust,
         )
     if getattr(config, "quantization_config", None) is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -30,18 +30,19 @@ EVENT_SECONDS = 0.1
 
 
 class PolicyCache:
-    """The one loaded policy; ``take`` loads another in its place when another is asked for."""
+    """The one loaded policy; ``get`` loads another in its place when another is asked for, or held in another way."""
 
     def __init__(self) -> None:
         self._policy: Policy | None = None
-        self._key: tuple[str, str | None, float] | None = None
+        self._key: Any = None
 
-    def get(self, name: str, adapter: str | None, emit: Emitter) -> Policy:
-        key = (name, adapter, max(changed(path) for path in (name, adapter or name)))
+    def get(self, name: str, adapter: str | None, emit: Emitter, loading: Mapping[str, Any] | None = None) -> Policy:
+        how = dict(loading or {})
+        key = (name, adapter, how, max(changed(path) for path in (name, adapter or name)))
         if self._policy is None or self._key != key:
             self._policy, self._key = None, None  # the old one's memory is free before the new one needs it
             with heartbeat(emit, lambda seconds: {"loading": name}):
-                self._policy = load_policy(name, adapter)
+                self._policy = load_policy(name, adapter, **how)
             self._key = key
         return self._policy
 
@@ -96,7 +97,7 @@ def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache) -> dict[s
             policy = cache.get(request["load"], request.get("adapter"), emit)
             return _loaded(policy)
         arguments = request["sample"]
-        policy = cache.get(arguments["policy"], arguments.get("adapter"), emit)
+        policy = cache.get(arguments["policy"], arguments.get("adapter"), emit, arguments.get("loading"))
         group = sample_group(
             policy,
             Example(arguments["prompt"], arguments["columns"]),
@@ -125,7 +126,7 @@ def _loaded(policy: Policy) -> dict[str, Any]:
 
 
 def _values(arguments: dict[str, Any], emit: Emitter, cache: PolicyCache) -> dict[str, Any]:
-    policy = cache.get(arguments["policy"], arguments.get("adapter"), emit)
+    policy = cache.get(arguments["policy"], arguments.get("adapter"), emit, arguments.get("loading"))
     values = step_values(
         policy,
         Group.from_json(arguments["group"]),

@@ -41,7 +41,8 @@ def main(arguments: list[str]) -> None:
         config = RunConfig.from_yaml(run.config_text())
         check_origins(config)
         if args.now:
-            held = devices.take_now(devices.pool(config.run.device), config.run.ranks, run.path)
+            pool = devices.pool(config.run.device)
+            held = devices.take_now(pool, _device_count(config, pool), run.path)
         else:
             held = _wait_for_device(run, config, args.queued)
         for before in held.before:
@@ -59,6 +60,11 @@ def main(arguments: list[str]) -> None:
     become(command, on_cpu=held.devices == ("cpu",))
 
 
+def _device_count(config: RunConfig, pool: list[str]) -> int:
+    """How many devices a run holds: one a rank, or all where one process spreads its weights over them."""
+    return config.run.ranks if config.policy.device_map == "none" else len(pool)
+
+
 def seen_by_the_run(held: devices.Held) -> dict[str, str]:
     """Environment that limits CUDA to the devices held; empty where they have no names."""
     named = all(name.startswith(devices.NAMED) for name in held.devices)
@@ -71,9 +77,10 @@ def _wait_for_device(run: RunDir, config: RunConfig, since: int) -> devices.Held
         run.set_status("queued", reason, behind=name)
         print(reason, flush=True)
 
+    pool = devices.pool(config.run.device)
     return devices.take(
-        devices.pool(config.run.device),
-        config.run.ranks,
+        pool,
+        _device_count(config, pool),
         run.path,
         waits,
         since=since,

@@ -22,6 +22,7 @@ from workbench.rewards import RewardWorker, find_builtin, load_reward
 from workbench.rewards.models.formats import model_path
 from workbench.rewards.protocol import columns_of
 from workbench.runs import devices
+from workbench.runs.check_weights import check_weights
 from workbench.steps import PRESETS, StepPattern
 from workbench.tasks import HUB, TASKS, Task, load_task
 from workbench.tasks.hub import parts_of
@@ -52,6 +53,7 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
     attempt(_check_device, config)
     attempt(_check_trackers, config)
     folder = attempt(check_policy, config.policy)
+    attempt(check_weights, config, folder)
     task = attempt(_task_of, config)
     if task is not None or config.task.name.startswith(HUB):
         attempt(config.method.check_model if without_rows else config.method.check_files, config)

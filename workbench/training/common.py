@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,27 +12,50 @@ import torch
 
 from workbench.errors import ConfigError
 from workbench.policies.load import Policy, load_policy, pick_device
+from workbench.policies.placing import prepared
 from workbench.schema import Prompt
 from workbench.sections import PolicySection, SharedConfig
 
 
 def load_trained_policy(config: SharedConfig) -> Policy:
-    """The policy with float32 weights on the CPU, from where the trainer places it."""
+    """The policy on the CPU, from where the trainer places it; its weights are float32 unless the run says otherwise.
+
+    What is quantised, or spread over several GPUs, lies where it is trained.
+    """
     section = config.policy
+    is_placed = section.quantisation != "none" or section.device_map != "none"
     policy = load_policy(
         section.path,
         section.adapter,
-        device="cpu",
-        dtype="float32",
-        trust_remote_code=section.trust_remote_code,
+        device=_device_of_rank(config.run.device) if is_placed else "cpu",
+        quantisation=section.quantisation,
+        device_map=section.device_map,
         trainable=True,
+        **trained_weights(section),
     )
+    if section.lora is not None:
+        prepared(policy.model)
     if section.lora is not None and hasattr(policy.model, "peft_config"):
         raise ConfigError(
             f"policy.lora: the policy {section.path!r} is an adapter already, which is trained on; leave "
             "policy.lora out, or name the adapter's base as the policy"
         )
     return policy
+
+
+def trained_weights(policy: PolicySection) -> dict[str, Any]:
+    """How the weights to train are loaded: in float32 unless something else is said, or they are quantised."""
+    in_full = policy.dtype == "auto" and policy.quantisation == "none"
+    return {
+        "dtype": "float32" if in_full else policy.dtype,
+        "attention": policy.attention,
+        "trust_remote_code": policy.trust_remote_code,
+    }
+
+
+def _device_of_rank(device: str) -> str:
+    name = pick_device(device).type
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" else name
 
 
 @contextmanager
@@ -51,32 +75,37 @@ def as_messages(role: str, text: Prompt) -> Prompt:
     return [{"role": role, "content": text}] if isinstance(text, str) else text
 
 
-def lora_config(policy: PolicySection, task_type: str = "CAUSAL_LM") -> Any:
+def lora_config(policy: PolicySection, task_type: str | None = "CAUSAL_LM", **more: Any) -> Any:
     """peft's configuration of the adapter to train, and a classifier's head (SEQ_CLS); None for all weights."""
-    if policy.lora is None:
+    lora = policy.lora
+    if lora is None:
         return None
     from peft import LoraConfig
 
-    return LoraConfig(r=policy.lora.r, lora_alpha=policy.lora.alpha, target_modules="all-linear", task_type=task_type)
+    return LoraConfig(
+        r=lora.r,
+        lora_alpha=lora.alpha,
+        target_modules=lora.names or lora.targets,
+        lora_dropout=lora.dropout,
+        use_rslora=lora.rslora,
+        use_dora=lora.dora,
+        bias=lora.bias,
+        task_type=task_type,
+        **{"modules_to_save": lora.modules_to_save or None} | more,
+    )
 
 
 def with_lora(model: Any, policy: PolicySection) -> Any:
     """The model with the adapter to train, where one is asked for; what is not the body, a head, is trained whole."""
     if policy.lora is None:
         return model
-    from peft import LoraConfig, get_peft_model
+    from peft import get_peft_model
 
     heads = [] if model.get_output_embeddings() is not None else _heads(model)
     inside = [name for head in heads for name, _ in model.named_modules() if name.split(".")[0] == head]
+    whole = [*heads, *policy.lora.modules_to_save]
     return get_peft_model(
-        model,
-        LoraConfig(
-            r=policy.lora.r,
-            lora_alpha=policy.lora.alpha,
-            target_modules="all-linear",
-            exclude_modules=inside or None,
-            modules_to_save=heads or None,
-        ),
+        model, lora_config(policy, None, exclude_modules=inside or None, modules_to_save=whole or None)
     )
 
 
@@ -89,6 +118,14 @@ def _heads(model: Any) -> list[str]:
     ]
 
 
+def _mixed_precision(policy: PolicySection, device: torch.device) -> dict[str, bool]:
+    """What the trainer computes in: bfloat16 where a GPU can and nothing else is said, else as the weights are."""
+    if policy.dtype == "float16":
+        return {"bf16": False, "fp16": True}
+    half = device.type == "cuda" and torch.cuda.is_bf16_supported() and policy.path != "tiny"
+    return {"bf16": policy.dtype == "bfloat16" or (policy.dtype == "auto" and half)}
+
+
 def shared_arguments(config: SharedConfig, output_dir: Path, rank_batch: int) -> dict[str, Any]:
     """Arguments of transformers' ``TrainingArguments`` that any method takes; a step has ``rank_batch`` rows a rank."""
     optimiser, run = config.optimiser, config.run
@@ -98,7 +135,7 @@ def shared_arguments(config: SharedConfig, output_dir: Path, rank_batch: int) ->
         "output_dir": str(output_dir),
         "seed": config.seed,
         "use_cpu": device.type == "cpu",
-        "bf16": device.type == "cuda" and torch.cuda.is_bf16_supported() and config.policy.path != "tiny",
+        **_mixed_precision(config.policy, device),
         "max_steps": run.steps,
         "per_device_train_batch_size": micro_batch,
         "gradient_accumulation_steps": rank_batch // micro_batch,

@@ -149,7 +149,11 @@ class Resumable(Trainer):
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         self._refuse_other_words(Path(resume_from_checkpoint))
+        trained = {name: weight.dtype for name, weight in self.model.named_parameters() if weight.requires_grad}
         super()._load_from_checkpoint(resume_from_checkpoint, model)
+        for name, dtype in trained.items():  # PEFT reads an adapter in float32, which TRL trains in bfloat16 on 4 bits
+            weight = self.model.get_parameter(name)
+            weight.data = weight.data.to(dtype)
         reference = Path(resume_from_checkpoint) / _REFERENCE
         if reference.is_file() and self._reference is not None:
             self.accelerator.unwrap_model(self._reference).load_state_dict(load_file(reference), strict=False)

@@ -76,19 +76,30 @@ def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Clas
     return ProcessModel(model, tokenizer, form, separator=separator, batch_size=config.batch_size)
 
 
-def load_trained_classifier(path: str, where: str, *, trust_remote_code: bool = False) -> tuple[Any, Any]:
-    """A classifier with a single logit to train, in float32 on the CPU, and its tokenizer.
+def load_trained_classifier(
+    path: str, where: str, *, trust_remote_code: bool = False, dtype: str = "float32", attention: str = "auto"
+) -> tuple[Any, Any]:
+    """A classifier with a single logit to train, on the CPU, and its tokenizer.
 
     Of a language model the head is new, drawn from torch's generator; a reward model with one logit keeps its own.
     ``where`` is what ``path`` stands for. Raises RewardError if it cannot be read, or its head has several labels.
     """
-    return _load_trained(AutoModelForSequenceClassification, path, where, 1, trust_remote_code)
+    return _load_trained(
+        AutoModelForSequenceClassification, path, where, 1, trust_remote_code, dtype=dtype, attention=attention
+    )
 
 
 def load_trained_process_model(
-    path: str, where: str, name: ModelFormat, separator: str | None = None, *, trust_remote_code: bool = False
+    path: str,
+    where: str,
+    name: ModelFormat,
+    separator: str | None = None,
+    *,
+    trust_remote_code: bool = False,
+    dtype: str = "float32",
+    attention: str = "auto",
 ) -> tuple[Any, Any]:
-    """A process reward model to train in the format ``name``, in float32 on the CPU, and its tokenizer.
+    """A process reward model to train in the format ``name``, on the CPU, and its tokenizer.
 
     Formats with a head of two labels take a language model, with a new head drawn from torch's generator, or a process
     reward model with its own; the others a language model as it is. Format and separator are written into the model's
@@ -100,14 +111,18 @@ def load_trained_process_model(
             described = AutoConfig.from_pretrained(where, trust_remote_code=trust_remote_code)
         published = described.architectures == [Qwen2ForProcessRewardModel.__name__]
         kind, labels = Qwen2ForProcessRewardModel if published else AutoModelForTokenClassification, 2
-    model, tokenizer = _load_trained(kind, path, where, labels, trust_remote_code)
+    model, tokenizer = _load_trained(kind, path, where, labels, trust_remote_code, dtype=dtype, attention=attention)
     setattr(model.config, STEP_FORMAT, name)
     setattr(model.config, STEP_SEPARATOR, separator)
     return model, tokenizer
 
 
-def _load_trained(kind: Any, path: str, where: str, labels: int | None, trust_remote_code: bool) -> tuple[Any, Any]:
+def _load_trained(
+    kind: Any, path: str, where: str, labels: int | None, trust_remote_code: bool, *, dtype: str, attention: str
+) -> tuple[Any, Any]:
     options: dict[str, Any] = {} if labels is None else {"num_labels": labels}
+    if attention != "auto":
+        options["attn_implementation"] = attention
     if kind is not Qwen2ForProcessRewardModel:
         options["trust_remote_code"] = trust_remote_code
     with _refusals(path), quiet_loading(where):
@@ -118,7 +133,7 @@ def _load_trained(kind: Any, path: str, where: str, labels: int | None, trust_re
             )
         model, info = kind.from_pretrained(
             where,
-            dtype=torch.float32,
+            dtype=getattr(torch, dtype),
             use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # so that they can be named

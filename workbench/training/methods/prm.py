@@ -90,7 +90,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from workbench.rewards.models.model import StepHead, context_of
     from workbench.training import labelled
     from workbench.training.accuracy import HeldOut
-    from workbench.training.common import with_lora
+    from workbench.training.common import trained_weights, with_lora
     from workbench.training.stored import arguments, held_out_measure, held_out_sets, training_set
     from workbench.training.watched_rows import View, WatchedRows, watched_rows
 
@@ -99,7 +99,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     set_seed(config.seed)  # the weights of a new head
     path = config.policy.path
     model, tokenizer = load_trained_process_model(
-        path, policy_path(path), method.format, method.separator, trust_remote_code=config.policy.trust_remote_code
+        path, policy_path(path), method.format, method.separator, **trained_weights(config.policy)
     )
     disable_dropout_in_model(model)
     form = FORMATS[method.format]

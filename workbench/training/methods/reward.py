@@ -68,7 +68,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from workbench.policies.find import policy_path
     from workbench.rewards.models.load import load_trained_classifier
     from workbench.training.accuracy import HeldOut
-    from workbench.training.common import lora_config
+    from workbench.training.common import lora_config, trained_weights
     from workbench.training.pairs import held_out_pairs, rename_metrics
     from workbench.training.saving import MergedAtTheEnd
     from workbench.training.stored import arguments, held_out_sets, training_set
@@ -84,8 +84,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     assert isinstance(method, RewardSection)
     set_seed(config.seed)  # the new head's weights
     path = config.policy.path
-    trust = config.policy.trust_remote_code
-    model, tokenizer = load_trained_classifier(path, policy_path(path), trust_remote_code=trust)
+    model, tokenizer = load_trained_classifier(path, policy_path(path), **trained_weights(config.policy))
     tokens = partial(token_rows, tokenizer, max_length=method.max_length)
     watched = watched_rows(config, tokens)
     trainer = ResumableRewardTrainer(

@@ -99,7 +99,9 @@ def run_preflight(draft: Draft, services: Services, tab: str) -> Iterator[CheckV
     try:
         for n, example in enumerate(examples):
             yield CheckView(to_json({"busy": f"sampling prompt {n + 1} of {len(examples)}"}), running=True)
-            group = services.policy.sample(draft.policy, example, options, seed=seed + n, cancelled=cancel.is_set)
+            group = services.policy.sample(
+                draft.policy, example, options, seed=seed + n, cancelled=cancel.is_set, **draft.policy_options
+            )
             if group is None:
                 yield CheckView(to_json({}), Note("Cancelled.", level="info"))
                 return

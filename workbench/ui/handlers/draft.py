@@ -13,7 +13,16 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Any, get_args
 
-from workbench.config import METHODS, CreditConfig, RewardConfig, RunConfig, SamplingConfig, put
+from workbench.config import (
+    METHODS,
+    CreditConfig,
+    LoraConfig,
+    PolicySection,
+    RewardConfig,
+    RunConfig,
+    SamplingConfig,
+    put,
+)
 from workbench.errors import ConfigError, PatternError, RewardError, shown
 from workbench.schema import Group, Prompt
 from workbench.steps import PatternKind, StepPattern
@@ -23,6 +32,7 @@ from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, padded, row_of
 from workbench.ui.handlers.run_fields import (
     AS_INSPECT,
     FIRST,
+    LORA_RANK,
     NUMBER,
     TEXT,
     Field,
@@ -96,15 +106,24 @@ def configuration(tree: Mapping[str, Any], name: str | None = None) -> dict[str,
     task = tree["task"]
     if METHODS[name].section.kind is None:  # which takes no rows
         task = {**task, "data": None, "data_columns": {}}
-    return {part: value for part, value in tree.items() if part not in METHODS} | {"method": method, "task": task}
+    policy = tree["policy"] if get(tree, LORA_RANK) is not None else {**tree["policy"], "lora": None}
+    shared = {part: value for part, value in tree.items() if part not in METHODS}
+    return shared | {"policy": policy, "method": method, "task": task}
+
+
+def _shared(config: RunConfig) -> dict[str, Any]:
+    """What a tree has of a configuration beside its method; settings of an adapter stand there without one, too."""
+    shared = config.model_dump(exclude={"method"})
+    if shared["policy"]["lora"] is None:
+        shared["policy"]["lora"] = LoraConfig().model_dump() | {"r": None}
+    return shared
 
 
 @cache
 def _default_tree() -> Mapping[str, Any]:
     """Every setting as it is by default, of every method."""
     inspected = {"name": FIRST, "pattern": asdict(StepPattern()), "sampling": SamplingConfig().model_dump()}
-    shared = RunConfig().model_dump(exclude={"method"})
-    return {**shared, "method": inspected, **{name: own_defaults(name) for name in METHODS}}
+    return {**_shared(RunConfig()), "method": inspected, **{name: own_defaults(name) for name in METHODS}}
 
 
 @dataclass(frozen=True)
@@ -151,7 +170,7 @@ class Draft:
             draft = replace(draft, rows=padded(map(row_of, rewards)))
         if takes(name, "credit"):
             draft = replace(draft, credit=section_of(getattr(method, "credit")))  # noqa: B009  # a field of some methods
-        tree = {**self.tree, **config.model_dump(exclude={"method"}), name: own_settings(method)}
+        tree = {**self.tree, **_shared(config), name: own_settings(method)}
         inspected = method.model_dump(include={"pattern", "sampling"})
         return replace(draft, tree=tree | {"method": {**self.tree["method"], "name": name, **inspected}})
 
@@ -229,6 +248,13 @@ class Draft:
     @property
     def policy(self) -> str:
         return str(self.tree["policy"]["path"])
+
+    @property
+    def policy_options(self) -> dict[str, Any]:
+        """The adapter on the policy and how its weights are held, as the policy worker takes them."""
+        policy = self.tree["policy"]
+        section = PolicySection.model_construct(**{name: policy[name] for name in PolicySection.model_fields})
+        return {"adapter": section.adapter, "loading": section.loading}
 
     @property
     def regex(self) -> str:

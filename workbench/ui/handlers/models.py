@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -241,6 +241,8 @@ class Estimator(Protocol):
         seed: int,
         on_event: Callable[[dict[str, Any]], None],
         cancelled: Callable[[], bool],
+        adapter: str | None = None,
+        loading: Mapping[str, str] | None = None,
     ) -> StepValues | None: ...
 
 
@@ -254,15 +256,17 @@ def estimate_values(
     *,
     k: int = 8,
     seed: int = 0,
+    options: Mapping[str, Any] | None = None,
 ) -> Generator[ValuesView]:
     """Monte-Carlo values of the group on screen, telling how far they are; setting ``cancel`` ends it.
 
-    The values' ``as_reward()`` goes into ``score_group`` beside the other rewards. Whoever stops listening cancels.
+    ``options`` are the draft's ``policy_options``. The values' ``as_reward()`` goes into ``score_group`` beside the
+    other rewards. Whoever stops listening cancels.
     """
 
     def ask(report: Callable[[dict[str, Any]], None]) -> StepValues | None:
         return worker.step_values(
-            policy, group, pattern, outcome, k=k, seed=seed, on_event=report, cancelled=cancel.is_set
+            policy, group, pattern, outcome, k=k, seed=seed, on_event=report, cancelled=cancel.is_set, **(options or {})
         )
 
     with BackgroundWork(ask, cancel) as work:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.config import RunConfig
+from workbench.config import PolicySection, RunConfig
 from workbench.errors import WorkbenchError
 from workbench.runs import list_runs
 from workbench.schema.wording import counted
@@ -17,9 +17,8 @@ from workbench.ui.handlers.metrics_cache import kept
 LOOKED_AT = 30
 """Newest runs among which one of the same policy is sought."""
 LEAST_STEPS = 3
-BYTES_A_PARAMETER = 16
-"""float32 weights, gradients and Adam's two moments."""
-BYTES_A_WEIGHT = 4
+COPIES = 4
+"""Weights, gradients and Adam's two moments, all in the weights' number format."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +65,22 @@ def _memory(config: RunConfig, parameters: int | None) -> str:
     if not parameters:
         return "no estimate yet; known once the policy has been loaded"
     on_top = f"activations of {_batch(config)} come on top"
+    weights = _bytes_a_weight(config.policy) * parameters
     if config.policy.lora is not None or config.policy.adapter is not None:
-        return f"at least {_size(BYTES_A_WEIGHT * parameters)} for weights; the adapter and {on_top}"
-    copies = BYTES_A_PARAMETER + (BYTES_A_WEIGHT if config.method.has_reference else 0)  # a reference policy beside it
+        return f"at least {_size(weights)} for weights; the adapter and {on_top}"
+    copies = COPIES + config.method.has_reference  # a reference policy beside it
     return (
-        f"at least {_size(copies * parameters)} for weights, gradients and Adam"
+        f"at least {_size(copies * weights)} for weights, gradients and Adam"
         + (" and the reference" if config.method.has_reference else "")
         + f"; {on_top}"
     )
+
+
+def _bytes_a_weight(policy: PolicySection) -> float:
+    """Of the weights that a run loads; quantised ones take a little more, for their constants."""
+    if policy.quantisation != "none":
+        return {"8bit": 1, "4bit": 0.5}[policy.quantisation]
+    return 2 if policy.dtype in ("bfloat16", "float16") else 4
 
 
 def _batch(config: RunConfig) -> str:

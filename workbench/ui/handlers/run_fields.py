@@ -26,6 +26,10 @@ AS_INSPECT = "as on Inspect"
 """The choice of a run's credit scheme that takes Inspect's."""
 FIRST = next(iter(METHODS))
 """The method that the page opens with."""
+LORA_RANK = "policy.lora.r"
+"""On the page, the rank says whether an adapter is trained at all: without one, all weights are."""
+_POLICY = ("policy.adapter", "policy.dtype", "policy.attention", "policy.quantisation", "policy.device_map")
+_LORA = tuple(f"policy.lora.{name}" for name in ("alpha", "targets", "dropout", "rslora", "dora", "bias"))
 METHOD, DATA, SCHEME = "method.name", "task.data", "page.run_scheme"
 _ELEM_IDS = {
     METHOD: "method",
@@ -109,6 +113,9 @@ def run_fields() -> Mapping[str, Field]:
         *(field(path) for path in ("run.steps", "optimiser.learning_rate", "seed")),
         Field(SCHEME, (AS_INSPECT, *SCHEMES), "Credit scheme", scheme_help, methods=with_credit),
         *(field for name in METHODS for field in method_fields(name)),
+        *(field(path, folded=True) for path in _POLICY),
+        field(LORA_RANK, folded=True, optional=True, help="Rank of the adapter to train; empty trains all weights."),
+        *(field(path, folded=True) for path in _LORA),
         field("name", placeholder="from the date"),
     ]
     return {field.path: field for field in listed}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,7 +60,7 @@ def sample(draft: Draft, services: Services, tab: str) -> Iterator[SamplingView]
     try:
         yield SamplingView(message(busy="asking the policy"), True)
         began = time.monotonic()
-        request = _Request(draft.policy, example, sampling, seed, draft.reference.strip())
+        request = _Request(draft.policy, draft.policy_options, example, sampling, seed, draft.reference.strip())
 
         def ask(report: Callable[[dict[str, Any]], None]) -> tuple[Group | None, str]:
             return _sample(services, request, cancel, report)
@@ -92,6 +92,7 @@ def adopt(draft: Draft, sampled: Sampled | None) -> Draft:
 @dataclass(frozen=True)
 class _Request:
     policy: str
+    options: Mapping[str, Any]
     example: Example
     sampling: SamplingConfig
     seed: int
@@ -110,7 +111,7 @@ def _sample(
 
     group = services.policy.sample(
         request.policy, request.example, request.sampling,
-        seed=request.seed, on_event=on_event, cancelled=cancel.is_set,
+        seed=request.seed, on_event=on_event, cancelled=cancel.is_set, **request.options,
     )  # fmt: skip
     group = group and replace(group, sampling={**group.sampling, **took})
     if group is None or not request.reference:

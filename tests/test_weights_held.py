@@ -1,0 +1,331 @@
+"""How a policy's weights are held and which adapter is trained on them: in a preview, before a run, in a trainer."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from workbench.config import LoraConfig, PolicySection, RunConfig
+from workbench.errors import ConfigError, PolicyError, WorkbenchError
+from workbench.policies import find, load
+from workbench.policies.load import load_configured, load_policy
+from workbench.policies.placing import Placing, prepared
+from workbench.policies.worker import PolicyCache
+from workbench.runs import begin, devices
+from workbench.runs.check import checked
+from workbench.schema import Example
+from workbench.training.common import load_trained_policy, lora_config, shared_arguments, with_lora
+from workbench.ui.handlers.example import first_draft
+from workbench.ui.handlers.run_estimate import estimate
+
+ON_CPU = {"device": "cpu", "eval_every": 0, "watch_prompts": 0}
+
+
+def configured(policy: dict[str, Any], **more: Any) -> RunConfig:
+    return RunConfig.parse({"policy": policy, "run": ON_CPU, **more})
+
+
+@pytest.fixture
+def bitsandbytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """bitsandbytes as far as its presence is asked for."""
+    version = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0" if name == "bitsandbytes" else version(name))
+    spec = find.find_spec
+    monkeypatch.setattr(find, "find_spec", lambda name: object() if name == "bitsandbytes" else spec(name))
+
+
+# -- in a preview -----------------------------------------------------------------------------------------------------
+
+
+def test_weights_are_held_as_the_configuration_says() -> None:
+    assert PolicySection().loading == {}
+    section = PolicySection(dtype="bfloat16", attention="eager", device_map="auto")
+    policy = load_configured(section)
+    assert {weight.dtype for weight in policy.model.parameters()} == {torch.bfloat16}
+    assert policy.model.config._attn_implementation == "eager"
+    assert load_policy("tiny", device="cpu", attention="sdpa").model.config._attn_implementation == "sdpa"
+    with pytest.raises(PolicyError, match="unknown dtype 'int8'; use auto, float32, bfloat16 or float16"):
+        load_policy("tiny", dtype="int8")
+
+
+@pytest.mark.usefixtures("bitsandbytes")
+@pytest.mark.parametrize(("quantisation", "dtype"), [("4bit", "auto"), ("4bit", "bfloat16"), ("8bit", "auto")])
+def test_bits_are_asked_of_transformers_where_the_weights_will_stay(
+    quantisation: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch, tiny: Any
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def from_pretrained(where: str, **arguments: Any) -> Any:
+        asked.update(arguments)
+        return tiny.model, {"missing_keys": (), "mismatched_keys": (), "unexpected_keys": ()}
+
+    monkeypatch.setattr(load.AutoModelForCausalLM, "from_pretrained", from_pretrained)
+    load_policy("tiny", device="cpu", quantisation=quantisation, dtype=dtype)
+    bits = asked["quantization_config"]
+    assert (bits.load_in_4bit, bits.load_in_8bit) == (quantisation == "4bit", quantisation == "8bit")
+    assert asked["device_map"] == {"": torch.device("cpu")}
+    if quantisation == "4bit":
+        assert (bits.bnb_4bit_quant_type, bits.bnb_4bit_use_double_quant) == ("nf4", True)
+        assert bits.bnb_4bit_compute_dtype == (torch.float32 if dtype == "auto" else torch.bfloat16)
+
+
+def test_by_default_transformers_is_told_the_number_format_alone() -> None:
+    assert Placing(torch.device("cpu"), torch.float32).arguments() == {"dtype": torch.float32}
+
+
+def test_the_worker_loads_anew_what_is_to_be_held_in_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[Any] = []
+    monkeypatch.setattr("workbench.policies.worker.load_policy", lambda *name, **how: loaded.append((name, how)))
+    cache, nobody = PolicyCache(), lambda event: None
+    for how in (None, {}, {"dtype": "bfloat16"}, {"dtype": "bfloat16"}, None):
+        cache._policy = cache._policy or object()  # type: ignore[assignment]
+        cache.get("tiny", None, nobody, how)  # type: ignore[arg-type]
+    assert [how for _, how in loaded] == [{}, {"dtype": "bfloat16"}, {}]
+
+
+def test_the_page_samples_with_the_adapter_and_in_the_form_that_a_run_would_take() -> None:
+    draft = first_draft()
+    assert draft.policy_options == {"adapter": None, "loading": {}}
+    draft = draft.with_values(
+        {"policy.adapter": "run:before", "policy.dtype": "bfloat16", "policy.quantisation": "8bit"}
+    )
+    assert draft.policy_options == {
+        "adapter": "run:before",
+        "loading": {"dtype": "bfloat16", "quantisation": "8bit"},
+    }
+    asked: list[Any] = []
+
+    class Worker:
+        def sample(self, *policy: Any, **options: Any) -> None:
+            asked.append(options)
+
+    from workbench.ui.handlers.sampling import sample
+    from workbench.ui.handlers.session import Services
+
+    services = Services(Path("/nowhere"))
+    services.policy = Worker()  # type: ignore[assignment]
+    list(sample(draft, services, "tab"))
+    assert {name: asked[0][name] for name in ("adapter", "loading")} == draft.policy_options
+
+
+def test_the_pages_form_trains_an_adapter_once_there_is_a_rank() -> None:
+    draft = first_draft()
+    assert draft.values()["policy.lora.r"] is None
+    assert draft.with_values({"policy.lora.alpha": 8}).config().policy.lora is None
+    lora = draft.with_values({"policy.lora.alpha": 8, "policy.lora.r": 4, "policy.lora.targets": "q_proj"})
+    assert lora.config().policy.lora == LoraConfig(r=4, alpha=8, targets="q_proj")
+    assert lora.with_config(lora.config()) == lora
+    assert lora.with_values({"policy.lora.r": None}).config().policy.lora is None
+
+
+def test_the_estimate_counts_the_bits_of_a_weight() -> None:
+    def memory(policy: dict[str, Any]) -> str:
+        return dict(estimate(configured(policy), None, 1_000_000))["memory"].partition(" for")[0]
+
+    assert memory({}) == "at least 16 MB"  # weights, gradients and two moments of 4 bytes each
+    assert memory({"dtype": "bfloat16"}) == "at least 8 MB"
+    assert memory({"lora": {}}) == "at least 4 MB"
+    assert memory({"lora": {}, "quantisation": "4bit"}) == "at least 500 KB"
+
+
+# -- refused before a run is queued -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"policy": {"quantisation": "4bit"}}, "'4bit' needs the package bitsandbytes, which is not installed"),
+        ({"policy": {"attention": "flash_attention_2"}}, "'flash_attention_2' needs the package flash-attn"),
+        ({"policy": {"dtype": "float16"}}, "'float16' trains on a GPU only, and this run trains on the CPU"),
+        (
+            {"policy": {"device_map": "auto"}, "run": {"ranks": 2}},
+            "spreads one process over all GPUs and run.ranks is 2",
+        ),
+        ({"policy": {"device_map": "auto"}, "method": "prm"}, "prm loads its model onto one device"),
+        ({"policy": {"lora": {"dropout": 0.1}}}, "grpo trains without dropout, so that 0.1 would change nothing"),
+        (
+            {"policy": {"lora": {"targets": "q_proj, v_prj"}}},
+            "no module of 'tiny' is called 'v_prj'; did you mean 'v_proj'.; its modules are down_proj, embed_tokens, ",
+        ),
+        ({"policy": {"lora": {"modules_to_save": ["hed"]}}}, r"policy\.lora\.modules_to_save: no module"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(data: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "find_spec", lambda name: None)
+    with pytest.raises(WorkbenchError, match=message):
+        checked(RunConfig.parse({"run": ON_CPU, **data, **({"run": ON_CPU | data["run"]} if "run" in data else {})}))
+
+
+@pytest.mark.usefixtures("bitsandbytes")
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"policy": {}}, "4bit weights are frozen, and this run would train all of them; set policy.lora"),
+        ({"policy": {"lora": {}}, "method": "reward"}, "reward puts its adapter into the weights at the end"),
+    ],
+)
+def test_quantised_weights_need_an_adapter_that_stays_one(data: dict[str, Any], message: str) -> None:
+    data["policy"]["quantisation"] = "4bit"
+    with pytest.raises(ConfigError, match=message):
+        checked(RunConfig.parse({"run": ON_CPU, **data}))
+
+
+def test_weights_that_are_saved_in_few_bits_are_not_quantised_again(tmp_path: Path, bitsandbytes: None) -> None:
+    (tmp_path / "config.json").write_text('{"quantization_config": {"quant_method": "bitsandbytes"}}')
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    policy = {"path": str(tmp_path), "lora": {}}
+    with pytest.raises(ConfigError, match="are quantised as they are saved; set it to none"):
+        checked(configured({**policy, "quantisation": "8bit"}))
+    with pytest.raises(ConfigError, match="quantised weights are frozen"):
+        checked(configured({"path": str(tmp_path)}))
+
+
+def test_what_can_be_trained_is_not_refused() -> None:
+    policy = {"lora": {"targets": "q_proj,mlp.up_proj", "modules_to_save": ["lm_head", "norm"]}, "dtype": "bfloat16"}
+    checked(configured({**policy, "device_map": "auto"}))
+    checked(configured({"lora": {"dropout": 0.1}}, method={"name": "sft"}))
+
+
+def test_one_process_that_spreads_its_weights_holds_every_gpu() -> None:
+    gpus = ["GPU-a", "GPU-b", "GPU-c"]
+    assert begin._device_count(configured({}), gpus) == 1
+    assert begin._device_count(configured({"device_map": "auto"}), gpus) == 3
+    assert begin._device_count(configured({"device_map": "auto"}), ["cpu"]) == 1
+    assert devices.pool("cpu") == ["cpu"]
+
+
+@pytest.mark.parametrize("targets", ["(", "q_proj, (", ""])
+def test_targets_are_names_or_an_expression(targets: str) -> None:
+    with pytest.raises(ConfigError, match=r"policy\.lora\.targets"):
+        configured({"lora": {"targets": targets}})
+
+
+# -- in a trainer -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "weights", "precision"),
+    [
+        ({}, torch.float32, {"bf16": False}),
+        ({"dtype": "float32"}, torch.float32, {"bf16": False}),
+        ({"dtype": "bfloat16"}, torch.bfloat16, {"bf16": True}),
+        ({"dtype": "float16"}, torch.float16, {"bf16": False, "fp16": True}),
+    ],
+)
+def test_a_run_trains_weights_in_the_number_format_asked_for(
+    policy: dict[str, Any], weights: torch.dtype, precision: dict[str, bool], tmp_path: Path
+) -> None:
+    config = configured(policy)
+    assert {weight.dtype for weight in load_trained_policy(config).model.parameters()} == {weights}
+    arguments = shared_arguments(config, tmp_path, 8)
+    assert {name: arguments[name] for name in ("bf16", "fp16") if name in arguments} == precision
+
+
+class Block(nn.Module):
+    """Two linear layers under one name each, as in a transformer's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q_proj, self.v_proj = nn.Linear(6, 6), nn.Linear(6, 6)
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Block(), Block()])
+        self.head = nn.Linear(6, 2)
+
+
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [
+        (["q_proj"], {"layers.0.q_proj", "layers.1.q_proj"}),
+        ("q_proj, v_proj", {f"layers.{i}.{name}" for i in range(2) for name in ("q_proj", "v_proj")}),
+        (r".*\.1\.(q|v)_proj", {"layers.1.q_proj", "layers.1.v_proj"}),
+    ],
+)
+def test_the_targets_get_the_adapter(targets: Any, expected: set[str]) -> None:
+    from peft import get_peft_model
+
+    section = PolicySection(lora=LoraConfig(r=2, targets=targets))
+    adapted = get_peft_model(Model(), lora_config(section, None)).base_model.model
+    assert {name for name, module in adapted.named_modules() if hasattr(module, "lora_A")} == expected
+
+
+def test_every_option_of_the_adapter_reaches_it() -> None:
+    from peft import get_peft_model
+
+    lora = LoraConfig(
+        r=4, alpha=8, targets="q_proj", dropout=0.25, rslora=True, dora=True, bias="lora_only", modules_to_save=["head"]
+    )
+    adapted = get_peft_model(Model(), lora_config(PolicySection(lora=lora), None))
+    layer = adapted.base_model.model.layers[0].q_proj
+    assert layer.scaling["default"] == 4.0  # alpha / sqrt(r) = 8 / 2; without rsLoRA it would be 8 / 4
+    assert layer.lora_dropout["default"].p == 0.25
+    assert "default" in layer.lora_magnitude_vector
+    trained = {name for name, weight in adapted.named_parameters() if weight.requires_grad}
+    assert any(name.endswith("q_proj.base_layer.bias") for name in trained)
+    assert not any("v_proj" in name for name in trained)
+    assert any("head.modules_to_save" in name for name in trained)
+
+
+def test_a_model_with_a_head_gets_the_same_adapter(tiny: Any) -> None:
+    from transformers import LlamaForTokenClassification
+
+    body = LlamaForTokenClassification(tiny.model.config)
+    section = PolicySection(lora=LoraConfig(r=2, targets="q_proj", rslora=True))
+    adapted = with_lora(body, section)
+    trained = {name for name, weight in adapted.named_parameters() if weight.requires_grad}
+    assert {name.split(".")[-3] for name in trained if "lora_" in name} <= {"lora_A", "lora_B", "q_proj"}
+    assert any(".score." in name for name in trained)
+
+
+def test_only_quantised_weights_are_prepared_for_an_adapter() -> None:
+    model = Model()
+    assert prepared(model) is model
+    assert all(weight.requires_grad for weight in model.parameters())
+    model.is_quantized = model.is_loaded_in_4bit = True  # type: ignore[assignment]
+    model.head.to(torch.bfloat16)
+    assert {weight.dtype for weight in prepared(model).parameters()} == {torch.float32}
+    assert not any(weight.requires_grad for weight in model.parameters())
+
+
+def test_a_resumed_adapter_has_the_number_format_that_it_was_trained_in(tmp_path: Path) -> None:
+    """TRL trains an adapter on quantised weights in bfloat16, PEFT reads one in float32."""
+    from workbench.training.methods import sft
+
+    config = configured({"lora": {"r": 2, "targets": "q_proj"}}, method={"name": "sft", "batch_size": 2})
+    trainer: Any = sft.build(config, tmp_path)
+    trained = [weight for weight in trainer.model.parameters() if weight.requires_grad]
+    for weight in trained:
+        weight.data = torch.full_like(weight, 0.1).to(torch.bfloat16)
+    trainer.save_final(tmp_path / "final")
+    for weight in trained:
+        weight.data = torch.zeros_like(weight)
+    trainer.load_weights(tmp_path / "final")
+    assert {weight.dtype for weight in trained} == {torch.bfloat16}
+    assert all(bool((weight == torch.tensor(0.1).to(torch.bfloat16)).all()) for weight in trained)
+
+
+def test_four_bits_train_and_sample_where_bitsandbytes_is_installed(tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    from workbench.policies.sampler import sample_group
+    from workbench.training.methods import sft
+
+    policy = {"quantisation": "4bit", "lora": {"r": 2, "targets": "q_proj"}}
+    config = configured(policy, method={"name": "sft", "batch_size": 2})
+    config.run.steps = 1
+    trainer: Any = sft.build(config, tmp_path)
+    trained = [name for name, weight in trainer.model.named_parameters() if weight.requires_grad]
+    assert trained
+    assert all("lora_" in name for name in trained)
+    trainer.train()
+    trainer.save_final(tmp_path / "final")
+    sampled = load_policy(str(tmp_path / "final"), device="cpu", quantisation="4bit")
+    group = sample_group(sampled, Example("Start with 7, add 5.\n"), num_generations=2, max_completion_length=8)
+    assert len(group) == 2
