@@ -25,6 +25,7 @@ from workbench.runs import COMPLETIONS, recipes
 
 __all__ = ["main"]
 
+MAP = "NAME=COLUMN,…"
 SAMPLED = ("task", "policy", "seed", "grpo.sampling")
 """Fields that say what is sampled."""
 Command = Callable[[argparse.Namespace], int]
@@ -156,6 +157,14 @@ def _add_group_commands(command: AddCommand) -> None:
 
 
 def _add_data_commands(command: AddCommand) -> None:
+    added = command("task", data.task, "Show a task's rows as a run would take them, and how many are left out.")
+    added.add_argument("data", help="a task's name, a data file or folder, or hub:OWNER/NAME")
+    added.add_argument("--map", metavar=MAP, help="what columns become, as --task.columns: prompt=question")
+    added.add_argument(
+        "--limit", type=at_least_one, default=5, metavar="N", help="rows that are shown (default: %(default)s)"
+    )
+    add_flags(added, ("task",))
+
     added = command("rollouts", data.rollouts, "List the groups of a data file, or print one for 'score --group -'.")
     _add_data(added)
     added.add_argument("--show", type=int, metavar="I", help="print this group (from 0) as one JSON document")
@@ -232,7 +241,10 @@ def _add_run_commands(command: AddCommand) -> None:
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("data", help="a JSONL or Parquet file, 'gsm8k', or for check-reward 'chain-arithmetic'")
+    parser.add_argument("data", help="a data file or folder, 'gsm8k', or for check-reward 'chain-arithmetic'")
+    parser.add_argument(
+        "--map", metavar=MAP, help="what columns are called here: prompt=input,completion=output,reward=score"
+    )
     parser.add_argument("--format", metavar="NAME", help="the file's format (default: auto-detect)")
     parser.add_argument("--tokenizer", metavar="NAME", help="'tiny', a folder or a Hub name (default: cut into words)")
     parser.add_argument("--limit", type=at_least_one, metavar="N", help="read no more groups than this")

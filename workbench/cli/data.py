@@ -6,11 +6,12 @@ import argparse
 import sys
 from typing import Any
 
-from workbench.cli.flags import read_rewards
+from workbench.cli.flags import read_config, read_rewards
 from workbench.display.tables import table, visible
-from workbench.errors import ConfigError, TaskError
+from workbench.errors import ConfigError, TaskError, cut
 from workbench.rundir.files import encode
 from workbench.schema.wording import counted
+from workbench.sections.task import columns_of_text
 
 _SHOWN = 100
 """Characters of a text in a list."""
@@ -19,7 +20,9 @@ _SHOWN = 100
 def rollouts(args: argparse.Namespace) -> int:
     from workbench.rollouts import read_groups
 
-    imported = read_groups(args.data, tokenizer=args.tokenizer, format=args.format, limit=args.limit)
+    imported = read_groups(
+        args.data, tokenizer=args.tokenizer, format=args.format, limit=args.limit, columns=_columns(args)
+    )
     if args.show is not None:
         if not 0 <= args.show < len(imported):
             raise TaskError(f"--show {args.show}: {args.data} has groups 0 to {len(imported) - 1}")
@@ -47,6 +50,34 @@ def rollouts(args: argparse.Namespace) -> int:
     return 0
 
 
+def _columns(args: argparse.Namespace) -> dict[str, str]:
+    """What ``--map`` says that columns become. Raises ConfigError."""
+    try:
+        return columns_of_text(args.map or "")
+    except ValueError as error:
+        raise ConfigError(f"--map: {error}") from error
+
+
+def task(args: argparse.Namespace) -> int:
+    """A task's rows as a run would take them."""
+    from workbench.tasks import load_task, preview_of
+
+    vars(args)["task.name"] = args.data
+    if args.map is not None:
+        vars(args)["task.columns"] = args.map
+    config = read_config(args)
+    preview = preview_of(load_task(config.task), args.limit)
+    if args.json:
+        print(encode(preview.to_json()).decode())
+        return 0
+    for number, row in enumerate(preview.rows):
+        columns = ", ".join(row["columns"]) or "none"
+        fields = [(name, _short_value(value)) for name, value in row.items() if name != "columns"]
+        print(table(("row", str(number)), [*fields, ("other columns", visible(columns, one_line=True))]), end="\n\n")
+    print(visible(preview.said))
+    return 0
+
+
 def check_reward(args: argparse.Namespace) -> int:
     from workbench.checks.reward_check import check_reward
     from workbench.steps import PRESETS
@@ -59,7 +90,9 @@ def check_reward(args: argparse.Namespace) -> int:
         rewards = list(load_task(args.data).rewards)
     if not rewards:
         raise ConfigError("give the reward to check with --reward NAME or --reward-file FILE.py")
-    groups = labelled_groups(args.data, tokenizer=args.tokenizer, format=args.format, limit=args.limit)
+    groups = labelled_groups(
+        args.data, tokenizer=args.tokenizer, format=args.format, limit=args.limit, columns=_columns(args)
+    )
     checks = [
         check_reward(
             groups,
@@ -101,6 +134,12 @@ def _check_text(check: Any) -> str:
 def _short(prompt: Any) -> str:
     text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
     return visible(text, one_line=True)[:_SHOWN]
+
+
+def _short_value(value: Any) -> str:
+    """A text, or anything else as JSON, on one line."""
+    text = value if isinstance(value, str) else encode(value).decode()
+    return cut(visible(text, one_line=True), 4 * _SHOWN)
 
 
 def _progress(done: int, of: int) -> None:

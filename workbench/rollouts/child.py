@@ -54,15 +54,15 @@ def _send_splits(path: Path, splits: list[str], max_bytes: int, emit: Emitter) -
 def _send_groups(path: Path, request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
     emit({"phase": "reading"})
     limit = request["limit"]
-    if request["format"] in (None, "run") and (stored := _of_a_run(path, request["max_bytes"])) is not None:
+    of_a_run = request["format"] in (None, "run") and not request["columns"]
+    if of_a_run and (stored := _of_a_run(path, request["max_bytes"])) is not None:
         groups = stored[:limit]
         for first in range(0, len(groups), AT_ONCE):
             some = groups[first : first + AT_ONCE]
             emit({"groups": [group.to_json() for group in some], "done": first + len(some), "of": len(groups)})
         return {"facts": Facts("run", sum(map(len, groups)), tokenizer="the run's own").to_json()}
-    drafts, facts = read_drafts(
-        _heard(read_rows(path, request["max_bytes"], EVERY), emit), path.name, request["format"]
-    )
+    rows = _heard(read_rows(path, request["max_bytes"], EVERY), emit)
+    drafts, facts = read_drafts(rows, path.name, request["format"], request["columns"])
     drafts = drafts[:limit]
     if request["drafts"]:
         for first in range(0, len(drafts), AT_ONCE):

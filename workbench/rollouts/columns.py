@@ -12,6 +12,7 @@ from typing import Any
 from workbench.errors import TaskError, cut, did_you_mean
 
 _MISSING = object()
+_TEXTS = {"prompt", "completion", "chosen", "rejected"}
 _DEPTH = 4
 """Levels whose names a message lists."""
 
@@ -39,7 +40,8 @@ def columns_of(where: str, values: Mapping[str, Any], columns: Mapping[str, str]
             raise TaskError(
                 f"{field}: {where} has no {source!r}{did_you_mean(source, names)}; it has {cut(', '.join(names), 300)}"
             )
-        made[name] = value
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)  # of a CSV file, say
+        made[name] = str(value) if name in _TEXTS and is_number else value
     return made
 
 

@@ -9,6 +9,13 @@ processbench ``problem``, ``steps[]``, ``label``             Zheng et al. 2024 (
 prm800k    ``question``, ``label`` with rated ``steps[]``    Lightman et al. 2023 (arXiv 2305.20050), openai/prm800k
 math-shepherd ``input`` with ки, ``label``                   Wang et al. 2023 (arXiv 2312.08935), its Hub data set
 stepwise   ``prompt``, ``completions[]``, ``labels[]``       TRL's dataset format "stepwise supervision"
+rlhflow    ``conversations[]``, every second one + or -      Dong et al. 2024 (arXiv 2405.07863), RLHFlow's PRM data
+prime-rl   ``token_ids``, ``loss_mask``, …                   prime-rl's ``TokenExporter``
+lm-eval    ``doc``, ``arguments``, ``resps[]``               lm-evaluation-harness ``--log_samples``
+verifiers  ``example_id``, ``prompt``, ``completion``        verifiers' ``results.jsonl``
+verl       ``input``, ``output``, ``score``, ``gts``         verl's ``trainer.rollout_data_dir``: N.jsonl
+openrlhf   ``input``, ``output``, ``reward``                 OpenRLHF's ``batch_inference``
+messages   ``messages[]``, or ``conversations[]``            OpenAI's chat format; ShareGPT
 trl        ``step``, ``prompt``, ``completion``,             TRL 1.16 ``GRPOTrainer._log`` with
            ``advantage``, a column a reward                  ``log_completions``: completions_NNNNN.parquet
 plain      ``prompt``, ``completion`` or ``token_ids``       anything else
@@ -31,10 +38,26 @@ from workbench.rollouts.labelled import (
     is_math_shepherd,
     is_prm800k,
     is_processbench,
+    is_rlhflow,
     read_math_shepherd,
     read_prm800k,
     read_processbench,
+    read_rlhflow,
     read_stepwise,
+)
+from workbench.rollouts.others import (
+    is_conversation_row,
+    is_lm_eval,
+    is_openrlhf,
+    is_prime_rl,
+    is_verifiers,
+    is_verl,
+    read_conversation,
+    read_lm_eval,
+    read_openrlhf,
+    read_prime_rl,
+    read_verifiers,
+    read_verl,
 )
 from workbench.rollouts.records import (
     Record,
@@ -79,7 +102,8 @@ def detect(values: Mapping[str, Any]) -> Format:
         )
     raise TaskError(
         f"the columns {cut(', '.join(map(repr, values)), 300) or '(none)'} are no known format: there is no 'prompt'; "
-        f"give each row a 'prompt' and a 'completion' (formats: {', '.join(FORMATS)})"
+        f"give each row a 'prompt' and a 'completion', or say which columns are (--map prompt=…,completion=…; formats: "
+        f"{', '.join(FORMATS)})"
     )
 
 
@@ -261,6 +285,25 @@ FORMATS: dict[str, Format] = {
             lambda row: {"prompt", "completions", "labels"} <= row.keys(),
             read_stepwise,
             ("prompt", "completions", "labels"),
+        ),
+        Format(
+            "rlhflow",
+            is_rlhflow,
+            read_rlhflow,
+            ("conversations",),
+            "`conversations`: steps, each with + or - behind it",
+        ),
+        Format("prime-rl", is_prime_rl, read_prime_rl, ("token_ids", "loss_mask", "inference_logprobs")),
+        Format("lm-eval", is_lm_eval, read_lm_eval, ("doc_id", "doc", "arguments", "resps")),
+        Format("verifiers", is_verifiers, read_verifiers, ("example_id", "prompt", "completion", "reward")),
+        Format("verl", is_verl, read_verl, ("input", "output", "score")),
+        Format("openrlhf", is_openrlhf, read_openrlhf, ("input", "output")),
+        Format(
+            "messages",
+            is_conversation_row,
+            read_conversation,
+            (),
+            "`messages` with `role` and `content`, or `conversations` with `from` and `value`; the last is the answer",
         ),
         Format(
             "trl",

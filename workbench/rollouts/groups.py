@@ -7,12 +7,13 @@ Everything that had to be decided on the way (which format, which tokenizer, wha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any
 
 from workbench.errors import PatternError, TaskError
+from workbench.rollouts.columns import columns_of
 from workbench.rollouts.formats import FORMATS, Format, detect
 from workbench.rollouts.records import Record
 from workbench.rollouts.tokens import WORDS, Tokeniser
@@ -62,26 +63,41 @@ class Draft:
 def _record(data: Mapping[str, Any]) -> Record:
     tuples = {
         name: None if data.get(name) is None else tuple(data[name])
-        for name in ("steps", "token_ids", "texts", "logprobs", "entropies", "ref_logprobs", "raw_logprobs", "mask")
+        for name in (
+            "steps",
+            "token_ids",
+            "texts",
+            "logprobs",
+            "entropies",
+            "ref_logprobs",
+            "raw_logprobs",
+            "mask",
+            "prompt_ids",
+        )
     }
     return Record(**{**data, **tuples})
 
 
-def read_drafts(rows: Iterable[Row], file: str, format: str | None = None) -> tuple[list[Draft], Facts]:
+def read_drafts(
+    rows: Iterable[Row], file: str, format: str | None = None, columns: Mapping[str, str] | None = None
+) -> tuple[list[Draft], Facts]:
     """Group the completions of all rows by prompt, in the order in which prompts first come.
 
-    Raises TaskError, naming the file and the row, for rows that do not have the format.
+    ``columns`` are made of others before a row is read: ``{"prompt": "meta.question"}``. Raises TaskError, naming the
+    file and the row, for rows that do not have the format.
     """
     if format is not None and format not in FORMATS:
         raise TaskError(f"format {format!r} is unknown; choose one of {', '.join(FORMATS)}")
-    stream = iter(rows)
+    stream = _mapped(rows, file, columns or {})
     first = next(stream)
+    if format is None and columns and "prompt" in columns and columns.keys() & {"completion", "token_ids"}:
+        format = "plain"  # which is what was said
     try:
         layout = FORMATS[format] if format is not None else detect(first.values)
     except TaskError as error:
         raise TaskError(f"{file} {first.where}: {error}") from error
     records: list[Record] = []
-    count = mended = unset = 0
+    count = mended = unset = silent = 0
     for row in chain([first], stream):
         count += 1
         mended += row.mended
@@ -91,10 +107,20 @@ def read_drafts(rows: Iterable[Row], file: str, format: str | None = None) -> tu
                 f"{file} {row.where}: {missing[0]!r} is missing, which every row of the format {layout.name!r} needs"
             )
         try:
-            records += layout.read(row.where, row.values)
+            read = layout.read(row.where, row.values)
         except TaskError as error:
             raise TaskError(f"{file} {error}") from error
+        silent += not read
+        records += read
+    if not records:
+        raise TaskError(f"{file} has {counted(count, 'row')} and no completion in any; give some that were answered")
     records, preset, notes = _joined(records, layout)
+    if silent:
+        notes.append(f"{counted(silent, 'row')} without a completion left out")
+    if turns := sum(record.turns > 1 for record in records):
+        notes.append(
+            f"{counted(turns, 'completion')} of several turns: the last answer, with what came before as prompt"
+        )
     if layout.name == "trl":
         notes.append("reward is the sum of the logged reward columns; the file does not say their weights")
     if mended:
@@ -103,9 +129,16 @@ def read_drafts(rows: Iterable[Row], file: str, format: str | None = None) -> tu
         notes.append(f"{counted(unset, 'row')} with NaN, which is taken for no number: a reward of NaN is unscored")
     grouped: dict[str, list[Record]] = {}
     for record in records:
-        grouped.setdefault(record.series + json.dumps(record.prompt, sort_keys=True), []).append(record)
+        asked = json.dumps([record.prompt, record.prompt_ids], sort_keys=True)
+        grouped.setdefault(record.series + asked, []).append(record)
     drafts = [Draft(group[0].prompt, tuple(group)) for group in grouped.values()]
     return drafts, Facts(layout.name, count, preset=preset, notes=tuple(notes))
+
+
+def _mapped(rows: Iterable[Row], file: str, columns: Mapping[str, str]) -> Iterator[Row]:
+    for row in rows:
+        made = columns_of(f"{file} {row.where}", row.values, columns, "--map") if columns else {}
+        yield replace(row, values={**row.values, **made}) if made else row
 
 
 def _joined(records: list[Record], layout: Format) -> tuple[list[Record], str | None, list[str]]:
@@ -163,7 +196,7 @@ class Builder:
         sampling = draft.records[0].sampling | read
         if self._facts.preset is not None:
             sampling["preset"] = self._facts.preset
-        return Group(draft.prompt, tuple(rollouts), shared, policy=draft.records[0].policy, sampling=sampling)
+        return Group(self._prompt(draft), tuple(rollouts), shared, policy=draft.records[0].policy, sampling=sampling)
 
     def facts(self) -> Facts:
         """What is known once all drafts are built."""
@@ -183,6 +216,16 @@ class Builder:
             notes=(*self._facts.notes, *notes),
         )
 
+    def _prompt(self, draft: Draft) -> Prompt:
+        ids = draft.records[0].prompt_ids
+        return draft.prompt if ids is None else "".join(self._decoded(draft.records[0], ids) or ())
+
+    def _decoded(self, record: Record, ids: tuple[int, ...]) -> tuple[str, ...] | None:
+        try:
+            return self._tokeniser.decoded(ids)
+        except ValueError as error:
+            raise TaskError(f"{self._file} {record.where}: {error}; give the one that made them") from error
+
     def _rollout(self, record: Record) -> Rollout:
         if record.texts is not None and record.token_ids is not None:
             self._kept = True
@@ -198,10 +241,7 @@ class Builder:
                 mask=record.mask,
             )
         if record.token_ids:
-            try:
-                decoded = self._tokeniser.decoded(record.token_ids)
-            except ValueError as error:
-                raise TaskError(f"{self._file} {record.where}: {error}; give the one that made them") from error
+            decoded = self._decoded(record, record.token_ids)
             if decoded is not None:
                 return self._sampled(record, record.token_ids, decoded)
             if record.completion is None:
@@ -214,7 +254,15 @@ class Builder:
 
     def _sampled(self, record: Record, ids: tuple[int, ...], texts: tuple[str, ...]) -> Rollout:
         """Ids as they were sampled: whether the last one ends a sequence is a fact."""
-        rollout = Rollout(ids, texts, self._tokeniser.is_end(ids[-1]), record.logprobs, columns=record.columns)
+        rollout = Rollout(
+            ids,
+            texts,
+            self._tokeniser.is_end(ids[-1]),
+            record.logprobs,
+            record.entropies,
+            columns=record.columns,
+            mask=record.mask,
+        )
         text = record.completion
         self._unlike += text is not None and text not in (rollout.text, "".join(texts))
         return rollout

@@ -1,4 +1,4 @@
-"""Readers of labelled steps: TRL's stepwise supervision, ProcessBench, PRM800K and raw Math-Shepherd.
+"""Readers of labelled steps: TRL's stepwise supervision, ProcessBench, PRM800K, raw Math-Shepherd and RLHFlow.
 
 Each makes of a row the completions that it labels: ``labelled_steps`` and ``labels`` (1 right, 0 wrong, None unknown).
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from workbench.errors import TaskError, shown
-from workbench.rollouts.records import Record, check_reward, prompt_text, step_labels, texts_of
+from workbench.rollouts.records import Record, check_reward, is_conversation, prompt_text, step_labels, texts_of
 from workbench.schema import Prompt
 
 _MARK = "ки"
@@ -19,7 +19,7 @@ _RATINGS = {1: 1.0, 0: 1.0, -1: 0.0, None: None}
 
 
 def stepwise_rows(where: str, values: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row of ProcessBench, PRM800K or Math-Shepherd as rows of TRL's stepwise supervision; any other as it is.
+    """A row of ProcessBench, PRM800K, Math-Shepherd or RLHFlow as TRL's stepwise supervision; any other as it is.
 
     Raises TaskError for a row that does not fit its format.
     """
@@ -129,6 +129,25 @@ def read_math_shepherd(where: str, values: Mapping[str, Any]) -> list[Record]:
     return [_labelled(where, prompt, steps, [float(sign == "+") for sign in signs], rest)]
 
 
+def is_rlhflow(values: Mapping[str, Any]) -> bool:
+    turns = values.get("conversations")
+    if not is_conversation(turns) or len(values["conversations"]) % 2:
+        return False
+    signs = {turn["content"].strip() for turn in values["conversations"][1::2]}
+    return signs <= {"+", "-"}
+
+
+def read_rlhflow(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """``conversations``: a user's turn holds a step (the first the question, too), the assistant's is + or -."""
+    turns = [turn["content"] for turn in values["conversations"]]
+    prompt, first = _question_and_step(where, turns[0])
+    if not first:
+        raise TaskError(f"{where}: the first turn has no step behind the question: {shown(turns[0], 80)}")
+    rest = {name: value for name, value in values.items() if name != "conversations"}
+    labels: list[float | None] = [float(sign.strip() == "+") for sign in turns[1::2]]
+    return [_labelled(where, prompt, (first.strip(), *(step.strip() for step in turns[2::2])), labels, rest)]
+
+
 def _question_and_step(where: str, text: str) -> tuple[str, str]:
     """The question, and the first step behind it, which may be missing."""
     begin = _FIRST_STEP.search(text)
@@ -154,4 +173,5 @@ _OTHERS: tuple[tuple[Callable[[Mapping[str, Any]], bool], Callable[[str, Mapping
     (is_processbench, read_processbench),
     (is_prm800k, read_prm800k),
     (is_math_shepherd, read_math_shepherd),
+    (is_rlhflow, read_rlhflow),
 )

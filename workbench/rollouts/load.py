@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,18 +51,20 @@ def load_groups(
     tokenizer: Any = None,
     format: str | None = None,
     limit: int | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> list[Group]:
-    """The groups of a JSONL or Parquet file, or of the data that comes along as ``"gsm8k"``.
+    """The groups of a data file or a folder of them, or of the data that comes along as ``"gsm8k"``.
 
     Completions with the same prompt are a group, in the file's order. ``tokenizer`` is ``"tiny"``, a folder, a Hub name
     or a fast tokenizer object; without one, texts are cut into words. ``token_ids`` in the file are taken as they are.
     ``format`` (see ``rollouts.formats``) is detected from the first row unless given; ``limit`` is a number of groups.
+    Where columns have other names, ``columns={"prompt": "meta.question", "completion": "text"}`` says which they are.
     What the file says of one completion (``reward``, ``correct``, ``labels``) is in its ``columns``.
 
     Raises:
         TaskError: for a file or tokenizer that cannot be read, naming the line or row.
     """
-    return list(read_groups(path, tokenizer=tokenizer, format=format, limit=limit).groups)
+    return list(read_groups(path, tokenizer=tokenizer, format=format, limit=limit, columns=columns).groups)
 
 
 def group_of(prompt: Prompt, completions: Sequence[str], *, tokenizer: Any = None, **columns: Any) -> Group:
@@ -84,6 +86,7 @@ def read_groups(
     tokenizer: Any = None,
     format: str | None = None,
     limit: int | None = None,
+    columns: Mapping[str, str] | None = None,
     max_bytes: int = MAX_BYTES,
     on_event: Callable[[dict[str, Any]], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
@@ -109,6 +112,7 @@ def read_groups(
         "tokenizer": None if tokenizer is None or not by_name else str(tokenizer),
         "format": format,
         "limit": limit,
+        "columns": dict(columns or {}),
         "max_bytes": max_bytes,
         "drafts": not by_name,
     }

@@ -17,7 +17,8 @@ class Record:
     """One completion as a file has it. ``series`` keeps apart what happens to have the same prompt.
 
     ``completion`` is None where the file has only ``token_ids``; where it has ``steps`` instead, they are joined later.
-    ``texts`` are the tokens' own, where the file has them; ``policy`` and ``sampling`` are the group's.
+    ``texts`` are the tokens' own, where the file has them; ``policy`` and ``sampling`` are the group's. A prompt that
+    the file has as ids alone is ``prompt_ids``. ``turns`` counts the messages of which the completion is the last.
     """
 
     where: str
@@ -36,6 +37,8 @@ class Record:
     columns: dict[str, Any] = field(default_factory=dict)
     policy: str = ""
     sampling: dict[str, Any] = field(default_factory=dict)
+    prompt_ids: tuple[int, ...] | None = None
+    turns: int = 1
 
 
 def is_conversation(prompt: Any) -> bool:

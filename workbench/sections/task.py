@@ -18,6 +18,14 @@ DRAWN = ("rows", "held_out_rows", "sample_seed")
 """Those of them that rows of any origin can be read with."""
 
 
+def columns_of_text(text: str) -> dict[str, str]:
+    """``prompt=question,answer=meta.truth`` as name → source. Raises ValueError for a part without =."""
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if wrong := [name for name, equals, _ in pairs if not equals]:
+        raise ValueError(f"{wrong[0].strip()!r} has no '='; write what it becomes, prompt={wrong[0].strip()}")
+    return {name.strip(): source.strip() for name, _, source in pairs}
+
+
 class TaskSection(Section):
     """A plain string is taken for ``name``."""
 
@@ -59,12 +67,7 @@ class TaskSection(Section):
     @field_validator("columns", "data_columns", mode="before")
     @classmethod
     def _columns_of_text(cls, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        pairs = [part.partition("=") for part in value.split(",") if part.strip()]
-        if wrong := [name for name, equals, _ in pairs if not equals]:
-            raise ValueError(f"{wrong[0].strip()!r} has no '='; write what it becomes, prompt={wrong[0].strip()}")
-        return {name.strip(): source.strip() for name, _, source in pairs}
+        return columns_of_text(value) if isinstance(value, str) else value
 
     @field_validator("columns", "data_columns")
     @classmethod

@@ -3,6 +3,18 @@
 from workbench.tasks.hub import PREFIX as HUB
 from workbench.tasks.labelled import LABELLED, labelled_groups, planted_errors
 from workbench.tasks.load import load_rows, load_task
+from workbench.tasks.preview import Preview, preview_of
 from workbench.tasks.task import TASKS, Task
 
-__all__ = ["HUB", "LABELLED", "TASKS", "Task", "labelled_groups", "load_rows", "load_task", "planted_errors"]
+__all__ = [
+    "HUB",
+    "LABELLED",
+    "TASKS",
+    "Preview",
+    "Task",
+    "labelled_groups",
+    "load_rows",
+    "load_task",
+    "planted_errors",
+    "preview_of",
+]

@@ -7,6 +7,7 @@ was made and owe nothing to any reward function.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
 from workbench.errors import TaskError
@@ -68,9 +69,14 @@ def _rollout(example: Example, rng: random.Random, rate: float, tokeniser: Any) 
 
 
 def labelled_groups(
-    name: str, *, tokenizer: Any = None, format: str | None = None, limit: int | None = None
+    name: str,
+    *,
+    tokenizer: Any = None,
+    format: str | None = None,
+    limit: int | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> list[Group]:
     """Labelled data by name (one of ``LABELLED``), or a file's groups. Raises TaskError."""
     if name == GENERATED:
         return planted_errors(load_task(name), 200 if limit is None else limit, tokenizer=tokenizer)
-    return load_groups(name, tokenizer=tokenizer, format=format, limit=limit)
+    return load_groups(name, tokenizer=tokenizer, format=format, limit=limit, columns=columns)

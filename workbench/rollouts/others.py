@@ -1,0 +1,211 @@
+"""Readers of what other tools write of their rollouts: verl, prime-rl, verifiers, OpenRLHF, lm-eval, conversations.
+
+Each was checked against the code that writes it: verl's ``RayPPOTrainer._write_generations``, prime-rl's
+``TokenExporter``, verifiers' ``state_to_output``, OpenRLHF's ``cli/batch_inference.py`` and lm-eval's
+``EvaluationTracker.save_results_samples``. What a row says beside prompt and completion is in the record's columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.errors import TaskError
+from workbench.rollouts.records import (
+    Record,
+    are_numbers,
+    check_reward,
+    is_conversation,
+    is_finished,
+    is_number,
+    prompt_text,
+    sharegpt_messages,
+    token_ids,
+)
+from workbench.schema import Prompt
+
+_EXPORTED = ("token_ids", "loss_mask", "inference_logprobs")
+
+
+def is_verl(values: Mapping[str, Any]) -> bool:
+    return {"input", "output", "score"} <= values.keys()
+
+
+def read_verl(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """A line of ``{step}.jsonl``: ``score`` is the reward, ``gts`` the right answer; a step's groups are apart."""
+    rest = dict(values)
+    prompt, completion = prompt_text(where, rest.pop("input"), "input"), _text(where, "output", rest.pop("output"))
+    rest["reward"] = rest.pop("score")
+    check_reward(where, rest)
+    step = rest.pop("step", None)
+    if rest.get("gts") is not None:
+        rest["answer"] = rest.pop("gts")
+    if step is not None:
+        rest["training_step"] = step
+    return [Record(where, prompt, completion, finished=is_finished(rest), series=f"{step}", columns=rest)]
+
+
+def is_openrlhf(values: Mapping[str, Any]) -> bool:
+    return {"input", "output"} <= values.keys() and "instruction" not in values
+
+
+def read_openrlhf(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """``input`` and ``output``, with a ``reward`` where a reward model scored them."""
+    rest = dict(values)
+    prompt, completion = prompt_text(where, rest.pop("input"), "input"), _text(where, "output", rest.pop("output"))
+    check_reward(where, rest)
+    return [Record(where, prompt, completion, finished=is_finished(rest), columns=rest)]
+
+
+def is_verifiers(values: Mapping[str, Any]) -> bool:
+    return {"example_id", "prompt", "completion", "reward"} <= values.keys()
+
+
+def read_verifiers(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """A line of ``results.jsonl``: messages, or text. A rollout that failed before it said anything gives none."""
+    rest = dict(values)
+    prompt, completion = rest.pop("prompt"), rest.pop("completion")
+    if prompt is None or not completion:
+        return []
+    check_reward(where, rest)
+    for name in ("timing", "token_usage", "tool_defs", "trajectory", "error_chain", "long_error_chain"):
+        rest.pop(name, None)
+    finished = not rest.pop("is_truncated") if isinstance(rest.get("is_truncated"), bool) else is_finished(rest)
+    asked = prompt if isinstance(prompt, str) else _messages(where, "prompt", prompt)
+    if isinstance(completion, str):
+        return [Record(where, asked, completion, finished=finished, columns=rest)]
+    return [_last_answer(where, asked, _messages(where, "completion", completion), finished, rest)]
+
+
+def is_conversation_row(values: Mapping[str, Any]) -> bool:
+    return "prompt" not in values and _turns(values) is not None
+
+
+def read_conversation(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """``messages`` as OpenAI has them, or ShareGPT's ``conversations``; the last is the assistant's answer."""
+    messages = _turns(values) or []
+    rest = {name: value for name, value in values.items() if name not in ("messages", "conversations", "system")}
+    if len(messages) < 2 or messages[-1]["role"] != "assistant":
+        raise TaskError(
+            f"{where}: the last of the messages must be the assistant's, with another before it; load the file as a "
+            "task where there are no answers"
+        )
+    check_reward(where, rest)
+    return [Record(where, messages[:-1], messages[-1]["content"], finished=is_finished(rest), columns=rest)]
+
+
+def _turns(values: Mapping[str, Any]) -> list[dict[str, str]] | None:
+    messages = values.get("messages")
+    if is_conversation(messages):
+        return [{"role": message["role"], "content": message["content"]} for message in values["messages"]]
+    return sharegpt_messages(values)
+
+
+def is_prime_rl(values: Mapping[str, Any]) -> bool:
+    return set(_EXPORTED) <= values.keys()
+
+
+def read_prime_rl(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """A sequence of ``token_exports``: the prompt is what comes before the first token that the loss takes."""
+    ids = token_ids(where, values["token_ids"]) or ()
+    taken = values["loss_mask"]
+    if not isinstance(taken, list) or len(taken) != len(ids) or not all(isinstance(mask, bool) for mask in taken):
+        raise TaskError(f"{where}: 'loss_mask' must be true or false for each of the {len(ids)} tokens")
+    for name in ("inference_logprobs", "entropy", "advantages"):
+        if name in values and (not are_numbers(values[name]) or len(values[name]) != len(ids)):
+            raise TaskError(f"{where}: {name!r} must be one number a token, {len(ids)} of them")
+    if True not in taken or taken[0]:
+        raise TaskError(f"{where}: 'loss_mask' leaves no prompt, or no completion; export whole sequences")
+    first = taken.index(True)
+    advantages = [value for value, mask in zip(values.get("advantages", ()), taken, strict=False) if mask]
+    columns = {"training_step": values.get("step"), "env_name": values.get("env_name")}
+    if advantages:
+        columns["logged_advantage"] = advantages[0] if len(set(advantages)) == 1 else advantages
+    return [
+        Record(
+            where,
+            "",
+            prompt_ids=ids[:first],
+            token_ids=ids[first:],
+            logprobs=tuple(map(float, values["inference_logprobs"][first:])),
+            entropies=tuple(map(float, values["entropy"][first:])) if "entropy" in values else None,
+            mask=None if all(taken[first:]) else tuple(map(int, taken[first:])),
+            series=f"step {values.get('step')}",
+            columns={name: value for name, value in columns.items() if value is not None},
+        )
+    ]
+
+
+def is_lm_eval(values: Mapping[str, Any]) -> bool:
+    return {"doc_id", "doc", "arguments", "resps"} <= values.keys()
+
+
+def read_lm_eval(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """A line of ``samples_*.jsonl`` of a task that generates: each of ``resps`` is a completion, once for each filter.
+
+    The metrics of a sample that was answered once are its completion's; ``exact_match`` or ``acc`` is ``correct``.
+    """
+    arguments = values["arguments"]
+    requests = list(arguments.values()) if isinstance(arguments, dict) else arguments
+    request = requests[0] if isinstance(requests, list) and len(requests) == 1 else None
+    prompt = request.get("arg_0") if isinstance(request, dict) else request[0] if isinstance(request, list) else None
+    answers = values["resps"][0] if isinstance(values["resps"], list) and values["resps"] else None
+    if not isinstance(prompt, str) or not isinstance(answers, list) or not all(isinstance(a, str) for a in answers):
+        raise TaskError(
+            f"{where}: this task of lm-eval compares choices and generates no text; give the samples of one that does"
+        )
+    columns = {"answer": values.get("target"), "doc": values["doc"], "filter": values.get("filter")}
+    metrics = {name: values[name] for name in values.get("metrics", ()) if is_number(values.get(name))}
+    right = next((metrics[name] for name in ("exact_match", "acc") if name in metrics), None)
+    if len(answers) == 1:
+        columns |= metrics | ({} if right not in (0, 1) else {"correct": bool(right)})
+    series = f"{values.get('filter')} {values['doc_id']}"
+    asked = _lm_eval_prompt(prompt)
+    return [Record(where, asked, answer, series=series, columns=dict(columns)) for answer in answers]
+
+
+def _lm_eval_prompt(text: str) -> Prompt:
+    """A prompt; with ``--apply_chat_template`` of an API's model it is a list of messages as JSON."""
+    if text.startswith("[{"):
+        try:
+            messages = json.loads(text)
+        except ValueError:
+            return text
+        if is_conversation(messages):
+            return [{"role": message["role"], "content": message["content"]} for message in messages]
+    return text
+
+
+def _text(where: str, name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TaskError(f"{where}: {name!r} must be text, not {type(value).__name__}")
+    return value
+
+
+def _messages(where: str, name: str, value: Any) -> list[dict[str, str]]:
+    """Messages whose contents are text: parts are joined, calls of tools are written as JSON behind it."""
+    if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
+        raise TaskError(f"{where}: {name!r} must be text or a list of messages, not {type(value).__name__}")
+    messages = []
+    for message in value:
+        content, calls = message.get("content"), message.get("tool_calls")
+        if isinstance(content, list):
+            content = "".join(part.get("text") or "" for part in content if isinstance(part, dict))
+        if not isinstance(content, str | None) or not isinstance(message.get("role"), str):
+            raise TaskError(f"{where}: a message of {name!r} has no 'role', or a 'content' that is no text")
+        written = "\n".join(call if isinstance(call, str) else json.dumps(call) for call in calls or ())
+        messages.append({"role": message["role"], "content": "\n".join(filter(None, (content, written)))})
+    return messages
+
+
+def _last_answer(
+    where: str, prompt: Prompt, messages: list[dict[str, str]], finished: bool | None, columns: dict[str, Any]
+) -> Record:
+    """The last of the assistant's messages as the completion, all before it as its prompt."""
+    last = max((i for i, message in enumerate(messages) if message["role"] == "assistant"), default=None)
+    if last is None:
+        raise TaskError(f"{where}: 'completion' has no message of the assistant; leave the row out")
+    asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    whole = prompt if last == 0 else [*asked, *messages[:last]]
+    return Record(where, whole, messages[last]["content"], finished=finished, columns=columns, turns=last + 1)
