@@ -9,7 +9,8 @@ import torch
 
 from benchmarks import Measure
 from workbench.policies.load import load_policy
-from workbench.policies.sampler import encode_prompt, sample_group
+from workbench.policies.prompts import encode_prompt
+from workbench.policies.sampler import sample_group
 from workbench.tasks import load_task
 
 GENERATIONS, LENGTH = 8, 128

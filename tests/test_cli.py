@@ -62,7 +62,7 @@ def config_of(*argv: str) -> RunConfig:
 def leaves(data: dict[str, Any], prefix: str = "") -> set[str]:
     names: set[str] = set()
     for name, value in data.items():
-        section = isinstance(value, dict) and name not in ("options", "columns", "data_columns")
+        section = isinstance(value, dict) and bool(value)  # one of values by name is empty by default
         names |= leaves(value, f"{prefix}{name}.") if section else {prefix + name}
     return names
 

@@ -10,7 +10,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from workbench.errors import ConfigError
 from workbench.policies import decoding
-from workbench.policies.sampler import encode_prompt, sample_rows, to_rollout
+from workbench.policies.prompts import encode_prompt
+from workbench.policies.sampler import sample_rows, to_rollout
 from workbench.sections import RunSection, SamplingConfig
 from workbench.training.accuracy import HeldOutAccuracy
 

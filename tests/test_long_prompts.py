@@ -8,7 +8,7 @@ import pytest
 
 from workbench.config import RunConfig
 from workbench.errors import ConfigError
-from workbench.policies.sampler import encode_prompt
+from workbench.policies.prompts import encode_prompt
 from workbench.schema import Example
 from workbench.tasks import Task
 from workbench.training.prompts import within_context

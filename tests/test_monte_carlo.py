@@ -19,7 +19,8 @@ from workbench.policies import monte_carlo
 from workbench.policies.client import PolicyWorker
 from workbench.policies.load import Policy
 from workbench.policies.monte_carlo import START, Prefix, monte_carlo_reward, sample_from_steps, step_values
-from workbench.policies.sampler import encode_prompt, sample_group, sample_rows, to_rollout
+from workbench.policies.prompts import encode_prompt
+from workbench.policies.sampler import sample_group, sample_rows, to_rollout
 from workbench.policies.step_values import StepValues, estimate, label_rows
 from workbench.rewards import score_group
 from workbench.schema import Group, Rollout

@@ -22,7 +22,7 @@ from workbench.config import METHODS, ModelConfig, RewardConfig, RunConfig
 from workbench.errors import ConfigError, PolicyError, TaskError, WorkbenchError
 from workbench.figures.metrics import find_metric
 from workbench.policies.load import load_policy
-from workbench.policies.sampler import encode_prompt
+from workbench.policies.prompts import encode_prompt
 from workbench.process.recorder import Recorder
 from workbench.rewards.models.formats import guess_format
 from workbench.rewards.models.load import load_model, load_trained_classifier

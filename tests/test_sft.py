@@ -76,7 +76,7 @@ def test_an_adapter_is_trained_alone(tmp_path: Path) -> None:
 
 
 def test_only_the_completion_has_labels_and_prompts_are_those_of_sampling() -> None:
-    from workbench.policies.sampler import encode_prompt
+    from workbench.policies.prompts import encode_prompt
 
     tokenizer = load_policy("tiny").tokenizer
     (row,) = token_rows(tokenizer, [Demonstration("Start with 7, add 5.\n", "Step 1: 7 + 5 = 12\nAnswer: 12")])

@@ -11,7 +11,7 @@ content: a policy that finds the place would be taught the edit.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from workbench.credit import SCHEMES, SHARED, credit_groups
 from workbench.errors import CreditError, PatternError
 from workbench.rewards import Reward, RewardWorker, score_group
 from workbench.rewards.models.reward import Models
+from workbench.rewards.score import split_answers
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
 from workbench.schema.wording import signed
 from workbench.sections import RewardConfig
@@ -162,7 +163,7 @@ def probe(
     ``models``, by default in this process. Raises PatternError and RewardError as ``score_group`` does.
     """
     _check_names(schemes, edits, options)
-    splitter = _splitter(pattern, worker)
+    splitter = _splitter(group, pattern, worker)
 
     def score_one(one_group: Group) -> ScoredGroup:
         return score_group(one_group, pattern, rewards, worker=worker, models=models)
@@ -208,8 +209,9 @@ def _unit(credit: Credit) -> float:
     return float(tokens.std()) if len(tokens) and tokens.any() else 1.0
 
 
-def _splitter(pattern: StepPattern, worker: RewardWorker | None) -> Callable[[str], Split]:
-    return lambda text: (split_preview([text], pattern) if worker is None else worker.split([text], pattern))[0]
+def _splitter(group: Group, pattern: StepPattern, worker: RewardWorker | None) -> Callable[[str], Split]:
+    split = split_preview if worker is None else worker.split
+    return lambda text: split_answers([text], pattern, split, opened=[group.thinking_open])[0]
 
 
 Made = tuple[Edit, int, Rollout]
@@ -221,7 +223,7 @@ def _scored(
     """Every edited completion, split and scored in one go; one at a time where the pattern cannot split all of them."""
 
     def score(rows: list[Made]) -> tuple[StepScores, ...]:
-        edited = Group(group.prompt, tuple(rollout for _, _, rollout in rows), group.columns)
+        edited = replace(group, rollouts=tuple(rollout for _, _, rollout in rows))
         return score_one(edited).scored
 
     if not made:

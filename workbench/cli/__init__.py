@@ -26,7 +26,7 @@ from workbench.runs import COMPLETIONS, recipes
 __all__ = ["main"]
 
 MAP = "NAME=COLUMN,…"
-SAMPLED = ("task", "policy", "seed", "grpo.sampling")
+SAMPLED = ("task", "policy", "prompt", "seed", "grpo.sampling")
 """Fields that say what is sampled."""
 Command = Callable[[argparse.Namespace], int]
 AddCommand = Callable[..., argparse.ArgumentParser]

@@ -92,7 +92,7 @@ def _sampled(config: RunConfig, count: int, first: int | None = None) -> tuple[l
     drawn = random.Random(config.seed).sample(range(len(task)), min(count, len(task)))
     indices = sorted(drawn) if first is None else range(first, min(first + count, len(task)))
     policy = load_configured(config.policy)
-    options = config.sampled.sampling.model_dump()
+    options = config.sampled.sampling.model_dump() | config.prompt.model_dump()
     began = time.monotonic()
     groups = [sample_group(policy, task[i], **options, seed=config.seed + n) for n, i in enumerate(indices)]
     return groups, time.monotonic() - began

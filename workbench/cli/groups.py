@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.cli.output import say
 from workbench.config import RunConfig, TaskSection
 from workbench.errors import TaskError, cut
 from workbench.schema import Example, Group
@@ -35,22 +36,29 @@ def read_group(path: Path) -> Group:
 def sampled_group(args: argparse.Namespace, config: RunConfig) -> Group:
     from workbench.policies.load import load_configured
     from workbench.policies.sampler import sample_group
+    from workbench.policies.templates import plain_prompt_note
 
     example = Example(args.prompt) if args.prompt is not None else _example(config.task, args.index, args.held_out)
     policy = load_configured(config.policy)
-    return sample_group(policy, example, **config.sampled.sampling.model_dump(), seed=config.seed)
+    if note := plain_prompt_note(policy.tokenizer.chat_template, config.prompt, example.prompt):
+        say(f"note: {note}")
+    return sample_group(
+        policy, example, **config.sampled.sampling.model_dump(), **config.prompt.model_dump(), seed=config.seed
+    )
 
 
 def sampled_groups(policy: Policy, config: RunConfig, first: int, count: int) -> Iterator[Group]:
     """Groups of the task's training prompts from ``first`` on. Raises TaskError where there is no such prompt."""
     from workbench.policies.groups import sample_groups
     from workbench.tasks import load_task
+    from workbench.tasks.prompts import prompted
 
-    task = load_task(config.task)
+    task = prompted(load_task(config.task), config.prompt)
     if not 0 <= first < len(task):
         raise TaskError(f"--first {first}: {config.task.name} has training prompts 0 to {len(task) - 1}")
     examples = [task[i] for i in range(first, min(first + count, len(task)))]
-    return sample_groups(policy, examples, config.sampled.sampling, config.seed)
+    kwargs = config.prompt.template_kwargs
+    return sample_groups(policy, examples, config.sampled.sampling, config.seed, template_kwargs=kwargs)
 
 
 def _example(section: TaskSection, index: int, held_out: bool) -> Example:

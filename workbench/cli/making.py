@@ -157,6 +157,7 @@ def _source(
         "made_by": args.command.__name__,
         "policy": config.policy.model_dump(exclude={"lora"}),
         "task": config.task.name,
+        "prompt": config.prompt.model_dump(),
         "groups_of": [str(path) for path in groups] if groups else None,
         "prompts": prompts,
         "sampling": {**config.sampled.sampling.model_dump(), "seed": config.seed},

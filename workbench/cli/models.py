@@ -146,7 +146,16 @@ def with_policy(config: RunConfig) -> list[RewardConfig | Reward]:
 
     policy = load_configured(config.policy)
     return [
-        reward if reward.monte_carlo is None else monte_carlo_reward(reward, policy, sampling, config.seed)
+        reward
+        if reward.monte_carlo is None
+        else monte_carlo_reward(
+            reward,
+            policy,
+            sampling,
+            config.seed,
+            template_kwargs=config.prompt.template_kwargs,
+            pattern=config.sampled.pattern,
+        )
         for reward in rewards
     ]
 

@@ -76,7 +76,7 @@ def group(value: Group) -> Blocks:
     sampling = ", ".join(f"{name} {setting}" for name, setting in value.sampling.items() if setting is not None)
     shown = [(members, value.rollouts[members[0]]) for members in value.distinct]
     rows = [
-        (_numbered(members), len(rollout), "yes" if rollout.finished else "truncated", Cell(rollout.text, "text"))
+        (_numbered(members), len(rollout), "truncated" if rollout.truncated else "yes", Cell(rollout.text, "text"))
         for members, rollout in shown
     ]
     texts = [Section(f"rollout {_numbered(members)}: {_length(r)}", (Text(r.text),)) for members, r in shown]
@@ -127,7 +127,7 @@ def credit(value: Credit) -> Blocks:
         rollout, scores = value.scored.group.rollouts[i], value.scored.scored[i]
         rows = [(str(k), *(step[name] for name in numbers), step["text"]) for k, step in enumerate(value.rows(i), 1)]
         matched = "" if scores.matched else ", no match"
-        end = "" if rollout.finished else ", truncated"
+        end = ", truncated" if rollout.truncated else ""
         once = ", counted once" if any(value.left_out[member] for member in members) else ""
         head = f"rollout {_numbered(members)}: {counted(len(rollout), 'token')}"
         title = f"{head}{_outcome(scores.outcome)}{matched}{end}{once}"
@@ -331,7 +331,7 @@ def _numbered(members: Sequence[int]) -> str:
 
 
 def _length(rollout: Rollout) -> str:
-    return f"{counted(len(rollout), 'token')}{'' if rollout.finished else ', truncated'}"
+    return f"{counted(len(rollout), 'token')}{', truncated' if rollout.truncated else ''}"
 
 
 def _outcome(value: float | None) -> str:

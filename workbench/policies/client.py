@@ -18,7 +18,7 @@ from workbench.errors import PatternError, RewardError, WorkbenchError
 from workbench.places import checkpoint_or
 from workbench.policies.step_values import StepValues
 from workbench.schema import Example, Group
-from workbench.sections import RewardConfig, SamplingConfig
+from workbench.sections import PromptSection, RewardConfig, SamplingConfig
 from workbench.steps import StepPattern
 
 SILENCE_SECONDS = 300.0
@@ -73,10 +73,12 @@ class PolicyWorker:
         seed: int = 0,
         adapter: str | None = None,
         loading: Mapping[str, str] | None = None,
+        prompting: PromptSection | None = None,
         on_event: OnEvent | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> Group | None:
-        """Sample one group; None when cancelled. ``loading`` says how the weights are held (``PolicySection.loading``).
+        """Sample one group; None when cancelled. ``loading`` says how the weights are held (``PolicySection.loading``),
+        ``prompting`` how the prompt is put to the policy.
 
         ``on_event`` gets ``{"waiting": True}`` while another call has its turn, ``{"loading": name}`` while the policy
         loads, and ``{"texts", "finished", "tokens", "seconds"}`` as the rollouts grow.
@@ -93,6 +95,7 @@ class PolicyWorker:
             "columns": dict(example.columns),
             "sampling": sampling.model_dump(),
             "seed": seed,
+            "prompting": (prompting or PromptSection()).model_dump(),
         }
         reply = self._in_turn("sample", request, on_event, cancelled)
         return None if reply is None else Group.from_json(reply["group"])

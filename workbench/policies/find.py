@@ -11,7 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import ConfigError, PolicyError, shown
+from huggingface_hub import try_to_load_from_cache
+
+from workbench.errors import ConfigError, PolicyError, WorkbenchError, shown
 from workbench.places import ADAPTER, checkpoint_or, hub_problem, is_hub_id, local_path, no_folder
 from workbench.policies.consent import check_weights
 from workbench.policies.embedded import EMBEDDED
@@ -138,6 +140,35 @@ def check_packages(quantisation: str, attention: str) -> None:
             f"policy.attention: {attention!r} needs the package flash-attn (its module {module}), which is not "
             "installed; install it, or set policy.attention to sdpa"
         )
+
+
+def chat_template(folder: Path) -> str | None:
+    """The chat template in a folder's files; None where there is none, or it stands elsewhere."""
+    try:
+        if (file := folder / "chat_template.jinja").is_file():
+            return file.read_text(encoding="utf-8")
+        config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    template = config.get("chat_template") if isinstance(config, dict) else None
+    return template if isinstance(template, str) else None
+
+
+def known_chat_template(name: str) -> str | None:
+    """The chat template of a policy's files on this machine; None where it has none or they are not here."""
+    try:
+        where = policy_path(name)
+    except WorkbenchError:
+        return None  # whoever loads it says what is wrong
+    folder = Path(where)
+    if is_adapter(folder) and not (folder / "tokenizer_config.json").is_file():
+        return known_chat_template(base_of(folder))
+    if local_path(where) is None:
+        cached = try_to_load_from_cache(where, "tokenizer_config.json")
+        if not isinstance(cached, str):
+            return None
+        folder = Path(cached).parent
+    return chat_template(folder)
 
 
 def has_chat_template(folder: Path) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from workbench.policies.load import Policy
-from workbench.policies.sampler import encode_prompt, sample_rows, to_rollout
+from workbench.policies.prompts import encode_prompt, prompt_record
+from workbench.policies.sampler import sample_rows, to_rollout
+from workbench.policies.stops import StopStrings
 from workbench.schema import Example, Group
 from workbench.sections import SamplingConfig
 
@@ -13,25 +16,33 @@ ROWS_AT_ONCE = 64
 
 
 def sample_groups(
-    policy: Policy, examples: Sequence[Example], sampling: SamplingConfig, seed: int, rows_at_once: int = ROWS_AT_ONCE
+    policy: Policy,
+    examples: Sequence[Example],
+    sampling: SamplingConfig,
+    seed: int,
+    rows_at_once: int = ROWS_AT_ONCE,
+    *,
+    template_kwargs: Mapping[str, Any] | None = None,
 ) -> Iterator[Group]:
     """The group of each example; the same arguments give the same groups, however many rows are sampled at once.
 
     Raises PolicyError as ``sample_group`` does.
     """
-    generations = sampling.num_generations
+    generations, stops = sampling.num_generations, StopStrings(policy.tokenizer, sampling.stop)
     size = max(1, rows_at_once // generations)
     for start in range(0, len(examples), size):
         chunk = examples[start : start + size]
+        encoded = [encode_prompt(policy.tokenizer, row.prompt, template_kwargs) for row in chunk]
         rows = sample_rows(
             policy.model,
-            [ids for ids in (encode_prompt(policy.tokenizer, row.prompt) for row in chunk) for _ in range(generations)],
+            [ids for ids in encoded for _ in range(generations)],
             sampling,
             eos_token_ids=policy.eos_token_ids,
             pad_token_id=policy.tokenizer.pad_token_id,
             seed=seed,
             first_row=start * generations,
             total_rows=len(examples) * generations,
+            stops=stops,
         )
         for i, example in enumerate(chunk):
             yield Group(
@@ -41,5 +52,7 @@ def sample_groups(
                 ),
                 columns=example.columns,
                 policy=policy.name,
-                sampling=sampling.model_dump() | {"seed": seed},
+                sampling=sampling.recorded
+                | {"seed": seed}
+                | prompt_record(policy.tokenizer, example.prompt, template_kwargs),
             )

@@ -21,10 +21,13 @@ import torch
 
 from workbench.errors import ConfigError
 from workbench.policies.load import Policy
-from workbench.policies.sampler import Sampled, encode_prompt, sample_rows, to_rollout
+from workbench.policies.prompts import encode_prompt, thinking_open
+from workbench.policies.sampler import Sampled, ended, sample_rows, to_rollout
 from workbench.policies.step_values import StepValues, differences, estimate
+from workbench.policies.stops import StopStrings
 from workbench.rewards import Reward, load_reward, score_group
 from workbench.rewards.protocol import Batch, Score
+from workbench.rewards.score import answer_texts
 from workbench.schema import Group, Prompt, Rollout
 from workbench.sections import RewardConfig, SamplingConfig
 from workbench.steps import StepPattern
@@ -92,13 +95,16 @@ def step_values(
         how,
         k=k,
         seed=seed,
+        template_kwargs=group.sampling.get("template_kwargs"),
         on_progress=on_progress,
         cancelled=cancelled,
     )
     if sampled is None:
         return None
     prompts, columns = [group.prompt] * count, [group.columns] * count
-    scored = outcomes_of(policy, reward, prompts, columns, group.rollouts, step_ends, sampled)
+    read = partial(answer_texts, pattern=pattern)
+    opened = [group.thinking_open] * count
+    scored = outcomes_of(policy, reward, prompts, columns, group.rollouts, step_ends, sampled, read=read, opened=opened)
     known = [outcomes.whole for outcomes in scored if outcomes.whole is not None]
     rows = {id(row): row for rows in sampled.values() for row in rows}.values()  # equal prefixes share theirs
     return StepValues(
@@ -108,7 +114,7 @@ def step_values(
         seed=seed,
         threshold=threshold,
         outcome=reward.name,
-        pattern=(pattern.regex, pattern.kind),
+        pattern=pattern.parts,
         tokens=sum(len(row.token_ids) for row in rows),
         seconds=time.monotonic() - began,
         continuations=len(rows),
@@ -140,6 +146,7 @@ def sample_from_steps(
     k: int,
     seed: int,
     from_prompt: bool = False,
+    template_kwargs: Mapping[str, Any] | None = None,
     on_progress: OnProgress | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> Continuations | None:
@@ -148,7 +155,7 @@ def sample_from_steps(
     With ``from_prompt`` also k of each prompt, as step ``START``. Equal prefixes have the same continuations, and so
     the same value. A continuation's draws depend on the seed and on its prefix alone, not on what else is sampled.
     """
-    prompt_ids = [encode_prompt(policy.tokenizer, prompt) for prompt in prompts]
+    prompt_ids = [encode_prompt(policy.tokenizer, prompt, template_kwargs) for prompt in prompts]
     prefixes: dict[Prefix, list[tuple[int, int]]] = {}
     for i, (ids, ends) in enumerate(zip(completion_ids, step_ends, strict=True)):
         if from_prompt:
@@ -184,6 +191,7 @@ def sample_from_steps(
             seed=seed,
             streams=partial(_numbers, list(prefixes), k, seed, start, start + len(chunk)),
             limits=[row.left for row in chunk],
+            stops=StopStrings(policy.tokenizer, sampling.stop),
             on_tokens=count,
             cancelled=cancelled,
         )
@@ -210,8 +218,14 @@ def outcomes_of(
     rollouts: Sequence[Rollout],
     step_ends: Sequence[Sequence[int]],
     sampled: Continuations,
+    *,
+    read: Callable[..., list[str]],
+    opened: Sequence[bool],
 ) -> list[Outcomes]:
     """The outcomes of each completion and of its continuations.
+
+    ``read(texts, opened=…)`` gives what the reward reads of texts; ``opened`` says which prompts end in a ``<think>``
+    block.
 
     Every completion and continuation is scored in one call of the reward. A step that ends its completion has that
     completion's own outcome alone.
@@ -221,10 +235,11 @@ def outcomes_of(
     for (i, step), rows in sampled.items():
         before = () if step == START else rollouts[i].token_ids[: step_ends[i][step] + 1]
         for row in rows:
-            whole.append(to_rollout(policy.tokenizer, Sampled([*before, *row.token_ids], finished=row.finished)))
+            continued = Sampled([*before, *row.token_ids], finished=row.finished, stop=row.stop)
+            whole.append(to_rollout(policy.tokenizer, continued))
             owners.append(i)
     names = list(dict.fromkeys(name for row in columns for name in row))
-    texts = [rollout.text for rollout in whole]
+    texts = read([rollout.text for rollout in whole], opened=[opened[i] for i in owners])
     prompts_of_rows = [prompts[i] for i in owners]
     batch = Batch(
         prompts=prompts_of_rows,
@@ -237,12 +252,12 @@ def outcomes_of(
     )
     outcomes = iter(reward.score_outcome(batch)[0])
     whole_outcomes = [next(outcomes) for _ in rollouts]
-    continued = {place: [next(outcomes) for _ in rows] for place, rows in sampled.items()}
+    of_steps = {place: [next(outcomes) for _ in rows] for place, rows in sampled.items()}
     return [
         Outcomes(
             whole=outcome,
-            steps=[continued.get((i, step), [outcome]) for step in range(len(step_ends[i]))],
-            start=continued.get((i, START), []),
+            steps=[of_steps.get((i, step), [outcome]) for step in range(len(step_ends[i]))],
+            start=of_steps.get((i, START), []),
         )
         for i, outcome in enumerate(whole_outcomes)
     ]
@@ -294,25 +309,30 @@ class MonteCarloReward:
         seed: int = 0,
         *,
         progress: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+        pattern: StepPattern | None = None,
     ) -> None:
+        self._template_kwargs, self._pattern = template_kwargs, pattern
         self._policy, self._outcome, self._k, self._sampling, self._seed = policy, outcome, k, sampling, seed
         self._progress = progress
 
     def __call__(
         self, prompts: Any, completions: Any, steps: Any, completion_ids: Any, step_ends: Any, **columns: Any
     ) -> list[list[Score]]:
-        ends = frozenset(self._policy.eos_token_ids)
-        rollouts = [
-            to_rollout(self._policy.tokenizer, Sampled(list(ids), finished=bool(ids) and ids[-1] in ends))
-            for ids in completion_ids
-        ]
+        tokenizer, ends = self._policy.tokenizer, frozenset(self._policy.eos_token_ids)
+        stops = StopStrings(tokenizer, self._sampling.stop)
+        rollouts = [to_rollout(tokenizer, ended(ids, ends, stops)) for ids in completion_ids]
         sampled = sample_from_steps(
             self._policy, prompts, completion_ids, step_ends, self._sampling,
-            k=self._k, seed=self._seed, from_prompt=self._progress,
+            k=self._k, seed=self._seed, from_prompt=self._progress, template_kwargs=self._template_kwargs,
         )  # fmt: skip
         assert sampled is not None  # nothing cancels it
         rows = [{name: values[i] for name, values in columns.items()} for i in range(len(rollouts))]
-        scored = outcomes_of(self._policy, self._outcome, prompts, rows, rollouts, step_ends, sampled)
+        opened = [thinking_open(tokenizer, prompt, self._template_kwargs) for prompt in prompts]
+        scored = outcomes_of(
+            self._policy, self._outcome, prompts, rows, rollouts, step_ends, sampled,
+            read=partial(answer_texts, pattern=self._pattern), opened=opened,
+        )  # fmt: skip
         values = [[_value(step) for step in outcomes.steps] for outcomes in scored]
         if not self._progress:
             return values
@@ -323,7 +343,15 @@ def _value(outcomes: Sequence[Score]) -> Score:
     return estimate([outcome for outcome in outcomes if outcome is not None])[0]
 
 
-def monte_carlo_reward(config: RewardConfig, policy: Policy, sampling: SamplingConfig, seed: int = 0) -> Reward:
+def monte_carlo_reward(
+    config: RewardConfig,
+    policy: Policy,
+    sampling: SamplingConfig,
+    seed: int = 0,
+    *,
+    template_kwargs: Mapping[str, Any] | None = None,
+    pattern: StepPattern | None = None,
+) -> Reward:
     """The step reward that ``config.monte_carlo`` describes, sampling from ``policy``.
 
     Raises RewardCodeError for an outcome reward that is not built in, ConfigError for one that scores steps.
@@ -333,5 +361,8 @@ def monte_carlo_reward(config: RewardConfig, policy: Policy, sampling: SamplingC
     if outcome.kind != "outcome":
         raise ConfigError(f"reward {config.name!r}: {outcome.name!r} scores steps; name an outcome reward")
     how = config.monte_carlo
-    function = MonteCarloReward(policy, outcome, how.continuations, sampling, seed, progress=how.progress)
+    function = MonteCarloReward(
+        policy, outcome, how.continuations, sampling, seed,
+        progress=how.progress, template_kwargs=template_kwargs, pattern=pattern,
+    )  # fmt: skip
     return Reward(config.name, "step", function, config.weight)

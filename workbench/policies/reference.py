@@ -13,7 +13,7 @@ import torch
 
 from workbench.errors import PolicyError
 from workbench.policies.load import Policy, context_length
-from workbench.policies.sampler import encode_prompt
+from workbench.policies.prompts import encode_prompt
 from workbench.schema import Group, Rollout
 from workbench.steps import token_texts
 
@@ -29,7 +29,7 @@ def with_reference(policy: Policy, group: Group, *, cancelled: Callable[[], bool
     Raises:
         PolicyError: if the policy has another vocabulary than the group's tokens, or too short a context.
     """
-    ids = encode_prompt(policy.tokenizer, group.prompt)
+    ids = encode_prompt(policy.tokenizer, group.prompt, group.sampling.get("template_kwargs"))
     temperature = float(group.sampling.get("temperature") or 1.0)
     rows = []
     for number, rollout in enumerate(group.rollouts, start=1):

@@ -14,7 +14,7 @@ This module knows nothing of steps, rewards or training.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -32,8 +32,10 @@ from transformers import (
 from workbench.errors import PolicyError
 from workbench.policies.decoding import Decoder, decoders
 from workbench.policies.load import Policy, context_length
-from workbench.schema import Example, Group, Prompt, Rollout
-from workbench.sections import SamplingConfig
+from workbench.policies.prompts import encode_prompt, prompt_record
+from workbench.policies.stops import StopStrings
+from workbench.schema import Example, Group, Rollout
+from workbench.sections import PromptSection, SamplingConfig
 from workbench.steps import token_texts
 
 OnTokens = Callable[[list[tuple[int, int]]], None]
@@ -46,7 +48,7 @@ Streams = Callable[[], Iterator[torch.Tensor]]
 class Sampled:
     """The sampled ids of one row, with natural-log probabilities and entropies (nats) after the logits processors.
 
-    ``raw_logprobs`` are those after the temperature alone.
+    ``raw_logprobs`` are those after the temperature alone; ``stop`` is the stop string that ended it.
     """
 
     token_ids: list[int] = field(default_factory=list)
@@ -54,6 +56,7 @@ class Sampled:
     raw_logprobs: list[float] = field(default_factory=list)
     entropies: list[float] = field(default_factory=list)
     finished: bool = False
+    stop: str | None = None
 
 
 def sample_group(
@@ -67,11 +70,18 @@ def sample_group(
     top_k: int = 0,
     min_p: float | None = None,
     repetition_penalty: float = 1.0,
+    stop: Sequence[str] = (),
+    system: str | None = None,
+    template_kwargs: Mapping[str, Any] | None = None,
+    apply_template: str = "auto",
     seed: int = 0,
     on_tokens: OnTokens | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> Group:
     """Sample the G rollouts of one prompt; the same arguments give the same group.
+
+    ``stop`` are texts that end a completion; ``system``, ``template_kwargs`` and ``apply_template`` say how the prompt
+    is put to the policy (``PromptSection``): the group's prompt is what comes of them.
 
     ``cancelled`` is asked before every position; once it says yes, the group comes back as far as it got, its open
     rollouts marked truncated.
@@ -79,6 +89,7 @@ def sample_group(
     Raises:
         PolicyError: if the prompt does not fit the model's context, or is a conversation and the tokenizer has no chat
             template.
+        ConfigError: for a setting out of range.
     """
     sampling = SamplingConfig(
         num_generations=num_generations,
@@ -88,8 +99,13 @@ def sample_group(
         top_k=top_k,
         min_p=min_p,
         repetition_penalty=repetition_penalty,
+        stop=list(stop),
     )
-    prompt_ids = encode_prompt(policy.tokenizer, example.prompt)
+    prompting = PromptSection.parse(
+        {"system": system, "template_kwargs": template_kwargs or {}, "apply_template": apply_template}
+    )
+    prompt = prompting.of(example.prompt)
+    prompt_ids = encode_prompt(policy.tokenizer, prompt, prompting.template_kwargs)
     rows = sample_rows(
         policy.model,
         [prompt_ids] * num_generations,
@@ -97,24 +113,20 @@ def sample_group(
         eos_token_ids=policy.eos_token_ids,
         pad_token_id=policy.tokenizer.pad_token_id,
         seed=seed,
+        stops=StopStrings(policy.tokenizer, sampling.stop),
         on_tokens=on_tokens,
         cancelled=cancelled,
     )
     return Group(
-        prompt=example.prompt,
+        prompt=prompt,
         rollouts=tuple(to_rollout(policy.tokenizer, row) for row in rows),
         columns=example.columns,
         policy=policy.name,
-        sampling=sampling.model_dump()
+        sampling=sampling.recorded
         | {"seed": seed}
         | ({} if policy.adapter is None else {"adapter": policy.adapter})
-        | _tail(policy.tokenizer, example.prompt, prompt_ids),
+        | prompt_record(policy.tokenizer, prompt, prompting.template_kwargs),
     )
-
-
-def _tail(tokenizer: Any, prompt: Prompt, prompt_ids: Sequence[int]) -> dict[str, str]:
-    """How a conversation's prompt ends once the chat template is through with it: templates may open a tag there."""
-    return {} if isinstance(prompt, str) else {"prompt_tail": str(tokenizer.decode(list(prompt_ids[-16:])))}
 
 
 def to_rollout(tokenizer: Any, row: Sampled) -> Rollout:
@@ -125,24 +137,15 @@ def to_rollout(tokenizer: Any, row: Sampled) -> Rollout:
         logprobs=tuple(row.logprobs) or None,  # ids that something else sampled come without
         raw_logprobs=tuple(row.raw_logprobs) or None,
         entropies=tuple(row.entropies) or None,
+        stop=row.stop,
     )
 
 
-def encode_prompt(tokenizer: Any, prompt: Prompt) -> list[int]:
-    """Ids of a prompt as TRL makes them: plain text as it is, messages through the chat template."""
-    if isinstance(prompt, str):
-        ids = tokenizer(prompt)["input_ids"]
-    elif tokenizer.chat_template is None:
-        raise PolicyError(
-            "the prompt is a conversation and this tokenizer has no chat template; give the prompt as text"
-        )
-    else:
-        ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=True)[
-            "input_ids"
-        ]
-    if not ids:
-        raise PolicyError("the prompt is empty; write something for the policy to answer")
-    return list(ids)
+def ended(token_ids: Sequence[int], eos_token_ids: Collection[int], stops: StopStrings) -> Sampled:
+    """Ids that something else sampled, with how they ended."""
+    ids = list(token_ids)
+    finished = bool(ids) and ids[-1] in eos_token_ids
+    return Sampled(ids, finished=finished, stop=None if finished else stops.ends(ids))
 
 
 @torch.no_grad()
@@ -158,6 +161,7 @@ def sample_rows(
     total_rows: int | None = None,
     limits: Sequence[int] | None = None,
     streams: Streams | None = None,
+    stops: StopStrings | None = None,
     on_tokens: OnTokens | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> list[Sampled]:
@@ -171,6 +175,7 @@ def sample_rows(
             part of a larger batch (a rank).
         limits: the most tokens of each row, at least 1; by default ``sampling.max_completion_length`` of all.
         streams: of numbers to draw with, in place of that table.
+        stops: texts that finish a row, too; needed where ``sampling`` has any.
 
     Raises:
         PolicyError: if prompt and completion do not fit the model's context together.
@@ -183,27 +188,43 @@ def sample_rows(
     was_training = model.training
     model.eval()
     sampled = [Sampled() for _ in prompt_ids]
+    ends = _Ends(frozenset(eos_token_ids), limits, stops)
     try:
         for decoder in decoders(model, prompt_ids, pad_token_id):
-            _sample_rows(decoder, sampled, sampling, frozenset(eos_token_ids), streams(), limits, on_tokens, cancelled)
+            _sample_rows(decoder, sampled, sampling, ends, streams(), on_tokens, cancelled)
     finally:
         model.train(was_training)
     return sampled
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """What ends a row: an id, its limit of tokens, or a stop string."""
+
+    eos: frozenset[int]
+    limits: Sequence[int]
+    stops: StopStrings | None
+
+    def ended(self, row: int, sampled: Sampled) -> bool:
+        """Whether the row's last token ended it, and marks how."""
+        sampled.finished = sampled.token_ids[-1] in self.eos
+        if not sampled.finished and self.stops:
+            sampled.stop = self.stops.ends(sampled.token_ids)
+        return sampled.finished or sampled.stop is not None or len(sampled.token_ids) >= self.limits[row]
 
 
 def _sample_rows(
     decoder: Decoder,
     sampled: Sequence[Sampled],
     sampling: SamplingConfig,
-    eos: frozenset[int],
+    ends: _Ends,
     uniform: Iterator[torch.Tensor],
-    limits: Sequence[int],
     on_tokens: OnTokens | None,
     cancelled: Callable[[], bool] | None,
 ) -> None:
     """Sample the decoder's rows to their ends, into their places in ``sampled``."""
     process = logits_processors(sampling)
-    for position in range(max(limits[row] for row in decoder.rows)):
+    for position in range(max(ends.limits[row] for row in decoder.rows)):
         if cancelled is not None and cancelled():
             return
         rows, logits = decoder.rows, decoder.logits.float()  # (R, V)
@@ -224,14 +245,9 @@ def _sample_rows(
             sampled[row].logprobs.append(logprob)
             sampled[row].raw_logprobs.append(raw_logprob)
             sampled[row].entropies.append(entropy)
-            sampled[row].finished = token in eos
         if on_tokens is not None:
             on_tokens(list(zip(rows, token_list, strict=True)))
-        keep = [
-            place
-            for place, (row, token) in enumerate(zip(rows, token_list, strict=True))
-            if token not in eos and position + 1 < limits[row]
-        ]
+        keep = [place for place, row in enumerate(rows) if not ends.ended(row, sampled[row])]
         if not keep:
             return
         decoder.advance(tokens, keep)

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from workbench.rewards import Reward, score_group
+from workbench.rewards import Reward, score_group, split_group
 from workbench.schema import Group, ScoredGroup
 from workbench.sections import LabelFormat
-from workbench.steps import PatternKind, StepPattern, split_all
+from workbench.steps import StepPattern
 from workbench.tasks.made import Made
 
 Estimation = Literal["soft", "hard"]
@@ -42,7 +42,7 @@ class StepValues:
     seed: int
     threshold: float
     outcome: str
-    pattern: tuple[str, PatternKind]
+    pattern: tuple[Any, ...]
     tokens: int = 0
     seconds: float = 0.0
     continuations: int = 0
@@ -80,14 +80,13 @@ class StepValues:
 
     @property
     def cutter(self) -> StepPattern:
-        regex, kind = self.pattern
-        return StepPattern(regex, kind)
+        return StepPattern(*self.pattern)
 
     def step_texts(self, group: Group) -> list[list[str]]:
         texts = [rollout.text for rollout in group.rollouts]
         return [
-            [text[step.start : step.end] for step in steps]
-            for text, steps in zip(texts, split_all(texts, self.cutter), strict=True)
+            [text[step.start : step.end] for step in split.steps]
+            for text, split in zip(texts, split_group(group, self.cutter), strict=True)
         ]
 
     def to_json(self) -> dict[str, Any]:

@@ -50,7 +50,9 @@ class PolicyCache:
 class GrowingTexts:
     """Collects sampled ids row by row and sends the decoded texts now and then."""
 
-    def __init__(self, policy: Policy, rows: int, emit: Emitter) -> None:
+    def __init__(self, policy: Policy, sampling: Mapping[str, Any], emit: Emitter) -> None:
+        rows = sampling["num_generations"]
+        self._stop = tuple(sampling.get("stop", ()))
         self._policy, self._emit = policy, emit
         self._ends = frozenset(policy.eos_token_ids)
         self._ids: list[list[int]] = [[] for _ in range(rows)]
@@ -78,6 +80,7 @@ class GrowingTexts:
         for row in self._changed:
             # A character whose last bytes are still to come decodes to the replacement character.
             self._texts[row] = str(self._policy.tokenizer.decode(self._ids[row])).rstrip("\ufffd")
+            self._finished[row] |= any(stop in self._texts[row] for stop in self._stop)
         self._changed.clear()
         seconds = time.monotonic() - self._started
         self._emit({"texts": self._texts, "finished": self._finished, "tokens": self._tokens, "seconds": seconds})
@@ -102,8 +105,9 @@ def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache) -> dict[s
             policy,
             Example(arguments["prompt"], arguments["columns"]),
             **arguments["sampling"],
+            **arguments.get("prompting", {}),
             seed=arguments["seed"],
-            on_tokens=GrowingTexts(policy, arguments["sampling"]["num_generations"], emit).add,
+            on_tokens=GrowingTexts(policy, arguments["sampling"], emit).add,
             cancelled=emit.cancelled,
         )
     except torch.cuda.OutOfMemoryError as error:

@@ -5,7 +5,7 @@ from workbench.rewards.builtin import BUILTINS, Builtin, find_builtin
 from workbench.rewards.client import RewardWorker
 from workbench.rewards.pool import WorkerPool
 from workbench.rewards.reward import Reward, load_reward
-from workbench.rewards.score import score_completions, score_group, score_split
+from workbench.rewards.score import score_completions, score_group, score_split, split_group
 from workbench.rewards.trust import TrustStore
 
 __all__ = [
@@ -21,4 +21,5 @@ __all__ = [
     "score_completions",
     "score_group",
     "score_split",
+    "split_group",
 ]

@@ -6,11 +6,13 @@ reward function scores the whole batch, however many prompts it has.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from workbench.errors import RewardCodeError
@@ -21,8 +23,9 @@ from workbench.rewards.models.reward import Models
 from workbench.rewards.protocol import Batch, Score
 from workbench.rewards.reward import Reward, load_reward
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, Step, StepScores
+from workbench.schema.thinking import answer_span
 from workbench.sections import RewardConfig
-from workbench.steps import StepPattern, align_steps, split_all, split_leniently
+from workbench.steps import Split, StepPattern, align_steps, split_leniently, split_preview
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,43 @@ def score_group(
     Reward models are held by ``models``, by default in this process. Raises PatternError and RewardError and the errors
     under them, which name the rollout and the step.
     """
-    texts = [rollout.text for rollout in group.rollouts]
-    steps = split_all(texts, pattern) if worker is None else [split.steps for split in worker.split(texts, pattern)]
+    steps = [split.steps for split in split_group(group, pattern, worker=worker)]
     return score_split(group, steps, rewards, worker=worker, models=models, pattern=pattern)
+
+
+def split_group(group: Group, pattern: StepPattern, *, worker: RewardWorker | None = None) -> list[Split]:
+    """Steps and matches of each rollout. Raises PatternError and those under it."""
+    texts = [rollout.text for rollout in group.rollouts]
+    split = partial(split_preview, total=math.inf) if worker is None else worker.split
+    return split_answers(texts, pattern, split, opened=[group.thinking_open] * len(texts))
+
+
+def split_answers(
+    texts: Sequence[str],
+    pattern: StepPattern,
+    cut: Callable[[list[str], StepPattern], list[Split]],
+    *,
+    opened: Sequence[bool] | None = None,
+) -> list[Split]:
+    """``cut(texts, pattern)``, of the answers alone where the pattern leaves thinking out; a text without one has no
+    step. ``opened``: of which texts the prompt opened a ``<think>`` block."""
+    if not pattern.leave_out_thinking:
+        return cut(list(texts), pattern)
+    spans = answer_spans(texts, pattern, opened)
+    splits = cut([text[start:end] for text, (start, end) in zip(texts, spans, strict=True)], pattern)
+    return [
+        found.moved(start) if start < end else Split([], []) for found, (start, end) in zip(splits, spans, strict=True)
+    ]
+
+
+def answer_spans(
+    texts: Sequence[str], pattern: StepPattern | None, opened: Sequence[bool] | None
+) -> list[tuple[int, int]]:
+    """The part of each text that has steps and that reward functions read."""
+    if pattern is None or not pattern.leave_out_thinking:
+        return [(0, len(text)) for text in texts]
+    flags = [False] * len(texts) if opened is None else opened
+    return [answer_span(text, opened=flag) for text, flag in zip(texts, flags, strict=True)]
 
 
 def score_split(
@@ -73,8 +110,10 @@ def score_split(
     loaded = [load_reward(spec, worker, models=models, pattern=pattern) for spec in rewards]
     count = len(group.rollouts)
     rows = [{**group.columns, **rollout.columns} for rollout in group.rollouts]
-    prompts = [group.prompt] * count
-    scored, summaries = _score(prompts, group.rollouts, rows, steps, loaded, trainer_state=trainer_state)
+    opened, prompts = [group.thinking_open] * count, [group.prompt] * count
+    answers = answer_texts([rollout.text for rollout in group.rollouts], pattern, opened)
+    options: dict[str, Any] = {"answers": answers, "trainer_state": trainer_state}
+    scored, summaries = _score(prompts, group.rollouts, rows, steps, loaded, **options)
     return ScoredGroup(group, tuple(scored), summaries)
 
 
@@ -86,6 +125,7 @@ def score_completions(
     rewards: Sequence[Reward],
     *,
     completions: Sequence[Any] | None = None,
+    opened: Sequence[bool] | None = None,
     worker: RewardWorker | None = None,
     budget: ErrorBudget | None = None,
     trainer_state: Any = None,
@@ -94,16 +134,23 @@ def score_completions(
 
     A completion that cannot be split in time, or into a thousand steps, is one unmatched step without a score: one
     degenerate sample must not end a training run. Nor need an error of a reward, while ``budget`` lasts. The pattern
-    runs in ``worker`` if there is one. ``completions`` are what the functions see in place of the rollouts' texts. An
-    error's ``rollout`` is the index into the completions; ``trainer_state`` is what functions get as that. Raises as
-    ``score_group`` does otherwise.
+    runs in ``worker`` if there is one. ``completions`` are what the functions see in place of the rollouts' texts,
+    ``opened`` says which prompts end inside a ``<think>`` block, ``trainer_state`` is what functions get as that. An
+    error's ``rollout`` is the index into the completions. Raises as ``score_group`` does otherwise.
     """
     texts = [rollout.text for rollout in rollouts]
-    splits = split_leniently(texts, pattern) if worker is None else worker.split(texts, pattern, leniently=True)
+    split = split_leniently if worker is None else partial(worker.split, leniently=True)
+    splits = split_answers(texts, pattern, split, opened=opened)
     failed = frozenset(i for i, split in enumerate(splits) if split.failed)
     steps = [split.steps for split in splits]
     options: dict[str, Any] = {"unsplit": failed, "budget": budget, "trainer_state": trainer_state}
-    return _score(prompts, rollouts, columns, steps, rewards, completions=completions, **options)
+    answers = answer_texts(texts, pattern, opened)
+    return _score(prompts, rollouts, columns, steps, rewards, answers=answers, completions=completions, **options)
+
+
+def answer_texts(texts: Sequence[str], pattern: StepPattern | None, opened: Sequence[bool] | None = None) -> list[str]:
+    """What reward functions read of each text."""
+    return [text[start:end] for text, (start, end) in zip(texts, answer_spans(texts, pattern, opened), strict=True)]
 
 
 def _score(
@@ -113,6 +160,7 @@ def _score(
     steps: Sequence[Sequence[Step]],
     rewards: Sequence[Reward],
     *,
+    answers: Sequence[str],
     completions: Sequence[Any] | None = None,
     unsplit: frozenset[int] = frozenset(),
     budget: ErrorBudget | None = None,
@@ -125,7 +173,7 @@ def _score(
     steps = [row if len(rollout) else [] for rollout, row in zip(rollouts, steps, strict=True)]
     spans = [_spans(rollout, row) for rollout, row in zip(rollouts, steps, strict=True)]
     if completions is None:
-        completions = [_completion(prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
+        completions = [_completion(prompt, text) for prompt, text in zip(prompts, answers, strict=True)]
     batch = Batch(
         prompts=prompts,
         completions=completions,

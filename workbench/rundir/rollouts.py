@@ -47,6 +47,7 @@ SCHEMA = pa.schema(
         ("token_ids", _integers),
         ("texts", pa.list_(pa.string())),
         ("finished", pa.bool_()),
+        ("stop", pa.string()),
         ("columns", pa.string()),  # JSON
         ("logprobs", _numbers),
         ("entropies", _numbers),
@@ -147,6 +148,7 @@ def _row(rollout: Rollout, scored: StepScores) -> dict[str, Any]:
         "token_ids": rollout.token_ids,
         "texts": [_LONE_SURROGATE.sub("\ufffd", text) for text in rollout.texts],
         "finished": rollout.finished,
+        "stop": rollout.stop,
         "columns": json.dumps(dict(rollout.columns), default=plain),
         "logprobs": rollout.logprobs,
         "entropies": rollout.entropies,

@@ -17,7 +17,8 @@ from workbench.config import MAX_BYTES, ModelConfig, RewardConfig, RunConfig
 from workbench.errors import ConfigError, RewardError, TaskError, WorkbenchError, did_you_mean, shown
 from workbench.places import absolute, hub_problem, local_path
 from workbench.policies.embedded import EMBEDDED
-from workbench.policies.find import check_policy, has_chat_template
+from workbench.policies.find import chat_template, check_policy, has_chat_template
+from workbench.policies.templates import check_template_kwargs
 from workbench.rewards import RewardWorker, find_builtin, load_reward
 from workbench.rewards.models.formats import model_path
 from workbench.rewards.protocol import columns_of
@@ -131,14 +132,24 @@ def _looked_at(task: Task) -> int:
 
 
 def _check_prompts(config: RunConfig, task: Task, folder: Path | None) -> None:
-    """Raises ConfigError for conversations with a policy that has no template for them."""
-    if folder is None or has_chat_template(folder):
+    """Raises ConfigError for conversations with a policy that has no template for them, PolicyError for arguments that
+    its template does not read."""
+    if folder is None:
         return
-    talks = next((i for i in range(_looked_at(task)) if not isinstance(task[i].prompt, str)), None)
+    section, lacks = config.prompt, f"{config.policy.path!r} has no chat template"
+    if has_chat_template(folder):
+        check_template_kwargs(chat_template(folder), section.template_kwargs)
+        return
+    for name in ("system", "template_kwargs"):
+        if getattr(section, name):
+            raise ConfigError(f"prompt.{name}: {lacks} to put it in; leave it out, or take a policy trained on chats")
+    talks = next((i for i in range(_looked_at(task)) if not isinstance(section.of(task[i].prompt), str)), None)
+    if section.apply_template == "always" and talks is not None:
+        raise ConfigError(f"prompt.apply_template: {lacks} that could always be applied; set it to auto or never")
     if talks is not None:
         raise ConfigError(
-            f"policy.path: {config.policy.path!r} has no chat template, and the prompt of row {talks + 1} of "
-            f"{config.task.name!r} is a conversation; give prompts as text, or take a policy trained on conversations"
+            f"policy.path: {lacks}, and the prompt of row {talks + 1} of {config.task.name!r} is a conversation; give "
+            "prompts as text, set prompt.apply_template to never, or take a policy trained on conversations"
         )
 
 

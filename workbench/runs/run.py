@@ -288,7 +288,7 @@ class Run:
             {"group": g, "rollout": i, "k": k, "text": row["text"]}
             | {f"score of {name}" if name in taken else name: value for name, value in row["scores"].items()}
             | {name: row[name] for name in columns}
-            | {"outcome": credit.scored.scored[i].outcome, "finished": rollout.finished}
+            | {"outcome": credit.scored.scored[i].outcome, "finished": not rollout.truncated}
             for g, credit in enumerate(self.rollouts(step))
             for i, rollout in enumerate(credit.scored.group.rollouts)
             for k, row in enumerate(credit.rows(i))

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from workbench.schema.thinking import ends_in_thinking
+
 Prompt = str | list[dict[str, str]]
 """A prompt as TRL takes it: plain text, or chat messages with ``role`` and ``content``."""
 
@@ -41,7 +43,8 @@ class Rollout:
     before any other processor, and ``ref_logprobs`` the same of a reference policy, where one was asked: KL and ratio
     are between these two. ``mask`` is 1 for each token that the policy sampled and 0 for what a tool or an environment
     wrote, which the loss leaves out; None where the policy sampled all. ``finished`` says whether the last token is an
-    end-of-sequence token; a rollout that is not finished was truncated. ``columns`` is what its data says of this
+    end-of-sequence token, ``stop`` is the stop string that ended it, whose tokens are its last ones; a rollout that is
+    neither finished nor stopped was truncated. ``columns`` is what its data says of this
     completion alone (a label, say); reward functions receive it with the group's own.
     """
 
@@ -54,13 +57,14 @@ class Rollout:
     ref_logprobs: tuple[float, ...] | None = None
     raw_logprobs: tuple[float, ...] | None = None
     mask: tuple[int, ...] | None = None
+    stop: str | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)
 
     @property
     def truncated(self) -> bool:
-        return not self.finished
+        return not self.finished and self.stop is None
 
     @property
     def sampled_length(self) -> int:
@@ -87,6 +91,7 @@ class Rollout:
             **({} if self.ref_logprobs is None else {"ref_logprobs": list(self.ref_logprobs)}),
             **({} if self.raw_logprobs is None else {"raw_logprobs": list(self.raw_logprobs)}),
             **({} if self.mask is None else {"mask": list(self.mask)}),
+            **({} if self.stop is None else {"stop": self.stop}),
         }
 
     @classmethod
@@ -113,6 +118,7 @@ class Rollout:
             ref_logprobs=numbers("ref_logprobs"),
             raw_logprobs=numbers("raw_logprobs"),
             mask=None if data.get("mask") is None else each_token("mask", int),
+            stop=None if data.get("stop") is None else str(data["stop"]),
         )
 
 
@@ -161,6 +167,12 @@ class Group:
         for i, first in enumerate(self.copy_of):
             members.setdefault(i if first is None else first, []).append(i)
         return [tuple(rollouts) for rollouts in members.values()]
+
+    @property
+    def thinking_open(self) -> bool:
+        """Whether the prompt ends inside a ``<think>`` block, which the completions go on with."""
+        end = self.prompt if isinstance(self.prompt, str) else str(self.sampling.get("prompt_tail", ""))
+        return ends_in_thinking(end)
 
     @property
     def _processed(self) -> bool:

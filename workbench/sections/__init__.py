@@ -8,6 +8,7 @@ from workbench.sections.credit import CreditConfig
 from workbench.sections.optimiser import OptimiserSection
 from workbench.sections.pattern import Pattern
 from workbench.sections.policy import LoraConfig, PolicySection
+from workbench.sections.prompt import PromptSection
 from workbench.sections.rewards import LabelFormat, ModelConfig, ModelFormat, MonteCarloConfig, Reduction, RewardConfig
 from workbench.sections.run import RunSection
 from workbench.sections.sampling import SamplingConfig
@@ -29,6 +30,7 @@ __all__ = [
     "Origin",
     "Pattern",
     "PolicySection",
+    "PromptSection",
     "Reduction",
     "RewardConfig",
     "RunSection",

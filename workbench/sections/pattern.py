@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
@@ -14,7 +15,7 @@ from workbench.steps.pattern import MAX_BYTES
 
 def _checked(value: Any) -> Any:
     if isinstance(value, StepPattern):
-        value = {"regex": value.regex, "kind": value.kind}
+        value = asdict(value)
     if not isinstance(value, Mapping) or not isinstance(regex := value.get("regex"), str):
         return value
     if len(regex) > MAX_BYTES:

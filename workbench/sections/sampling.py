@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Any
+
+from pydantic import Field, field_validator
 
 from workbench.sections.section import Section
 
@@ -22,3 +24,17 @@ class SamplingConfig(Section):
     """Drop tokens less likely than this share of the likeliest."""
     repetition_penalty: float = Field(default=1.0, ge=0.01, le=10)
     """Above 1 makes tokens already used less likely."""
+    stop: list[str] = Field(default_factory=list, max_length=16)
+    """Texts that end a completion, which is not truncated then; their tokens belong to it."""
+
+    @field_validator("stop")
+    @classmethod
+    def _stop_is_text(cls, stop: list[str]) -> list[str]:
+        if any(not text for text in stop):
+            raise ValueError("an empty text would end every completion at its first token; leave it out")
+        return stop
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What a group's record says of how it was sampled."""
+        return self.model_dump(exclude=set() if self.stop else {"stop"})

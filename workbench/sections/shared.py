@@ -14,6 +14,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from workbench.sections.optimiser import OptimiserSection
 from workbench.sections.policy import PolicySection
+from workbench.sections.prompt import PromptSection
 from workbench.sections.rewards import ModelFormat, RewardConfig
 from workbench.sections.run import RunSection
 from workbench.sections.section import Section
@@ -104,6 +105,7 @@ class SharedConfig(Section):
     """Seed of prompts order, sampling and new weights."""
     policy: PolicySection = Field(default_factory=PolicySection)
     task: TaskSection = Field(default_factory=TaskSection)
+    prompt: PromptSection = Field(default_factory=PromptSection)
     optimiser: OptimiserSection = Field(default_factory=OptimiserSection)
     run: RunSection = Field(default_factory=RunSection)
     method: SerializeAsAny[MethodSection]

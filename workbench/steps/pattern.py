@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import regex as rx
 
@@ -26,6 +26,7 @@ MAX_SIZE = 20_000
 class StepPattern:
     """``regex`` and what its match is: it ``starts`` a step, ``ends`` one, or ``is`` one.
 
+    ``leave_out_thinking`` looks for steps in the answer after a ``<think>`` block alone (``schema.thinking``).
     With a named group ``step`` that group's start, end or span counts instead of the match's. The pattern is compiled
     on first use, which raises PatternSyntaxError where it is wrong and PatternError where it cannot be used.
     """
@@ -37,6 +38,10 @@ class StepPattern:
     kind: PatternKind = field(
         default="starts", metadata={"help": "What a match is: it starts a step, ends one, or is one."}
     )
+    leave_out_thinking: bool = field(
+        default=False,
+        metadata={"help": "Leave <think> blocks out of the steps, and out of what reward functions read."},
+    )
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # where a configuration is parsed
 
     def __post_init__(self) -> None:
@@ -44,6 +49,11 @@ class StepPattern:
             raise PatternError(
                 f"a step pattern's kind is {shown(self.kind)}; choose one of {', '.join(get_args(PatternKind))}"
             )
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """Its arguments, without a last one that is as by default."""
+        return (self.regex, self.kind, True) if self.leave_out_thinking else (self.regex, self.kind)
 
     @property
     def compiled(self) -> rx.Pattern[str]:

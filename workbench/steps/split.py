@@ -32,6 +32,11 @@ class Split:
     matches: list[tuple[int, int]]
     failed: bool = False
 
+    def moved(self, by: int) -> Split:
+        """The same, of a text that stands ``by`` characters into another."""
+        steps = [Step(step.start + by, step.end + by, step.matched) for step in self.steps]
+        return Split(steps, [(start + by, end + by) for start, end in self.matches], self.failed)
+
 
 class Steps(list[Step]):
     """A list of steps that holds their text, for rich display."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from workbench.rewards.score import answer_texts
 from workbench.sections import RunSection
 from workbench.steps import StepPattern, split_leniently
 from workbench.tasks import Task
@@ -49,14 +50,21 @@ class HeldOut(TrainerCallback):
 class HeldOutAccuracy:
     """Measures ``accuracy`` (0 to 1): one completion is sampled for each of the run's measured rows, with its
     sampling parameters; ranks share the rows. With a ``pattern`` also ``match_share``: in how many it finds steps.
+    ``read`` is the pattern that may leave thinking out of what is checked.
 
     A measure over n rows has a standard error of about sqrt(a(1 - a) / n).
     """
 
     def __init__(
-        self, trainer: Any, sampler: PolicySampler, task: Task, run: RunSection, pattern: StepPattern | None = None
+        self,
+        trainer: Any,
+        sampler: PolicySampler,
+        task: Task,
+        run: RunSection,
+        pattern: StepPattern | None = None,
+        read: StepPattern | None = None,
     ) -> None:
-        self._trainer, self._sampler, self._pattern = trainer, sampler, pattern
+        self._trainer, self._sampler, self._pattern, self._read = trainer, sampler, pattern, read
         self._task = task
         rows = run.measured_rows(task.held_out)
         self._count = len(rows)
@@ -79,11 +87,11 @@ class HeldOutAccuracy:
             chunk = slice(start, start + self._chunk)
             first = self._first + start
             sampled = self._sampler(self._prompt_ids[chunk], SEED, first_row=first, total_rows=self._count)
-            texts = [self._sampler.rollout(row).text for row in sampled]
-            right += sum(
-                self._task.answer_is_right(text, row.columns)
-                for text, row in zip(texts, self._rows[chunk], strict=True)
-            )
+            rows, texts = self._rows[chunk], [self._sampler.rollout(row).text for row in sampled]
+            prompts = [row.prompt for row in rows]
+            opened = None if self._read is None else self._sampler.all_thinking_open(prompts, self._read)
+            answers = answer_texts(texts, self._read, opened)
+            right += sum(self._task.answer_is_right(text, row.columns) for text, row in zip(answers, rows, strict=True))
             if self._pattern is not None:
                 matched += sum(split.steps[0].matched for split in split_leniently(texts, self._pattern))
         counts = torch.tensor([right, matched], device=trainer.accelerator.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 from workbench.errors import ConfigError
 from workbench.policies.load import Policy, load_policy, pick_device
 from workbench.policies.placing import prepared
+from workbench.policies.templates import check_template_kwargs
 from workbench.schema import Prompt
 from workbench.sections import PolicySection, SharedConfig
 
@@ -73,6 +74,17 @@ def evaluating(trainer: Any) -> Iterator[None]:
 def as_messages(role: str, text: Prompt) -> Prompt:
     """A text as a conversation of one message; a conversation as it is."""
     return [{"role": role, "content": text}] if isinstance(text, str) else text
+
+
+def with_template(tokenizer: Any, template_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The column of a row by which TRL's trainers learn the chat template's arguments; empty where there are none.
+
+    Raises PolicyError for one that the template does not read.
+    """
+    if not template_kwargs:
+        return {}
+    check_template_kwargs(tokenizer.chat_template, template_kwargs)
+    return {"chat_template_kwargs": dict(template_kwargs)}
 
 
 def lora_config(policy: PolicySection, task_type: str | None = "CAUSAL_LM", **more: Any) -> Any:

@@ -33,6 +33,13 @@ class ProcessGRPOConfig(GRPOConfig):
     step_pattern_kind: PatternKind = field(
         default="starts", metadata={"help": "What a match is: it 'starts' a step, 'ends' one, or 'is' one."}
     )
+    leave_out_thinking: bool = field(
+        default=False,
+        metadata={"help": "Leave <think> blocks out of the steps, and out of what reward functions read."},
+    )
+    stop: list[str] | None = field(
+        default=None, metadata={"help": "Texts that end a completion, whose tokens belong to it."}
+    )
     credit_scheme: str | None = field(
         default=None,
         metadata={
@@ -69,7 +76,7 @@ class ProcessGRPOConfig(GRPOConfig):
         if self.generation_kwargs:
             raise ConfigError(
                 f"generation_kwargs: {', '.join(self.generation_kwargs)} would be ignored by the group sampler; use "
-                "temperature, top_p, top_k, min_p and repetition_penalty"
+                "temperature, top_p, top_k, min_p, repetition_penalty and stop"
             )
         if self.loss_type == "cispo" and (cap := self.epsilon if self.epsilon_high is None else self.epsilon_high) < 1:
             _log.warning(

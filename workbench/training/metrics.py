@@ -12,11 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from workbench.rewards.score import answer_texts
 from workbench.schema import Credit
+from workbench.steps import StepPattern
 
 
 def group_metrics(
-    credits: Sequence[Credit], is_right: Callable[[str, Mapping[str, Any]], bool] | None = None
+    credits: Sequence[Credit],
+    is_right: Callable[[str, Mapping[str, Any]], bool] | None = None,
+    pattern: StepPattern | None = None,
 ) -> dict[str, float]:
     """Reward and credit metrics of one generation's groups.
 
@@ -24,7 +28,8 @@ def group_metrics(
     ``unscored_share`` steps no function scored; ``zero_spread_share`` groups that teach nothing; ``step_reward`` mean
     weighted reward of scored steps; ``rewards/<name>/mean`` and ``/std`` (ddof=0) of each step reward's scores (those
     of outcome rewards are TRL's); ``rewards/<name>/zero_share`` of every reward's scores; ``advantage_abs_mean`` mean
-    |A| over sampled tokens; ``accuracy/train`` share of rollouts whose answer is right.
+    |A| over sampled tokens; ``accuracy/train`` share of rollouts whose answer is right, read as
+    ``pattern`` says.
     """
     scored = [step_scores for credit in credits for step_scores in credit.scored.scored]
     rewards = [reward for step_scores in scored for reward in step_scores.rewards]
@@ -33,7 +38,7 @@ def group_metrics(
     metrics = {
         "steps_per_answer": float(np.mean([len(step_scores.steps) for step_scores in scored])),
         "no_match_share": float(np.mean([not step_scores.matched for step_scores in scored])),
-        "unscored_share": float(np.mean([reward is None for reward in rewards])),
+        "unscored_share": _mean([reward is None for reward in rewards]),
         "zero_spread_share": float(np.mean([not credit.spread for credit in credits])),
         "advantage_abs_mean": total / max(tokens, 1),
         "step_reward": _mean([reward for reward in rewards if reward is not None]),
@@ -48,9 +53,14 @@ def group_metrics(
         metrics[f"rewards/{name}/zero_share"] = _mean([score == 0 for score in outcomes if score is not None])
     if is_right is not None:
         metrics["accuracy/train"] = float(
-            np.mean([is_right(r.text, c.scored.group.columns) for c in credits for r in c.scored.group.rollouts])
+            np.mean([is_right(text, c.scored.group.columns) for c in credits for text in _answers(c, pattern)])
         )
     return metrics
+
+
+def _answers(credit: Credit, pattern: StepPattern | None) -> list[str]:
+    group = credit.scored.group
+    return answer_texts([r.text for r in group.rollouts], pattern, [group.thinking_open] * len(group))
 
 
 def gae_metrics(credits: Sequence[Credit]) -> dict[str, float]:

@@ -6,13 +6,13 @@ What is done about them is the configuration's to say (``task.long_prompts``). N
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from workbench.errors import ConfigError
 from workbench.policies.load import Policy, context_length
-from workbench.policies.sampler import encode_prompt
+from workbench.policies.prompts import encode_prompt
 from workbench.schema import Example
 from workbench.sections import SamplingConfig, SharedConfig
 from workbench.tasks import Task
@@ -30,10 +30,11 @@ def within_context(task: Task, policy: Policy, config: SharedConfig, sampling: S
         return task
     held_out = max(config.run.last_measured, config.run.watch_prompts)
     room, skips = context - sampling.max_completion_length, config.task.long_prompts == "skip"
+    kwargs = config.prompt.template_kwargs
     rows = {"training": _first(task.examples, count), "held-out": _first(task.held_out, held_out)}
     fitting: dict[str, list[Example]] = {}
     for split, examples in rows.items():
-        lengths = [_length(policy.tokenizer, example, room) for example in examples]
+        lengths = [_length(policy.tokenizer, example, room, kwargs) for example in examples]
         long = [i for i, length in enumerate(lengths) if length > room]
         if long and (not skips or len(long) == len(examples)):
             raise ConfigError(_too_long(split, long, lengths, context, sampling.max_completion_length))
@@ -64,9 +65,9 @@ def _first(examples: Sequence[Example], count: int) -> list[Example]:
     return [examples[i] for i in range(min(len(examples), count))]
 
 
-def _length(tokenizer: Any, example: Example, room: int) -> int:
+def _length(tokenizer: Any, example: Example, room: int, template_kwargs: Mapping[str, Any]) -> int:
     """Tokens of a prompt; 0 for a text too short to have more than ``room``, as a token stands for a byte at least."""
     prompt = example.prompt
     if isinstance(prompt, str) and prompt and len(prompt.encode("utf-8", "replace")) + _SPECIAL <= room:
         return 0
-    return len(encode_prompt(tokenizer, prompt))
+    return len(encode_prompt(tokenizer, prompt, template_kwargs))

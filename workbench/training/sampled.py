@@ -15,12 +15,14 @@ from datasets import Dataset
 
 from workbench.policies.load import Policy
 from workbench.policies.monte_carlo import monte_carlo_reward
+from workbench.policies.templates import plain_prompt_note
 from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
 from workbench.rewards.models.local import LocalModels
 from workbench.rewards.protocol import columns_left_out
 from workbench.schema import OnCredit
 from workbench.sections import SharedConfig
 from workbench.tasks import Task, load_task
+from workbench.tasks.prompts import prompted
 from workbench.training.accuracy import HeldOut, HeldOutAccuracy
 from workbench.training.common import load_trained_policy, lora_config, shared_arguments
 from workbench.training.config import ProcessGRPOConfig
@@ -53,6 +55,9 @@ def arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
         "repetition_penalty": sampling.repetition_penalty,
         "step_pattern": method.pattern.regex,
         "step_pattern_kind": method.pattern.kind,
+        "leave_out_thinking": method.pattern.leave_out_thinking,
+        "stop": list(sampling.stop),
+        "chat_template_kwargs": dict(config.prompt.template_kwargs) or None,
     }
 
 
@@ -66,11 +71,13 @@ def build_trainer(
     """
     method = section_of(config)
     policy = load_trained_policy(config)
-    task = load_task(config.task)
+    task = prompted(load_task(config.task), config.prompt)
     wanted = method.rows_wanted(config)
     task = replace(task, examples=task.some("prompts", wanted, config.seed))
     task = within_context(task, policy, config, method.sampling, wanted)
     _name_columns_left_out(task)
+    if note := plain_prompt_note(policy.tokenizer.chat_template, config.prompt, task[0].prompt):
+        _say(f"note: {note}")
     worker = RewardWorker(method.reward_deadline)
     rewards = _rewards(config, policy, worker)
     trainer = trainer_class(
@@ -90,7 +97,9 @@ def build_trainer(
         **own,
     )
     if config.run.eval_every and task.can_check:
-        HeldOut.add_to(trainer, config.run, [HeldOutAccuracy(trainer, trainer.sample, task, config.run)])
+        HeldOut.add_to(
+            trainer, config.run, [HeldOutAccuracy(trainer, trainer.sample, task, config.run, read=method.pattern)]
+        )
     if config.run.watch_prompts and (on_watched := listeners.on_watched) is not None:
         trainer.add_callback(WatchedPrompts(trainer, task, config, method.sampling, rewards, worker, on_watched))
     return trainer
@@ -98,11 +107,14 @@ def build_trainer(
 
 def _name_columns_left_out(task: Task) -> None:
     """Say in the run's log which columns no reward function gets."""
-    if os.environ.get("RANK", "0") == "0" and (names := columns_left_out(task[0].columns)):
-        print(
-            f"task: {', '.join(map(repr, names))} would hide an argument of reward functions and is left out",
-            flush=True,
-        )
+    if names := columns_left_out(task[0].columns):
+        _say(f"task: {', '.join(map(repr, names))} would hide an argument of reward functions and is left out")
+
+
+def _say(line: str) -> None:
+    """Write a line of the run's log, once for all ranks."""
+    if os.environ.get("RANK", "0") == "0":
+        print(line, flush=True)
 
 
 def _rewards(config: SharedConfig, policy: Policy, worker: RewardWorker) -> list[Reward]:
@@ -111,7 +123,14 @@ def _rewards(config: SharedConfig, policy: Policy, worker: RewardWorker) -> list
     return [
         load_reward(reward, worker, models=models, pattern=method.pattern)
         if reward.monte_carlo is None
-        else monte_carlo_reward(reward, policy, method.sampling, config.seed)
+        else monte_carlo_reward(
+            reward,
+            policy,
+            method.sampling,
+            config.seed,
+            template_kwargs=config.prompt.template_kwargs,
+            pattern=method.pattern,
+        )
         for reward in method.rewards
     ]
 

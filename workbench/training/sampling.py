@@ -5,15 +5,18 @@ Works with any trainer of transformers. What is sampled for, and how it is score
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trl.models import unwrap_model_for_generation
 
 from workbench.policies.load import eos_token_ids
-from workbench.policies.sampler import Sampled, encode_prompt, sample_rows, to_rollout
+from workbench.policies.prompts import encode_prompt, prompt_record, thinking_open
+from workbench.policies.sampler import Sampled, sample_rows, to_rollout
+from workbench.policies.stops import StopStrings
 from workbench.schema import Prompt, Rollout
 from workbench.sections import SamplingConfig
+from workbench.steps import StepPattern
 
 
 class PolicySampler:
@@ -23,17 +26,36 @@ class PolicySampler:
         trainer: a transformers trainer, after its ``__init__``.
         sampling: temperature, lengths and the rest.
         rows_at_once: rows a rank has memory for; None for all.
+        template_kwargs: of the chat template.
     """
 
-    def __init__(self, trainer: Any, sampling: SamplingConfig, rows_at_once: int | None = None) -> None:
+    def __init__(
+        self,
+        trainer: Any,
+        sampling: SamplingConfig,
+        rows_at_once: int | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
         self._trainer, self.sampling = trainer, sampling
         self.tokenizer = trainer.processing_class
+        self.template_kwargs = dict(template_kwargs or {})
+        self.stops = StopStrings(self.tokenizer, sampling.stop)
         # A CPU has memory for all, and is faster with all at once.
         self.rows_at_once = None if trainer.accelerator.device.type == "cpu" else rows_at_once
         self._eos_token_ids = eos_token_ids(trainer.accelerator.unwrap_model(trainer.model), self.tokenizer)
 
     def encode(self, prompt: Prompt) -> list[int]:
-        return encode_prompt(self.tokenizer, prompt)
+        return encode_prompt(self.tokenizer, prompt, self.template_kwargs)
+
+    def record(self, prompt: Prompt) -> dict[str, Any]:
+        """What a group's ``sampling`` says of this prompt."""
+        return prompt_record(self.tokenizer, prompt, self.template_kwargs)
+
+    def all_thinking_open(self, prompts: Sequence[Prompt], pattern: StepPattern | None) -> list[bool] | None:
+        """Which prompts end inside a ``<think>`` block; None where the pattern does not ask."""
+        if pattern is None or not pattern.leave_out_thinking:
+            return None
+        return [thinking_open(self.tokenizer, prompt, self.template_kwargs) for prompt in prompts]
 
     def rollout(self, row: Sampled) -> Rollout:
         return to_rollout(self.tokenizer, row)
@@ -72,4 +94,5 @@ class PolicySampler:
                 seed=seed,
                 first_row=first_row,
                 total_rows=total_rows,
+                stops=self.stops,
             )

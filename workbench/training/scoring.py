@@ -169,7 +169,7 @@ class Share:
             return self
         members = [
             member
-            if finished_only and not member.rollout.finished
+            if finished_only and member.rollout.truncated
             else replace(member, rollout=replace(member.rollout, ref_logprobs=tuple(row[: len(member.rollout)])))
             for member, row in zip(self.members, reference.tolist(), strict=True)
         ]
@@ -193,6 +193,7 @@ def score_share(
     rewards: Sequence[Reward],
     *,
     completions: Sequence[Any] | None = None,
+    opened: Sequence[bool] | None = None,
     worker: RewardWorker | None = None,
     budget: ErrorBudget | None = None,
     trainer_state: Any = None,
@@ -202,7 +203,7 @@ def score_share(
     options: dict[str, Any] = {"worker": worker, "budget": budget, "trainer_state": trainer_state}
     try:
         scores, summaries = score_completions(
-            prompts, rollouts, columns, pattern, rewards, completions=completions, **options
+            prompts, rollouts, columns, pattern, rewards, completions=completions, opened=opened, **options
         )
     except WorkbenchError as error:
         return Share(failure=error)
@@ -215,15 +216,26 @@ def score_share(
     return Share(members, summaries, reward_errors=budget.new() if budget is not None else 0)
 
 
-def scored_groups(shares: Sequence[Share], size: int, *, policy: str, sampling: Mapping[str, Any]) -> list[ScoredGroup]:
-    """All ranks' completions in groups of ``size``, in order; of rewards what is the same in every run of a seed."""
+def scored_groups(
+    shares: Sequence[Share],
+    size: int,
+    *,
+    policy: str,
+    sampling: Mapping[str, Any],
+    record: Callable[[Prompt], Mapping[str, Any]] = lambda prompt: {},
+) -> list[ScoredGroup]:
+    """All ranks' completions in groups of ``size``, in order; of rewards what is the same in every run of a seed.
+
+    ``record(prompt)`` is what a group's ``sampling`` says of its prompt.
+    """
     everyone = list(chain.from_iterable(share.members for share in shares))
     rewards = tuple(RewardSummary(reward.name, reward.kind, reward.weight) for reward in shares[0].rewards)
     groups = []
     for start in range(0, len(everyone), size):
         members = everyone[start : start + size]
         rollouts = tuple(member.rollout for member in members)
-        group = Group(members[0].prompt, rollouts, members[0].columns, policy, sampling)
+        prompt = members[0].prompt
+        group = Group(prompt, rollouts, members[0].columns, policy, {**sampling, **record(prompt)})
         groups.append(ScoredGroup(group, tuple(member.scores for member in members), rewards))
     return groups
 

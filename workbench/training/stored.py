@@ -18,6 +18,7 @@ from workbench.errors import ConfigError
 from workbench.policies.load import Policy
 from workbench.sections import SamplingConfig, SharedConfig
 from workbench.tasks import load_task
+from workbench.tasks.prompts import prompted
 from workbench.training.accuracy import HeldOutAccuracy, Measure
 from workbench.training.common import evaluating, shared_arguments
 from workbench.training.methods.stored import StoredSection
@@ -108,10 +109,11 @@ def held_out_measure(
 
 def held_out_accuracy(trainer: Any, config: SharedConfig, policy: Policy, sampling: SamplingConfig) -> list[Measure]:
     """The measure of accuracy, and of answers in steps, where the run measures and the task can check answers."""
-    task = within_context(load_task(config.task), policy, config, sampling, 0)
+    task = within_context(prompted(load_task(config.task), config.prompt), policy, config, sampling, 0)
     if not config.run.eval_every or not task.can_check:
         return []
-    sampler = PolicySampler(trainer, sampling, trainer.args.per_device_train_batch_size)
+    rows_at_once = trainer.args.per_device_train_batch_size
+    sampler = PolicySampler(trainer, sampling, rows_at_once, config.prompt.template_kwargs)
     return [HeldOutAccuracy(trainer, sampler, task, config.run, task.pattern)]
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +35,7 @@ from trl import GRPOTrainer
 
 from workbench.credit import SCHEMES, credit_groups, credit_groups_reward_by_reward
 from workbench.errors import ConfigError
-from workbench.policies.sampler import Sampled, to_rollout
+from workbench.policies.sampler import Sampled, ended, to_rollout
 from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
 from workbench.rewards.watch import slower_than
 from workbench.schema import Credit, OnCredit, Rollout, ScoredGroup
@@ -47,6 +48,7 @@ from workbench.training.sampling import PolicySampler
 from workbench.training.saving import Resumable
 from workbench.training.scoring import Share, distinct_names, outcome_rewards, score_share, scored_groups, tell_logs
 from workbench.training.signal import restore_metrics, trained_rows
+from workbench.training.stopped import count_stopped_as_ended, mask_truncated, truncated_by_length
 
 _log = logging.getLogger(__name__)
 
@@ -101,6 +103,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         self._reward_errors = 0  # of all ranks
         self._sampled: list[Sampled] | None = None
         self._masks: Sequence[Sequence[int]] | None = None  # 0 where a tool or an environment wrote
+        self._truncated: Sequence[bool] = ()
         self._share: Share | None = None
         self._generations: dict[str, tuple[int, int]] = {}  # mode -> (global step, generations so far in it)
         self._policy_logps: torch.Tensor | None = None
@@ -123,7 +126,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             self.reward_weights = self.reward_weights[1:]
         self._settle_outcomes([spec.weight if isinstance(spec, Reward) else 1.0 for spec in specs])
         self._policy_name = policy_name or str(self.model.config._name_or_path)
-        self.step_pattern = StepPattern(args.step_pattern, kind=args.step_pattern_kind)
+        self.step_pattern = StepPattern(args.step_pattern, args.step_pattern_kind, args.leave_out_thinking)
         # Not validated: TRL's config has checked these, and allows larger groups than a form does.
         sampling = SamplingConfig.model_construct(
             num_generations=self.num_generations,
@@ -133,8 +136,10 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             top_k=self.top_k or 0,
             min_p=self.min_p,
             repetition_penalty=self.repetition_penalty,
+            stop=list(args.stop or ()),
         )
-        self.sample = PolicySampler(self, sampling, args.per_device_train_batch_size * args.steps_per_generation)
+        rows_at_once = args.per_device_train_batch_size * args.steps_per_generation
+        self.sample = PolicySampler(self, sampling, rows_at_once, self.chat_template_kwargs)
         self._resampling = Resampling(self, args.resample_flat) if args.resample_flat else None
 
     def _settle_outcomes(self, weights: list[float]) -> None:
@@ -173,6 +178,8 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
     def _generate(self, prompts: list[Any]) -> Any:
         generated = super()._generate(prompts)
         self._masks = generated[2]
+        if self.sample.stops:
+            self._truncated = count_stopped_as_ended(self, generated[1])
         return generated
 
     def _generate_single_turn(
@@ -232,6 +239,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             self.step_pattern,
             rewards,
             completions=completions,
+            opened=self.sample.all_thinking_open(prompts, self.step_pattern),
             worker=self._reward_worker,
             budget=self._error_budget,
             trainer_state=self.state,
@@ -243,8 +251,11 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         if self._resampling is not None and self.model.training:
             self._drawn = self._resampling.draw(inputs, self._generation_seed())
             inputs = self._drawn.inputs
-        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        with truncated_by_length(self) if self.sample.stops else nullcontext():
+            output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         assert self._share is not None
+        if self.sample.stops and self.mask_truncated_completions:
+            mask_truncated(self, output, self._truncated)
         reference = output.get("ref_per_token_logps")
         share = self._share.with_reference(reference, finished_only=self.mask_truncated_completions)
         credits = self._credit(share, output)
@@ -252,7 +263,8 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         if self.args.drop_duplicates:
             self._leave_copies_out(credits, output)
         mode = "train" if self.model.training else "eval"
-        metrics = group_metrics(credits, self._is_right) | time_metrics(self._reward_seconds, self._sampling_seconds)
+        metrics = group_metrics(credits, self._is_right, self.step_pattern)
+        metrics |= time_metrics(self._reward_seconds, self._sampling_seconds)
         if self._drawn is not None:
             metrics |= self._drawn.metrics
         for name, value in metrics.items():
@@ -311,7 +323,8 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             *("max_completion_length", "mask_truncated_completions"),
         )
         sampling = {name: getattr(self, name) for name in names} | {"step": self.state.global_step + 1}
-        groups = scored_groups(shares, size, policy=self._policy_name, sampling=sampling)
+        sampling |= {"stop": list(self.args.stop)} if self.args.stop else {}
+        groups = scored_groups(shares, size, policy=self._policy_name, sampling=sampling, record=self.sample.record)
         return self._credit_groups(groups)
 
     def _credit_groups(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
@@ -327,11 +340,8 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
     def _rollouts(self, completion_ids: Sequence[Sequence[int]]) -> list[Rollout]:
         if self._sampled is not None:
             return [to_rollout(self._tokenizer, row) for row in self._sampled]
-        eos = set(self.eos_token_ids)
-        rollouts = [
-            to_rollout(self._tokenizer, Sampled(token_ids=list(ids), finished=bool(ids) and ids[-1] in eos))
-            for ids in completion_ids
-        ]
+        rows = [ended(ids, self.eos_token_ids, self.sample.stops) for ids in completion_ids]
+        rollouts = [to_rollout(self._tokenizer, row) for row in rows]
         if self._masks is None:
             return rollouts
         return [replace(rollout, mask=tuple(mask)) for rollout, mask in zip(rollouts, self._masks, strict=True)]

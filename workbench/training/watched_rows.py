@@ -20,6 +20,7 @@ from workbench.schema import OnRows, Rollout, Step, StepScores, TokenMeasure, Wa
 from workbench.sections import SharedConfig
 from workbench.steps import StepPattern, align_steps, split_leniently, token_texts
 from workbench.tasks import load_rows, load_task
+from workbench.tasks.prompts import prompted
 from workbench.training.common import evaluating
 from workbench.training.looks import Looks
 from workbench.training.methods.method import Listeners
@@ -147,7 +148,7 @@ def completion(
 
 def watched_rows(config: SharedConfig, token_rows: TokenRows) -> list[Any]:
     """The first ``watch_prompts`` held-out rows (training rows where none are held out) that fit ``max_length``."""
-    method, task = config.method, load_rows(config.task)
+    method, task = config.method, prompted(load_rows(config.task), config.prompt)
     assert isinstance(method, StoredSection)
     held_out = task.rows(method.kind, held_out=True)
     rows = held_out if len(held_out) else task.rows(method.kind)

@@ -67,7 +67,7 @@ class WatchedPrompts(Looks):
                 rollouts=tuple(rollouts[i * generations : (i + 1) * generations]),
                 columns=row.columns,
                 policy=self._policy,
-                sampling=self._sampling.model_dump() | {"step": step},
+                sampling=self._sampling.recorded | {"step": step} | self._trainer.sample.record(row.prompt),
             )
             for i, row in enumerate(self._rows)
         ]

@@ -102,7 +102,8 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     assert isinstance(method, DPOSection)
     policy = load_trained_policy(config)
     is_adapter = config.policy.lora is not None or hasattr(policy.model, "peft_config")
-    tokens = partial(token_rows, policy.tokenizer, max_length=method.max_length)
+    kwargs = config.prompt.template_kwargs
+    tokens = partial(token_rows, policy.tokenizer, max_length=method.max_length, template_kwargs=kwargs)
     watched = watched_rows(config, tokens)
     trainer = ResumableDPOTrainer(
         model=policy.model,
@@ -127,14 +128,16 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     return trainer
 
 
-def token_rows(tokenizer: Any, pairs: Sequence[Pair], max_length: int) -> list[dict[str, Any]]:
+def token_rows(
+    tokenizer: Any, pairs: Sequence[Pair], max_length: int, template_kwargs: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
     """Rows for TRL. Texts become token ids, the prompt's those of sampling; conversations are left to TRL's templates.
 
     Tokenised together, as TRL would, the end of a prompt may merge with the completion: the policy would be trained on
     a prompt that it never sees. A pair whose prompt alone has ``max_length`` tokens is left out, as TRL does.
     """
-    from workbench.policies.sampler import encode_prompt
-    from workbench.training.common import as_messages
+    from workbench.policies.prompts import encode_prompt
+    from workbench.training.common import as_messages, with_template
 
     if not all(isinstance(text, str) for pair in pairs for text in (pair.prompt, pair.chosen, pair.rejected)):
         return [
@@ -143,6 +146,7 @@ def token_rows(tokenizer: Any, pairs: Sequence[Pair], max_length: int) -> list[d
                 "chosen": as_messages("assistant", pair.chosen),
                 "rejected": as_messages("assistant", pair.rejected),
             }
+            | with_template(tokenizer, template_kwargs)
             for pair in pairs
         ]
 

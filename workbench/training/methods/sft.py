@@ -57,7 +57,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     method = config.method
     assert isinstance(method, SFTSection)
     policy = load_trained_policy(config)
-    tokens = partial(token_rows, policy.tokenizer)
+    tokens = partial(token_rows, policy.tokenizer, template_kwargs=config.prompt.template_kwargs)
     watched = watched_rows(config, tokens)
     trainer = ResumableSFTTrainer(
         model=policy.model,
@@ -78,18 +78,21 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     return trainer
 
 
-def token_rows(tokenizer: Any, demonstrations: Sequence[Demonstration]) -> list[dict[str, Any]]:
+def token_rows(
+    tokenizer: Any, demonstrations: Sequence[Demonstration], template_kwargs: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
     """Rows for TRL. Texts become token ids, the prompt's those of sampling; conversations are left to TRL's templates.
 
     Tokenised together, as TRL would, the end of a prompt may merge with the completion: the policy would be trained on
     a prompt that it never sees.
     """
-    from workbench.policies.sampler import encode_prompt
-    from workbench.training.common import as_messages
+    from workbench.policies.prompts import encode_prompt
+    from workbench.training.common import as_messages, with_template
 
     if not all(isinstance(row.prompt, str) and isinstance(row.completion, str) for row in demonstrations):
         return [
             {"prompt": as_messages("user", row.prompt), "completion": as_messages("assistant", row.completion)}
+            | with_template(tokenizer, template_kwargs)
             for row in demonstrations
         ]
     rows = []

@@ -11,6 +11,7 @@ from workbench.errors import ConfigError
 from workbench.sections import MethodSection, SharedConfig
 
 if TYPE_CHECKING:
+    from workbench.tasks import Task
     from workbench.tasks.kinds import Kind
 
 _LEAST_ROWS = 1000
@@ -61,9 +62,7 @@ class StoredSection(MethodSection):
 
     def training_rows(self, config: SharedConfig) -> list[Any]:
         """The rows that the run trains on. Raises TaskError and ConfigError for bad rows and for too few."""
-        from workbench.tasks import load_rows
-
-        task = load_rows(config.task)
+        task = _rows(config)
         rows = task.rows(self.kind)
         if len(rows) < self.batch_size:
             raise ConfigError(
@@ -76,9 +75,7 @@ class StoredSection(MethodSection):
         """The rows that the run is measured on; none where it measures nothing. Raises TaskError and ConfigError."""
         if not config.run.eval_every:
             return []
-        from workbench.tasks import load_rows
-
-        rows = load_rows(config.task).rows(self.kind, held_out=True)
+        rows = _rows(config).rows(self.kind, held_out=True)
         if config.task.data is None:
             return config.run.measured_rows(rows)
         # No row of a file is kept apart: eval_skip is prompts'.
@@ -90,6 +87,13 @@ class StoredSection(MethodSection):
             f"{self.batch_size}) or a smaller run.micro_batch_size "
             f"(now {config.run.micro_batch_size or self.batch_size // config.run.ranks})"
         )
+
+
+def _rows(config: SharedConfig) -> Task:
+    from workbench.tasks import load_rows
+    from workbench.tasks.prompts import prompted
+
+    return prompted(load_rows(config.task), config.prompt)
 
 
 def check_no_adapter(config: SharedConfig) -> None:

@@ -85,7 +85,7 @@ def probe_demo(draft: Draft) -> tuple[Draft, Note]:
 def run_preflight(draft: Draft, services: Services, tab: str) -> Iterator[CheckView]:
     """Sample PREFLIGHT_PROMPTS groups with the policy, telling how far it is, and say what they show."""
     try:
-        options, seed = draft.sampling()
+        (options, seed), how = draft.sampling(), {**draft.policy_options, "prompting": draft.prompting()}
         pattern, rewards, credit = draft.pattern(), _rewards(draft), credit_config(draft.credit)
         examples = _examples(draft.task, seed)
     except WorkbenchError as error:
@@ -100,7 +100,7 @@ def run_preflight(draft: Draft, services: Services, tab: str) -> Iterator[CheckV
         for n, example in enumerate(examples):
             yield CheckView(to_json({"busy": f"sampling prompt {n + 1} of {len(examples)}"}), running=True)
             group = services.policy.sample(
-                draft.policy, example, options, seed=seed + n, cancelled=cancel.is_set, **draft.policy_options
+                draft.policy, example, options, seed=seed + n, cancelled=cancel.is_set, **how
             )
             if group is None:
                 yield CheckView(to_json({}), Note("Cancelled.", level="info"))

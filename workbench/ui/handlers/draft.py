@@ -18,6 +18,7 @@ from workbench.config import (
     CreditConfig,
     LoraConfig,
     PolicySection,
+    PromptSection,
     RewardConfig,
     RunConfig,
     SamplingConfig,
@@ -32,8 +33,11 @@ from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, padded, row_of
 from workbench.ui.handlers.run_fields import (
     AS_INSPECT,
     FIRST,
+    LINES,
     LORA_RANK,
     NUMBER,
+    PAIRS,
+    SWITCH,
     TEXT,
     Field,
     own_defaults,
@@ -52,10 +56,18 @@ _SAMPLED = [
     Field("method.sampling.num_generations", NUMBER),
     Field("method.sampling.temperature", NUMBER),
     Field("method.sampling.max_completion_length", NUMBER),
+    Field("method.sampling.stop", LINES),
+    Field("prompt.system", TEXT, optional=True),
+    Field("prompt.apply_template", get_args(PromptSection.model_fields["apply_template"].annotation)),
+    Field("prompt.template_kwargs", PAIRS),
     Field("page.seed", NUMBER),
     Field("page.reference", TEXT),
 ]
-_PATTERN = [Field("method.pattern.regex", TEXT), Field("method.pattern.kind", get_args(PatternKind))]
+_PATTERN = [
+    Field("method.pattern.regex", TEXT),
+    Field("method.pattern.kind", get_args(PatternKind)),
+    Field("method.pattern.leave_out_thinking", SWITCH),
+]
 FIELDS: Mapping[str, Field] = {**{field.path: field for field in (*_PATTERN, *_SAMPLED)}, **run_fields()}
 """What each field of the page holds, by path, but for those of credit and of rewards."""
 PAGE_FIELDS = {path: path.removeprefix("page.") for path in FIELDS if path.startswith("page.")}
@@ -76,6 +88,7 @@ def credit_paths(prefix: str) -> tuple[str, ...]:
 SCORING = (
     "method.pattern.regex",
     "method.pattern.kind",
+    "method.pattern.leave_out_thinking",
     *credit_paths(CREDIT),
     *credit_paths(COMPARE),
     *(path for place in range(SLOTS) for path in row_paths(place)),
@@ -266,6 +279,12 @@ class Draft:
         return kind
 
     @property
+    def pattern_parts(self) -> tuple[Any, ...]:
+        """The arguments of its ``StepPattern``, as ``StepPattern.parts`` has them."""
+        left_out = self.tree["method"]["pattern"]["leave_out_thinking"]
+        return (self.regex, self.kind, True) if left_out else (self.regex, self.kind)
+
+    @property
     def run_credit(self) -> Section:
         """Inspect's credit, or another scheme with what somebody set on Inspect."""
         return self.credit if self.run_scheme == AS_INSPECT else for_scheme(self.credit, self.run_scheme)
@@ -276,7 +295,7 @@ class Draft:
             raise PatternError("the pattern is empty and would match empty text; write what a step begins with")
         if len(self.regex) > LONGEST_PATTERN:
             raise PatternError(f"the pattern has {len(self.regex):,} characters; the limit is {LONGEST_PATTERN:,}")
-        return StepPattern(self.regex, self.kind)
+        return StepPattern(*self.pattern_parts)
 
     def sampling(self) -> tuple[SamplingConfig, int]:
         """The options of sampling on Inspect, and its seed. Raises ConfigError with the field's path."""
@@ -293,6 +312,13 @@ class Draft:
         if not isinstance(seed, int | float) or not 0 <= seed <= LARGEST_SEED or seed != int(seed):
             raise ConfigError(f"seed {shown(seed)} is out of range; give a whole number from 0 to {LARGEST_SEED:,}")
         return sampling, int(seed)
+
+    def prompting(self) -> PromptSection:
+        """How a prompt is put to the policy. Raises ConfigError with the field's path."""
+        try:
+            return PromptSection.parse(self.tree["prompt"])
+        except ConfigError as error:
+            raise ConfigError("\n".join(f"prompt.{line}" for line in str(error).splitlines())) from error
 
     def switched_on(self) -> Iterator[tuple[RewardRow, RewardConfig]]:
         """Raises RewardError for two of one name, or a weight out of range."""

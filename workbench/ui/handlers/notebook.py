@@ -89,7 +89,7 @@ def can_sample_again(group: Group) -> bool:
         bool(group.policy)
         and "seed" in known
         and "file" not in known
-        and set(SamplingConfig.model_fields) <= set(known)
+        and set(SamplingConfig.model_fields) - {"stop"} <= set(known)  # where there is none, it is not recorded
     )
 
 
@@ -115,11 +115,14 @@ class _Name(str):
 
 
 def _sampled(draft: Draft, group: Group) -> str:
-    options = {name: group.sampling[name] for name in SamplingConfig.model_fields}
     defaults = SamplingConfig().model_dump()
+    options = {name: group.sampling.get(name, default) for name, default in defaults.items()}
+    template = {"template_kwargs": kwargs} if (kwargs := group.sampling.get("template_kwargs")) else {}
     always = ("num_generations", "max_completion_length", "temperature")
     shown = {name: value for name, value in options.items() if name in always or value != defaults[name]}
-    arguments = ", ".join(f"{name}={value!r}" for name, value in {**shown, "seed": group.sampling["seed"]}.items())
+    arguments = ", ".join(
+        f"{name}={value!r}" for name, value in {**shown, **template, "seed": group.sampling["seed"]}.items()
+    )
     adapter = group.sampling.get("adapter")
     lines = [f"policy = wb.load_policy({group.policy!r}{'' if adapter is None else f', adapter={adapter!r}'})"]
     if _is_example(draft, group):
@@ -250,8 +253,9 @@ def _scored(pattern: StepPattern, specs: list[str]) -> str:
     listed = ", ".join(specs)
     if len(listed) > WIDTH:
         listed = "\n" + "".join(f"    {spec},\n" for spec in specs)
+    thinking = ", leave_out_thinking=True" if pattern.leave_out_thinking else ""
     return (
-        f"pattern = wb.StepPattern({text_literal(pattern.regex)}, kind={pattern.kind!r})\n"
+        f"pattern = wb.StepPattern({text_literal(pattern.regex)}, kind={pattern.kind!r}{thinking})\n"
         f"rewards = [{listed}]\n"
         "scored = wb.score_group(group, pattern, rewards=rewards)"
     )

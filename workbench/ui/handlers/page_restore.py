@@ -24,6 +24,7 @@ from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.page_state import LINK, LONGEST_REGEX, is_linked, leaves, value_at
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, padded, row_of
 from workbench.ui.handlers.rewards import keep_written, with_task
+from workbench.ui.handlers.run_fields import LINES, PAIRS
 
 LARGEST_KEPT = 2_000_000
 """Characters of a browser's own copy that are read."""
@@ -131,8 +132,8 @@ class _Restoring:
         }
         if values.pop("policy.trust_remote_code", False):
             self.problems.append("consent to run the policy's own code is not kept; open its configuration again")
-        fields = {path: value for path, value in values.items() if path in FIELDS}
-        others = {path: value for path, value in values.items() if path not in FIELDS}
+        fields = {p: value for p, value in values.items() if p in FIELDS and FIELDS[p].kind not in (LINES, PAIRS)}
+        others = {path: value for path, value in values.items() if path not in fields}
         changed = {path: value for path, value in others.items() if value != value_at(self.draft.tree, path)}
         if changed and not (self._take({**changed, **fields}) or self._take(changed)):
             for path, value in changed.items():

@@ -17,7 +17,7 @@ from workbench.config import METHODS
 from workbench.schema import Group
 from workbench.tasks import TASKS
 from workbench.ui.handlers.credit import changed
-from workbench.ui.handlers.draft import Draft, get
+from workbench.ui.handlers.draft import FIELDS, Draft, get
 from workbench.ui.handlers.example import CUSTOM, find_task, first_draft, preset_of
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.rewards import with_task
@@ -31,8 +31,8 @@ LINK = (
     *("scheme", "options", "compare", "compare-options", "settings"),
 )
 """The parameters of a link."""
-_LINKED = ("method.", "optimiser.", "run.", *(f"{name}." for name in METHODS))
-_NOT_LINKED = ("method.pattern.", "run.report_to", "run.device")
+_LINKED = ("method.", "optimiser.", "prompt.", "run.", *(f"{name}." for name in METHODS))
+_NOT_LINKED = ("method.pattern.regex", "method.pattern.kind", "run.report_to", "run.device")
 
 
 def dump(draft: Draft, saved: str) -> dict[str, Any]:
@@ -106,12 +106,13 @@ def is_linked(path: str) -> bool:
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a tree with its dotted path."""
+    """Every value of a tree with its dotted path; what one field holds is one value."""
     for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{prefix}{name}.")
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping) and path not in FIELDS:
+            yield from leaves(value, f"{path}.")
         else:
-            yield f"{prefix}{name}", value
+            yield path, value
 
 
 def value_at(tree: Mapping[str, Any], path: str) -> Any:

@@ -32,10 +32,10 @@ class Estimated:
     values: StepValues
     outcome: RewardConfig
 
-    def fits(self, group: Group | None, regex: str, kind: str) -> bool:
-        """Whether they are still those of the group on screen, cut by this pattern."""
+    def fits(self, group: Group | None, pattern: tuple[Any, ...]) -> bool:
+        """Whether they are still those of the group on screen, cut by a pattern of these ``parts``."""
         same = group is not None and (group.prompt, group.rollouts) == (self.group.prompt, self.group.rollouts)
-        return same and self.values.pattern == (regex, kind)
+        return same and self.values.pattern == pattern
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from workbench.config import METHODS, Leaf, MethodSection, SharedConfig, leaves
 from workbench.credit import SCHEMES
 
 NUMBER, TEXT, SWITCH = "number", "text", "switch"
+LINES, PAIRS = "lines", "pairs"
+"""Text that stands for a list, an entry a line with ``\\n`` for a line's end; and for values by name, ``a=1, b=2``."""
 FieldKind = str | tuple[str, ...]
 """NUMBER, TEXT, SWITCH, or the names to choose from."""
 INSPECTED = ("pattern", "rewards", "credit", "sampling")
@@ -59,12 +61,13 @@ class Field:
     def fits(self, value: Any) -> bool:
         """Whether a value from a browser is one that the field can hold, in range or not."""
         if value is None:
-            return self.optional or self.kind in (NUMBER, TEXT)
+            return self.optional or self.kind in (NUMBER, TEXT, LINES, PAIRS)
         if self.kind == NUMBER:  # of a browser, whose numbers are of 64 bits; an emptied field may be an empty text
             return value == "" or (isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value))
         if self.kind == SWITCH:
             return isinstance(value, bool)
-        return isinstance(value, str) and (self.kind == TEXT or value in self.kind or (self.optional and not value))
+        free = self.kind in (TEXT, LINES, PAIRS) or (self.optional and not value)
+        return isinstance(value, str) and (free or value in self.kind)
 
     @property
     def elem_id(self) -> str:
@@ -73,7 +76,7 @@ class Field:
     @property
     def wanted(self) -> str:
         """What fits, in words."""
-        words = {NUMBER: "a number", TEXT: "text", SWITCH: "true or false"}
+        words = {NUMBER: "a number", SWITCH: "true or false", **dict.fromkeys((TEXT, LINES, PAIRS), "text")}
         return words[self.kind] if isinstance(self.kind, str) else f"one of {', '.join(self.kind)}"
 
     def read(self, value: Any) -> Any:
@@ -84,10 +87,19 @@ class Field:
         if self.kind == SWITCH:
             return bool(value)
         text = value if isinstance(value, str) else ""
+        if self.kind == LINES:
+            return [line.replace("\\n", "\n") for line in text.split("\n") if line]
+        if self.kind == PAIRS:
+            pairs = (part.partition("=") for part in text.split(",") if part.strip())
+            return {name.strip(): text.strip() for name, _, text in pairs}
         return (text.strip() or None) if self.optional else text
 
     def shown(self, value: Any) -> Any:
         """What the field shows of a configuration's value."""
+        if self.kind == LINES:
+            return "\n".join(line.replace("\n", "\\n") for line in value)
+        if self.kind == PAIRS:
+            return ", ".join(f"{name}={str(v).lower() if isinstance(v, bool) else v}" for name, v in value.items())
         return "" if value is None and self.kind != NUMBER else value
 
 

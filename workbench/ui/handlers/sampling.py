@@ -13,6 +13,8 @@ from typing import Any
 
 from workbench.config import SamplingConfig
 from workbench.errors import ConfigError, WorkbenchError
+from workbench.policies.find import known_chat_template
+from workbench.policies.templates import plain_prompt_note
 from workbench.schema import Example, Group, Prompt
 from workbench.schema.wording import counted
 from workbench.ui.handlers.draft import Draft
@@ -48,7 +50,7 @@ class SamplingView:
 def sample(draft: Draft, services: Services, tab: str) -> Iterator[SamplingView]:
     """Sample a group, showing it grow. Whatever goes wrong, the group on screen is kept and the note says what."""
     try:
-        sampling, seed = draft.sampling()
+        (sampling, seed), prompting = draft.sampling(), draft.prompting()
     except ConfigError as error:
         yield SamplingView(message(), False, Note(str(error)))
         return
@@ -58,9 +60,11 @@ def sample(draft: Draft, services: Services, tab: str) -> Iterator[SamplingView]
         yield SamplingView(message(), None, Note("This page is sampling already; cancel it first."))
         return
     try:
-        yield SamplingView(message(busy="asking the policy"), True)
+        plain = plain_prompt_note(known_chat_template(draft.policy), prompting, example.prompt)
+        yield SamplingView(message(busy="asking the policy"), True, Note(plain, level="info") if plain else None)
         began = time.monotonic()
-        request = _Request(draft.policy, draft.policy_options, example, sampling, seed, draft.reference.strip())
+        options = {**draft.policy_options, "prompting": prompting}
+        request = _Request(draft.policy, options, example, sampling, seed, draft.reference.strip())
 
         def ask(report: Callable[[dict[str, Any]], None]) -> tuple[Group | None, str]:
             return _sample(services, request, cancel, report)
@@ -79,8 +83,9 @@ def sample(draft: Draft, services: Services, tab: str) -> Iterator[SamplingView]
     elif group is None:
         yield SamplingView(message(back=True), False, Note("Cancelled; the group from before is back.", level="info"))
     else:
-        note = Note(problem, level="warning") if problem else Note(edited, level="info") if edited else None
-        sampled = Sampled(group, None if example.prompt == draft.prompt else example.prompt)
+        said = " ".join(filter(None, (edited, plain[:1].upper() + plain[1:])))
+        note = Note(problem, level="warning") if problem else Note(said, level="info") if said else None
+        sampled = Sampled(group, None if group.prompt == draft.prompt else group.prompt)
         yield SamplingView(message(busy="scoring"), False, note, sampled, seed + 1)
 
 

@@ -17,7 +17,7 @@ from workbench.errors import ConfigError, PatternError, RewardError, WorkbenchEr
 from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
 from workbench.figures.payloads import GroupPayload, WhyPayload
 from workbench.redact import redact
-from workbench.rewards import Reward, RewardWorker, score_split
+from workbench.rewards import Reward, RewardWorker, score_split, split_group
 from workbench.rewards.logged import preview_state
 from workbench.rewards.models.reward import Models
 from workbench.schema import Credit, Group, Step
@@ -115,7 +115,7 @@ def rescore(draft: Draft, worker: RewardWorker, models: Models | None = None) ->
 
 def split(group: Group, pattern: StepPattern, worker: RewardWorker) -> list[Split]:
     """Steps and matches of each rollout. Raises PatternError and those under it."""
-    return worker.split([rollout.text for rollout in group.rollouts], pattern)
+    return split_group(group, pattern, worker=worker)
 
 
 def score(
@@ -150,7 +150,7 @@ def rewards_on_screen(draft: Draft, group: Group) -> list[RewardConfig | Reward]
     for row, config in draft.switched_on():
         if config.monte_carlo is None:
             rewards.append(config)
-        elif row.estimated is not None and row.estimated.fits(group, draft.regex, draft.kind):
+        elif row.estimated is not None and row.estimated.fits(group, draft.pattern_parts):
             what: Literal["value", "progress"] = "progress" if config.monte_carlo.progress else "value"
             rewards.append(replace(row.estimated.values.as_reward(what, config.weight), name=config.name))
     return rewards
@@ -162,9 +162,9 @@ def stale(row: RewardRow, draft: Draft) -> str:
         return ""
     if row.estimated is None:
         return "not estimated yet; press Estimate step values"
-    if row.estimated.fits(draft.group, draft.regex, draft.kind):
+    if row.estimated.fits(draft.group, draft.pattern_parts):
         return ""
-    pattern = row.estimated.values.pattern != (draft.regex, draft.kind)
+    pattern = row.estimated.values.pattern != draft.pattern_parts
     return f"estimated for another {'pattern' if pattern else 'group'}; estimate again"
 
 

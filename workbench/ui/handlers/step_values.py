@@ -18,10 +18,9 @@ from pydantic import ValidationError
 from workbench.config import LabelFormat, MonteCarloConfig, RewardConfig
 from workbench.errors import ConfigError, WorkbenchError, cut
 from workbench.policies.step_values import NAMES, Estimation, label_rows
-from workbench.rewards import BUILTINS
+from workbench.rewards import BUILTINS, split_group
 from workbench.schema import Group
 from workbench.schema.wording import counted
-from workbench.steps import StepPattern
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.models import estimate_values
 from workbench.ui.handlers.reward_rows import SLOTS, Estimated, RewardRow, set_fields
@@ -202,7 +201,7 @@ def labels_file(rows: Rows, form: str, estimation: str, services: Services, tab:
     group, values = row.estimated.group, row.estimated.values
     texts = [rollout.text for rollout in group.rollouts]
     try:
-        splits = services.reward_worker(tab).split(texts, StepPattern(*values.pattern))
+        splits = split_group(group, values.cutter, worker=services.reward_worker(tab))
     except WorkbenchError as error:
         return "", Note(str(error))
     steps = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
@@ -60,6 +61,7 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
     bound = {
         "method.pattern.regex": steps.pop("regex"),
         "method.pattern.kind": steps.pop("kind"),
+        "method.pattern.leave_out_thinking": steps.pop("thinking"),
         **bound_credit(CREDIT, fields["credit"]),
         **bound_credit(COMPARE, fields["compare"]),
         **bound_rows(fields["rewards"]),
@@ -130,7 +132,20 @@ def _step_widgets(first: Draft) -> dict[str, Any]:
         elem_id="regex",
         elem_classes=["mono"],
     )
-    return {"preset": preset, "kind": kind, "regex": regex, "pattern_note": note("pattern-note")}
+    thinking = gr.Checkbox(
+        first.values()["method.pattern.leave_out_thinking"],
+        label="Leave <think> blocks out of steps and rewards",
+        elem_id="leave-out-thinking",
+        elem_classes=["inline"],
+        min_width=0,
+    )
+    return {
+        "preset": preset,
+        "kind": kind,
+        "regex": regex,
+        "thinking": thinking,
+        "pattern_note": note("pattern-note"),
+    }
 
 
 def _credit_widgets(first: Draft) -> dict[str, Any]:
@@ -165,6 +180,7 @@ def _sampling_widgets(first: Draft) -> dict[str, Any]:
         elem_id="reference",
         min_width=0,
     )
+    chat = _chat_widgets(values)
     with gr.Column(elem_id="actions", min_width=0):
         with gr.Row(elem_classes=["fields"]):
             sample = gr.Button("Sample & score", variant="primary", elem_id="sample", min_width=0)
@@ -174,11 +190,54 @@ def _sampling_widgets(first: Draft) -> dict[str, Any]:
     return {
         "policy.path": policy,
         **numbers,
+        **chat,
         "page.reference": reference,
         "sample": sample,
         "cancel": cancel,
         "train": train,
         "sample_note": sample_note,
+    }
+
+
+def _chat_widgets(values: Mapping[str, Any]) -> dict[str, Any]:
+    """How the prompt is put to the policy, and what ends an answer; folded away."""
+    with gr.Accordion("System message, template, stops …", open=False, elem_id="chat", elem_classes=["fold"]):
+        system = gr.Textbox(
+            values["prompt.system"], label="System message", lines=2, max_lines=8, elem_id="system", min_width=0
+        )
+        with gr.Row(elem_classes=["fields"]):
+            apply = gr.Dropdown(
+                [("for conversations", "auto"), ("always", "always"), ("never", "never")],
+                value=values["prompt.apply_template"],
+                label="Chat template",
+                elem_id="apply-template",
+                filterable=False,
+                min_width=0,
+            )
+            kwargs = gr.Textbox(
+                values["prompt.template_kwargs"],
+                label="Its arguments",
+                placeholder="enable_thinking=false",
+                max_lines=1,
+                elem_id="template-kwargs",
+                elem_classes=["mono"],
+                min_width=0,
+            )
+        stop = gr.Textbox(
+            values["method.sampling.stop"],
+            label="Stop strings, one a line",
+            placeholder="</answer>",
+            lines=2,
+            max_lines=8,
+            elem_id="stop-strings",
+            elem_classes=["mono"],
+            min_width=0,
+        )
+    return {
+        "prompt.system": system,
+        "prompt.apply_template": apply,
+        "prompt.template_kwargs": kwargs,
+        "method.sampling.stop": stop,
     }
 
 

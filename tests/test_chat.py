@@ -1,0 +1,313 @@
+"""How a prompt is put to the policy, what ends a completion, and what it thinks before it answers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import workbench as wb
+from workbench.config import PromptSection, RunConfig, SamplingConfig
+from workbench.credit import credit_group
+from workbench.errors import ConfigError, PolicyError
+from workbench.policies.embedded import EMBEDDED
+from workbench.policies.load import Policy
+from workbench.policies.prompts import encode_prompt, thinking_open
+from workbench.policies.sampler import sample_group
+from workbench.policies.stops import StopStrings
+from workbench.policies.templates import arguments_of, check_template_kwargs, plain_prompt_note
+from workbench.rewards import score_group, split_group
+from workbench.rundir.rollouts import read, write
+from workbench.schema import Example, Group, Rollout
+from workbench.schema.thinking import answer_span
+from workbench.steps import StepPattern
+from workbench.tasks import Task
+from workbench.tasks.kinds import Demonstration, Pair
+from workbench.tasks.prompts import prompted
+from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.notebook import can_sample_again
+
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: "
+    "{% if enable_thinking is defined and enable_thinking %}<think>\n{% endif %}{% endif %}"
+)
+PROMPT = "Start with 3, subtract 3, add 2, add 7, multiply by 5.\n"
+SHORT: dict[str, Any] = {"num_generations": 2, "max_completion_length": 40, "seed": 1}
+
+
+@pytest.fixture(scope="module")
+def plain() -> Policy:
+    return wb.load_policy("tiny", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def chat() -> Policy:
+    policy = wb.load_policy("tiny", device="cpu")
+    policy.tokenizer.chat_template = TEMPLATE
+    return policy
+
+
+# -- the prompt -------------------------------------------------------------------------------------------------------
+
+
+def test_a_prompt_is_put_as_its_section_says_and_twice_is_as_once() -> None:
+    messages = [{"role": "user", "content": "2 + 2?"}]
+    told = [{"role": "system", "content": "Be brief."}, *messages]
+    cases = [
+        ({}, "2 + 2?", "2 + 2?"),
+        ({}, messages, messages),
+        ({"system": "Be brief."}, "2 + 2?", told),
+        ({"system": "Be brief."}, messages, told),
+        ({"system": "Never mind."}, told, told),  # a prompt's own system message stays
+        ({"apply_template": "always"}, "2 + 2?", messages),
+        ({"apply_template": "never"}, told, "Be brief.\n\n2 + 2?"),
+    ]
+    for settings, prompt, wanted in cases:
+        section = PromptSection.parse(settings)
+        assert section.of(prompt) == wanted  # type: ignore[arg-type]
+        assert section.of(section.of(prompt)) == wanted  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"apply_template": "never", "system": "x"}, "system: there is no chat template"),
+        ({"apply_template": "never", "template_kwargs": {"a": 1}}, "template_kwargs: there is no chat template"),
+        ({"template_kwargs": {"tokenize": False}}, "'tokenize' is filled in"),
+        ({"apply_template": "sometimes"}, "'auto', 'always' or 'never'"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        PromptSection.parse(settings)
+
+
+def test_a_template_s_switch_is_no_text() -> None:
+    assert PromptSection.parse({"template_kwargs": {"enable_thinking": "False", "effort": "low"}}).template_kwargs == {
+        "enable_thinking": False,
+        "effort": "low",
+    }
+
+
+def test_an_argument_that_the_template_does_not_read_is_refused() -> None:
+    marked = "{% generation %}" + TEMPLATE + "{%- endgeneration -%}{% set inner = outer %}{{ inner }}"
+    assert arguments_of(marked) == {"messages", "add_generation_prompt", "enable_thinking", "outer"}
+    check_template_kwargs(TEMPLATE, {"enable_thinking": True})
+    with pytest.raises(PolicyError, match=r"reads no 'enable_thinkin' .* did you mean 'enable_thinking'"):
+        check_template_kwargs(TEMPLATE, {"enable_thinkin": True})
+
+
+def test_a_template_that_refuses_a_message_says_so(chat: Policy) -> None:
+    tokenizer = chat.tokenizer
+    tokenizer.chat_template = "{{ raise_exception('System role not supported') }}"
+    try:
+        with pytest.raises(PolicyError, match=r"refuses a prompt of the messages system, user .*not supported"):
+            encode_prompt(tokenizer, PromptSection(system="x").of("y"))
+    finally:
+        tokenizer.chat_template = TEMPLATE
+
+
+def test_a_group_records_its_prompt_so_that_it_can_be_sampled_again(chat: Policy) -> None:
+    how = {**SHORT, "template_kwargs": {"enable_thinking": True}}
+    group = sample_group(chat, Example(PROMPT), system="Be brief.", **how)
+    assert group.prompt == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": PROMPT}]
+    assert group.sampling["template_kwargs"] == {"enable_thinking": True}
+    assert group.sampling["prompt_tail"] == "assistant: <think>\n"
+    assert group.thinking_open
+    assert can_sample_again(group)
+    again = sample_group(chat, Example(group.prompt), **how)
+    assert again.rollouts == group.rollouts
+    other = sample_group(chat, Example(group.prompt), **SHORT)
+    assert not other.thinking_open
+    assert "template_kwargs" not in other.sampling
+    assert thinking_open(chat.tokenizer, group.prompt, {"enable_thinking": True})
+
+
+def test_the_reference_reads_the_prompt_as_the_policy_did(chat: Policy) -> None:
+    group = sample_group(chat, Example(PROMPT), system="Be brief.", template_kwargs={"enable_thinking": True}, **SHORT)
+    compared = wb.with_reference(chat, group).rollouts[0]
+    np.testing.assert_allclose(compared.ref_logprobs, compared.logprobs, atol=1e-4)
+
+
+def test_a_plain_prompt_to_a_chat_model_is_pointed_out() -> None:
+    messages = [{"role": "user", "content": "x"}]
+    assert "prompt.apply_template to always" in plain_prompt_note(TEMPLATE, PromptSection(), "x")
+    assert plain_prompt_note(None, PromptSection(), "x") == ""
+    assert plain_prompt_note(TEMPLATE, PromptSection(), messages) == ""
+    assert plain_prompt_note(TEMPLATE, PromptSection(system="y"), "x") == ""
+    assert plain_prompt_note(TEMPLATE, PromptSection(apply_template="never"), "x") == ""
+
+
+def test_a_task_s_rows_of_all_kinds_are_put_alike() -> None:
+    messages = [{"role": "user", "content": "q"}]
+    answer = [{"role": "assistant", "content": "a"}]
+    task = Task(
+        "t",
+        [Example("q", {"answer": "1"})],
+        [Example(messages)],
+        data={"demonstrations": [Demonstration(messages, answer)], "pairs": [Pair("q", "a", "b")]},
+    )
+    told = prompted(task, PromptSection(system="s"))
+    system = {"role": "system", "content": "s"}
+    assert told.examples[0] == Example([system, *messages], {"answer": "1"})
+    assert told.held_out[0].prompt == [system, *messages]
+    assert told.data["pairs"][0] == Pair([system, *messages], "a", "b")
+    joined = prompted(task, PromptSection(apply_template="never"))
+    assert joined.data["demonstrations"][0] == Demonstration("q", "a")
+    assert prompted(task, PromptSection(template_kwargs={"a": 1})) is task
+
+
+# -- stop strings -----------------------------------------------------------------------------------------------------
+
+
+def test_a_stop_string_ends_a_completion_with_its_own_tokens(plain: Policy) -> None:
+    whole = sample_group(plain, Example(PROMPT), **SHORT)
+    stopped = sample_group(plain, Example(PROMPT), stop=["Step 3", "Step 2"], **SHORT)
+    assert [rollout.stop for rollout in stopped.rollouts] == ["Step 2", "Step 3"]  # the second one skips a number
+    for before, after in zip(whole.rollouts, stopped.rollouts, strict=True):
+        assert (after.finished, after.truncated) == (False, False)
+        assert after.stop is not None
+        assert after.text.endswith(after.stop)
+        assert after.token_ids == before.token_ids[: len(after)]  # the same draws, cut short
+        assert after.logprobs == before.logprobs[: len(after)]  # type: ignore[index]
+    assert stopped.sampling["stop"] == ["Step 3", "Step 2"]
+    assert "stop" not in whole.sampling
+
+
+def test_the_tokens_of_a_stop_string_have_steps_and_advantages(plain: Policy, tmp_path: Path) -> None:
+    group = sample_group(plain, Example(PROMPT), stop=["Step 2:", "Step 3:"], **SHORT)
+
+    def by_step(prompts: Any, completions: Any, steps: Any, **_: Any) -> list[list[float]]:
+        return [[float(2 * k + i) for k in range(len(row))] for i, row in enumerate(steps)]
+
+    credit = credit_group(score_group(group, StepPattern(r"(?m)^Step \d+:"), [by_step]))
+    for i, rollout in enumerate(group.rollouts):
+        assert credit.scored.scored[i].spans[-1][1] == len(rollout) - 1  # the stop's tokens are the second step
+        assert credit.of(i)[-1] != 0
+    write(tmp_path / "group.parquet", [credit])
+    assert read(tmp_path / "group.parquet")[0].scored.group.rollouts == group.rollouts
+    assert Group.from_json(group.to_json()).rollouts == group.rollouts
+
+
+class Bytes:
+    """A tokenizer whose tokens are single bytes."""
+
+    def decode(self, ids: list[int]) -> str:
+        return bytes(ids).decode("utf-8", "replace")
+
+
+def test_a_stop_string_is_found_across_tokens_and_inside_of_them() -> None:
+    stops = StopStrings(Bytes(), ["é!"])
+    ids = list("ça é!".encode())
+    assert [stops.ends(ids[: n + 1]) for n in range(len(ids))] == [None] * (len(ids) - 1) + ["é!"]
+    assert StopStrings(Bytes(), []).ends(ids) is None
+
+
+def test_an_empty_stop_string_is_refused() -> None:
+    with pytest.raises(ConfigError, match="stop: an empty text would end every completion"):
+        SamplingConfig.parse({"stop": ["x", ""]})
+
+
+# -- thinking ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "opened", "answer"),
+    [
+        ("no block", False, "no block"),
+        ("<think>a</think>b", False, "b"),
+        ("a</think>b", True, "b"),
+        ("cut off in it", True, ""),
+        ("<think>cut off", False, ""),
+        ("<think>a</think>b<think>c</think>d", False, "d"),
+        ("<think>a</think>b<think>c", False, "b"),
+    ],
+)
+def test_the_answer_is_what_follows_the_thinking(text: str, opened: bool, answer: str) -> None:
+    start, end = answer_span(text, opened=opened)
+    assert text[start:end] == answer
+
+
+def _rollout(text: str) -> Rollout:
+    return Rollout(tuple(range(len(text) + 1)), (*text, "<end>"), finished=True)
+
+
+def test_thinking_left_out_is_in_no_step_and_unseen_by_rewards() -> None:
+    texts = ["<think>Step 1: x\n</think>Step 1: a\nStep 2: b", "Step 1: c", "<think>Step 1: 7"]
+    group = Group("q", tuple(map(_rollout, texts)))
+    pattern = StepPattern(r"(?m)Step \d+:", leave_out_thinking=True)
+    seen: dict[str, Any] = {}
+
+    def steps_of(prompts: Any, completions: Any, steps: Any, **_: Any) -> list[list[float]]:
+        seen.update(completions=completions, steps=steps)
+        return [[1.0] * len(row) for row in steps]
+
+    def outcome(prompts: Any, completions: Any, **_: Any) -> list[float]:
+        return [float("7" in text) for text in completions]
+
+    scored = score_group(group, pattern, [steps_of, outcome])
+    assert seen["steps"] == [["Step 1: a\n", "Step 2: b"], ["Step 1: c"], []]
+    assert seen["completions"] == ["Step 1: a\nStep 2: b", "Step 1: c", ""]
+    assert [row.outcome for row in scored.scored] == [0.0, 0.0, 0.0]  # the 7 was only thought
+    thought = len("<think>Step 1: x\n</think>")
+    assert scored.scored[0].spans == ((thought, thought + 9), (thought + 10, thought + 19))  # its end token too
+    assert [len(split.matches) for split in split_group(group, pattern)] == [2, 1, 0]
+    with_thinking = score_group(group, StepPattern(pattern.regex), [steps_of])
+    assert [len(row.steps) for row in with_thinking.scored] == [3, 1, 1]
+
+
+def test_a_prompt_that_opens_the_block_leaves_an_unclosed_completion_without_an_answer() -> None:
+    pattern = StepPattern(r"\n+", "ends", leave_out_thinking=True)
+    rollouts = tuple(map(_rollout, ["a\nb", "a</think>b\nc"]))
+    messages = [{"role": "user", "content": "q"}]
+    opened = Group(messages, rollouts, sampling={"prompt_tail": "<|assistant|><think>\n"})
+    assert [len(split.steps) for split in split_group(opened, pattern)] == [0, 2]
+    assert [len(split.steps) for split in split_group(Group("q <think>", rollouts), pattern)] == [0, 2]
+    assert [len(split.steps) for split in split_group(Group(messages, rollouts), pattern)] == [2, 2]
+
+
+# -- configuration and page -------------------------------------------------------------------------------------------
+
+
+def test_the_page_s_fields_hold_the_sections() -> None:
+    data = {
+        "prompt": {"system": "s", "template_kwargs": {"enable_thinking": False, "n": 3}, "apply_template": "always"},
+        "method": {"sampling": {"stop": ["</answer>", "\n\n"]}, "pattern": {"leave_out_thinking": True}},
+    }
+    config = RunConfig.parse(data)
+    draft = Draft.of(config)
+    values = draft.values()
+    assert values["prompt.template_kwargs"] == "enable_thinking=false, n=3"
+    assert values["method.sampling.stop"] == "</answer>\n\\n\\n"
+    assert draft.with_values(values) is draft  # what a field shows, it does not change
+    assert draft.config().prompt == config.prompt
+    assert draft.pattern() == config.sampled.pattern
+    changed = draft.with_values({"prompt.system": "", "prompt.template_kwargs": "enable_thinking=true"})
+    assert changed.prompting() == PromptSection(template_kwargs={"enable_thinking": True}, apply_template="always")
+    assert asdict(config.sampled.pattern)["leave_out_thinking"]
+
+
+def test_a_run_is_refused_for_what_its_policy_s_template_cannot_take(tmp_path: Path) -> None:
+    from workbench.runs.check import _check_prompts
+    from workbench.tasks import load_task
+
+    task = load_task("chain-arithmetic")
+
+    def check(folder: Path, **prompt: Any) -> None:
+        _check_prompts(RunConfig.parse({"prompt": prompt}), task, folder)
+
+    bare = Path(EMBEDDED["tiny"])
+    check(bare)
+    check(bare, apply_template="never")
+    with pytest.raises(ConfigError, match=r"prompt.system: 'tiny' has no chat template"):
+        check(bare, system="x")
+    with pytest.raises(ConfigError, match=r"prompt.apply_template: 'tiny' has no chat template"):
+        check(bare, apply_template="always")
+    (tmp_path / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
+    check(tmp_path, system="x", template_kwargs={"enable_thinking": True})
+    with pytest.raises(PolicyError, match="reads no 'thinking'"):
+        check(tmp_path, template_kwargs={"thinking": True})
