@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from workbench.runs.forks import main
+from workbench import runs
+from workbench.child import fork_modules
+
+__all__ = ["runs"]
 
 if __name__ == "__main__":
-    main(["workbench.runs", "workbench.rundir.metrics"])
+    fork_modules()

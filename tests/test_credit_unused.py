@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.credits import WORKED_ENDS, WORKED_REWARDS, make_credit, make_rollout
-from workbench.credit import NoSpread, unused_rewards, why_no_spread
-from workbench.credit.unused import NO_SPREAD
+from workbench.credit import SCHEMES, NoSpread, unused_rewards, why_no_spread
+from workbench.credit.unused import NO_SPREAD, what_counts
 from workbench.schema import Credit
 
 FLAT = [[1.0, 1.0, 1.0], [1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
@@ -33,6 +33,25 @@ def test_a_scheme_reads_one_kind_of_rewards_and_the_outcome_by_its_weight(
     scheme: str, weight: float, unused: dict[str, str]
 ) -> None:
     assert unused_rewards(credited(WORKED_REWARDS, [1.0, 0.0, 0.0], scheme, weight)) == unused
+
+
+@pytest.mark.parametrize(
+    ("scheme", "weight", "outcomes", "said"),
+    [
+        ("process", 0.0, None, "the sum over this step and all later ones"),
+        ("process", 0.0, [1.0, 0.0, 0.0], "the sum over this step and all later ones; the outcome R is not in it"),
+        ("step", 0.5, [1.0, 0.0, 0.0], "this step's own reward, and the outcome R"),
+        ("outcome", 0.0, [1.0, 0.0, 0.0], "the outcome of the whole answer"),
+    ],
+)
+def test_what_an_advantage_is_made_of_is_said(
+    scheme: str, weight: float, outcomes: list[float | None] | None, said: str
+) -> None:
+    assert what_counts(credited(WORKED_REWARDS, outcomes, scheme, weight)) == said
+
+
+def test_every_scheme_says_what_an_advantage_is_made_of() -> None:
+    assert [name for name, scheme in SCHEMES.items() if not scheme.counts] == []
 
 
 def test_a_group_with_spread_needs_no_reason() -> None:

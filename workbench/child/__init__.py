@@ -20,8 +20,9 @@ A child is a module that is spawned, or a copy that a ``Zygote`` forks of itself
 zygote may also fork off processes that nobody talks to and that outlive it.
 """
 
-from workbench.child.forking import fork_off, serve_forks
+from workbench.child.forking import serve_forks
 from workbench.child.frames import MAX_FRAME
+from workbench.child.modules import ROOM, about, fork_modules, is_forked, run_module
 from workbench.child.parent import START_SECONDS, Child
 from workbench.child.process import KEPT_OUTPUT, Ends, Handle, child_environment
 from workbench.child.serve import Emitter, Handler, heartbeat, serve
@@ -30,6 +31,7 @@ from workbench.child.zygote import Zygote
 __all__ = [
     "KEPT_OUTPUT",
     "MAX_FRAME",
+    "ROOM",
     "START_SECONDS",
     "Child",
     "Emitter",
@@ -37,9 +39,12 @@ __all__ = [
     "Handle",
     "Handler",
     "Zygote",
+    "about",
     "child_environment",
-    "fork_off",
+    "fork_modules",
     "heartbeat",
+    "is_forked",
+    "run_module",
     "serve",
     "serve_forks",
 ]

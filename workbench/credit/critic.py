@@ -24,6 +24,7 @@ from workbench.schema.credit import suffix_sums
 GAE = "gae"
 """What a credit made here has for its scheme's name."""
 FORMULA = "A_t = Σ_l (γλ)^l δ_{t+l}, δ_t = ρ_t + γ V_{t+1} − V_t, less the batch's mean over its std (if whitened)"
+COUNTS = "what this token and all later ones brought beyond what the critic expected"
 
 Floats = npt.NDArray[np.float64]
 

@@ -71,6 +71,8 @@ class Scheme:
     formula: str
     reference: str
     compute: Callable[..., Part]
+    counts: str = ""
+    """What a token's advantage is made of, in words."""
     outcome_only: bool = False
     """It reads outcome rewards alone, so that step rewards teach nothing under it."""
     per_completion: bool = False
@@ -288,34 +290,80 @@ def first_error(
 SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme
     for scheme in (
-        Scheme("process", "A = Σ over steps ending at or after t of z(r)", "DeepSeekMath 4.1.3", process),
+        Scheme(
+            "process",
+            "A = Σ over steps ending at or after t of z(r)",
+            "DeepSeekMath 4.1.3",
+            process,
+            "the sum over this step and all later ones",
+        ),
         Scheme(
             "outcome",
             "A = z(R), the same for every token",
             "DeepSeekMath 4.1.2; TRL",
             outcome,
+            "the outcome of the whole answer",
             outcome_only=True,
             per_completion=True,
         ),
-        Scheme("step", "A = z(r) of the token's own step", "own step", step),
+        Scheme("step", "A = z(r) of the token's own step", "own step", step, "this step's own reward"),
         Scheme(
             "sum",
             "A = z(Σ r), the same for every token",
             "summed step rewards as an outcome",
             sum_of_steps,
+            "the sum over all steps of the answer",
             per_completion=True,
         ),
         Scheme(
-            "return", "A = z(r + γ r' + γ² r'' + …) of the token's own step", "ROLL step_reinforce", discounted_return
+            "return",
+            "A = z(r + γ r' + γ² r'' + …) of the token's own step",
+            "ROLL step_reinforce",
+            discounted_return,
+            "this step and, discounted, all later ones",
         ),
-        Scheme("position", "A = z(r) among steps with the same number", "MT-GRPO, 2505.11821", position),
         Scheme(
-            "mean_suffix", "A = mean over steps ending at or after t of z(r)", "no bonus for more steps", mean_suffix
+            "position",
+            "A = z(r) among steps with the same number",
+            "MT-GRPO, 2505.11821",
+            position,
+            "this step beside the same step of the other answers",
         ),
-        Scheme("min", "A = Σ from t on of softmax(−r/T)·r − others' mean", "PURE, 2504.15275", min_form),
-        Scheme("progress", "A = Σ from t on of z(r − r of the step before)", "PAV, 2410.08146", progress),
-        Scheme("first_error", "as process, unscored after the first r < threshold", "ProcessBench; VPPO", first_error),
-        Scheme("rescaled", "A = r · z(Σ r) / mean r", "for study", rescaled),
+        Scheme(
+            "mean_suffix",
+            "A = mean over steps ending at or after t of z(r)",
+            "no bonus for more steps",
+            mean_suffix,
+            "the mean over this step and all later ones",
+        ),
+        Scheme(
+            "min",
+            "A = Σ from t on of softmax(−r/T)·r − others' mean",
+            "PURE, 2504.15275",
+            min_form,
+            "this and all later steps, an answer's worst one counting most",
+        ),
+        Scheme(
+            "progress",
+            "A = Σ from t on of z(r − r of the step before)",
+            "PAV, 2410.08146",
+            progress,
+            "what this step and all later ones gained",
+        ),
+        Scheme(
+            "first_error",
+            "as process, unscored after the first r < threshold",
+            "ProcessBench; VPPO",
+            first_error,
+            "the sum over this step and all later ones, up to the first error",
+        ),
+        Scheme(
+            "rescaled",
+            "A = r · z(Σ r) / mean r",
+            "for study",
+            rescaled,
+            "this step's share of the sum over the whole answer",
+        ),
     )
 }
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.credit.assign import credit_group
+from workbench.credit.critic import COUNTS, GAE
 from workbench.credit.options import SHARED
-from workbench.credit.schemes import find_scheme
+from workbench.credit.schemes import SCHEMES, find_scheme
 from workbench.errors import CreditError
 from workbench.schema import Credit, RewardKind
 
@@ -55,6 +56,17 @@ def unused_rewards(credit: Credit) -> dict[str, str]:
             left_out = "outcome weight is 0" if reward.kind == "outcome" else f"{credit.scheme} reads outcomes alone"
             unused[reward.name] = left_out
     return unused
+
+
+def what_counts(credit: Credit) -> str:
+    """What a token's advantage is made of, in words, and whether the outcome is part of it."""
+    scheme = SCHEMES.get(credit.scheme)
+    counts = scheme.counts if scheme else COUNTS if credit.scheme == GAE else ""
+    outcomes = [reward for reward in credit.scored.rewards if reward.kind == "outcome" and reward.weight != 0]
+    if not outcomes or (scheme and scheme.outcome_only):
+        return counts
+    used = "outcome" in _kinds_read(credit)
+    return f"{counts}{', and the outcome R' if used else '; the outcome R is not in it'}".lstrip(",; ")
 
 
 def why_no_spread(credit: Credit) -> NoSpread | None:

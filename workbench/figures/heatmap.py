@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from workbench.credit import GAE, SCHEMES, compare_credits, group_normalisers, why_no_spread
 from workbench.credit.critic import FORMULA as GAE_FORMULA
+from workbench.credit.unused import what_counts
 from workbench.figures.fragment import fragment, page
 from workbench.figures.fragment import to_json as to_json
 from workbench.figures.payloads import (
@@ -129,7 +130,11 @@ def credit_payload(
 def _scheme_payload(credit: Credit) -> Payload:
     scheme = SCHEMES.get(credit.scheme)
     formula = scheme.formula if scheme else GAE_FORMULA if credit.scheme == GAE else ""
-    return credit.facts() | {"formula": formula, "noSpread": no_spread_payload(credit)}
+    return credit.facts() | {
+        "formula": formula,
+        "counts": what_counts(credit),
+        "noSpread": no_spread_payload(credit),
+    }
 
 
 def no_spread_payload(credit: Credit) -> NoSpreadPayload | None:

@@ -121,6 +121,7 @@ class NoSpreadPayload(TypedDict):
 class SchemePayload(TypedDict):
     scheme: str
     formula: str
+    counts: str
     options: Mapping[str, Any]
     mean: float | None
     std: float | None

@@ -18,8 +18,6 @@ import psutil
 from workbench.errors import RunError
 
 TAG = "WORKBENCH_RUN"
-TAG_ROOM = "." * 1024
-"""What the tag of a process is that forks runs: room for theirs."""
 _SAME_START = 5.0  # seconds by which a process's start time may drift when the system's clock is set
 _POLL = 0.02
 _EXEC_SECONDS = 2.0  # age by which a process is through its exec; the system's start times are off by up to a second

@@ -9,7 +9,6 @@ run that has a GPU becomes a new program (``become``). It knows nothing of what 
 from __future__ import annotations
 
 import os
-import runpy
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -17,16 +16,13 @@ from typing import NoReturn
 
 import psutil
 
-from workbench.child import Ends, Handle, Zygote, child_environment
-from workbench.runs.processes import TAG, TAG_ROOM
+from workbench.child import ROOM, Ends, Handle, Zygote, about, child_environment, is_forked, run_module
+from workbench.runs.processes import TAG
 
-MODULE = "workbench.runs.forks"
+MODULE = "workbench.process.forks"
 FREE_BYTES = 4 * 2**30
 """Memory that must be free for a process to be kept warm; it takes half a gigabyte, which its runs share."""
 _OURS = ("WORKBENCH_", "PYTEST_")
-
-forked = False
-"""Whether this process was forked from a warm one."""
 
 
 class Warm:
@@ -44,9 +40,7 @@ class Warm:
             fits = self._zygote is not None and self._zygote.alive and _of_libraries(environment) == self._environment
             if fits or psutil.virtual_memory().available < FREE_BYTES:
                 return
-            self._zygote = Zygote(
-                self._module, options=["-P"], environment={**environment, TAG: TAG_ROOM}, outlived=True
-            )
+            self._zygote = Zygote(self._module, options=["-P"], environment={**environment, TAG: ROOM}, outlived=True)
             self._environment = _of_libraries(environment)
 
     def zygote(self) -> Zygote | None:
@@ -73,14 +67,13 @@ def is_warm() -> bool:
 def start_warm(command: Sequence[str], environment: Mapping[str, str], log: int) -> Handle | None:
     """Start ``python -m command`` by a fork, with its output in ``log``; None where it has to be started cold."""
     zygote = _warm.zygote()
-    if zygote is None or len(os.fsencode(environment[TAG])) > len(TAG_ROOM):
+    if zygote is None:
         return None
-    about = {"command": list(command), "environment": dict(environment), "folder": os.getcwd()}
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
-        handle = zygote.launcher(about)(Ends(nothing, nothing, log))
+        handle = zygote.launcher(about(command, environment, TAG))(Ends(nothing, nothing, log))
         return handle if handle.pid else None
-    except OSError:  # it has just ended
+    except (OSError, ValueError):  # it has just ended; the run's path is too long for a tag
         return None
     finally:
         os.close(nothing)
@@ -88,11 +81,8 @@ def start_warm(command: Sequence[str], environment: Mapping[str, str], log: int)
 
 def become(command: Sequence[str], *, on_cpu: bool) -> NoReturn:
     """Go on as ``command``, Python's ``-m`` and a module: here where all is imported already, else as a new program."""
-    if forked and on_cpu:
-        _, _, module, *arguments = command
-        sys.argv = [module, *arguments]
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-        sys.exit()
+    if is_forked() and on_cpu:
+        run_module(command[2:])
     os.execv(command[0], list(command))
 
 

@@ -10,6 +10,8 @@ import { factText, isWatched, labelSaid, nameOf, paneTitles } from "./rows.js";
 import { Cuts, TOKEN_CHARACTERS, tokenElement } from "./tokens.js";
 
 export const STEPS = ".text:not(.second) .step"; // those the keyboard moves over
+export const WRONG = "✕";
+export const WRONG_TITLE = "This step scores 0 or less, and others score more";
 const DRAWN_TOKENS = 20000; // of one rollout; more is a button away
 const DRAWN_CHARACTERS = 200000;
 
@@ -130,7 +132,7 @@ function stepElement(rollout, k, t, measure) {
   // The number stands where the step's text begins, which may be inside the token before its first one.
   const opensHere = matched !== false && steps[k].start >= offsets[t];
   return el("span", {
-    class: "step",
+    class: rollout.wrong?.[k] ? "step wrong" : "step",
     "data-k": k,
     "data-n": opensHere ? k + 1 : null,
     role: "button",
@@ -143,7 +145,8 @@ function stepElement(rollout, k, t, measure) {
 function stepLabel(rollout, steps, k, measure) {
   if (isWatched(rollout)) return [labelSaid(rollout, k), stepSaid(measure, rollout, k)].filter(Boolean).join(", ");
   const advantage = signed(rollout.advantages?.[steps[k].last], 2);
-  const label = `step ${k + 1} of ${steps.length}, score ${score(steps[k].reward)}, advantage ${advantage}`;
+  const wrong = rollout.wrong?.[k] ? "wrong, " : "";
+  const label = `step ${k + 1} of ${steps.length}, ${wrong}score ${score(steps[k].reward)}, advantage ${advantage}`;
   const more = ["advantage", "reward"].includes(measure.key) ? "" : stepSaid(measure, rollout, k);
   return more ? `${label}, ${more}` : label;
 }
@@ -162,7 +165,7 @@ function chips(rollout, steps, measure) {
     return el(
       "button",
       { type: "button", class: "chip", "data-k": k, tabindex: -1, "aria-label": label },
-      el("b", {}, `${k + 1}`),
+      el("b", rollout.wrong?.[k] ? { class: "wrong", title: WRONG_TITLE } : {}, `${k + 1}`),
       hasRewards ? el("span", { class: "r" }, score(step.reward)) : null,
       el("span", { class: "a" }, stepText(measure, rollout, k)),
     );

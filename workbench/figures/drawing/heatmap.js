@@ -186,6 +186,7 @@ export class Heatmap {
       this.colourChips(article, rollout);
     }
     this.legend.show(measure, this.range, this.ends.has(measure.key));
+    this.legend.read(data, measure);
   }
 
   /** @param {Element} article @param {Credited} rollout */

@@ -3,7 +3,7 @@
 // The scale ends where the number field says. An empty field is the 98th percentile of what is drawn, anew with every
 // drawing; "hold" writes the present end into it, so that a colour goes on meaning the same number.
 
-/** @import { Measure } from "./payload.js" */
+/** @import { Measure, Prepared } from "./payload.js" */
 /**
  * @typedef {{ limit: number, below: boolean, above: boolean }} Range where the scale ends, and whether values lie beyond
  * @typedef {Object} Choices What is called when somebody chooses.
@@ -16,10 +16,12 @@
 
 import { el } from "../dom.js";
 import { MINUS, number, signed } from "../numbers.js";
+import { WRONG, WRONG_TITLE } from "./cards.js";
 import { BINS } from "./measures.js";
 
 const END_LABEL = "Colours end at; empty for the 98th percentile";
 const END_TITLE = "Where the colours end; empty: at the 98th percentile of what is drawn";
+const STRADDLES_TITLE = "A token in which one step ends and the next begins; it belongs to the step that it ends in";
 const HOLD_TITLE = "Keep this range while the drawing changes, so that a colour goes on meaning the same number";
 
 /** @param {number} size */
@@ -65,6 +67,7 @@ class Legend {
     this.swatches = el("span", { class: "swatches", role: "img" });
     this.sign = el("span", { class: "end" });
     this.meaning = el("span", { class: "meaning" });
+    this.reading = el("p", { class: "reading" });
     this.node = el(
       "div",
       { class: "legend", hidden: true },
@@ -81,6 +84,7 @@ class Legend {
       this.meaning,
       el("label", { class: "edged", title: "A thin line where a token begins" }, edges, "token edges"),
       this.order,
+      this.reading,
     );
   }
 
@@ -94,6 +98,23 @@ class Legend {
       this.colourBy.replaceChildren(...measures.map(({ key, label }) => el("option", { value: key }, label)));
     }
     this.colourBy.value = chosen.key;
+  }
+
+  /** @param {Prepared} data @param {Measure} measure Says how the colours and the signs of the cards are read. */
+  read(data, measure) {
+    const sign = (/** @type {string} */ text, /** @type {string} */ means, /** @type {string} */ title) =>
+      el("span", { title }, el("b", {}, text), ` ${means}`);
+    const isScored = data.rollouts.some(({ steps }) => steps) && !data.measures;
+    this.reading.hidden = !isScored;
+    if (!isScored) return;
+    const outcomes = data.rollouts.some(({ outcome }) => (outcome ?? null) !== null);
+    this.reading.replaceChildren(
+      ...(measure.key === "advantage" ? meaningOf(data.counts ?? "") : []),
+      ...(outcomes ? [sign("R", "outcome", "The outcome reward of the whole answer")] : []),
+      sign("Σr", "summed step rewards", "The sum of the answer's step rewards, before anything is normalised"),
+      sign(WRONG, "wrong step", `${WRONG_TITLE}. The colour need not say so: it may count later steps too.`),
+      sign("┊", "token of two steps", STRADDLES_TITLE),
+    );
   }
 
   /** @param {string} key Selects a measure; whether it is offered. */
@@ -117,6 +138,20 @@ class Legend {
     this.swatches.replaceChildren(...binsOf(measure).map((bin) => swatch(bin, limit, measure)));
     this.swatches.setAttribute("aria-label", scaleLabel(measure, range, fixed));
   }
+}
+
+/** @param {string} counts Which way the loss pushes a token, and what that is made of. */
+function meaningOf(counts) {
+  return [
+    el(
+      "span",
+      { class: "ways" },
+      el("i", { class: "n s6" }),
+      "▼ made less likely ← 0 → made more likely ▲",
+      el("i", { class: "p s6" }),
+    ),
+    ...(counts ? [el("span", {}, el("b", {}, "Colour:"), ` ${counts}`)] : []),
+  ];
 }
 
 /** @param {Measure} measure @param {Range} range @returns {{ low: string, high: string }} Texts at the scale's two ends. */

@@ -119,6 +119,7 @@
  * @typedef {Object} SchemePayload
  * @property {string} scheme
  * @property {string} formula
+ * @property {string} counts what a token's advantage is made of, in words
  * @property {Record<string, unknown>} options
  * @property {number | null} mean
  * @property {number | null} std
@@ -131,6 +132,7 @@
  * @typedef {Object} OtherPayload The second scheme, compared with the first.
  * @property {string} scheme
  * @property {string} formula
+ * @property {string} counts what a token's advantage is made of, in words
  * @property {Record<string, unknown>} options
  * @property {number | null} mean
  * @property {number | null} std
@@ -164,6 +166,7 @@
  * @property {Int32Array} stepOf step of each token, -1 outside every step
  * @property {number | null} [rank] 1 is best
  * @property {MeasurePayload[]} [measures] those of its watched row
+ * @property {boolean[]} [wrong] by step: it scores 0 or less where a step of the group scores more
  *
  * @typedef {Omit<RolloutPayload, "twin"> & Partial<Omit<CreditedPayload, "why">> & Prepares
  *   & { why?: Why[], twin?: Credited | null }} Credited A rollout ready to be drawn, or its twin.

@@ -26,12 +26,14 @@ const NAMED = { "\n": "nl", "\t": "tab", "\ufffd": "bad" };
  */
 export function prepare(payload) {
   const data = /** @type {Prepared} */ (/** @type {unknown} */ (payload));
+  const scoresMore = data.rollouts.some(({ steps }) => steps?.some(({ reward }) => reward !== null && reward > 0));
   for (const rollout of data.rollouts) {
     const { texts, twin, before } = rollout;
     if (data.measures) rollout.measures = data.measures;
     rollout.offsets = new Int32Array(texts.length + 1);
     for (let t = 0; t < texts.length; t++) rollout.offsets[t + 1] = rollout.offsets[t] + texts[t].length;
     rollout.stepOf = new Int32Array(texts.length).fill(-1);
+    rollout.wrong = rollout.steps?.map(({ reward }) => scoresMore && reward !== null && reward <= 0);
     rollout.steps?.forEach((step, k) => rollout.stepOf.fill(k, step.first, step.last + 1));
     if (before) rollout.twin = { ...rollout, ...before, twin: null };
     if (twin) rollout.twin = { ...rollout, ...twin, why: twin.why, terms: twin.terms, twin: null };

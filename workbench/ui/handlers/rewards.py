@@ -18,6 +18,7 @@ from workbench.rewards.saved import delete_saved, list_saved, load_saved, save_r
 from workbench.rewards.source import kind_in
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
 from workbench.schema import RewardKind, ScoredGroup
+from workbench.schema.wording import two_places
 from workbench.tasks import Task
 from workbench.ui.handlers.draft import Draft, with_path
 from workbench.ui.handlers.models import model_facts
@@ -268,7 +269,7 @@ def _row_note(row: RewardRow | None, known: Mapping[str, Watched], unused: Mappi
         return Note("off", level="plain", detail=about)
     scores = function.scores
     parts = [unused[row.name]] if row.name in unused else []
-    parts += ["no score" if scores.mean is None else f"mean {scores.mean:.2g}".replace("-", "−")]
+    parts += ["no score" if scores.mean is None else f"mean {two_places(scores.mean)}"]
     if scores.zeros:
         parts.append(f"{int(100 * scores.zeros + 0.5)} % zero")
     if scores.unscored:
