@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -24,6 +25,11 @@ def columns_of_text(text: str) -> dict[str, str]:
     if wrong := [name for name, equals, _ in pairs if not equals]:
         raise ValueError(f"{wrong[0].strip()!r} has no '='; write what it becomes, prompt={wrong[0].strip()}")
     return {name.strip(): source.strip() for name, _, source in pairs}
+
+
+def text_of_columns(columns: Mapping[str, str]) -> str:
+    """What ``columns_of_text`` reads."""
+    return ",".join(f"{name}={source}" for name, source in columns.items())
 
 
 class TaskSection(Section):

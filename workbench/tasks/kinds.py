@@ -1,4 +1,4 @@
-"""The kinds of rows a task may have beside prompts: demonstrations, pairs, labelled steps; read from JSONL or Parquet.
+"""The kinds of rows a task may have beside prompts: demonstrations, pairs, labelled steps.
 
 ====================  ==============================================================================================
 kind                  columns of a row
@@ -93,7 +93,7 @@ def prompt_of(where: str, columns: Mapping[str, Any]) -> tuple[str, Prompt]:
     if name is None:
         raise TaskError(
             f"{where}: every row must be an object with a 'prompt' (or a 'question', or a 'problem'); its columns are "
-            f"{', '.join(map(repr, columns)) or 'none'}"
+            f"{', '.join(map(repr, columns)) or 'none'}; say which of them it is, task.columns: prompt=…"
         )
     return name, _text(where, name, columns[name])
 

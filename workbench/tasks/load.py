@@ -40,7 +40,7 @@ def load_task(task: str | TaskSection, **how: Any) -> Task:
     if path is None:
         raise TaskError(
             f"no task or file called {shown(name)}{did_you_mean(name, TASKS)}; tasks are {', '.join(TASKS)}, or give a "
-            f"JSONL file's path, or {PREFIX}OWNER/NAME for a data set of the Hub"
+            f"data file's path, or {PREFIX}OWNER/NAME for a data set of the Hub"
         )
     return task_of_path(path, section)
 

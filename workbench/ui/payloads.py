@@ -55,10 +55,19 @@ class FieldPayload(TypedDict):
 
 
 class RunFormPayload(TypedDict):
-    """What Train's form is made of: its fields, and what each method does in a line."""
+    """What a form is made of: the name of its values, its fields, and what each method does in a line."""
 
+    form: str
     fields: Sequence[FieldPayload]
     methods: Mapping[str, str]
+
+
+class RowsPayload(TypedDict):
+    """What a task's section makes of its data: how many rows there are, and the first ones by column."""
+
+    text: str
+    level: str
+    rows: Sequence[Pairs]
 
 
 class PolicyStatusPayload(TypedDict):

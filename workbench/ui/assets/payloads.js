@@ -57,9 +57,17 @@
  */
 
 /**
- * @typedef {Object} RunFormPayload What Train's form is made of.
+ * @typedef {Object} RunFormPayload What a form is made of.
+ * @property {string} form the name of its values
  * @property {FieldPayload[]} fields
  * @property {Record<string, string>} methods what each does, in a line
+ */
+
+/**
+ * @typedef {Object} RowsPayload What a task's section makes of its data.
+ * @property {string} text how many rows there are, or why there are none
+ * @property {"error" | "info"} level
+ * @property {[string, string][][]} rows the first ones, by column
  */
 
 /**

@@ -10,6 +10,7 @@ export { header } from "./page.js";
 export { help } from "./help.js";
 export { inspect } from "./inspect.js";
 export { modelStatus, saveFile, watch } from "./rewards.js";
+export { taskRows } from "./rows.js";
 export { runs } from "./runs/runs.js";
 export { runForm } from "./train/form.js";
 export { train } from "./train/train.js";

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.checks import EDITS, ProbeReport, preflight, probe, split_step_demo
+from workbench.config import TaskSection
 from workbench.credit import SCHEMES
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.figures.heatmap import to_json
@@ -87,7 +88,7 @@ def run_preflight(draft: Draft, services: Services, tab: str) -> Iterator[CheckV
     try:
         (options, seed), how = draft.sampling(), {**draft.policy_options, "prompting": draft.prompting()}
         pattern, rewards, credit = draft.pattern(), _rewards(draft), credit_config(draft.credit)
-        examples = _examples(draft.task, seed)
+        examples = _examples(draft.task_section(), seed)
     except WorkbenchError as error:
         yield CheckView("", Note(str(error)))
         return
@@ -128,7 +129,7 @@ def _rewards(draft: Draft) -> list[Any]:
     return list(rewards)
 
 
-def _examples(task_name: str, seed: int) -> list[Example]:
-    task = find_task(task_name)
+def _examples(section: TaskSection, seed: int) -> list[Example]:
+    task = find_task(section)
     count = min(PREFLIGHT_PROMPTS, len(task))
     return [task[i] for i in sorted(random.Random(seed).sample(range(len(task)), count))]

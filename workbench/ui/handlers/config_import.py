@@ -61,7 +61,7 @@ def take_over(draft: Draft, opened: Opened) -> tuple[Draft, Note]:
     if taken.task.startswith(HUB):
         return taken, Note(f"{note.text}; its task is loaded once an example of it is chosen", level="info")
     try:
-        return choose_example(taken, 0, task=find_task(taken.task)), note
+        return choose_example(taken, 0, task=find_task(taken.task_section())), note
     except WorkbenchError as error:
         return taken, Note(f"{note.text}, but its task cannot be shown: {error}", level="warning")
 

@@ -22,16 +22,19 @@ from workbench.config import (
     RewardConfig,
     RunConfig,
     SamplingConfig,
+    TaskSection,
     put,
 )
 from workbench.errors import ConfigError, PatternError, RewardError, shown
 from workbench.schema import Group, Prompt
+from workbench.sections.task import READING, text_of_columns
 from workbench.steps import PatternKind, StepPattern
 from workbench.ui.handlers.credit import FIELDS as OPTIONS
 from workbench.ui.handlers.credit import Section, for_scheme, read_section, section_of, shown_values
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, padded, row_of
 from workbench.ui.handlers.run_fields import (
     AS_INSPECT,
+    COLUMNS,
     FIRST,
     LINES,
     LORA_RANK,
@@ -44,6 +47,7 @@ from workbench.ui.handlers.run_fields import (
     own_settings,
     run_fields,
     takes,
+    task_fields,
 )
 
 LARGEST_SEED = 2**31 - 1
@@ -68,11 +72,16 @@ _PATTERN = [
     Field("method.pattern.kind", get_args(PatternKind)),
     Field("method.pattern.leave_out_thinking", SWITCH),
 ]
-FIELDS: Mapping[str, Field] = {**{field.path: field for field in (*_PATTERN, *_SAMPLED)}, **run_fields()}
+FIELDS: Mapping[str, Field] = {
+    **{field.path: field for field in (*_PATTERN, *_SAMPLED)},
+    **run_fields(),
+    **task_fields(),
+}
 """What each field of the page holds, by path, but for those of credit and of rewards."""
 PAGE_FIELDS = {path: path.removeprefix("page.") for path in FIELDS if path.startswith("page.")}
 SAMPLING = tuple(field.path for field in _SAMPLED)
 RUN = tuple(run_fields())
+TASK = tuple(task_fields())
 
 
 def row_paths(place: int) -> tuple[str, str, str]:
@@ -118,15 +127,19 @@ def configuration(tree: Mapping[str, Any], name: str | None = None) -> dict[str,
     method = {**tree[name], **{part: value for part, value in inspected.items() if takes(name, part)}, "name": name}
     task = tree["task"]
     if METHODS[name].section.kind is None:  # which takes no rows
-        task = {**task, "data": None, "data_columns": {}}
+        task = {**task, "data": None, "data_columns": ""}
     policy = tree["policy"] if get(tree, LORA_RANK) is not None else {**tree["policy"], "lora": None}
     shared = {part: value for part, value in tree.items() if part not in METHODS}
     return shared | {"policy": policy, "method": method, "task": task}
 
 
 def _shared(config: RunConfig) -> dict[str, Any]:
-    """What a tree has of a configuration beside its method; settings of an adapter stand there without one, too."""
+    """What a tree has of a configuration beside its method; settings of an adapter stand there without one, too.
+
+    A task's tables of columns are texts, as in their fields.
+    """
     shared = config.model_dump(exclude={"method"})
+    shared["task"] |= {name: text_of_columns(shared["task"][name]) for name in COLUMNS}
     if shared["policy"]["lora"] is None:
         shared["policy"]["lora"] = LoraConfig().model_dump() | {"r": None}
     return shared
@@ -257,6 +270,19 @@ class Draft:
     @property
     def task(self) -> str:
         return str(self.tree["task"]["name"])
+
+    def task_section(self, name: str | None = None) -> TaskSection:
+        """How the rows of the task, or of another, are read. Raises ConfigError for a field that does not fit."""
+        fields = {field: value for field, value in self.tree["task"].items() if field in READING}
+        try:
+            return TaskSection.parse({**fields, "name": (name or self.task).strip()})
+        except ConfigError as error:
+            raise ConfigError("\n".join(f"task.{line}" for line in str(error).splitlines())) from error
+
+    def with_rows_as_they_are(self) -> Draft:
+        """Without what says how a task's rows are read, which is about the task chosen."""
+        default = _default_tree()["task"]
+        return replace(self, tree=with_path(self.tree, "task", self.tree["task"] | {n: default[n] for n in READING}))
 
     @property
     def policy(self) -> str:

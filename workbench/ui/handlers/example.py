@@ -6,10 +6,12 @@ import json
 import random
 from dataclasses import replace
 from functools import cache, lru_cache
+from itertools import islice
 from typing import Any
 
-from workbench.config import RunConfig
+from workbench.config import RunConfig, TaskSection
 from workbench.errors import TaskError
+from workbench.places import local_path
 from workbench.policies.embedded import FIRST_GROUP
 from workbench.schema import Example, Group, Prompt
 from workbench.steps import PRESETS
@@ -17,6 +19,7 @@ from workbench.tasks import HUB, TASKS, Task, load_task
 from workbench.ui.handlers.draft import Draft, with_path
 
 CUSTOM = "custom"
+_MOST_FILES = 1000  # of a folder, looked at for changes
 
 
 @cache
@@ -54,29 +57,36 @@ def is_first_group(group: Group) -> bool:
     return group == first_group()
 
 
-def find_task(name: str) -> Task:
-    """A task by name or path. Raises TaskError."""
-    name = name.strip()
-    if not name:
+def find_task(task: str | TaskSection) -> Task:
+    """A task by name or path, or by the section that says how its rows are read. Raises TaskError."""
+    section = task if isinstance(task, TaskSection) else TaskSection(name=task.strip())
+    if not section.name:
         raise TaskError(
-            f"no task is chosen; take one of {', '.join(TASKS)}, or give a JSONL file's path, or {HUB}OWNER/NAME"
+            f"no task is chosen; take one of {', '.join(TASKS)}, or give a data file's path, or {HUB}OWNER/NAME"
         )
-    return _cached(name) if is_kept(name) else load_task(name)
-
-
-def is_kept(name: str) -> bool:
-    """Whether a task stays the same once it is loaded: those of a file are read anew, as somebody edits it."""
-    return name in TASKS or name.startswith(HUB)
+    return _cached(section.model_dump_json(), _written(section.name))
 
 
 @lru_cache(maxsize=8)
-def _cached(name: str) -> Task:
-    return load_task(name)
+def _cached(section: str, written: tuple[tuple[str, int, int], ...]) -> Task:
+    return load_task(TaskSection.model_validate_json(section))
+
+
+def _written(name: str) -> tuple[tuple[str, int, int], ...]:
+    """When a file, or each of a folder's, was written, and its size; () for what stays the same once it is loaded."""
+    path = None if name in TASKS or name.startswith(HUB) else local_path(name)
+    if path is None:
+        return ()
+    try:
+        files = list(islice((file for file in path.rglob("*") if file.is_file()), _MOST_FILES)) or [path]
+        return tuple((str(file), (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files)
+    except OSError:
+        return ()
 
 
 def choose_example(draft: Draft, index: float | None, *, by: int = 0, task: Task | None = None) -> Draft:
     """Take example ``index + by`` of the draft's task, going round at the ends. Raises TaskError."""
-    task = task or find_task(draft.task)
+    task = task or find_task(draft.task_section())
     chosen = (int(index or 0) + by) % len(task)
     example = task[chosen]
     return replace(
@@ -98,7 +108,7 @@ def with_group(draft: Draft, group: Group) -> Draft:
 
 
 def random_example(draft: Draft) -> Draft:
-    task = find_task(draft.task)
+    task = find_task(draft.task_section())
     return choose_example(draft, random.randrange(len(task)), task=task)
 
 

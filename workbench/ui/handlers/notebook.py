@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.config import RewardConfig, RunConfig, SamplingConfig
-from workbench.errors import ConfigError, TaskError
+from workbench.errors import ConfigError, WorkbenchError
 from workbench.policies.step_values import NAMES, StepValues
 from workbench.rewards.source import kind_in
 from workbench.schema import Group
@@ -126,7 +126,7 @@ def _sampled(draft: Draft, group: Group) -> str:
     adapter = group.sampling.get("adapter")
     lines = [f"policy = wb.load_policy({group.policy!r}{'' if adapter is None else f', adapter={adapter!r}'})"]
     if _is_example(draft, group):
-        lines.insert(0, f"task = wb.load_task({draft.task!r})")
+        lines.insert(0, f"task = wb.load_task({_task_arguments(draft)})")
         example = f"task[{draft.index}]"
     else:
         example = f"wb.Example({group.prompt!r}, {dict(group.columns)!r})"
@@ -136,10 +136,15 @@ def _sampled(draft: Draft, group: Group) -> str:
     return "\n".join(lines)
 
 
+def _task_arguments(draft: Draft) -> str:
+    section = draft.task_section()
+    return ", ".join([repr(draft.task), *(f"{name}={getattr(section, name)!r}" for name in section.reads())])
+
+
 def _is_example(draft: Draft, group: Group) -> bool:
     try:
-        example = find_task(draft.task)[draft.index]
-    except (TaskError, IndexError):
+        example = find_task(draft.task_section())[draft.index]
+    except (WorkbenchError, IndexError):
         return False
     return (example.prompt, dict(example.columns)) == (group.prompt, dict(group.columns))
 

@@ -18,7 +18,7 @@ from workbench.steps import PRESETS
 from workbench.tasks import TASKS
 from workbench.ui.handlers.credit import FIELDS as OPTIONS
 from workbench.ui.handlers.credit import Section, credit_section, visible_fields
-from workbench.ui.handlers.draft import FIELDS, RUN, SAMPLING, Draft, configuration, with_path
+from workbench.ui.handlers.draft import FIELDS, RUN, SAMPLING, TASK, Draft, configuration, with_path
 from workbench.ui.handlers.example import choose_example, find_task, first_draft
 from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.page_state import LINK, LONGEST_REGEX, is_linked, leaves, value_at
@@ -69,6 +69,8 @@ class _Restoring:
         scoring = _table(parts.get("scoring"))
         if scoring:
             tree = _table(scoring.get("config"))
+            read_as = {path: value_at(tree, path) for path in TASK}
+            self._fields({path: value for path, value in read_as.items() if value is not None})
             self._example(_text(value_at(tree, "task.name")), _index(scoring.get("index")))
             self._settings(tree)
             self._group(_text(scoring.get("saved")))
@@ -90,7 +92,7 @@ class _Restoring:
         if task or query.get("example"):
             self._example(task or before, _index(query.get("example")) or 0)
         if self.draft.task != before:  # a link to another task brings what choosing the task would
-            self.draft = with_task(self.draft, find_task(self.draft.task))
+            self.draft = with_task(self.draft, find_task(self.draft.task_section()))
         if query.get("saved"):
             self._group(query["saved"])
         preset = PRESETS.get(query.get("preset", ""))
@@ -118,7 +120,9 @@ class _Restoring:
         if task is None:
             return
         try:
-            self.draft = choose_example(self.draft, index if index is not None else 0, task=find_task(task))
+            self.draft = choose_example(
+                self.draft, index if index is not None else 0, task=find_task(self.draft.task_section(task))
+            )
         except WorkbenchError as error:
             self.problems.append(str(error))
 

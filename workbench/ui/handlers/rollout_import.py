@@ -20,6 +20,7 @@ from workbench.rewards.models.reward import Models
 from workbench.rollouts import FORMATS, SHIPPED, Facts, Imported, read_groups
 from workbench.schema import Group, Prompt
 from workbench.schema.wording import counted
+from workbench.sections.task import columns_of_text
 from workbench.steps import PRESETS
 from workbench.tasks import LABELLED, Task, labelled_groups
 from workbench.ui.handlers.background_jobs import Works
@@ -51,12 +52,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ImportForm:
-    """The controls of the part as they stand: a typed name or path, an uploaded file, and how to read it."""
+    """The controls of the part as they stand: a typed name or path, an uploaded file, and how to read it.
+
+    ``columns`` says what columns of other names are: ``prompt=question,completion=text,reward=points``.
+    """
 
     path: str
     upload: str | None = None
     format: str = AUTO
     tokenizer: str = "tiny"
+    columns: str = ""
 
 
 @dataclass(frozen=True)
@@ -174,6 +179,10 @@ def _read(
     source: str | Path, form: ImportForm, on_progress: Callable[[str], None], cancelled: Callable[[], bool]
 ) -> Imported:
     tokenizer = form.tokenizer.strip() or None
+    try:
+        columns = columns_of_text(form.columns)
+    except ValueError as error:
+        raise TaskError(f"columns: {error}") from error
     if isinstance(source, str) and source not in SHIPPED:
         groups = labelled_groups(source, tokenizer=tokenizer)
         facts = Facts("generated", sum(map(len, groups)), groups[0].sampling["tokenizer"], preset="line")
@@ -186,6 +195,7 @@ def _read(
         source,
         tokenizer=tokenizer,
         format=None if form.format == AUTO else form.format,
+        columns=columns,
         on_event=on_event,
         cancelled=cancelled,
     )

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
-from workbench.config import METHODS, Leaf, MethodSection, SharedConfig, leaves
+from workbench.config import METHODS, Leaf, MethodSection, SharedConfig, TaskSection, leaves
 from workbench.credit import SCHEMES
+from workbench.sections.task import READING
 
 NUMBER, TEXT, SWITCH = "number", "text", "switch"
 LINES, PAIRS = "lines", "pairs"
@@ -24,6 +25,8 @@ FieldKind = str | tuple[str, ...]
 """NUMBER, TEXT, SWITCH, or the names to choose from."""
 INSPECTED = ("pattern", "rewards", "credit", "sampling")
 """The parts of a method's section that Inspect edits."""
+COLUMNS = ("columns", "data_columns")
+"""Fields of a task that are a table, and one text on the page."""
 AS_INSPECT = "as on Inspect"
 """The choice of a run's credit scheme that takes Inspect's."""
 FIRST = next(iter(METHODS))
@@ -122,6 +125,7 @@ def run_fields() -> Mapping[str, Field]:
     listed = [
         field(METHOD, kind=tuple(METHODS), label="Method", help=""),
         field(DATA, label="Data file", methods=with_data, placeholder="the task’s own rows"),
+        replace(_columns_of_data(), methods=with_data, folded=True),
         *(field(path) for path in ("run.steps", "optimiser.learning_rate", "seed")),
         Field(SCHEME, (AS_INSPECT, *SCHEMES), "Credit scheme", scheme_help, methods=with_credit),
         *(field for name in METHODS for field in method_fields(name)),
@@ -131,6 +135,25 @@ def run_fields() -> Mapping[str, Field]:
         field("name", placeholder="from the date"),
     ]
     return {field.path: field for field in listed}
+
+
+def _columns_of_data() -> Field:
+    leaf = next(leaf for leaf in leaves(TaskSection) if leaf.name == "data_columns")
+    return replace(_field(replace(leaf, kind=str), "task.data_columns"), placeholder="prompt=question,completion=text")
+
+
+@cache
+def task_fields() -> Mapping[str, Field]:
+    """What says how the task's rows are read, by path: fields of Inspect's."""
+    leaf_of = {leaf.name: leaf for leaf in leaves(TaskSection)}
+    named = {name: replace(leaf_of[name], kind=str if name in COLUMNS else leaf_of[name].kind) for name in READING}
+    placeholders = {"columns": "prompt=question,answer=meta.truth", "prompt_template": "{question}\\nAnswer:"}
+    placeholders |= {"filter": "level >= 3", "split": "train", "held_out_split": "test", "rows": "all"}
+    placeholders |= {"held_out_rows": "all"}
+    return {
+        f"task.{name}": replace(_field(leaf, f"task.{name}"), placeholder=placeholders.get(name, ""))
+        for name, leaf in named.items()
+    }
 
 
 @cache

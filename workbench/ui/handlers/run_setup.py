@@ -5,19 +5,16 @@ Training itself is a process of its own that this one only starts.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-from workbench.config import METHODS
+from workbench.config import METHODS, TaskSection
 from workbench.errors import WorkbenchError
 from workbench.figures.heatmap import to_json
-from workbench.places import local_path
 from workbench.redact import redact
 from workbench.runs import default_workspace, start
 from workbench.runs.check import with_absolute_paths
-from workbench.tasks import HUB, Task, load_task
+from workbench.tasks import HUB
 from workbench.ui.handlers.credit import summary
 from workbench.ui.handlers.draft import Draft
-from workbench.ui.handlers.example import find_task, is_kept
+from workbench.ui.handlers.example import find_task
 from workbench.ui.handlers.notebook import train_code
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.run_estimate import estimate, measured_pace
@@ -60,29 +57,15 @@ def rows_found(draft: Draft) -> Note | None:
         return None
     data = draft.tree["task"]["data"]
     name, words = data or draft.task, kind.replace("_", " ")
+    columns = draft.tree["task"]["data_columns"]
     if name.startswith(HUB):
         return Note(f"{words} of {name.removeprefix(HUB)}: counted when the run reads them", level="info")
     try:
-        task = find_task(name) if is_kept(name) else _task_of_file(name, *_written(name))
+        task = find_task(TaskSection.parse({"name": data, "columns": columns}) if data else draft.task_section())
         rows, held_out = (len(task.rows(kind, held_out=held)) for held in (False, True))  # type: ignore[arg-type]
     except WorkbenchError as error:
         return Note(f"{error}; give a file of {words} as data, or choose another task")
     return Note(f"{rows:,} {words} to train on, {held_out:,} held out", level="info")
-
-
-@lru_cache(maxsize=4)
-def _task_of_file(name: str, written: int, size: int) -> Task:
-    return load_task(name)
-
-
-def _written(name: str) -> tuple[int, int]:
-    """When a file was written and its size, 0 where there is none."""
-    path = local_path(name)
-    try:
-        stat = None if path is None else path.stat()
-    except OSError:
-        stat = None
-    return (0, 0) if stat is None else (stat.st_mtime_ns, stat.st_size)
 
 
 def estimated(draft: Draft, services: Services) -> list[tuple[str, str]]:

@@ -16,12 +16,13 @@ import gradio as gr
 from workbench.credit import SCHEMES
 from workbench.errors import ConfigError
 from workbench.ui.handlers.credit import visible_fields
-from workbench.ui.handlers.draft import COMPARE, CREDIT, RUN, SAMPLING, SCORING, Draft, credit_paths
+from workbench.ui.handlers.draft import COMPARE, CREDIT, RUN, SAMPLING, SCORING, TASK, Draft, credit_paths
 from workbench.ui.handlers.example import columns_text, preset_of
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.rewards import row_facts, row_label
 from workbench.ui.handlers.run_fields import FIRST, run_fields
 from workbench.ui.handlers.scoring import Note
+from workbench.ui.handlers.task_rows import preview
 from workbench.ui.tabs.common import PRIVATE, facts_value, note_value
 from workbench.ui.tabs.widgets import CreditWidgets, Form, RowWidgets
 
@@ -50,12 +51,18 @@ def packed_run(draft: Draft) -> str:
     return json.dumps({"run": {path: values[path] for path in RUN}}, separators=(",", ":"), ensure_ascii=False)
 
 
+def packed_task(draft: Draft) -> str:
+    """The value of the form that says how the task's rows are read."""
+    values = draft.values()
+    return json.dumps({"task": {path: values[path] for path in TASK}}, separators=(",", ":"), ensure_ascii=False)
+
+
 def read(draft: Draft, *forms: str) -> Draft:
     """The draft as it stands, of ``Form.inputs`` or the first of them. Raises ConfigError for what no form holds."""
     for form in forms:
         try:
             packs = [
-                {**values} if name == "run" else dict(zip(FORMS[name], values, strict=True))
+                {**values} if name in ("run", "task") else dict(zip(FORMS[name], values, strict=True))
                 for name, values in json.loads(form).items()
             ]
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -88,6 +95,10 @@ def shown(form: Form, before: Draft, after: Draft, *, whole: bool = False) -> Up
         updates[form.example] = after.index
     if whole or not differ.isdisjoint(RUN):
         updates[form.run] = packed_run(after)
+    if whole or not differ.isdisjoint(TASK):
+        updates[form.task_rows] = packed_task(after)
+    if whole or after.task != before.task or not differ.isdisjoint(TASK):
+        updates[form.task_preview] = preview(after)
     if whole:
         packs = {"scoring": form.scoring, "sampling": form.sampling}
         updates |= {packs[name]: packed(name, [new[path] for path in paths]) for name, paths in FORMS.items()}

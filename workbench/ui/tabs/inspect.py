@@ -23,6 +23,7 @@ from workbench.ui.tabs.form import pack
 from workbench.ui.tabs.rewards import bound_rows, build_reward_list
 from workbench.ui.tabs.rollout_import import build_rollout_import
 from workbench.ui.tabs.share import build_share
+from workbench.ui.tabs.task_rows import build_task_rows
 from workbench.ui.tabs.widgets import InspectWidgets
 
 KINDS = [("starts a step", "starts"), ("ends a step", "ends"), ("is a step", "is")]
@@ -43,6 +44,7 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="controls", scale=0, min_width=0):
             task = _example_widgets(first)
+            fields["task_rows"], fields["task_preview"] = build_task_rows(first)
             rollout_import = build_rollout_import()
             steps = _step_widgets(first)
             heading("Rewards")

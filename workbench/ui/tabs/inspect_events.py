@@ -18,6 +18,7 @@ from workbench.ui.handlers.rewards import with_task
 from workbench.ui.handlers.sampling import adopt, sample
 from workbench.ui.handlers.scoring import Note, isolation_note, message, remedied, rescore, scheme_note
 from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.task_rows import refused
 from workbench.ui.tabs.checks import wire_probes
 from workbench.ui.tabs.common import PRIVATE, note_value, start_and_cancel
 from workbench.ui.tabs.config_import import wire_import
@@ -28,6 +29,7 @@ from workbench.ui.tabs.rewards import watched, wire_rewards
 from workbench.ui.tabs.rollout_import_events import RolloutImportEvents
 from workbench.ui.tabs.share_events import kept_value, wire_share
 from workbench.ui.tabs.step_values import wire_values
+from workbench.ui.tabs.task_rows import wire_task_rows
 from workbench.ui.tabs.widgets import Form, InspectWidgets
 
 ThenScore = Callable[[Any], None]
@@ -54,6 +56,7 @@ def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> The
     wire_import(widgets.config_import, form, services, then_score)
     _wire_examples(form, widgets, then_score)
     _wire_task(form, then_score)
+    wire_task_rows(form, then_score)
     _wire_sampling(form, widgets, services, then_score)
     RolloutImportEvents(widgets.rollout_import, form, services, then_score)
     wire_probes(widgets.probes, form, services, then_score)
@@ -163,11 +166,12 @@ def _wire_task(form: Form, then_score: ThenScore) -> None:
         if name.strip().startswith(HUB):
             loading = f"loading {name.strip().removeprefix(HUB)} from the Hub …"
             yield {form.columns: note_value(Note(loading, level="info"))}
+        plain = before.with_rows_as_they_are()  # how rows are read is about the task before
         try:
-            task = handlers.find_task(name)
-            after = with_task(handlers.choose_example(before, 0, task=task), task)
+            task = handlers.find_task(plain.task_section(name))
+            after = with_task(handlers.choose_example(plain, 0, task=task), task)
         except WorkbenchError as error:
-            yield {form.columns: note_value(Note(str(error)))}
+            yield {form.columns: note_value(Note(str(error))), form.task_preview: refused(error)}
             return
         yield shown(form, before, after)
 

@@ -45,6 +45,13 @@ def build_rollout_import() -> RolloutImportWidgets:
                 elem_id="import-tokenizer",
                 min_width=0,
             )
+        columns = gr.Textbox(
+            label="Columns of other names",
+            placeholder="prompt=input,completion=output,reward=score",
+            elem_id="import-columns",
+            max_lines=1,
+            min_width=0,
+        )
         with gr.Row(elem_classes=["fields"]):
             opened = gr.Button("Open", elem_id="import-open", min_width=0, elem_classes=["small"])
             cancel = gr.Button("Cancel", elem_id="import-cancel", min_width=0, interactive=False)
@@ -64,7 +71,7 @@ def build_rollout_import() -> RolloutImportWidgets:
             checks = _table("check-table", handlers.CHECK_HEADERS, visible=False)
             worst = _table("check-worst", handlers.WORST_HEADERS, visible=False)
     return RolloutImportWidgets(
-        path, upload, format, tokenizer, opened, cancel, said, shown, groups, previous, following, where,
+        path, upload, format, tokenizer, columns, opened, cancel, said, shown, groups, previous, following, where,
         threshold, check, checks, worst, check_note,
     )  # fmt: skip
 

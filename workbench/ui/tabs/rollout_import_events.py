@@ -55,7 +55,7 @@ class RolloutImportEvents:
         fresh = gr.State(False)
         opened = part.open.click(
             open_file,
-            [part.path, part.upload, part.format, part.tokenizer],
+            [part.path, part.upload, part.format, part.tokenizer, part.columns],
             [part.note, part.open, part.cancel, fresh, part.opened],
             concurrency_limit=2,
             concurrency_id="importing",

@@ -7,6 +7,8 @@ to.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import gradio as gr
 
 from workbench.config import METHODS
@@ -22,9 +24,15 @@ def build_run_form(draft: Draft) -> gr.HTML:
 
 
 def spec() -> RunFormPayload:
-    """What the script draws the form of."""
+    """What the script draws Train's form of."""
+    return spec_of("run", run_fields().values())
+
+
+def spec_of(form: str, fields: Iterable[Field]) -> RunFormPayload:
+    """What the script draws a form of, whose values go by that name."""
     return {
-        "fields": [_payload(field) for field in run_fields().values()],
+        "form": form,
+        "fields": [_payload(field) for field in fields],
         "methods": {name: method.summary for name, method in METHODS.items()},
     }
 

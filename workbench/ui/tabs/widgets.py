@@ -111,7 +111,8 @@ class Form:
     """The draft and the widgets bound to paths of it, with all that shows a part of it.
 
     ``scoring`` and ``sampling`` always hold what the fields of those forms do, as text (``form.pack``); ``run`` is
-    Train's form itself, which the page's script draws (``run_form.build_run_form``).
+    Train's form itself, which the page's script draws (``run_form.build_run_form``), and ``task_rows`` that of the
+    fields that say how the task's rows are read, the first of which ``task_preview`` shows.
     """
 
     draft: gr.State
@@ -125,12 +126,14 @@ class Form:
     rewards: RewardWidgets
     scoring: gr.Textbox
     sampling: gr.Textbox
+    task_rows: gr.HTML
+    task_preview: gr.HTML
     run: gr.HTML
 
     @property
     def inputs(self) -> list[Any]:
         """What ``form.read`` makes the draft of."""
-        return [self.draft, self.scoring, self.sampling, self.run]
+        return [self.draft, self.task_rows, self.scoring, self.sampling, self.run]
 
     @property
     def outputs(self) -> list[Any]:
@@ -138,7 +141,7 @@ class Form:
         credit = [w for widgets in (self.credit, self.compare) for w in (widgets.before, widgets.options)]
         rows = [widget for row in self.rewards.rows for widget in (row.holder, row.facts)]
         example = [self.task, self.example, self.columns, self.preset]
-        packs = [self.scoring, self.sampling, self.run]
+        packs = [self.scoring, self.sampling, self.run, self.task_rows, self.task_preview]
         return [self.draft, *example, *self.bound.values(), *credit, *rows, *packs]
 
 
@@ -157,6 +160,7 @@ class RolloutImportWidgets:
     upload: gr.File
     format: gr.Dropdown
     tokenizer: gr.Dropdown
+    columns: gr.Textbox
     open: gr.Button
     cancel: gr.Button
     note: gr.HTML

@@ -1,4 +1,5 @@
-// Train's form: the fields of the chosen method, drawn of what the sections say of them (handlers/run_fields.py).
+// Train's form: the fields of the chosen method, drawn of what the sections say of them (handlers/run_fields.py). Also
+// other forms of such fields, without methods.
 // @ts-check
 //
 // The element's value holds every method's settings, by path; only those of the chosen method are on screen. Fields are
@@ -30,7 +31,7 @@ export function runForm(handles, spec) {
 
   function changed() {
     for (const part of parts) if (part.isTouched) values[part.field.path] = part.read();
-    props.value = JSON.stringify({ run: values }); // which tells Gradio of a change
+    props.value = JSON.stringify({ [spec.form]: values }); // which tells Gradio of a change
     draw();
   }
 
@@ -50,7 +51,7 @@ export function runForm(handles, spec) {
   }
 
   follow(handles, (_, value) => {
-    values = { ...value?.run };
+    values = { ...value?.[spec.form] };
     draw();
   });
   watch("rows", tellRows);
@@ -81,7 +82,7 @@ function layOut(root, parts, { summary, rows, more, further }) {
     else if (part.field.path === DATA) root.append(part.node, rows);
     else (part.field.folded ? further : plain).append(part.node);
   }
-  root.append(plain, more);
+  root.append(plain, ...(further.hasChildNodes() ? [more] : []));
 }
 
 /** A field: its label, its input, and its help, which is shown while it has the focus. */

@@ -1,0 +1,115 @@
+"""How a task's rows are read on the page: shown, changed, kept, in a run's configuration and in notebook code."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.drafts import draft_of
+from workbench.config import RunConfig
+from workbench.errors import ConfigError, TaskError
+from workbench.ui.handlers.credit import credit_section
+from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.example import choose_example, find_task
+from workbench.ui.handlers.groups import GroupStore
+from workbench.ui.handlers.notebook import inspect_code
+from workbench.ui.handlers.page_restore import restore
+from workbench.ui.handlers.page_state import dump
+from workbench.ui.handlers.rollout_import import ImportForm, Readings, open_file
+from workbench.ui.handlers.run_setup import rows_found
+from workbench.ui.handlers.task_rows import preview, read_as
+from workbench.ui.tabs.form import packed_task, read
+
+COLUMNS = "prompt=q,answer=truth.value"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    rows = [{"q": f"{n} + 1?", "truth": {"value": n + 1}, "level": n % 5} for n in range(20)]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    return str(tmp_path / "rows.json")
+
+
+def typed(draft: Draft, **fields: Any) -> Draft:
+    """The draft with what was typed into the fields, as the page sends it."""
+    values = json.loads(packed_task(draft))["task"] | {f"task.{name}": value for name, value in fields.items()}
+    return read(draft, json.dumps({"task": values}))
+
+
+def test_a_file_of_other_columns_is_read_once_its_fields_say_how(file: str) -> None:
+    first = draft_of()
+    with pytest.raises(
+        TaskError, match=r"its columns are 'q', 'truth', 'level'; say which of them it is, task\.columns"
+    ):
+        read_as(first, file, draft_of().with_values({"task.split": "x"}))
+    draft = read_as(typed(first, columns=COLUMNS, filter="level >= 3"), file, first)
+    assert draft is not None
+    assert (draft.task, draft.index, draft.text, draft.columns["answer"]) == (file, 0, "3 + 1?", "4")
+    assert [row.name for row in draft.rows if row is not None] == ["answer_correctness"]  # the task's own
+    shown = json.loads(preview(draft))
+    assert shown["text"] == "7 prompts to train on, 1 held out; 12 left out by filter"
+    assert shown["rows"][0] == [["prompt", "3 + 1?"], ["answer", "4"], ["other columns", "q, truth, level"]]
+    config = replace(draft, credit=credit_section("outcome")).config()
+    assert (config.task.columns, config.task.filter) == ({"prompt": "q", "answer": "truth.value"}, "level >= 3")
+    assert read_as(draft, file, draft) is None  # nothing was changed
+
+
+def test_a_field_that_does_not_fit_is_said_where_the_rows_are(file: str) -> None:
+    draft = typed(draft_of(), columns="q")
+    assert json.loads(preview(draft)) == {
+        "text": "task.columns: 'q' has no '='; write what it becomes, prompt=q (got 'q')",
+        "level": "error",
+        "rows": [],
+    }
+    with pytest.raises(ConfigError, match=r"task\.rows: out of range, which is at least 1"):
+        typed(draft_of(), rows=0).task_section()
+
+
+def test_a_configuration_brings_its_reading_and_another_task_drops_it(file: str) -> None:
+    config = RunConfig.parse({"task": {"name": file, "columns": COLUMNS, "rows": 4, "data_columns": {}}})
+    draft = Draft.of(config)
+    assert json.loads(packed_task(draft))["task"]["task.columns"] == COLUMNS
+    assert draft.task_section() == config.task
+    plain = draft.with_rows_as_they_are()
+    assert (plain.task_section("gsm8k").reads(), plain.task) == ([], file)
+    assert len(find_task(draft.task_section())) == 4
+
+
+def test_a_reload_and_notebook_code_have_the_reading(file: str, tmp_path: Path) -> None:
+    draft = Draft.of(RunConfig.parse({"task": {"name": file, "columns": COLUMNS, "sample_seed": None}}))
+    draft = choose_example(draft, 2)
+    kept = json.dumps({"scoring": dump(draft, "")})
+    restored = restore(kept, {}, GroupStore(tmp_path))
+    assert restored is not None
+    assert (restored.problems, restored.draft.text) == ((), "2 + 1?")
+    assert restored.draft.task_section() == draft.task_section()
+    group = draft_of().group
+    assert group is not None
+    sampled = replace(group, prompt=draft.prompt, columns=draft.columns)
+    code = inspect_code(replace(draft, group=sampled), tmp_path / "group.json")
+    assert f"wb.load_task({file!r}, columns={{'prompt': 'q', 'answer': 'truth.value'}}, sample_seed=None)" in code
+
+
+def test_rows_to_train_on_are_counted_with_their_columns(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text('{"q": "a", "good": "b", "bad": "c"}\n' * 10)
+    values = {"method.name": "dpo", "task.data": str(tmp_path / "pairs.jsonl")}
+    note = rows_found(draft_of().with_values(values))
+    assert note is not None
+    assert "give a file of pairs as data" in note.text
+    note = rows_found(draft_of().with_values(values | {"task.data_columns": "prompt=q,chosen=good,rejected=bad"}))
+    assert note is not None
+    assert note.text == "9 pairs to train on, 1 held out"
+
+
+def test_imported_rollouts_are_mapped_as_the_field_says(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("question,reply,points\n1 + 1?,two,1\n1 + 1?,three,0\n")
+    form = ImportForm("mine.csv", columns="prompt=question,completion=reply,reward=points")
+    imported = list(open_file(form, tmp_path, Readings(), "tab"))[-1].imported
+    assert imported is not None
+    assert [rollout.columns["reward"] for rollout in imported.groups[0].rollouts] == [1, 0]
+    refused = list(open_file(ImportForm("mine.csv", columns="question"), tmp_path, Readings(), "tab"))[-1]
+    assert refused.note.text == "columns: 'question' has no '='; write what it becomes, prompt=question"

@@ -1,0 +1,18 @@
+// The first rows of a task, as a run would take them.
+
+/** @import { Handles, RowsPayload } from "./payloads.js" */
+
+import { el } from "../../figures/dom.js";
+import { follow } from "./widget.js";
+
+/** @param {Handles} handles */
+export function taskRows(handles) {
+  follow(handles, (root, /** @type {RowsPayload | null} */ value) => {
+    root.className = `drawn ${value?.level ?? "none"}`;
+    const role = value?.level === "error" ? "alert" : "status";
+    const rows = (value?.rows ?? []).map((row) =>
+      el("dl", { class: "facts" }, ...row.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]))
+    );
+    root.replaceChildren(...(value ? [el("p", { role }, value.text), ...rows] : []));
+  });
+}

@@ -1,0 +1,53 @@
+"""How a task's rows are read, on Inspect: the first ones as a run would take them, and another way to read them."""
+
+from __future__ import annotations
+
+from workbench.errors import WorkbenchError, cut
+from workbench.figures.heatmap import to_json
+from workbench.redact import redact
+from workbench.rundir.files import encode
+from workbench.tasks import preview_of
+from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.example import choose_example, find_task
+from workbench.ui.handlers.rewards import with_task
+from workbench.ui.payloads import Pairs, RowsPayload
+
+SHOWN_ROWS = 3
+LONGEST = 400
+"""Characters of a value that are shown."""
+
+
+def preview(draft: Draft) -> str:
+    """The first rows of the draft's task, as the page's script draws them, or why they cannot be read."""
+    try:
+        found = preview_of(find_task(draft.task_section()), SHOWN_ROWS)
+    except WorkbenchError as error:
+        return refused(error)
+    rows: list[Pairs] = []
+    for row in found.rows:
+        columns = [(name, _text(value)) for name, value in row.items() if name != "columns"]
+        rows.append([*columns, ("other columns", cut(", ".join(row["columns"]) or "none", LONGEST))])
+    return to_json(RowsPayload(text=found.said, level="info", rows=rows))
+
+
+def refused(error: WorkbenchError) -> str:
+    """In place of rows, why there are none."""
+    return to_json(RowsPayload(text=redact(str(error)), level="error", rows=[]))
+
+
+def _text(value: object) -> str:
+    return cut(value if isinstance(value, str) else encode(value).decode(), LONGEST)
+
+
+def read_as(draft: Draft, name: str, before: Draft) -> Draft | None:
+    """The draft with an example of the task ``name``, read as its fields say; None where ``before`` was read like that.
+
+    Another task brings its own pattern, rewards and length. Raises WorkbenchError.
+    """
+    section = draft.task_section(name)
+    if section == before.task_section():
+        return None
+    task = find_task(section)
+    if section.name == before.task:
+        return choose_example(draft, draft.index, task=task)
+    return with_task(choose_example(draft, 0, task=task), task)
