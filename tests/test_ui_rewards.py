@@ -132,7 +132,7 @@ def test_under_each_row_stands_what_its_function_gave(worker: RewardWorker) -> N
     assert right.text.startswith("mean 0.85  ·  15 % zero  ·  ")
     assert right.text.endswith("ms")
     assert right.detail == "0 to 1  ·  chain-arithmetic task"
-    assert mine.text.startswith("mean 1  ·  ")
+    assert mine.text.startswith("mean 1.00  ·  ")
     assert mine.detail == ""
     assert tags.text == "off"
     assert empty is None
@@ -157,9 +157,9 @@ def test_a_row_says_that_the_scheme_does_not_use_it(worker: RewardWorker) -> Non
 
     assert notes(both) == ["mean 0.85", "not used: outcome weight is 0"]
     alpha = replace(both, credit=with_settings(both.credit, {"outcome_weight": 1.0}))
-    assert notes(alpha) == ["mean 0.85", "mean 0.5"]
+    assert notes(alpha) == ["mean 0.85", "mean 0.50"]
     outcome = replace(both, credit=with_settings(both.credit, {"scheme": "outcome"}))
-    assert notes(outcome) == ["not used: outcome reads outcomes alone", "mean 0.5"]
+    assert notes(outcome) == ["not used: outcome reads outcomes alone", "mean 0.50"]
     beside = replace(both, compare={"scheme": "outcome"})
     assert notes(beside) == ["not used by B: outcome reads outcomes alone", "not used by A: outcome weight is 0"]
     step = replace(both, compare={"scheme": "step"})
