@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -38,6 +38,7 @@ from workbench.rewards.wire import (
     read_signature_reply,
     read_split_reply,
 )
+from workbench.sections import RewardConfig
 from workbench.steps import Split, StepPattern, unsplit
 from workbench.steps.split import PREVIEW_TIMEOUT, TIMEOUT
 
@@ -55,27 +56,50 @@ class RewardWorker:
     A process is started at the first call and again after it died. Safe between threads, which wait for each other only
     where they call the same function. ``deadline`` is for a call of a reward, ``pattern_margin`` what a pattern gets
     over its own time limits. ``output`` is what the last call printed, at most 64 KB of it. ``most_functions`` have a
-    process at a time.
+    process at a time. ``allows`` is asked, of what a reward is to do outside the seal, whether somebody agreed to it;
+    without it all may, as in a notebook.
     """
 
     def __init__(
-        self, deadline: float = DEADLINE, *, pattern_margin: float = PATTERN_MARGIN, most_functions: int = MOST
+        self,
+        deadline: float = DEADLINE,
+        *,
+        pattern_margin: float = PATTERN_MARGIN,
+        most_functions: int = MOST,
+        allows: Callable[[str], bool] | None = None,
+        unsealed: bool = False,
     ) -> None:
         self.deadline = deadline
         self.pattern_margin = pattern_margin
         self.output = ""
-        self._children = SealedChildren(most_functions)
+        self._allows = allows
+        self._children = SealedChildren(most_functions, unsealed=unsealed)
         self._missing: tuple[str, ...] | None = None
+        self._unsealed = None if unsealed else RewardWorker(deadline, most_functions=most_functions, unsealed=True)
 
     def start(self) -> None:
         """Start the process for patterns now, and what forks all others, so that the first calls need not wait."""
         with self._children.held(None):
             pass
 
+    def unsealed_for(self, reward: RewardConfig) -> RewardWorker:
+        """Where a trusted reward's code runs. Raises RewardError as ``require`` does."""
+        self.require(reward)
+        return self._unsealed or self
+
+    def require(self, reward: RewardConfig) -> None:
+        """Raises RewardError for a reward that leaves the seal where nobody agreed to it."""
+        what = reward.leaves_the_seal
+        if what is not None and self._allows is not None and not self._allows(reward.foreign or ""):
+            raise RewardError(
+                f"reward {reward.name!r} {what}; read it, then press Trust below it, or leave `trusted` out",
+                reward=reward.name,
+            )
+
     @property
     def busy(self) -> bool:
         """Whether a call is under way."""
-        return self._children.busy
+        return self._children.busy or (self._unsealed is not None and self._unsealed.busy)
 
     @property
     def pids(self) -> dict[Key, int]:
@@ -233,6 +257,8 @@ class RewardWorker:
     def close(self) -> None:
         """End all processes. A later call starts new ones."""
         self._children.close()
+        if self._unsealed is not None:
+            self._unsealed.close()
 
     def __enter__(self) -> RewardWorker:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 
 from workbench.rewards.client import RewardWorker
 
@@ -18,11 +19,17 @@ class WorkerPool:
     """Gives each key a worker of its own. Safe from any thread.
 
     Over ``kept`` of them, the one longest unused ends, one in the middle of a call only if there is no other. One that
-    was not asked for in ``idle_seconds`` ends too. Whoever asks again gets a new one.
+    was not asked for in ``idle_seconds`` ends too. Whoever asks again gets a new one. ``allows`` is every worker's.
     """
 
-    def __init__(self, kept: int = KEPT, idle_seconds: float = IDLE_SECONDS) -> None:
-        self._kept, self._idle_seconds = kept, idle_seconds
+    def __init__(
+        self,
+        kept: int = KEPT,
+        idle_seconds: float = IDLE_SECONDS,
+        *,
+        allows: Callable[[str], bool] | None = None,
+    ) -> None:
+        self._kept, self._idle_seconds, self._allows = kept, idle_seconds, allows
         self._lock = threading.Lock()
         self._workers: OrderedDict[str, tuple[RewardWorker, float]] = OrderedDict()
         self._closed = threading.Event()
@@ -30,7 +37,7 @@ class WorkerPool:
 
     def of(self, key: str) -> RewardWorker:
         with self._lock:
-            worker = self._workers.pop(key)[0] if key in self._workers else RewardWorker(most_functions=FUNCTIONS)
+            worker = self._workers.pop(key)[0] if key in self._workers else self._new()
             self._workers[key] = worker, time.monotonic()
             ended = [self._take_oldest() for _ in range(len(self._workers) - self._kept)]
             if self._watcher is None:
@@ -39,6 +46,9 @@ class WorkerPool:
         for old in ended:
             old.close()
         return worker
+
+    def _new(self) -> RewardWorker:
+        return RewardWorker(most_functions=FUNCTIONS, allows=self._allows)
 
     def end(self, key: str) -> None:
         """End the worker of ``key``."""

@@ -128,6 +128,8 @@ def load_reward(
                 f"{', '.join(spec.options)} into the code",
                 reward=spec.name,
             )
+        if spec.trusted:
+            worker = (worker or shared_worker()).unsealed_for(spec)
         return _in_worker(spec.name, spec.kind, spec.code, spec.weight, worker)
     if callable(getattr(spec, "forward", None)):  # an nn.Module, told without importing torch
         from workbench.rewards.models.local import module_function

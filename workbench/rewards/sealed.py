@@ -20,9 +20,11 @@ from typing import Any
 from weakref import WeakValueDictionary, finalize
 
 from workbench.child import Child, Zygote, child_environment
+from workbench.child.process import Launcher, spawn
 from workbench.errors import ChildDied, ChildFailed
 from workbench.rewards.scratch import MAX_BYTES, MAX_FILES, Scratch, usage
 from workbench.rewards.seal import limits, sealed_environment
+from workbench.rewards.wire import UNSEALED
 
 MOST = 32
 """Reward functions of one worker that have a process at a time."""
@@ -55,7 +57,13 @@ class SealedChild:
     """One sealed process, forked by ``zygote``, with its folder. Raises OSError where it cannot be started."""
 
     def __init__(self, zygote: Zygote, folder: Path) -> None:
+        self._begin()
         self.folder = folder
+        self._zygote = zygote
+        self.child = _child(zygote.launcher({"folder": str(folder)}))
+        self.close = finalize(self, _end, self.child, folder)
+
+    def _begin(self) -> None:
         self.lock = threading.Lock()
         """Held during a call."""
         self.callers = 0
@@ -63,10 +71,6 @@ class SealedChild:
         self.overrun = ""
         """Which limit of all together it was ended for, until a call has said so."""
         self.size = self.files = self.memory = 0
-        self._zygote = zygote
-        launcher = zygote.launcher({"folder": str(folder)})
-        self.child = Child(launcher, name="worker", events=False, max_frame=MAX_REPLY)
-        self.close = finalize(self, _end, self.child, folder)
 
     def measure_files(self) -> None:
         self.size, self.files = usage(self.folder)
@@ -77,9 +81,29 @@ class SealedChild:
         self.memory = max(0, own - _private_bytes(self._zygote.pid))
 
 
-def _end(child: Child, folder: Path) -> None:
+def _child(start: Launcher) -> Child:
+    return Child(start, name="worker", events=False, max_frame=MAX_REPLY)
+
+
+class UnsealedChild(SealedChild):
+    """A process with its user's rights, environment and folder, and without limits, for code that was trusted."""
+
+    def __init__(self) -> None:
+        self._begin()
+        self.child = _child(spawn("workbench.rewards.worker", [UNSEALED]))
+        self.close = finalize(self, _end, self.child, None)
+
+    def measure_files(self) -> None:
+        """It may write where it likes."""
+
+    def measure_memory(self) -> None:
+        """It may hold what there is."""
+
+
+def _end(child: Child, folder: Path | None) -> None:
     child.close()
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _private_bytes(pid: int) -> int:
@@ -92,10 +116,13 @@ def _private_bytes(pid: int) -> int:
 
 
 class SealedChildren:
-    """The sealed processes of one reward worker. Safe between threads; a process answers one call at a time."""
+    """The sealed processes of one reward worker. Safe between threads; a process answers one call at a time.
 
-    def __init__(self, most: int = MOST) -> None:
-        self._most = most
+    With ``unsealed`` they are processes with their user's rights.
+    """
+
+    def __init__(self, most: int = MOST, *, unsealed: bool = False) -> None:
+        self._most, self._unsealed = most, unsealed
         self._lock = threading.Lock()
         self._children: OrderedDict[Key, SealedChild] = OrderedDict()
         self._scratch: Scratch | None = None
@@ -136,7 +163,9 @@ class SealedChildren:
                 sealed.callers -= 1
 
     def _taken(self, key: Key) -> SealedChild:
-        if key not in self._children:
+        if key not in self._children and self._unsealed:
+            self._children[key] = UnsealedChild()
+        elif key not in self._children:
             if self._scratch is None:
                 self._scratch = Scratch()
                 self._remove = finalize(self, self._scratch.remove)

@@ -21,6 +21,8 @@ from workbench.steps import Split
 
 FILENAME = "<reward>"
 """What a user's code is called in its tracebacks."""
+UNSEALED = "--unsealed"
+"""Argument of the worker's module that has it serve without a seal."""
 _MOST_PARAMETERS = 256
 _NONSENSE = "malformed reply from the reward worker"
 

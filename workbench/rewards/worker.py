@@ -1,7 +1,8 @@
 """Where users' reward code and patterns run, as ``python -m workbench.rewards.worker``: a warm process and its forks.
 
 The process imports what rewards commonly need and forks a child for each reward function, and another one for patterns,
-so that no function can change what another one returns. A child seals itself (``seal``) before it serves. A request
+so that no function can change what another one returns. A child seals itself (``seal``) before it serves. Code that was
+trusted runs in a process without a seal, which is none of these forks (``--unsealed``). A request
 names the code or the pattern each time, so a child that was replaced needs telling nothing; code it has run before is
 not run again. The parent (``client``) keeps the deadline, and checks every reply. A child works in a folder of its own,
 the only one it may write to.
@@ -25,20 +26,20 @@ import statistics  # noqa: F401
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy  # noqa: F401
 
-from workbench.child import Emitter, Handler, serve_forks
+from workbench.child import Emitter, Handler, serve, serve_forks
 from workbench.errors import RewardCodeError, RewardError
 from workbench.rewards.asynchronous import is_async
 from workbench.rewards.protocol import call_outcome, call_steps, form_of, line_of, message_of, read_signature
 from workbench.rewards.seal import seal, sealed_folder, what_is_off
-from workbench.rewards.wire import FILENAME, packed_log, packed_signature, packed_split, unpacked_batch
+from workbench.rewards.wire import FILENAME, UNSEALED, packed_log, packed_signature, packed_split, unpacked_batch
 from workbench.steps import StepPattern, split_leniently, split_preview
 
 MISSING: list[str] = []
@@ -82,7 +83,7 @@ def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
     except RewardError as error:
         if isinstance(error.__cause__, MemoryError):
             _worn.append(error.reward or "")
-        if off := what_is_off(error.__cause__):
+        if UNSEALED not in sys.argv and (off := what_is_off(error.__cause__)):
             error.args = (f"{error} ({off} in the reward worker)",)
         raise
     finally:
@@ -154,5 +155,13 @@ def _is_function(value: Any) -> bool:
     return callable(value) and not inspect.isclass(value)
 
 
+def main(arguments: Sequence[str]) -> NoReturn:
+    if UNSEALED not in arguments:
+        serve_forks(start)
+    if os.getcwd() not in sys.path:  # the user's own modules, which PYTHONSAFEPATH leaves out
+        sys.path.insert(0, os.getcwd())
+    serve(handle)
+
+
 if __name__ == "__main__":
-    serve_forks(start)
+    main(sys.argv[1:])

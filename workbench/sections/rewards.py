@@ -51,6 +51,8 @@ class RewardConfig(Section):
     """Weight of this function in the weighted sum."""
     code: str | None = None
     """Python source that defines the function; None for a built-in."""
+    trusted: bool = False
+    """Run `code` outside the seal: with the network, your files and modules, and your environment's secrets."""
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """A built-in's options, by name: `{target_length: 80}` for `length_target`, say."""
     model: ModelConfig | None = None
@@ -68,12 +70,21 @@ class RewardConfig(Section):
         """What this reward runs with its user's rights: its code, or its model's repository's; None for neither."""
         if self.model is not None and self.model.trust_remote_code:
             return f"# model.trust_remote_code runs the modelling code that {self.model.path} brings"
+        if self.trusted:
+            return f"# trusted: runs outside the seal, with the network, your files and your secrets\n{self.code}"
         return self.code
+
+    @property
+    def leaves_the_seal(self) -> str | None:
+        """What of it the page asks for before it happens, in words; None where there is nothing to ask for."""
+        return "asks to run outside the seal, with the network, your files and your secrets" if self.trusted else None
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> Self:
         if sum(part is not None for part in (self.code, self.model, self.monte_carlo)) > 1:
             raise ValueError(f"reward {self.name!r}: give one of code, model and monte_carlo")
+        if self.trusted and self.code is None:
+            raise ValueError(f"reward {self.name!r}: trusted is for code of your own, and it has none; leave it out")
         if self.monte_carlo is not None and self.kind != "step":
             raise ValueError(f"reward {self.name!r}: monte_carlo values are a step reward's; set kind to step")
         if self.model is not None and self.model.format == "classifier" and self.kind != "outcome":

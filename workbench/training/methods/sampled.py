@@ -149,7 +149,10 @@ class SampledSection(MethodSection):
             ) from error
 
     def facts(self) -> list[tuple[str, str]]:
-        rewards = (f"{r.name}{f' × {r.weight:g}' if r.weight != 1 else ''}" for r in self.rewards)
+        rewards = (
+            f"{r.name}{' (outside the seal)' if r.trusted else ''}{f' × {r.weight:g}' if r.weight != 1 else ''}"
+            for r in self.rewards
+        )
         return [
             ("pattern", f"{self.pattern.regex}  ({self.pattern.kind})"),
             ("rewards", ", ".join(rewards)),
