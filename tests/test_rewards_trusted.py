@@ -90,9 +90,9 @@ def test_a_failure_outside_is_not_put_down_to_the_seal() -> None:
 def test_it_runs_only_where_somebody_agreed_to_this_very_code(tmp_path: Path) -> None:
     store = TrustStore(tmp_path)
     reward = trusted("def f(completions, **c): return [1]")
-    with RewardWorker(allows=store.is_trusted) as worker:
+    with RewardWorker(agreed=store.require_agreed) as worker:
         store.trust(reward.code or "")  # in the seal, which says nothing of outside it
-        with pytest.raises(RewardError, match=r"asks to run outside the seal, .*; read it, then press Trust below it"):
+        with pytest.raises(RewardError, match=r"asks to run outside the seal, .*; read it and press Trust below it"):
             load_reward(reward, worker)
         store.trust(reward.foreign or "")
         assert load_reward(reward, worker).score_outcome(BATCH)[0] == [1.0]

@@ -56,8 +56,8 @@ class RewardWorker:
     A process is started at the first call and again after it died. Safe between threads, which wait for each other only
     where they call the same function. ``deadline`` is for a call of a reward, ``pattern_margin`` what a pattern gets
     over its own time limits. ``output`` is what the last call printed, at most 64 KB of it. ``most_functions`` have a
-    process at a time. ``allows`` is asked, of what a reward is to do outside the seal, whether somebody agreed to it;
-    without it all may, as in a notebook.
+    process at a time. ``agreed`` raises RewardError for a reward that leaves the seal unless somebody agreed to it;
+    without it any may, as in a notebook.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class RewardWorker:
         *,
         pattern_margin: float = PATTERN_MARGIN,
         most_functions: int = MOST,
-        allows: Callable[[str], bool] | None = None,
+        agreed: Callable[[RewardConfig], None] | None = None,
         unsealed: bool = False,
     ) -> None:
         self.deadline = deadline
         self.pattern_margin = pattern_margin
         self.output = ""
-        self._allows = allows
+        self._agreed = agreed
         self._children = SealedChildren(most_functions, unsealed=unsealed)
         self._missing: tuple[str, ...] | None = None
         self._unsealed = None if unsealed else RewardWorker(deadline, most_functions=most_functions, unsealed=True)
@@ -89,12 +89,8 @@ class RewardWorker:
 
     def require(self, reward: RewardConfig) -> None:
         """Raises RewardError for a reward that leaves the seal where nobody agreed to it."""
-        what = reward.leaves_the_seal
-        if what is not None and self._allows is not None and not self._allows(reward.foreign or ""):
-            raise RewardError(
-                f"reward {reward.name!r} {what}; read it, then press Trust below it, or leave `trusted` out",
-                reward=reward.name,
-            )
+        if self._agreed is not None:
+            self._agreed(reward)
 
     @property
     def busy(self) -> bool:

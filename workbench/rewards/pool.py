@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from workbench.rewards.client import RewardWorker
+from workbench.sections import RewardConfig
 
 KEPT = 8
 IDLE_SECONDS = 600.0
@@ -19,7 +20,7 @@ class WorkerPool:
     """Gives each key a worker of its own. Safe from any thread.
 
     Over ``kept`` of them, the one longest unused ends, one in the middle of a call only if there is no other. One that
-    was not asked for in ``idle_seconds`` ends too. Whoever asks again gets a new one. ``allows`` is every worker's.
+    was not asked for in ``idle_seconds`` ends too. Whoever asks again gets a new one. ``agreed`` is every worker's.
     """
 
     def __init__(
@@ -27,9 +28,9 @@ class WorkerPool:
         kept: int = KEPT,
         idle_seconds: float = IDLE_SECONDS,
         *,
-        allows: Callable[[str], bool] | None = None,
+        agreed: Callable[[RewardConfig], None] | None = None,
     ) -> None:
-        self._kept, self._idle_seconds, self._allows = kept, idle_seconds, allows
+        self._kept, self._idle_seconds, self._agreed = kept, idle_seconds, agreed
         self._lock = threading.Lock()
         self._workers: OrderedDict[str, tuple[RewardWorker, float]] = OrderedDict()
         self._closed = threading.Event()
@@ -48,7 +49,7 @@ class WorkerPool:
         return worker
 
     def _new(self) -> RewardWorker:
-        return RewardWorker(most_functions=FUNCTIONS, allows=self._allows)
+        return RewardWorker(most_functions=FUNCTIONS, agreed=self._agreed)
 
     def end(self, key: str) -> None:
         """End the worker of ``key``."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, RewardError
 from workbench.sections import RewardConfig
 
 FILE = "trusted.txt"
@@ -65,6 +65,15 @@ class TrustStore:
             f"{source} brings reward code that was not run here before ({names}); read it and, if it may run with your "
             f"rights, pass --trust:\n\n{shown}\n"
         )
+
+    def require_agreed(self, reward: RewardConfig) -> None:
+        """Raises RewardError for a reward that leaves the seal where nobody agreed to this very one."""
+        if reward.leaves_the_seal is not None and not self.is_trusted(reward.foreign or ""):
+            raise RewardError(
+                f"reward {reward.name!r} {reward.leaves_the_seal}, and nobody agreed to it as it is now; read it and "
+                "press Trust below it, or pass --trust",
+                reward=reward.name,
+            )
 
     def _hashes(self) -> frozenset[str]:
         try:

@@ -97,6 +97,7 @@ def start_run(draft: Draft, services: Services) -> tuple[str | None, Note | None
     try:
         config = draft.config()
         for reward in config.method.reward_functions:
+            services.trust.require_agreed(reward)
             if reward.foreign is not None:
                 services.trust.trust(reward.foreign)
         run = start(config, services.workspace)

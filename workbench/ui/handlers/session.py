@@ -36,7 +36,7 @@ class Services:
         self.groups = GroupStore(self.workspace)
         self._lock = threading.Lock()
         self._warming: threading.Thread | None = None
-        self._rewards = WorkerPool(allows=self.trust.is_trusted)
+        self._rewards = WorkerPool(agreed=self.trust.require_agreed)
         self.sampling, self.preflight = Works(), Works()
         self.estimating = Works()
         """Estimating step values, or loading a reward model."""
