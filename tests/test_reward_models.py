@@ -253,7 +253,7 @@ def test_a_repositorys_own_code_waits_for_trust_like_any_other(tmp_path):
 
 
 def test_what_cannot_work_is_refused():
-    with pytest.raises(ConfigError, match="give one of code, model and monte_carlo"):
+    with pytest.raises(ConfigError, match="give one of code, model, judge and monte_carlo"):
         RunConfig.parse({"rewards": [{"name": "x", "code": "", "monte_carlo": {}}]})
     with pytest.raises(ConfigError, match="monte_carlo values are a step reward's"):
         RunConfig.parse({"rewards": [{"name": "x", "kind": "outcome", "monte_carlo": {}}]})

@@ -17,6 +17,7 @@ from workbench.config.reading import MAX_BYTES, read_text, read_yaml
 from workbench.sections import (
     RUN_NAME,
     CreditConfig,
+    JudgeConfig,
     LabelFormat,
     Leaf,
     LoraConfig,
@@ -99,6 +100,7 @@ __all__ = [
     "SHORTHAND",
     "CreditConfig",
     "GRPOSection",
+    "JudgeConfig",
     "LabelFormat",
     "Leaf",
     "LoraConfig",

@@ -25,6 +25,7 @@ from workbench.errors import (
     RewardTimeout,
     WorkbenchError,
 )
+from workbench.rewards.judges.client import JudgeWorker
 from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.protocol import Batch, Score, check_outcome, check_steps, form_of
 from workbench.rewards.sealed import MOST, Key, SealedChildren
@@ -57,7 +58,8 @@ class RewardWorker:
     where they call the same function. ``deadline`` is for a call of a reward, ``pattern_margin`` what a pattern gets
     over its own time limits. ``output`` is what the last call printed, at most 64 KB of it. ``most_functions`` have a
     process at a time. ``agreed`` raises RewardError for a reward that leaves the seal unless somebody agreed to it;
-    without it any may, as in a notebook.
+    without it any may, as in a notebook. Judges among the rewards are asked through ``judges``, by default those that
+    this process shares.
     """
 
     def __init__(
@@ -67,12 +69,14 @@ class RewardWorker:
         pattern_margin: float = PATTERN_MARGIN,
         most_functions: int = MOST,
         agreed: Callable[[RewardConfig], None] | None = None,
+        judges: JudgeWorker | None = None,
         unsealed: bool = False,
     ) -> None:
         self.deadline = deadline
         self.pattern_margin = pattern_margin
         self.output = ""
         self._agreed = agreed
+        self.judges = judges
         self._children = SealedChildren(most_functions, unsealed=unsealed)
         self._missing: tuple[str, ...] | None = None
         self._unsealed = None if unsealed else RewardWorker(deadline, most_functions=most_functions, unsealed=True)

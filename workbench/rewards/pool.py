@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from workbench.rewards.client import RewardWorker
+from workbench.rewards.judges.client import JudgeWorker
 from workbench.sections import RewardConfig
 
 KEPT = 8
@@ -20,7 +21,8 @@ class WorkerPool:
     """Gives each key a worker of its own. Safe from any thread.
 
     Over ``kept`` of them, the one longest unused ends, one in the middle of a call only if there is no other. One that
-    was not asked for in ``idle_seconds`` ends too. Whoever asks again gets a new one. ``agreed`` is every worker's.
+    was not asked for in ``idle_seconds`` ends too. Whoever asks again gets a new one. ``agreed`` and ``judges`` are all
+    workers'.
     """
 
     def __init__(
@@ -29,8 +31,10 @@ class WorkerPool:
         idle_seconds: float = IDLE_SECONDS,
         *,
         agreed: Callable[[RewardConfig], None] | None = None,
+        judges: JudgeWorker | None = None,
     ) -> None:
-        self._kept, self._idle_seconds, self._agreed = kept, idle_seconds, agreed
+        self._kept, self._idle_seconds = kept, idle_seconds
+        self._agreed, self._judges = agreed, judges
         self._lock = threading.Lock()
         self._workers: OrderedDict[str, tuple[RewardWorker, float]] = OrderedDict()
         self._closed = threading.Event()
@@ -49,7 +53,7 @@ class WorkerPool:
         return worker
 
     def _new(self) -> RewardWorker:
-        return RewardWorker(most_functions=FUNCTIONS, agreed=self._agreed)
+        return RewardWorker(most_functions=FUNCTIONS, agreed=self._agreed, judges=self._judges)
 
     def end(self, key: str) -> None:
         """End the worker of ``key``."""

@@ -12,6 +12,8 @@ from workbench.errors import RewardCodeError, RewardError
 from workbench.rewards.asynchronous import is_async
 from workbench.rewards.builtin import Builtin, OptionValue, find_builtin
 from workbench.rewards.client import RewardWorker, WorkerFunction, shared_worker
+from workbench.rewards.judges.client import shared_judges
+from workbench.rewards.judges.reward import judge_function
 from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.models.reward import Models, model_function
 from workbench.rewards.protocol import (
@@ -25,7 +27,7 @@ from workbench.rewards.protocol import (
     read_signature,
 )
 from workbench.schema import RewardKind
-from workbench.sections import RewardConfig
+from workbench.sections import JudgeConfig, RewardConfig
 from workbench.steps import StepPattern
 
 
@@ -114,6 +116,8 @@ def load_reward(
     if isinstance(spec, RewardConfig):
         if spec.model is not None:
             return _of_model(spec, models, pattern, worker)
+        if spec.judge is not None:
+            return _of_judge(spec, spec.judge, worker)
         if spec.monte_carlo is not None:
             raise RewardCodeError(
                 f"reward {spec.name!r} samples from the policy, which this call does not have; use it in a training "
@@ -160,6 +164,14 @@ def _from_builtin(
 def _in_worker(name: str, kind: RewardKind, code: str, weight: float, worker: RewardWorker | None) -> Reward:
     function = (worker or shared_worker()).function(code, name)
     return Reward(name, kind, function, weight, code, waits=function.concurrent)
+
+
+def _of_judge(spec: RewardConfig, judge: JudgeConfig, worker: RewardWorker | None) -> Reward:
+    judges = None if worker is None else worker.judges
+    if worker is not None:
+        worker.require(spec)
+    function = judge_function(spec.name, spec.kind, judge, judges or shared_judges())
+    return Reward(spec.name, spec.kind, function, spec.weight, waits=True)
 
 
 def _of_model(

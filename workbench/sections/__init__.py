@@ -9,7 +9,15 @@ from workbench.sections.optimiser import OptimiserSection
 from workbench.sections.pattern import Pattern
 from workbench.sections.policy import LoraConfig, PolicySection
 from workbench.sections.prompt import PromptSection
-from workbench.sections.rewards import LabelFormat, ModelConfig, ModelFormat, MonteCarloConfig, Reduction, RewardConfig
+from workbench.sections.rewards import (
+    JudgeConfig,
+    LabelFormat,
+    ModelConfig,
+    ModelFormat,
+    MonteCarloConfig,
+    Reduction,
+    RewardConfig,
+)
 from workbench.sections.run import RunSection
 from workbench.sections.sampling import SamplingConfig
 from workbench.sections.section import Leaf, Section, leaves
@@ -19,6 +27,7 @@ from workbench.sections.task import TaskSection
 __all__ = [
     "RUN_NAME",
     "CreditConfig",
+    "JudgeConfig",
     "LabelFormat",
     "Leaf",
     "LoraConfig",

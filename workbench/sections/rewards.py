@@ -1,10 +1,12 @@
-"""Sections of reward functions: built-in ones, code, reward models and Monte-Carlo values."""
+"""Sections of reward functions: built-in ones, code, reward models, judges and Monte-Carlo values."""
 
 from __future__ import annotations
 
+import re
 from typing import Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from workbench.schema import RewardKind
 from workbench.sections.section import Section
@@ -42,6 +44,65 @@ class MonteCarloConfig(Section):
     """Score a step by what it adds: its value less that of the step before it, the first less the prompt's."""
 
 
+RUBRIC = "Is the reasoning correct? Judge each step by itself: is what it says true, and does it follow?"
+
+
+class JudgeConfig(Section):
+    base_url: str = Field(min_length=8, max_length=500)
+    """An OpenAI-compatible endpoint, a local server's too: http://127.0.0.1:8000/v1, say."""
+    model: str = Field(min_length=1, max_length=200)
+    """The judge's name at that endpoint."""
+    rubric: str = Field(default=RUBRIC, min_length=1, max_length=20_000)
+    """What it is to judge by; {answer} stands for the column `answer` of the data's row."""
+    key_variable: str | None = None
+    """The environment variable that holds the endpoint's key; None for an endpoint that wants none."""
+    lowest: float = Field(default=0.0, ge=-1000, le=1000)
+    """The worst score it may give."""
+    highest: float = Field(default=1.0, ge=-1000, le=1000)
+    """The best score it may give."""
+    temperature: float | None = Field(default=0.0, ge=0, le=10)
+    """Temperature of its answers; None leaves it to the endpoint."""
+    max_tokens: int = Field(default=2048, ge=16, le=1_000_000)
+    """Most tokens of its answer."""
+    extra: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    """Further fields of the request; max_completion_tokens takes the place of max_tokens."""
+    max_calls: int = Field(default=1000, ge=1, le=10_000_000)
+    """Requests that a run, or an open page, sends it at most, retries included."""
+    concurrency: int = Field(default=8, ge=1, le=256)
+    """Requests that are under way at once, for each rank."""
+    timeout: float = Field(default=60.0, gt=0, le=3600)
+    """Seconds one request may take."""
+    retries: int = Field(default=4, ge=0, le=20)
+    """Times that a request is sent again after a timeout, status 429 or a server's error."""
+    cache: bool = True
+    """Keep its answers in the workspace and ask the same only once."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_an_address(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError("give an address such as https://api.openai.com/v1, or http://127.0.0.1:8000/v1")
+        if parts.username or parts.password:
+            raise ValueError("leave the password out; key_variable names the variable that holds a key")
+        return url.rstrip("/")
+
+    @field_validator("key_variable")
+    @classmethod
+    def _is_a_variable(cls, name: str | None) -> str | None:
+        if not name:
+            return None
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,79}", name):
+            raise ValueError("give the name of an environment variable, OPENAI_API_KEY say, never the key itself")
+        return name
+
+    @model_validator(mode="after")
+    def _has_a_range(self) -> Self:
+        if self.lowest >= self.highest:
+            raise ValueError(f"lowest: {self.lowest:g} is not below highest, {self.highest:g}; swap them")
+        return self
+
+
 class RewardConfig(Section):
     name: str
     """A built-in reward's name, or the name of your own function in `code`."""
@@ -57,19 +118,29 @@ class RewardConfig(Section):
     """A built-in's options, by name: `{target_length: 80}` for `length_target`, say."""
     model: ModelConfig | None = None
     """A reward model that scores in place of a function."""
+    judge: JudgeConfig | None = None
+    """A language model at an endpoint that scores steps or whole completions by a rubric."""
     monte_carlo: MonteCarloConfig | None = None
     """Score a step by the outcomes of completions that the policy samples from its end."""
 
     @property
     def is_builtin(self) -> bool:
         """Whether the name alone says what it is."""
-        return self.code is None and self.model is None and self.monte_carlo is None
+        return not any(part is not None for part in self._parts)
+
+    @property
+    def _parts(self) -> tuple[object, ...]:
+        """What there is one of at most."""
+        return self.code, self.model, self.judge, self.monte_carlo
 
     @property
     def foreign(self) -> str | None:
-        """What this reward runs with its user's rights: its code, or its model's repository's; None for neither."""
+        """What of this reward is asked for before it runs: its code, its model's, whom it tells; None for none."""
         if self.model is not None and self.model.trust_remote_code:
             return f"# model.trust_remote_code runs the modelling code that {self.model.path} brings"
+        if self.judge is not None:
+            key = f", and the key in ${self.judge.key_variable}," if self.judge.key_variable else ""
+            return f"# judge: prompts and answers{key} are sent to {self.judge.base_url}"
         if self.trusted:
             return f"# trusted: runs outside the seal, with the network, your files and your secrets\n{self.code}"
         return self.code
@@ -77,12 +148,14 @@ class RewardConfig(Section):
     @property
     def leaves_the_seal(self) -> str | None:
         """What of it the page asks for before it happens, in words; None where there is nothing to ask for."""
+        if self.judge is not None:
+            return f"sends prompts and answers to {self.judge.base_url}"
         return "asks to run outside the seal, with the network, your files and your secrets" if self.trusted else None
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> Self:
-        if sum(part is not None for part in (self.code, self.model, self.monte_carlo)) > 1:
-            raise ValueError(f"reward {self.name!r}: give one of code, model and monte_carlo")
+        if sum(part is not None for part in self._parts) > 1:
+            raise ValueError(f"reward {self.name!r}: give one of code, model, judge and monte_carlo")
         if self.trusted and self.code is None:
             raise ValueError(f"reward {self.name!r}: trusted is for code of your own, and it has none; leave it out")
         if self.monte_carlo is not None and self.kind != "step":

@@ -13,6 +13,7 @@ from pathlib import Path
 from workbench.places import is_of_run
 from workbench.policies.client import PolicyWorker
 from workbench.rewards import RewardWorker, TrustStore, WorkerPool
+from workbench.rewards.judges.client import JudgeWorker
 from workbench.rewards.models.client import ModelWorker
 from workbench.rewards.watch import CallTimes
 from workbench.runs import default_workspace, find_checkpoint
@@ -33,10 +34,11 @@ class Services:
         self.policy = PolicyWorker(self.path_of)
         self.models = ModelWorker(self.path_of)
         self.trust = TrustStore(self.workspace)
+        self.judges = JudgeWorker(self.workspace)
         self.groups = GroupStore(self.workspace)
         self._lock = threading.Lock()
         self._warming: threading.Thread | None = None
-        self._rewards = WorkerPool(agreed=self.trust.require_agreed)
+        self._rewards = WorkerPool(agreed=self.trust.require_agreed, judges=self.judges)
         self.sampling, self.preflight = Works(), Works()
         self.estimating = Works()
         """Estimating step values, or loading a reward model."""
@@ -100,3 +102,4 @@ class Services:
         self._rewards.close()
         self.policy.close()
         self.models.close()
+        self.judges.close()

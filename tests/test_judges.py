@@ -1,0 +1,364 @@
+"""Judges: what is asked, how answers are read, and requests to an endpoint on the loopback interface."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.judge_server import Endpoint, serving, steps_answer
+from workbench.errors import ConfigError, RewardError
+from workbench.rewards import RewardWorker, TrustStore, load_reward, score_group
+from workbench.rewards.judges.asking import question, rubric_columns
+from workbench.rewards.judges.client import JudgeWorker
+from workbench.rewards.judges.judge import Question, body_of, judged
+from workbench.rewards.judges.reading import UnreadableError, Verdict, read_steps, read_whole
+from workbench.rewards.judges.store import FILE, Store
+from workbench.rewards.judges.worker import handle
+from workbench.schema import Group, Rollout
+from workbench.sections import JudgeConfig, RewardConfig
+from workbench.steps import StepPattern
+
+KEY = "sk_judge_4711_secret"
+PATTERN = StepPattern(r";", kind="ends")
+GROUP = Group("2+2?", (Rollout((1, 2), ("2+2;", "=4"), False), Rollout((3,), ("5",), False)), {"answer": "4"})
+
+
+def config_of(url: str = "http://127.0.0.1:1/v1", **settings: Any) -> JudgeConfig:
+    return JudgeConfig(base_url=url, model="small", **settings)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path)
+    yield store
+    store.close()
+
+
+def ask(endpoint: Endpoint, store: Store, questions: list[Question], scope: str = "run", **settings: Any) -> Any:
+    pauses: list[float] = []
+    result = judged("j", config_of(endpoint.url, **settings), questions, store, scope, pause=pauses.append)
+    return result, pauses
+
+
+# --- what is asked ------------------------------------------------------------------------------------------------
+
+
+def test_a_question_has_the_rubric_the_rows_columns_and_numbered_steps() -> None:
+    config = config_of(rubric='The answer is {answer}. Not {"json": 1}.', lowest=-1, highest=1)
+    text = question(config, "2+2?", "2+2;=4", ["2+2;", "=4"], {"answer": 4})
+    assert text.startswith('The answer is 4. Not {"json": 1}.\n\nScores go from -1 (worst) to 1 (best).')
+    assert "<<<\n[1] 2+2;\n[2] =4\n>>>" in text
+    assert '"score": 0, ' in text  # the middle of the range, which favours neither end
+    whole = question(config, [{"role": "user", "content": "2+2?"}], "4", None, {"answer": 4})
+    assert "Problem:\n<<<\n2+2?\n>>>" in whole
+    assert "steps" not in whole
+    assert rubric_columns("{answer} {level} {answer}") == ["answer", "level"]
+    with pytest.raises(RewardError, match=r"names \{answer\} and the row has no such column; its columns are level"):
+        question(config, "p", "c", None, {"level": 1})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"base_url": "ftp://x/v1"}, "base_url: give an address such as"),
+        ({"base_url": "https://u:p@host/v1"}, "base_url: "),
+        ({"key_variable": "sk-abc"}, "key_variable: give the name of an environment variable, .* never the key itself"),
+        ({"lowest": 1}, "lowest: 1 is not below highest, 1"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        JudgeConfig.parse({"base_url": "http://x.org/v1", "model": "m", **settings})
+
+
+def test_extra_fields_join_the_request_and_one_replaces_max_tokens() -> None:
+    body = body_of(config_of(extra={"max_completion_tokens": 9, "top_p": 0.5}, temperature=None), [])
+    assert body == {"model": "small", "messages": [], "max_completion_tokens": 9, "top_p": 0.5}
+
+
+# --- how answers are read -----------------------------------------------------------------------------------------
+
+TWO = [Verdict(1.0, "ok", "a"), Verdict(0.0, "no", "")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"steps": [{"step": 1, "score": 1, "reason": "ok", "quote": "a"}, {"step": 2, "score": 0, "reason": "no"}]}',
+        'Sure!\n```json\n[{"score": 1, "reason": "ok", "quote": "a"}, {"score": "0", "reason": "no"},]\n```\nDone.',
+        '<think>{"steps": [{"step": 1, "score": 0}]}</think>{"1": {"rating": 1, "explanation": "ok", "span": "a"}, '
+        '"2": {"rating": 0, "explanation": "no"}}',
+        '{"scores": [{"index": 0, "score": true, "reason": "ok", "quote": "a"}, '
+        '{"index": 1, "score": 0.0, "reason": "no"}]}',
+        "{'steps': [{'step': 1, 'score': 1, 'reason': 'ok', 'quote': 'a'}, {'step': 2, 'score': 0, 'reason': 'no'}]}",
+        # Cut off in the list, behind the second entry.
+        '{"steps": [{"step": 1, "score": 1, "reason": "ok", "quote": "a"}, {"step": 2, "score": 0, "reason": "no"}, {',
+    ],
+)
+def test_steps_are_read_in_many_forms(text: str) -> None:
+    assert read_steps(text, 2, 0, 1) == TWO
+
+
+def test_what_an_answer_leaves_out_is_unscored() -> None:
+    verdicts = read_steps('{"steps": [{"step": 3, "score": 1}, {"step": 1, "score": null, "reason": "?"}]}', 3, 0, 1)
+    assert [verdict.score for verdict in verdicts] == [None, None, 1.0]
+    assert read_steps("[1, null, 0.5]", 3, 0, 1)[2].score == 0.5
+    outside = read_steps('[{"step": 1, "score": 7}, {"step": 2, "score": 1}]', 2, 0, 1)
+    assert (outside[0].score, outside[0].reason) == (None, "gives the score 7, which is not from 0 to 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ('{"score": 0.25, "reason": "r"}', 0.25),
+        ('For example {"score": 1}. My verdict: {"score": 0.25}', 0.25),
+        ("I would say.\nScore: 0.25", 0.25),
+        ("0.25", 0.25),
+        ('{"score": null, "reason": "unclear"}', None),
+    ],
+)
+def test_a_whole_answer_is_read_in_many_forms(text: str, score: float | None) -> None:
+    assert read_whole(text, 0, 1).score == score
+
+
+@pytest.mark.parametrize("text", ["", "I cannot judge.", "[" * 5000, '{"score": 12}', '{"a": [1, 2, 3]}'])
+def test_an_answer_without_scores_is_unreadable(text: str) -> None:
+    with pytest.raises(UnreadableError):
+        read_whole(text, 0, 1)
+    with pytest.raises(UnreadableError):
+        read_steps(text, 2, 0, 1)
+
+
+# --- requests -----------------------------------------------------------------------------------------------------
+
+
+def test_the_same_is_asked_once_and_kept(store: Store, tmp_path: Path) -> None:
+    with serving(lambda body: '{"score": 0.5}') as endpoint:
+        questions = [Question("a", None), Question("b", None), Question("a", None)]
+        result, _ = ask(endpoint, store, questions)
+        assert [[verdict.score for verdict in of] for of in result.verdicts] == [[0.5]] * 3
+        assert (result.calls, len(endpoint.asked)) == (2, 2)
+        assert ask(endpoint, Store(tmp_path), questions)[0].calls == 0  # another process
+        assert ask(endpoint, store, questions, temperature=1.0)[0].calls == 2  # another request
+        assert ask(endpoint, store, questions, cache=False)[0].calls == 2
+    assert (tmp_path / FILE).stat().st_mode & 0o077 == 0
+
+
+def test_two_ranks_that_ask_the_same_ask_once(store: Store, tmp_path: Path) -> None:
+    """The second process waits for the claim of the first, and finds its answer."""
+    asked, go = threading.Event(), threading.Event()
+
+    def answer(body: dict[str, Any]) -> str:
+        asked.set()
+        assert go.wait(30)
+        return '{"score": 0.5}'
+
+    with serving(answer) as endpoint, JudgeWorker(tmp_path) as first, JudgeWorker(tmp_path) as second:
+        config, results = config_of(endpoint.url), []
+
+        def rank(worker: JudgeWorker) -> None:
+            results.append(worker.judged("j", config, [Question("a", None)]))
+
+        threads = [threading.Thread(target=rank, args=(worker,)) for worker in (first, second)]
+        threads[0].start()
+        assert asked.wait(30)
+        threads[1].start()
+        while not second.busy:  # it is at its question
+            threads[1].join(0.01)
+        go.set()
+        for thread in threads:
+            thread.join()
+        assert len(endpoint.asked) == 1
+    assert sorted(result.calls for result in results) == [0, 1]
+    assert [result.verdicts[0][0].score for result in results] == [0.5, 0.5]
+
+
+def test_what_may_pass_is_asked_again_after_a_growing_pause(store: Store) -> None:
+    given = iter([(429, {}, {"Retry-After": "7"}), (503, b"busy", {}), (500, {}, {}), '{"score": 1}'])
+    with serving(lambda body: next(given)) as endpoint:
+        result, pauses = ask(endpoint, store, [Question("a", None)])
+    assert (result.verdicts[0][0].score, result.calls) == (1.0, 4)
+    assert pauses[0] == 7.0  # as it was asked to
+    assert 1 <= pauses[1] <= 2 <= pauses[2] <= 4  # 2 ** attempt, half of it at random
+
+
+def test_what_does_not_pass_is_said_after_the_last_try(store: Store) -> None:
+    with serving(lambda body: (503, {"error": {"message": "overloaded"}}, {})) as endpoint:
+        with pytest.raises(RewardError, match=r"gave no answer; it was asked 3 times: status 503: overloaded"):
+            ask(endpoint, store, [Question("a", None)], retries=2)
+        assert len(endpoint.asked) == 3
+    with pytest.raises(RewardError, match=r"gave no answer; it was asked once: .*[Rr]efused.*; is it up?"):
+        ask(endpoint, store, [Question("a", None)], retries=0)  # it is closed by now
+
+
+def test_a_slow_endpoint_runs_into_the_timeout(store: Store) -> None:
+    done = threading.Event()
+
+    def never(body: dict[str, Any]) -> str:
+        done.wait(30)
+        return ""
+
+    with serving(never) as endpoint:
+        with pytest.raises(RewardError, match=r"no answer in 0\.05 s"):
+            ask(endpoint, store, [Question("a", None)], retries=0, timeout=0.05)
+        done.set()
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ((401, {"error": {"message": f"wrong key {KEY}"}}, {}), r"status 401: wrong key \[redacted\]; is the key in"),
+        ((404, {"error": "no such model"}, {}), r"status 404: no such model; check judge.base_url .* and judge.model"),
+        ((302, {}, {"Location": "http://evil.example/"}), r"it redirects to http://evil.example/: put that into"),
+        ((200, b"<html>hello", {}), r"'<html>hello' is no chat completion; is judge.base_url"),
+    ],
+)
+def test_what_no_second_try_mends_is_said_at_once_and_without_the_key(
+    store: Store, monkeypatch: pytest.MonkeyPatch, answer: Any, message: str
+) -> None:
+    monkeypatch.setenv("P16_JUDGE", KEY)
+    with serving(lambda body: answer) as endpoint:
+        with pytest.raises(RewardError, match=message) as caught:
+            ask(endpoint, store, [Question("a", None)], key_variable="P16_JUDGE")
+        assert len(endpoint.asked) == 1
+        assert endpoint.asked[0][1]["Authorization"] == f"Bearer {KEY}"
+    assert KEY not in repr(caught.value)
+
+
+def test_a_key_that_is_not_there_is_named_before_anything_is_sent(store: Store) -> None:
+    with serving(lambda body: "") as endpoint:
+        with pytest.raises(RewardError, match="key_variable: the environment has no P16_NOT_SET; set it before"):
+            ask(endpoint, store, [Question("a", None)], key_variable="P16_NOT_SET")
+        assert not endpoint.asked
+
+
+def test_an_unreadable_answer_is_asked_for_once_more_and_then_unscored(store: Store) -> None:
+    given = iter(["Well …", '{"score": 1}', "no", "still no"])
+    with serving(lambda body: next(given)) as endpoint:
+        assert ask(endpoint, store, [Question("a", None)])[0].verdicts == [[Verdict(1.0)]]
+        again = endpoint.asked[1][2]["messages"]
+        assert [message["role"] for message in again] == ["user", "assistant", "user"]
+        assert "Reply with the JSON alone" in again[2]["content"]
+        (verdicts,) = ask(endpoint, store, [Question("b", 2)])[0].verdicts
+    assert [verdict.score for verdict in verdicts] == [None, None]
+    assert verdicts[0].reason.startswith("unscored: the judge's answer has no JSON with the scores of 2 steps")
+
+
+def test_a_budget_stops_with_a_sentence_and_what_was_answered_is_kept(store: Store) -> None:
+    with serving(lambda body: '{"score": 1}') as endpoint:
+        many = [Question(str(i), None) for i in range(5)]
+        with pytest.raises(RewardError, match=r"the 3 requests that judge.max_calls allows here are sent; raise"):
+            ask(endpoint, store, many, max_calls=3)
+        assert len(endpoint.asked) == 3
+        result, _ = ask(endpoint, store, many, max_calls=5)  # of the same run, which has two left
+        assert (result.calls, len(endpoint.asked)) == (2, 5)
+        assert ask(endpoint, store, [Question("x", None)], scope="another run", max_calls=1)[0].calls == 1
+
+
+def test_no_more_requests_than_may_be_under_way_at_once(store: Store) -> None:
+    lock, meeting = threading.Lock(), threading.Barrier(3)
+    now = most = 0
+
+    def answer(body: dict[str, Any]) -> str:
+        nonlocal now, most
+        with lock:
+            now, most = now + 1, max(most, now + 1)
+        meeting.wait(30)  # three must be here together
+        with lock:
+            now -= 1
+        return '{"score": 1}'
+
+    with serving(answer) as endpoint:
+        ask(endpoint, store, [Question(str(i), None) for i in range(9)], concurrency=3)
+    assert most == 3
+
+
+def test_a_file_that_is_none_of_ours_is_named(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"no database at all, and long enough to be looked at" * 20)
+    with pytest.raises(RewardError, match=rf"{FILE}, where judges' answers are kept, cannot be used .*; remove it"):
+        Store(tmp_path)
+
+
+def test_whether_anything_listens_is_told_before_a_run() -> None:
+    with serving(lambda body: "") as endpoint:
+        request = {"do": "reach", "config": config_of(endpoint.url).model_dump()}
+        assert handle(request, lambda event: None) == {}  # type: ignore[arg-type]
+    with pytest.raises(RewardError, match=r"nothing listens at http://127.0.0.1:"):
+        handle(request, lambda event: None)  # type: ignore[arg-type]
+
+
+# --- as a reward --------------------------------------------------------------------------------------------------
+
+
+def judge(url: str, kind: str = "step", **settings: Any) -> RewardConfig:
+    settings = {"base_url": url, "model": "small", **settings}
+    return RewardConfig.model_validate({"name": "j", "kind": kind, "judge": settings})
+
+
+def by_text(body: dict[str, Any]) -> str:
+    """Scores of the two rollouts of GROUP."""
+    text = body["messages"][0]["content"]
+    if "numbered steps" not in text:
+        return '{"score": 0.75, "reason": "nearly", "quote": "=4"}'
+    return steps_answer(1, 0.5, quote="=4") if "[2]" in text else steps_answer(0)
+
+
+def test_a_group_is_judged_in_a_process_of_its_own_with_reasons_and_quotes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("P16_JUDGE", KEY)
+    with serving(by_text) as endpoint, JudgeWorker(tmp_path) as judges, RewardWorker(judges=judges) as worker:
+        config = judge(endpoint.url, key_variable="P16_JUDGE", rubric="It is {answer}.")
+        scored = score_group(GROUP, PATTERN, [config], worker=worker)
+        assert scored.step_rewards == [[1.0, 0.5], [0.0]]
+        assert scored.scored[0].logged == {
+            "j": {
+                "reason": ("because", "because"),
+                "quote": (None, "=4"),
+                "quote that is not in the text": ("=4", None),
+            }
+        }
+        assert scored.rewards[0].metrics == {"judge_calls/j": [2.0]}
+        assert sorted(re.findall("It is 4", str(endpoint.asked))) == ["It is 4"] * 2
+        whole = score_group(GROUP, PATTERN, [judge(endpoint.url, "outcome")], worker=worker)
+        assert whole.outcomes == [0.75, 0.75]
+        assert whole.scored[0].logged["j"]["quote"] == "=4"
+        before = len(endpoint.asked)
+        assert score_group(GROUP, PATTERN, [config], worker=worker).rewards[0].metrics == {"judge_calls/j": [0.0]}
+        assert len(endpoint.asked) == before
+    kept = sqlite3.connect(tmp_path / FILE).execute("SELECT text FROM answers").fetchall()
+    assert len(kept) == 4
+    assert KEY.encode() not in (tmp_path / FILE).read_bytes()
+    assert KEY not in config.model_dump_json()
+
+
+def test_an_endpoint_that_refuses_is_the_rewards_error(tmp_path: Path) -> None:
+    refusal = (400, {"error": {"message": "no temperature"}}, {})
+    message = r"^reward 'j': judge 'small' at .* refused: status 400: no temperature; is it a setting"
+    with serving(lambda body: refusal) as endpoint, JudgeWorker(tmp_path) as judges:
+        with RewardWorker(judges=judges) as worker, pytest.raises(RewardError, match=message) as e:
+            score_group(GROUP, PATTERN, [judge(endpoint.url)], worker=worker)
+    assert e.value.reward == "j"
+
+
+def test_a_judge_is_asked_only_where_somebody_agreed_to_send_it_answers(tmp_path: Path) -> None:
+    store, config = TrustStore(tmp_path), judge("http://127.0.0.1:1/v1", key_variable="P16_JUDGE")
+    with RewardWorker(agreed=store.require_agreed) as worker:
+        with pytest.raises(RewardError, match=r"'j' sends prompts and answers to http://127.0.0.1:1/v1, and nobody"):
+            load_reward(config, worker)
+        store.trust(config.foreign or "")
+        assert load_reward(config, worker).waits
+        moved = judge("http://127.0.0.1:2/v1", key_variable="P16_JUDGE")
+        with pytest.raises(RewardError, match="nobody agreed"):
+            load_reward(moved, worker)
+
+
+def test_only_one_thing_scores() -> None:
+    with pytest.raises(ConfigError, match="give one of code, model, judge and monte_carlo"):
+        RewardConfig.parse({"name": "j", "code": "x", "judge": {"base_url": "http://x.org/v1", "model": "m"}})
