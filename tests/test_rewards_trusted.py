@@ -92,7 +92,7 @@ def test_it_runs_only_where_somebody_agreed_to_this_very_code(tmp_path: Path) ->
     reward = trusted("def f(completions, **c): return [1]")
     with RewardWorker(agreed=store.require_agreed) as worker:
         store.trust(reward.code or "")  # in the seal, which says nothing of outside it
-        with pytest.raises(RewardError, match=r"asks to run outside the seal, .*; read it and press Trust below it"):
+        with pytest.raises(RewardError, match=r"asks to run outside the seal, .*; read it, then press trust below it"):
             load_reward(reward, worker)
         store.trust(reward.foreign or "")
         assert load_reward(reward, worker).score_outcome(BATCH)[0] == [1.0]

@@ -70,8 +70,8 @@ class TrustStore:
         """Raises RewardError for a reward that leaves the seal where nobody agreed to this very one."""
         if reward.leaves_the_seal is not None and not self.is_trusted(reward.foreign or ""):
             raise RewardError(
-                f"reward {reward.name!r} {reward.leaves_the_seal}, and nobody agreed to it as it is now; read it and "
-                "press Trust below it, or pass --trust",
+                f"reward {reward.name!r} {reward.leaves_the_seal}, and nobody agreed to it as it is now; read it, then "
+                "press trust below it, or pass --trust",
                 reward=reward.name,
             )
 

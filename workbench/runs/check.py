@@ -13,13 +13,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from workbench.config import MAX_BYTES, ModelConfig, RewardConfig, RunConfig
+from workbench.config import MAX_BYTES, JudgeConfig, ModelConfig, RewardConfig, RunConfig
 from workbench.errors import ConfigError, RewardError, TaskError, WorkbenchError, did_you_mean, shown
 from workbench.places import absolute, hub_problem, local_path
 from workbench.policies.embedded import EMBEDDED
 from workbench.policies.find import chat_template, check_policy, has_chat_template
 from workbench.policies.templates import check_template_kwargs
 from workbench.rewards import RewardWorker, find_builtin, load_reward
+from workbench.rewards.judges.asking import rubric_columns
+from workbench.rewards.judges.calls import key_of
+from workbench.rewards.judges.client import JudgeWorker
 from workbench.rewards.models.formats import model_path
 from workbench.rewards.protocol import columns_of
 from workbench.runs import devices
@@ -180,11 +183,15 @@ def _check_reward(
     if reward.model is not None:
         _check_model(reward.name, reward.model)
         return
-    if reward.monte_carlo is not None:
+    needed: Iterable[str]
+    if reward.judge is not None:
+        _check_judge(reward.name, reward.judge)
+        needed = rubric_columns(reward.judge.rubric)
+    elif reward.monte_carlo is not None:
         outcome = find_builtin(reward.monte_carlo.outcome)
         if outcome.kind != "outcome":
             raise ConfigError(f"reward {reward.name!r}: {outcome.name!r} scores steps; name an outcome reward")
-        needed: Iterable[str] = outcome.columns
+        needed = outcome.columns
     else:
         loaded = load_reward(reward, worker)
         needed = columns_of(loaded.signature) if reward.code is not None else find_builtin(reward.name).columns
@@ -195,6 +202,16 @@ def _check_reward(
             f"{did_you_mean(missing[0], columns)}; its columns are {', '.join(sorted(columns)) or 'none'}: add it, or "
             "take another reward"
         )
+
+
+def _check_judge(name: str, judge: JudgeConfig) -> None:
+    """Whether its key is in the environment, and anything listens at its endpoint."""
+    try:
+        key_of(judge)
+        with JudgeWorker() as judges:
+            judges.reach(judge)
+    except RewardError as error:
+        raise RewardError(f"reward {name!r}: {error}", reward=name) from error
 
 
 def _check_model(name: str, model: ModelConfig) -> None:

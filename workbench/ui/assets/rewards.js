@@ -169,7 +169,7 @@ export function modelStatus(handles) {
   root.setAttribute("role", "status");
   whileVisible(handles.element, async () => {
     let text = "";
-    if (document.querySelector(".slot-given [data-kind=model]")) { // asked for only while a row is a model
+    if (document.querySelector(".slot-given :is([data-kind=model], [data-kind=judge])")) { // only while a row is one
       try {
         text = await answerOf(handles.server.model_status({}));
       } catch { /* the header says that the connection is gone */ }

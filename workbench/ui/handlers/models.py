@@ -140,7 +140,7 @@ def load_model(form: ModelForm, rows: Sequence[RewardRow | None], services: Serv
         reward = model_reward(
             form.path, form.form, form.reduce, form.weight, trust=form.trust, before=before, path_of=services.path_of
         )
-        reward = reward.model_copy(update={"name": _free_name(reward.name, rows, form.place)})
+        reward = reward.model_copy(update={"name": free_name(reward.name, rows, form.place)})
         if form.place < 0 and all(row is not None for row in rows):
             raise ConfigError(f"{SLOTS} functions are the most; remove one first")
     except WorkbenchError as error:
@@ -191,7 +191,7 @@ def run_as_reward(rows: Sequence[RewardRow | None], name: str, workspace: Path) 
         return Note(f"{SLOTS} functions are the most; remove one first")
     place = rows.index(None)
     reward = model_reward(path, form)
-    return place, row_of(reward.model_copy(update={"name": _free_name(reward.name, rows, place)}))
+    return place, row_of(reward.model_copy(update={"name": free_name(reward.name, rows, place)}))
 
 
 def policy_choices(workspace: Path) -> list[str]:
@@ -207,12 +207,14 @@ def cancel_load(services: Services, tab: str) -> None:
 
 
 def model_status(services: Services) -> str:
-    """What the worker of reward models is at; "" while it rests."""
+    """What the worker of reward models, and those of judges, are at; "" while they rest."""
     busy = services.models.busy
-    return "" if busy is None else f"reward model {busy[0]} at work, {busy[1]:.0f} s"
+    model = "" if busy is None else f"reward model {busy[0]} at work, {busy[1]:.0f} s"
+    return ", ".join(filter(None, (model, services.judges.busy)))
 
 
-def _free_name(name: str, rows: Sequence[RewardRow | None], place: int) -> str:
+def free_name(name: str, rows: Sequence[RewardRow | None], place: int) -> str:
+    """A name that no other row has: ``name``, or that with a number."""
     taken = {row.name for i, row in enumerate(rows) if row is not None and i != place}
     return next(free for free in (name, *(f"{name}_{n}" for n in range(2, SLOTS + 2))) if free not in taken)
 

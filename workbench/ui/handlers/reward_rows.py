@@ -1,7 +1,7 @@
 """One row of the list of reward functions: a reward's configuration, and what only the page knows of it.
 
 A row's editor holds source code. While that is a built-in reward's own source, its name says what the reward is; once
-it is edited the code does. A row that is a reward model or Monte-Carlo values has no editor.
+it is edited the code does. A row that is a reward model, a judge or Monte-Carlo values has no editor.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from workbench.config import ModelConfig, MonteCarloConfig, RewardConfig
+from workbench.config import JudgeConfig, ModelConfig, MonteCarloConfig, RewardConfig
 from workbench.errors import RewardError, cut
 from workbench.policies.step_values import StepValues
 from workbench.rewards import BUILTINS, find_builtin
@@ -67,7 +67,7 @@ class RewardRow:
 
     @property
     def has_editor(self) -> bool:
-        return self.fields.get("model") is None and self.fields.get("monte_carlo") is None
+        return all(self.fields.get(part) is None for part in ("model", "judge", "monte_carlo"))
 
     @property
     def is_builtin(self) -> bool:
@@ -85,6 +85,14 @@ class RewardRow:
     @property
     def model(self) -> ModelConfig | None:
         return None if self.fields.get("model") is None else self.unweighted().model
+
+    @property
+    def judge(self) -> JudgeConfig | None:
+        return None if self.fields.get("judge") is None else self.unweighted().judge
+
+    @property
+    def trusted(self) -> bool:
+        return self.fields.get("trusted") is True
 
     @property
     def monte_carlo(self) -> MonteCarloConfig | None:
@@ -110,7 +118,10 @@ class RewardRow:
         row = self if bool(on) == self.on else replace(self, on=bool(on))
         fields = self.fields if weight == self.weight else {**self.fields, "weight": weight}
         if self.has_editor and (code or "") != self.code:
-            fields = self._of_code(code or "") | ({"weight": fields["weight"]} if "weight" in fields else {})
+            kept = {name: fields[name] for name in ("weight", "trusted") if name in fields}
+            fields = self._of_code(code or "") | kept
+            if "code" not in fields:
+                fields.pop("trusted", None)
         return row if fields is self.fields else replace(row, fields=fields)
 
     def _of_code(self, code: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from workbench.schema import RewardKind, ScoredGroup
 from workbench.schema.wording import two_places
 from workbench.tasks import Task
 from workbench.ui.handlers.draft import Draft, with_path
+from workbench.ui.handlers.judges import judge_facts
 from workbench.ui.handlers.models import model_facts
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, builtin_row, code_row, padded, row_of
 from workbench.ui.handlers.scoring import Note, message
@@ -145,13 +146,16 @@ def row_label(row: RewardRow | None) -> str:
     if row.monte_carlo is not None:
         what = "Monte-Carlo progress" if row.monte_carlo.progress else "Monte-Carlo"
         return f"{what} (k={row.monte_carlo.continuations})  ·  step"
-    return f"{row.name}  ·  {row.kind}{'' if row.has_editor else '  ·  model'}"
+    what = "judge" if row.judge is not None else "" if row.has_editor else "model"
+    return "  ·  ".join(filter(None, (row.name, row.kind, what, "outside the seal" if row.trusted else "")))
 
 
 def row_facts(row: RewardRow | None) -> list[tuple[str, str]]:
     """What a row that is no code consists of, as (label, value); nothing for one that is."""
     if row is None or row.has_editor:
         return []
+    if row.judge is not None:
+        return judge_facts(row)
     return model_facts(row.unweighted()) if row.model is not None else values_facts(row)
 
 
@@ -178,7 +182,7 @@ def save_row(workspace: Path, row: RewardRow | None) -> Note:
     if row is None:
         return Note("there is nothing to save", level="info")
     if not row.has_editor:
-        return Note("there is no code to save; a run's configuration holds a reward model's settings", level="info")
+        return Note("there is no code to save; a run's configuration holds a model's or judge's settings", level="info")
     try:
         before = {(saved.name, saved.version) for saved in list_saved(workspace)}
         saved = save_reward(workspace, row.name.removeprefix("trl:"), row.kind, row.code)

@@ -87,6 +87,10 @@ def _reward_line(row: RewardRow) -> str:
             return f"without {name}"
     elif row.model is not None:
         name = f"{row.name} (model)"
+    elif row.judge is not None:
+        name = f"{row.name} (judge)"
+    elif row.trusted:
+        name = f"{row.name} (outside the seal)"
     else:
         name = f"{row.name}{'' if row.is_builtin else ' (edited)'}"
     return name + (f" × {row.weight:g}" if row.weight not in (None, 1.0) else "")

@@ -142,4 +142,5 @@ def _row_shown(widgets: RowWidgets, row: RewardRow | None) -> Updates:
 
 def row_facts_value(row: RewardRow) -> str:
     """What is drawn in place of an editor; "" for a row that has one."""
-    return facts_value(row_facts(row), "values" if row.model is None else "model")
+    kind = "model" if row.model is not None else "judge" if row.judge is not None else "values"
+    return facts_value(row_facts(row), kind)

@@ -24,6 +24,7 @@ from workbench.ui.tabs.common import PRIVATE, note_value, start_and_cancel
 from workbench.ui.tabs.config_import import wire_import
 from workbench.ui.tabs.credit import wire_credit
 from workbench.ui.tabs.form import Updates, form_note_value, read, shown
+from workbench.ui.tabs.judges import wire_judges
 from workbench.ui.tabs.models import wire_models
 from workbench.ui.tabs.rewards import watched, wire_rewards
 from workbench.ui.tabs.rollout_import_events import RolloutImportEvents
@@ -52,6 +53,7 @@ def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> The
     wire_credit(form.compare)
     wire_rewards(form, services, then_score)
     wire_models(form, services, then_score)
+    wire_judges(form, services, then_score)
     wire_values(form, services, then_score)
     wire_import(widgets.config_import, form, services, then_score)
     _wire_examples(form, widgets, then_score)

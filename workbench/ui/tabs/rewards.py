@@ -1,8 +1,8 @@
 """The list of reward functions: rows that are there or not, each with a switch, a weight and a code editor.
 
-A row that is a reward model or Monte-Carlo values shows what it consists of in the editor's place. Rows are widgets
-made once and shown when used, because an editor that is built anew loses its cursor. Below them, the forms that add
-models and values, the functions saved in the workspace, and what the functions of the list give and cost.
+A row that is a reward model, a judge or Monte-Carlo values shows what it consists of in the editor's place. Rows are
+widgets made once and shown when used, because an editor that is built anew loses its cursor. Below them, the forms that
+add models, judges and values, the functions saved in the workspace, and what the functions of the list give and cost.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import gradio as gr
 
 from workbench.ui.handlers import rewards as handlers
 from workbench.ui.handlers.draft import Draft, row_paths
+from workbench.ui.handlers.judges import trust_row
 from workbench.ui.handlers.models import form_of
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow
 from workbench.ui.handlers.scoring import Note, ScoringView, unused_notes
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value
 from workbench.ui.tabs.form import Updates, read, shown
+from workbench.ui.tabs.judges import build_judges, judge_shown
 from workbench.ui.tabs.models import build_models, model_shown
 from workbench.ui.tabs.step_values import build_values
 from workbench.ui.tabs.widgets import Form, RewardWidgets, RowWidgets, SavedWidgets
@@ -69,12 +71,16 @@ def _wire_row(form: Form, place: int, row: RowWidgets, services: Services, then_
         return draft.with_values(dict(zip(row_paths(place), values, strict=True))).rows[place]
 
     def change(*held: Any) -> Updates:
-        """A reward model's settings come into the form that added it; Monte-Carlo values have a panel of their own."""
-        settings = form_of(here(*held), place)
+        """A model's or judge's settings come into the form that added it; Monte-Carlo values have their own panel."""
+        row = here(*held)
+        if row is not None and row.judge is not None:
+            return judge_shown(form.rewards.judges, row, place)
+        settings = form_of(row, place)
         return {form.rewards.values.panel: gr.update(open=True)} if settings is None else model_shown(models, settings)
 
     alone = [form.draft, row.switch, row.weight, row.code]
-    changed = [models.panel, *models.fields, models.add, form.rewards.values.panel]
+    judges = form.rewards.judges.outputs
+    changed = [models.panel, *models.fields, models.add, *judges, form.rewards.values.panel]
     row.change.click(change, alone, changed, queue=False, **PRIVATE)
 
     def save(*held: Any) -> list[Any]:
@@ -82,6 +88,13 @@ def _wire_row(form: Form, place: int, row: RowWidgets, services: Services, then_
         return [note_value(said), gr.update(choices=handlers.saved_choices(services.workspace))]
 
     row.save.click(save, alone, [row.saved, saved.choice], queue=False, **PRIVATE)
+
+    def trust(*held: Any) -> Updates:
+        draft = read(*held)
+        changed, said = trust_row(draft.rows[place], services)
+        return shown(form, draft, draft.with_row(place, changed)) | {row.saved: note_value(said)}
+
+    then_score(row.trust.click(trust, form.inputs, [row.saved, *form.outputs], queue=False, **PRIVATE))
 
     def edited(*held: Any) -> list[Any]:
         """A switch is labelled with what its function is called and scores, which its code may have changed."""
@@ -148,9 +161,9 @@ def build_reward_list(rows: Sequence[RewardRow | None], services: Services) -> R
         min_width=0,
     )
     add_note = note("add-note")
-    models, values = build_models(services), build_values()
+    models, judges, values = build_models(services), build_judges(), build_values()
     saved, watch = _saved_panel(), drawn("watch", "watch", classes=["watch"])
-    return RewardWidgets(listed, add, add_note, models, values, saved, watch)
+    return RewardWidgets(listed, add, add_note, models, judges, values, saved, watch)
 
 
 def bound_rows(rewards: RewardWidgets) -> dict[str, Any]:
@@ -196,6 +209,7 @@ def _row(i: int, row: RewardRow | None) -> RowWidgets:
             change = gr.Button("change", elem_id=f"reward-change-{i}", elem_classes=["small"], min_width=0)
         row_note = note(f"reward-note-{i}")
         with gr.Row(elem_classes=["slot-foot", "slot-save"]):
-            save = gr.Button("save", elem_id=f"reward-save-{i}", elem_classes=["small"], min_width=0)
+            save = gr.Button("save", elem_id=f"reward-save-{i}", elem_classes=["small", "save"], min_width=0)
+            trust = gr.Button("trust", elem_id=f"reward-trust-{i}", elem_classes=["small"], min_width=0)
             saved = note(f"reward-saved-{i}")
-    return RowWidgets(holder, switch, weighs, editor, facts, change, row_note, remove, save, saved)
+    return RowWidgets(holder, switch, weighs, editor, facts, change, row_note, remove, save, saved, trust)

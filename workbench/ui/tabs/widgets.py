@@ -33,6 +33,7 @@ class RowWidgets:
     remove: gr.Button
     save: gr.Button
     saved: gr.HTML
+    trust: gr.Button
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,24 @@ class ModelWidgets:
 
 
 @dataclass(frozen=True)
+class JudgeWidgets:
+    """The form of a judge, its settings by name. ``place`` is the row that it changes; ``checked`` is no row yet."""
+
+    panel: gr.Accordion
+    fields: Mapping[str, Any]
+    kind: gr.Dropdown
+    add: gr.Button
+    note: gr.HTML
+    place: gr.State
+    checked: gr.State
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What showing a row's settings sets."""
+        return [self.panel, *self.fields.values(), self.kind, self.place, self.add]
+
+
+@dataclass(frozen=True)
 class ValuesWidgets:
     """``estimated`` is what was estimated and is not a row yet; ``file`` is what the page's script saves."""
 
@@ -97,6 +116,7 @@ class RewardWidgets:
     add: gr.Dropdown
     add_note: gr.HTML
     models: ModelWidgets
+    judges: JudgeWidgets
     values: ValuesWidgets
     saved: SavedWidgets
     watch: gr.HTML

@@ -1,0 +1,111 @@
+"""Judges on the page: the form's values to a reward, and what a row of one shows.
+
+Pressing Add is what agrees to send answers to the endpoint; a judge that came with a configuration waits for Trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench.config import JudgeConfig, Leaf, RewardConfig, leaves
+from workbench.errors import ConfigError, WorkbenchError
+from workbench.rewards.judges.calls import key_of
+from workbench.ui.handlers.models import free_name
+from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, row_of
+from workbench.ui.handlers.scoring import Note
+from workbench.ui.handlers.session import Services
+
+FIRST = ("base_url", "model", "rubric", "key_variable")
+"""Settings that the form shows first; the others are folded away."""
+LEAVES: Mapping[str, Leaf] = {leaf.name: leaf for leaf in leaves(JudgeConfig) if leaf.name != "extra"}
+"""The form's fields; what else a request holds is set in a file."""
+KINDS = (("each step", "step"), ("whole answers", "outcome"))
+"""Label and value of what a judge scores."""
+NEW: Mapping[str, Any] = {
+    leaf.name: "http://127.0.0.1:8000/v1" if leaf.name == "base_url" else leaf.default for leaf in LEAVES.values()
+}
+"""What an empty form holds."""
+
+
+def judge_reward(values: Mapping[str, Any], kind: str, rows: Sequence[RewardRow | None], place: int = -1) -> RewardRow:
+    """The row that the form's values come to, in the place of row ``place``; -1 adds one.
+
+    Raises ConfigError for a value that does not fit, RewardError for a key that the environment lacks.
+    """
+    before = rows[place] if place >= 0 else None
+    changed = before if before is not None and before.judge is not None else None
+    if place < 0 and all(row is not None for row in rows):
+        raise ConfigError(f"{SLOTS} functions are the most; remove one first")
+    given = {name: value.strip() if isinstance(value, str) else value for name, value in values.items()}
+    judge: dict[str, Any] = {} if changed is None or changed.judge is None else {"extra": changed.judge.extra}
+    judge |= {name: value for name, value in given.items() if LEAVES[name].optional or value not in (None, "")}
+    if not judge.get("base_url") or not judge.get("model"):
+        raise ConfigError("give the endpoint's base url and the model's name there")
+    name = free_name("judge" if changed is None else changed.name, rows, place)
+    reward = RewardConfig.parse({"name": name, "kind": kind, "judge": judge})
+    assert reward.judge is not None
+    key_of(reward.judge)
+    row = row_of(reward)
+    if changed is None:
+        return row
+    weight = {"weight": changed.fields["weight"]} if "weight" in changed.fields else {}
+    return RewardRow({**row.fields, **weight}, on=changed.on)
+
+
+def add_judge(
+    values: Mapping[str, Any], kind: str, rows: Sequence[RewardRow | None], place: int, services: Services
+) -> RewardRow | Note:
+    """The judge as a row once something listens at its endpoint, or what to put right."""
+    try:
+        row = judge_reward(values, kind, rows, place)
+        assert row.judge is not None
+        services.judges.reach(row.judge)
+        services.trust.trust(row.unweighted().foreign or "")
+    except WorkbenchError as error:
+        return Note(str(error))
+    return row
+
+
+def form_values(row: RewardRow | None) -> dict[str, Any]:
+    """What the form shows of a row, or empty."""
+    if row is None or row.judge is None:
+        return dict(NEW)
+    held = row.judge.model_dump()
+    return {name: held[name] for name in LEAVES}
+
+
+def judge_facts(row: RewardRow) -> list[tuple[str, str]]:
+    """What a judge's row shows, as (label, value)."""
+    judge = row.judge
+    assert judge is not None
+    rubric = " ".join(judge.rubric.split())
+    facts = [
+        ("judge", f"{judge.model} at {judge.base_url}"),
+        ("rubric", rubric if len(rubric) <= 200 else f"{rubric[:199]}…"),
+        ("scores", f"{'each step' if row.kind == 'step' else 'whole answers'}, {judge.lowest:g} to {judge.highest:g}"),
+        ("at most", f"{judge.max_calls:,} requests, {judge.concurrency} at once"),
+    ]
+    return [*facts, ("key", f"in ${judge.key_variable}")] if judge.key_variable else facts
+
+
+def trust_row(row: RewardRow | None, services: Services) -> tuple[RewardRow | None, Note]:
+    """Agree to what a row does outside the seal, as it is now; of code that was agreed to, take it back."""
+    if row is None or row.model is not None or row.monte_carlo is not None:
+        return row, Note("there is nothing to trust here", level="info")
+    if row.is_builtin:
+        return row, Note("a built-in function runs in the seal; edit it to make it your own first", level="info")
+    try:
+        reward = row.unweighted()
+        if reward.trusted and services.trust.is_trusted(reward.foreign or ""):
+            sealed = {name: value for name, value in row.fields.items() if name != "trusted"}
+            return RewardRow(sealed, row.on), Note("runs in the seal again", level="info")
+        if row.judge is None:
+            row = RewardRow({**row.fields, "trusted": True}, row.on)
+        services.trust.trust(row.unweighted().foreign or "")
+    except (WorkbenchError, ValueError) as error:
+        return row, Note(str(error))
+    if row.judge is not None:
+        return row, Note(f"prompts and answers may be sent to {row.judge.base_url}", level="info")
+    said = "runs outside the seal, with the network, your files and your secrets, until it is edited; again undoes it"
+    return row, Note(said, level="warning")
