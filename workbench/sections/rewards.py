@@ -48,17 +48,17 @@ RUBRIC = "Is the reasoning correct? Judge each step by itself: is what it says t
 
 
 class JudgeConfig(Section):
-    base_url: str = Field(min_length=8, max_length=500)
+    base_url: str = Field(title="Endpoint (base URL)", min_length=8, max_length=500)
     """An OpenAI-compatible endpoint, a local server's too: http://127.0.0.1:8000/v1, say."""
     model: str = Field(min_length=1, max_length=200)
     """The judge's name at that endpoint."""
     rubric: str = Field(default=RUBRIC, min_length=1, max_length=20_000)
     """What it is to judge by; {answer} stands for the column `answer` of the data's row."""
-    key_variable: str | None = None
+    key_variable: str | None = Field(default=None, title="Variable with its key")
     """The environment variable that holds the endpoint's key; None for an endpoint that wants none."""
-    lowest: float = Field(default=0.0, ge=-1000, le=1000)
+    lowest: float = Field(title="Worst score", default=0.0, ge=-1000, le=1000)
     """The worst score it may give."""
-    highest: float = Field(default=1.0, ge=-1000, le=1000)
+    highest: float = Field(title="Best score", default=1.0, ge=-1000, le=1000)
     """The best score it may give."""
     temperature: float | None = Field(default=0.0, ge=0, le=10)
     """Temperature of its answers; None leaves it to the endpoint."""
@@ -66,15 +66,15 @@ class JudgeConfig(Section):
     """Most tokens of its answer."""
     extra: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Further fields of the request; max_completion_tokens takes the place of max_tokens."""
-    max_calls: int = Field(default=1000, ge=1, le=10_000_000)
+    max_calls: int = Field(title="Most requests", default=1000, ge=1, le=10_000_000)
     """Requests that a run, or an open page, sends it at most, retries included."""
-    concurrency: int = Field(default=8, ge=1, le=256)
+    concurrency: int = Field(title="At once", default=8, ge=1, le=256)
     """Requests that are under way at once, for each rank."""
-    timeout: float = Field(default=60.0, gt=0, le=3600)
+    timeout: float = Field(title="Timeout (s)", default=60.0, gt=0, le=3600)
     """Seconds one request may take."""
     retries: int = Field(default=4, ge=0, le=20)
     """Times that a request is sent again after a timeout, status 429 or a server's error."""
-    cache: bool = True
+    cache: bool = Field(default=True, title="Keep its answers")
     """Keep its answers in the workspace and ask the same only once."""
 
     @field_validator("base_url")
