@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from workbench.cli import commands, data, models
 from workbench.cli.checks import add_check_commands
+from workbench.cli.export import add_export_command
 from workbench.cli.flags import add_flags, add_reward_flags, at_least_one
 from workbench.cli.making import add_making_commands
 from workbench.cli.pipelines import add_pipeline_command
@@ -76,6 +77,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_check_commands(command)
     add_making_commands(command)
     _add_run_commands(command)
+    _add_workspace(add_export_command(command))
     added = add_pipeline_command(command)
     _add_now(added)
     _add_workspace(added)

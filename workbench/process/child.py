@@ -25,6 +25,7 @@ from workbench.process.recorder import NotANumberError, Recorder
 from workbench.quiet import RENAMED
 from workbench.rundir import RunDir
 from workbench.schema.wording import counted
+from workbench.trackers import Tracking
 from workbench.training.methods.method import Listeners, Trainer
 
 __all__ = ["NotANumberError", "Recorder", "main"]
@@ -41,6 +42,7 @@ def main(arguments: list[str]) -> int:
     _quiet()
     config: RunConfig | None = None
     trainer: Trainer | None = None
+    tracking: Tracking | None = None
     try:
         config = RunConfig.from_yaml(run.config_text())
         _use_cores(config)
@@ -52,6 +54,8 @@ def main(arguments: list[str]) -> int:
             run.checkpoints,
             Listeners(recorder.on_rollouts, recorder.on_watched, recorder.on_rows, callbacks=[recorder]),
         )
+        if writes and config.run.report_to:
+            tracking = recorder.tracking = Tracking.open(run, config, config.run.report_to, _say)
         trainer.remove_callback(PrinterCallback)  # the recorder's lines say it shorter
         signal.signal(signal.SIGTERM, recorder.request_stop)  # until here it simply ends the process
         _train(trainer, run, config, args.resume)
@@ -69,11 +73,17 @@ def main(arguments: list[str]) -> int:
         run.settle("failed", reason(error, config or RunConfig(), step), certain=False)
         return 1
     finally:
+        if tracking is not None:
+            tracking.finish()
         try:
             run.close()
         except RunError as error:
             print(f"error: {error}", flush=True)
     return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 def _leave_group() -> None:

@@ -20,6 +20,7 @@ from workbench.rundir.environment import peak_memory_mb
 from workbench.rundir.metrics import resumed
 from workbench.schema import Credit, WatchedRow
 from workbench.sections import SharedConfig
+from workbench.trackers import Tracking
 
 
 class NotANumberError(WorkbenchError):
@@ -31,6 +32,7 @@ class Recorder(TrainerCallback):
 
     def __init__(self, run: RunDir, config: SharedConfig, *, writes: bool) -> None:
         self.run = run
+        self.tracking: Tracking | None = None
         self.stop_requested = False
         self._writes = writes
         self._began: float | None = None
@@ -80,16 +82,17 @@ class Recorder(TrainerCallback):
             rollouts = (
                 {"rollouts": generations * self._method.rollouts_per_step} if self._method.rollouts_per_step else {}
             )
-            self.run.append_metrics(
-                {
-                    "step": step,
-                    "time": time.time(),
-                    "seconds": round(self._seconds(), 3),
-                    "peak_memory_mb": peak_memory_mb(),
-                    **rollouts,
-                    **{name: value for name, value in logs.items() if name != "epoch"},
-                }
-            )
+            row = {
+                "step": step,
+                "time": time.time(),
+                "seconds": round(self._seconds(), 3),
+                "peak_memory_mb": peak_memory_mb(),
+                **rollouts,
+                **{name: value for name, value in logs.items() if name != "epoch"},
+            }
+            self.run.append_metrics(row)
+            if self.tracking is not None:
+                self.tracking.row(row)
             self.run.note(step=step)
             print(_line(step, state.max_steps, logs), flush=True)
         for name in ("loss", "grad_norm"):
@@ -105,12 +108,18 @@ class Recorder(TrainerCallback):
     def on_rollouts(self, step: int, credits: list[Credit]) -> None:
         if self._writes:
             self.run.write_rollouts(step, credits)
+            if self.tracking is not None:
+                self.tracking.rollouts(step, credits)
 
     def on_watched(self, step: int, credits: list[Credit]) -> None:
         self.run.write_rollouts(step, credits, watched=True)
+        if self.tracking is not None:
+            self.tracking.watched(step, credits)
 
     def on_rows(self, step: int, rows: list[WatchedRow]) -> None:
         self.run.write_watched_rows(step, rows)
+        if self.tracking is not None:
+            self.tracking.watched(step, rows)
 
     def _seconds(self) -> float:
         """Seconds since training began."""

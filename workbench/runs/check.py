@@ -7,7 +7,7 @@ the same things in the same words. No torch is loaded; code and patterns run in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,7 +55,7 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
 
     attempt(_check_size, config)
     attempt(_check_device, config)
-    attempt(_check_trackers, config)
+    attempt(check_trackers, config.run.report_to)
     folder = attempt(check_policy, config.policy)
     attempt(check_weights, config, folder)
     task = attempt(_task_of, config)
@@ -103,8 +103,9 @@ def _check_device(config: RunConfig) -> None:
     devices.check_count(devices.pool(config.run.device), config.run.ranks)
 
 
-def _check_trackers(config: RunConfig) -> None:
-    for tracker in config.run.report_to:
+def check_trackers(names: Sequence[str]) -> None:
+    """Raises ConfigError for a tracker whose package is not installed."""
+    for tracker in names:
         if not any(find_spec(package) for package in TRACKERS[tracker]):
             raise ConfigError(
                 f"run.report_to: {tracker!r} is not installed; pip install {tracker}, or take it out of run.report_to"

@@ -37,7 +37,9 @@ class RunSection(Section):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train; auto takes a GPU where there is one."""
     report_to: list[Literal["trackio", "wandb", "tensorboard"]] = Field(default_factory=list)
-    """Trackers that get the metrics too, beside the run's own directory; each must be installed."""
+    """Trackers that get configuration, metrics, alarms and heatmaps too; each must be installed."""
+    project: str = Field(default="process-grpo", min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._ -]+$")
+    """The project that trackers list the run under."""
 
     @property
     def last_measured(self) -> int:
