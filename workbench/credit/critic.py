@@ -105,7 +105,7 @@ def credit_by_gae(
         )
     ]
     rollouts = [rollout for group in groups for rollout in group.group.rollouts]
-    counted = [row.advantages for row, r in zip(rows, rollouts, strict=True) if r.finished or not finished_only]
+    counted = [row.advantages for row, r in zip(rows, rollouts, strict=True) if not (r.truncated and finished_only)]
     mean, std = _moments(np.concatenate([*counted, np.zeros(0)])) if options.whiten else (0.0, None)
     credits, first = [], 0
     for group in groups:

@@ -175,6 +175,8 @@ def _rollout_payload(group: Group, i: int) -> RolloutPayload:
         "logprobs": rounded(rollout.logprobs),
         "entropies": rounded(rollout.entropies),
     }
+    if rollout.stop is not None:
+        payload["stop"] = rollout.stop
     if (first := group.copy_of[i]) is not None:
         payload["copyOf"] = first
     if reference := rounded(rollout.ref_logprobs):

@@ -97,6 +97,7 @@ class RolloutPayload(TypedDict):
     ids: Sequence[int]
     texts: Sequence[str]
     finished: bool
+    stop: NotRequired[str]
     logprobs: Sequence[float] | None
     entropies: Sequence[float] | None
     copyOf: NotRequired[int]

@@ -77,11 +77,12 @@ function factsOf({ steps, outcome, matched, texts, facts }) {
 }
 
 /** @param {Credited} rollout */
-function marksOf({ steps, matched, finished, name }) {
+function marksOf({ steps, matched, finished, stop, name }) {
   const unmatched = "The step pattern found nothing: the whole completion counts as one step";
   return [
     steps && !matched ? el("mark", { title: unmatched }, "no match") : null,
-    finished || isWatched({ name })
+    stop ? el("mark", { class: "plain", title: `Ended by the stop string ${JSON.stringify(stop)}` }, "stopped") : null,
+    finished || stop || isWatched({ name })
       ? null
       : el("mark", { title: "No end-of-sequence token: the length limit cut it off" }, "truncated"),
   ];
@@ -228,7 +229,7 @@ export function summary(rollouts) {
   const characters = rollouts.reduce((sum, r) => sum + r.offsets[r.texts.length - (r.finished ? 1 : 0)], 0);
   const covered = steps.reduce((sum, step) => sum + step.end - step.start, 0);
   const unmatched = rollouts.filter((rollout) => rollout.matched === false).length;
-  const truncated = rollouts.filter((rollout) => !rollout.finished).length;
+  const truncated = rollouts.filter(({ finished, stop }) => !finished && !stop).length;
   const spread = (/** @type {number[]} */ values) => `${number(meanOf(values), 2)} ± ${number(stdOf(values), 2)}`;
   const item = (/** @type {string | number} */ value, /** @type {string} */ name, bad = false) =>
     el("span", { class: bad ? "bad" : null }, el("b", {}, value), ` ${name}`);

@@ -94,7 +94,8 @@
  * @typedef {Object} RolloutPayload
  * @property {number[]} ids
  * @property {string[]} texts
- * @property {boolean} finished
+ * @property {boolean} finished whether its last token is an end-of-sequence token
+ * @property {string} [stop] the stop string that ended it
  * @property {number[] | null} logprobs
  * @property {number[] | null} entropies
  * @property {number} [copyOf] the first rollout that it is an exact copy of, from 0
