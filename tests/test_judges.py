@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import sqlite3
 import threading
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 from tests.judge_server import Endpoint, serving, steps_answer
+from workbench.cli.flags import add_flags, read_config
+from workbench.config import RunConfig
 from workbench.errors import ConfigError, RewardError
 from workbench.rewards import RewardWorker, TrustStore, load_reward, score_group
 from workbench.rewards.judges.asking import question, rubric_columns
@@ -20,9 +23,17 @@ from workbench.rewards.judges.judge import Question, body_of, judged
 from workbench.rewards.judges.reading import UnreadableError, Verdict, read_steps, read_whole
 from workbench.rewards.judges.store import FILE, Store
 from workbench.rewards.judges.worker import handle
+from workbench.runs.check import checked
 from workbench.schema import Group, Rollout
 from workbench.sections import JudgeConfig, RewardConfig
 from workbench.steps import StepPattern
+from workbench.ui.handlers.config_import import open_config, trust_opened
+from workbench.ui.handlers.judges import NEW, add_judge, form_values, judge_facts, trust_row
+from workbench.ui.handlers.notebook import train_code
+from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, builtin_row, code_row
+from workbench.ui.handlers.rewards import row_label
+from workbench.ui.handlers.scoring import Note
+from workbench.ui.handlers.session import Services
 
 KEY = "sk_judge_4711_secret"
 PATTERN = StepPattern(r";", kind="ends")
@@ -362,3 +373,115 @@ def test_a_judge_is_asked_only_where_somebody_agreed_to_send_it_answers(tmp_path
 def test_only_one_thing_scores() -> None:
     with pytest.raises(ConfigError, match="give one of code, model, judge and monte_carlo"):
         RewardConfig.parse({"name": "j", "code": "x", "judge": {"base_url": "http://x.org/v1", "model": "m"}})
+
+
+# --- on the page and the shell ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[Services]:
+    services = Services(tmp_path)
+    yield services
+    services.close()
+
+
+def form(url: str, **values: Any) -> dict[str, Any]:
+    return {**NEW, "base_url": url, "model": "small", **values}
+
+
+def test_the_forms_values_become_a_row_once_something_listens(services: Services) -> None:
+    rows = [None] * SLOTS
+    with serving(lambda body: "") as endpoint:
+        row = add_judge(form(endpoint.url, max_calls=7, key_variable=""), "outcome", rows, -1, services)
+        assert isinstance(row, RewardRow)
+        reward = row.config()
+        assert (reward.name, reward.kind, reward.judge) == ("judge", "outcome", config_of(endpoint.url, max_calls=7))
+        assert services.trust.is_trusted(reward.foreign or "")  # pressing Add is what agrees
+        assert row_label(row) == "judge  ·  outcome  ·  judge"
+        assert dict(judge_facts(row))["at most"] == "7 requests, 8 at once"
+        # A change keeps what the form does not show.
+        fields = {**row.fields, "weight": 2.0, "judge": {**row.fields["judge"], "extra": {"top_p": 0.5}}}
+        before = RewardRow(fields, on=False)
+        changed = add_judge(form_values(before) | {"model": "large"}, "step", [before, *rows[1:]], 0, services)
+        assert isinstance(changed, RewardRow)
+        assert (changed.weight, changed.on, changed.judge and changed.judge.extra) == (2.0, False, {"top_p": 0.5})
+        assert (changed.name, changed.kind, changed.judge and changed.judge.model) == ("judge", "step", "large")
+    refused = add_judge(form(endpoint.url), "step", rows, -1, services)
+    assert isinstance(refused, Note)
+    assert "nothing listens at http://127.0.0.1:" in refused.text
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model": " "}, "give the endpoint's base url and the model's name there"),
+        ({"base_url": "here"}, "judge.base_url: give an address such as https://api.openai.com/v1"),
+        ({"concurrency": 0}, "judge.concurrency: out of range, which is at least 1 and at most 256 (got 0)"),
+        ({"key_variable": "P16_NOT_SET"}, "the environment has no P16_NOT_SET; set it before the workbench starts"),
+    ],
+)
+def test_what_does_not_fit_is_said_beside_the_form(services: Services, values: dict[str, Any], message: str) -> None:
+    note = add_judge(form("http://127.0.0.1:1/v1", **values), "step", [None] * SLOTS, -1, services)
+    assert isinstance(note, Note)
+    assert message in note.text
+
+
+def test_trust_agrees_to_code_as_it_is_and_a_second_press_takes_it_back(services: Services) -> None:
+    row = code_row("f", "outcome", "def f(completions, **c): return [1]")
+    trusted, said = trust_row(row, services)
+    assert trusted is not None
+    assert trusted.config().trusted
+    assert "runs outside the seal, with the network" in said.text
+    services.trust.require_agreed(trusted.config())
+    edited = trusted.with_values(True, 1.0, "def f(completions, **c): return [2]")
+    with pytest.raises(RewardError, match="nobody agreed to it as it is now"):
+        services.trust.require_agreed(edited.config())
+    assert row_label(edited) == "f  ·  outcome  ·  outside the seal"
+    again, _ = trust_row(edited, services)
+    assert again is not None
+    services.trust.require_agreed(again.config())
+    sealed, said = trust_row(again, services)
+    assert (sealed and sealed.config().trusted, said.text) == (False, "runs in the seal again")
+    assert "edit it to make it your own" in trust_row(builtin_row("length_target"), services)[1].text
+
+
+def test_a_judge_of_an_opened_configuration_is_shown_first(services: Services) -> None:
+    config = RunConfig(rewards=[judge("https://judge.example/v1", key_variable="HOME")])
+    opened = open_config("shared.yaml", config.to_yaml().encode(), services.trust)
+    assert opened.foreign == (
+        ("j", "# judge: prompts and answers, and the key in $HOME, are sent to https://judge.example/v1"),
+    )
+    trust_opened(opened, services.trust)
+    services.trust.require_agreed(config.method.reward_functions[0])
+
+
+def test_notebook_code_has_the_judge(tmp_path: Path) -> None:
+    code = train_code(RunConfig(rewards=[judge("http://127.0.0.1:1/v1")]), tmp_path)
+    assert "judge" in code
+    assert "'base_url': 'http://127.0.0.1:1/v1'" in code
+
+
+def test_flags_name_a_judges_file_and_trusted_code(tmp_path: Path) -> None:
+    (tmp_path / "fair.yaml").write_text("base_url: http://127.0.0.1:1/v1\nmodel: small\n")
+    (tmp_path / "mine.py").write_text("def mine(prompts, completions, **columns): return [1.0]\n")
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+    flags = ["--judge", f"{tmp_path}/fair.yaml:step:0.5", "--trusted-file", f"{tmp_path}/mine.py"]
+    mine, fair = read_config(parser.parse_args(flags)).method.reward_functions
+    assert (fair.name, fair.kind, fair.weight, fair.judge) == ("fair", "step", 0.5, config_of())
+    assert (mine.name, mine.kind, mine.trusted) == ("mine", "outcome", True)
+
+
+def test_before_a_run_key_columns_and_endpoint_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def problem(**settings: Any) -> str:
+        with pytest.raises((ConfigError, RewardError)) as caught:
+            checked(RunConfig(rewards=[judge(endpoint.url, **settings)]))
+        return str(caught.value)
+
+    with serving(lambda body: "") as endpoint:
+        assert "reward 'j': judge.key_variable: the environment has no P16_NOT_SET" in problem(
+            key_variable="P16_NOT_SET"
+        )
+        assert "reward 'j' needs the column 'answr'" in problem(rubric="{answr}")
+        checked(RunConfig(rewards=[judge(endpoint.url, rubric="{answer}")]))
+    assert "reward 'j': judge.base_url: nothing listens at" in problem()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import display, runs
 from workbench.cli import show
-from workbench.cli.flags import read_config
+from workbench.cli.flags import gives_rewards, read_config
 from workbench.cli.groups import given_group, sampled_group
 from workbench.cli.output import print_result, say
 from workbench.cli.pipelines import stage_line, trust_plan
@@ -135,7 +135,7 @@ def _compared(
         schemes = _names(args.schemes)
         yield from runs.compare(config, schemes, args.seeds, args.workspace, report=_report, tell=say)
         return
-    if args.reward or args.reward_file or args.reward_model or args.reward_option:
+    if gives_rewards(args) or args.reward_option:
         raise ConfigError(
             "the rewards of --methods are their recipes' own: write a recipe with others, and name its file"
         )

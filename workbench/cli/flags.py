@@ -162,6 +162,20 @@ def add_reward_flags(parser: argparse.ArgumentParser) -> Any:
         help="a file that defines a reward function, named like the file or `reward`; repeatable. Rewards given "
         "replace the task's own",
     )
+    rewards.add_argument(
+        "--trusted-file",
+        action="append",
+        default=[],
+        metavar="FILE.py[:KIND[:WEIGHT]]",
+        help="the same, run outside the seal: with the network, your files and modules, and your secrets; repeatable",
+    )
+    rewards.add_argument(
+        "--judge",
+        action="append",
+        default=[],
+        metavar="FILE.yaml[:KIND[:WEIGHT]]",
+        help="a file with a judge's settings (base_url, model, rubric, …), named like the file; repeatable",
+    )
     return rewards
 
 
@@ -189,7 +203,13 @@ def read_rewards(args: argparse.Namespace) -> list[RewardConfig]:
     """The rewards of ``--reward`` and ``--reward-file``. Raises ConfigError."""
     try:
         return [
-            RewardConfig.parse(reward) for reward in (*map(_built_in, args.reward), *map(_from_file, args.reward_file))
+            RewardConfig.parse(reward)
+            for reward in (
+                *map(_built_in, args.reward),
+                *map(_from_file, args.reward_file),
+                *map(_trusted, args.trusted_file),
+                *map(_judge, args.judge),
+            )
         ]
     except ConfigError as error:
         raise ConfigError(f"--reward: {error}") from error
@@ -208,6 +228,8 @@ def read_config(args: argparse.Namespace) -> RunConfig:
     _put_flags(data, options)
     rewards = [_built_in(text) for text in options.get("reward", [])]
     rewards += [_from_file(text) for text in options.get("reward_file", [])]
+    rewards += [_trusted(text) for text in options.get("trusted_file", [])]
+    rewards += [_judge(text) for text in options.get("judge", [])]
     rewards += [
         _from_model(text, options.get("format"), options.get("reduce"), options.get("workspace"))
         for text in options.get("reward_model", [])
@@ -279,6 +301,11 @@ def _read_file(path: Path) -> dict[str, Any]:
     return data or {}
 
 
+def gives_rewards(args: argparse.Namespace) -> bool:
+    """Whether flags name rewards, which then replace the task's or a file's."""
+    return any(getattr(args, name, None) for name in ("reward", "reward_file", "reward_model", "trusted_file", "judge"))
+
+
 def _built_in(text: str) -> dict[str, Any]:
     from workbench.errors import RewardCodeError
     from workbench.rewards import find_builtin
@@ -299,6 +326,17 @@ def _from_file(text: str) -> dict[str, Any]:
     code = read_text(Path(name), f"--reward-file {cut(name, 300)}")
     stem = Path(name).stem
     return {"name": stem, "kind": kind or kind_in(code, stem) or "step", "weight": weight, "code": code}
+
+
+def _trusted(text: str) -> dict[str, Any]:
+    return {**_from_file(text), "trusted": True}
+
+
+def _judge(text: str) -> dict[str, Any]:
+    name, kind, weight = _reward_parts(text)
+    what = f"--judge {cut(name, 300)}"
+    settings = read_yaml(read_text(Path(name), what), what)
+    return {"name": Path(name).stem, "kind": kind or "step", "weight": weight, "judge": settings}
 
 
 def _from_model(

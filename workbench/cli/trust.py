@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from workbench import runs
+from workbench.cli.flags import gives_rewards
 from workbench.config import RunConfig
 
 
@@ -27,7 +28,7 @@ def require_trust(args: argparse.Namespace, config: RunConfig) -> RunConfig:
     store = TrustStore(Path(runs.default_workspace() if workspace is None else workspace))
     base = getattr(args, "from_run", None)
     source = f"--config {args.config}" if args.config is not None else f"--from {base}" if base else None
-    replaced = bool(args.reward or args.reward_file or args.reward_model)  # they replace what a file brings
+    replaced = gives_rewards(args)  # instead of what a file brings
     if source is not None and not replaced and not args.trust:
         store.require(config.method.reward_functions, source)
     if args.trust or hasattr(args, "workspace"):

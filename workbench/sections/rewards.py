@@ -48,7 +48,7 @@ RUBRIC = "Is the reasoning correct? Judge each step by itself: is what it says t
 
 
 class JudgeConfig(Section):
-    base_url: str = Field(title="Endpoint (base URL)", min_length=8, max_length=500)
+    base_url: str = Field(title="Endpoint (base URL)", max_length=500)
     """An OpenAI-compatible endpoint, a local server's too: http://127.0.0.1:8000/v1, say."""
     model: str = Field(min_length=1, max_length=200)
     """The judge's name at that endpoint."""

@@ -202,7 +202,7 @@ def _rewards(configs: Iterable[RewardConfig]) -> tuple[list[str], list[str]]:
             whole = f"wb.Reward({config.name!r}, {config.kind!r}, {config.name}, weight={config.weight!r})"
             specs.append(config.name if config.weight == 1 else whole)
             continue
-        plain = config.code is None and config.model is None and not config.options and config.weight == 1
+        plain = config.is_builtin and not config.options and config.weight == 1
         specs.append(repr(config.name) if plain else f"RewardConfig({_arguments(set_fields(config))})")
     return definitions, specs
 
