@@ -11,9 +11,12 @@ import pytest
 
 from workbench.config import RunConfig
 from workbench.errors import ConfigError, TaskError
+from workbench.rollouts import read_splits
+from workbench.rundir.environment import environment
+from workbench.runs.check import checked
 from workbench.sections import TaskSection
 from workbench.sections.row_filter import parse_filter
-from workbench.tasks import load_rows, load_task
+from workbench.tasks import load_rows, load_task, reading
 from workbench.tasks.kinds import Demonstration
 from workbench.tasks.layouts import recognised
 
@@ -253,6 +256,31 @@ def test_rows_beyond_those_that_a_run_takes_are_used_too(tmp_path: Path) -> None
     assert task.some("prompts", 5000, seed=0) is task.examples
     embedded = load_task("gsm8k")
     assert list(embedded.some("prompts", 3, seed=4)) == [embedded[i] for i in range(3)]
+
+
+def test_a_run_that_rows_do_not_fit_is_refused_by_field_and_reads_its_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = put(tmp_path / "rows.jsonl", [{"q": f"{n} + 1?", "a": n + 1} for n in range(20)])
+    read: list[Any] = []
+    monkeypatch.setattr(reading, "read_splits", lambda *how: read.append(how) or read_splits(*how))
+    rewards = {"rewards": [{"name": "answer_correctness", "kind": "outcome"}], "credit": {"scheme": "outcome"}}
+    task = {"name": file, "columns": {"prompt": "q", "answer": "a"}}
+    checked(RunConfig.parse({"task": task, "method": rewards}))
+    assert len(read) == 1
+    with pytest.raises(TaskError, match=r"^task\.columns: line 1 has no 'b'"):
+        checked(RunConfig.parse({"task": task | {"columns": {"prompt": "q", "answer": "b"}}, "method": rewards}))
+    with pytest.raises(TaskError, match=r"^task\.data_columns: line 1 has no 'good'"):
+        load_rows(TaskSection(name="gsm8k", data=file, data_columns={"chosen": "good"}))
+
+
+def test_a_folders_rows_have_a_hash_of_their_own(tmp_path: Path) -> None:
+    put(tmp_path / "train.jsonl", numbered(3))
+    config = RunConfig.parse({"task": {"name": str(tmp_path)}})
+    before = environment(config)["task_sha256"]
+    put(tmp_path / "train.jsonl", numbered(4))
+    assert len(before) == 64
+    assert environment(config)["task_sha256"] not in (before, None)
 
 
 # ── the section ──────────────────────────────────────────────────────────────────────────────────────────────────

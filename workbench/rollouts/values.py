@@ -83,11 +83,11 @@ def _decoded(column: str, value: bytes) -> str:
 
 
 def _mended(text: str) -> str:
-    return _SURROGATE.sub("\ufffd", text)
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def _is_surrogate(value: Any) -> bool:
-    return isinstance(value, str) and _SURROGATE.search(value) is not None
+    return isinstance(value, str) and not value.isascii() and _SURROGATE.search(value) is not None
 
 
 def _is_nan(value: Any) -> bool:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ PACKAGES = (
     *("vllm", "deepspeed"),
 )
 _GIT_SECONDS = 5.0
+_MOST_FILES = 10_000  # of a folder that is hashed
 
 
 def write_environment(folder: Path, config: SharedConfig) -> None:
@@ -129,8 +131,13 @@ def _version(name: str) -> str | None:
 
 
 def _task_hash(task: str) -> str | None:
+    """Of a file; of a folder, that of the names and hashes of its files. None where there is neither."""
     path = Path(task)
     try:
+        if path.is_dir():
+            files = sorted(islice((file for file in path.rglob("*") if file.is_file()), _MOST_FILES))
+            lines = [f"{file.relative_to(path)} {_task_hash(str(file))}\n" for file in files]
+            return hashlib.sha256("".join(lines).encode()).hexdigest()
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, ValueError):

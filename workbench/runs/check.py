@@ -28,7 +28,7 @@ from workbench.rewards.protocol import columns_of
 from workbench.runs import devices
 from workbench.runs.check_weights import check_weights
 from workbench.steps import PRESETS, StepPattern
-from workbench.tasks import HUB, TASKS, Task, load_task
+from workbench.tasks import HUB, TASKS, Task, load_task, tasks_kept
 from workbench.tasks.hub import parts_of
 
 TRACKERS = {"trackio": ("trackio",), "wandb": ("wandb",), "tensorboard": ("tensorboard", "tensorboardX")}
@@ -36,6 +36,7 @@ TRACKERS = {"trackio": ("trackio",), "wandb": ("wandb",), "tensorboard": ("tenso
 _ROWS = 1000  # of an embedded task, looked at for their columns
 
 
+@tasks_kept()
 def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
     """The configuration with absolute paths, so that it means the same from any folder.
 
@@ -120,7 +121,8 @@ def _task_of(config: RunConfig) -> Task | None:
             return load_task(config.task)
         repository, _, _ = parts_of(name)
     except TaskError as error:
-        raise TaskError(f"task.name: {error}") from error
+        field = "" if str(error).startswith("task.") else "task.name: "
+        raise TaskError(f"{field}{error}") from error
     if local_path(repository) is None and (problem := hub_problem(repository, kind="dataset")):
         raise TaskError(f"task.name: {problem}")
     return None

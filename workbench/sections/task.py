@@ -108,7 +108,3 @@ class TaskSection(Section):
             for name in READING
             if name not in but and getattr(self, name) != default[name].get_default(call_default_factory=True)
         ]
-
-    def of_rows(self) -> TaskSection:
-        """As if the rows to train on were the task."""
-        return self if self.data is None else TaskSection(name=self.data, columns=self.data_columns)

@@ -2,7 +2,7 @@
 
 from workbench.tasks.hub import PREFIX as HUB
 from workbench.tasks.labelled import LABELLED, labelled_groups, planted_errors
-from workbench.tasks.load import load_rows, load_task
+from workbench.tasks.load import load_rows, load_task, tasks_kept
 from workbench.tasks.preview import Preview, preview_of
 from workbench.tasks.task import TASKS, Task
 
@@ -17,4 +17,5 @@ __all__ = [
     "load_task",
     "planted_errors",
     "preview_of",
+    "tasks_kept",
 ]

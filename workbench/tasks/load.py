@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -16,6 +18,8 @@ from workbench.tasks.reading import task_of_hub, task_of_path
 from workbench.tasks.task import TASKS, Examples, Task
 
 T = TypeVar("T")
+_KEPT: ContextVar[dict[str, Task] | None] = ContextVar("kept tasks", default=None)
+"""Of files, by their sections."""
 
 
 def load_task(task: str | TaskSection, **how: Any) -> Task:
@@ -36,18 +40,39 @@ def load_task(task: str | TaskSection, **how: Any) -> Task:
         return _embedded(TASKS[name](), section)
     if name.startswith(PREFIX):
         return task_of_hub(name, section)
-    path = local_path(name)
+    path, kept = local_path(name), _KEPT.get()
     if path is None:
         raise TaskError(
             f"no task or file called {shown(name)}{did_you_mean(name, TASKS)}; tasks are {', '.join(TASKS)}, or give a "
             f"data file's path, or {PREFIX}OWNER/NAME for a data set of the Hub"
         )
-    return task_of_path(path, section)
+    key = section.model_dump_json()
+    if kept is not None and key in kept:
+        return kept[key]
+    read = task_of_path(path, section)
+    if kept is not None:
+        kept[key] = read
+    return read
+
+
+@contextmanager
+def tasks_kept() -> Iterator[None]:
+    """Within it, a task that was loaded is not read again."""
+    token = _KEPT.set({})
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
 
 
 def load_rows(section: TaskSection) -> Task:
-    """The task with the rows to train on: that of ``data``, where there is such a file."""
-    return load_task(section.of_rows())
+    """The task with the rows to train on: that of ``data``, where there is such a file. Raises as ``load_task``."""
+    if section.data is None:
+        return load_task(section)
+    try:
+        return load_task(TaskSection(name=section.data, columns=section.data_columns))
+    except TaskError as error:
+        raise TaskError(str(error).replace("task.columns", "task.data_columns")) from error
 
 
 def _embedded(task: Task, section: TaskSection) -> Task:

@@ -57,15 +57,20 @@ def rows_found(draft: Draft) -> Note | None:
         return None
     data = draft.tree["task"]["data"]
     name, words = data or draft.task, kind.replace("_", " ")
-    columns = draft.tree["task"]["data_columns"]
     if name.startswith(HUB):
         return Note(f"{words} of {name.removeprefix(HUB)}: counted when the run reads them", level="info")
     try:
-        task = find_task(TaskSection.parse({"name": data, "columns": columns}) if data else draft.task_section())
+        task = find_task(_section_of_data(draft) if data else draft.task_section())
         rows, held_out = (len(task.rows(kind, held_out=held)) for held in (False, True))  # type: ignore[arg-type]
     except WorkbenchError as error:
         return Note(f"{error}; give a file of {words} as data, or choose another task")
     return Note(f"{rows:,} {words} to train on, {held_out:,} held out", level="info")
+
+
+def _section_of_data(draft: Draft) -> TaskSection:
+    """Raises ConfigError for columns that do not fit."""
+    task = draft.tree["task"]
+    return TaskSection.parse({"name": task["data"], "columns": task["data_columns"]})
 
 
 def estimated(draft: Draft, services: Services) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from workbench.ui.handlers.draft import COMPARE, CREDIT, RUN, SAMPLING, SCORING,
 from workbench.ui.handlers.example import columns_text, preset_of
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.rewards import row_facts, row_label
-from workbench.ui.handlers.run_fields import FIRST, run_fields
+from workbench.ui.handlers.run_fields import FIRST, run_fields, task_fields
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.task_rows import preview
 from workbench.ui.tabs.common import PRIVATE, facts_value, note_value
@@ -112,7 +112,7 @@ def form_note_value(form: Form, note: Note | None, method: str = FIRST) -> str:
     """
     paths = [] if note is None else [line.partition(":")[0] for line in note.text.splitlines()]
     ids = {path: widget.elem_id for path, widget in form.bound.items()}
-    ids |= {path: field.elem_id for path, field in run_fields().items()}
+    ids |= {path: field.elem_id for path, field in {**run_fields(), **task_fields()}.items()}
     ids |= {path.replace(f"{method}.", "method.", 1): ids[path] for path in ids if path.startswith(f"{method}.")}
     return note_value(note, fields=[ids[path] for path in paths if path in ids])
 
