@@ -7,7 +7,7 @@ WORKERS ?= 3
 SCRIPTS := $(wildcard workbench/figures/*.js workbench/figures/*/*.js workbench/ui/assets/*.js workbench/ui/assets/*/*.js)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: app test lint fmt bench docs notebooks screenshots browser clean
+.PHONY: app test gpu lint fmt bench docs notebooks screenshots browser clean
 
 app: .venv/app
 	$(BIN)/python app.py $(ARGS)
@@ -23,6 +23,13 @@ lint: .venv/test
 	$(BIN)/deno lint
 	$(BIN)/deno check --quiet $(SCRIPTS)
 	$(BIN)/lint-imports
+
+# What only a machine with a CUDA GPU can show; it fails where there is none.
+gpu: .venv/test
+	$(BIN)/python -c "import torch; assert torch.cuda.is_available(), 'make gpu: torch sees no GPU here'; print(torch.cuda.get_device_name())"
+	$(BIN)/python -m pytest -m gpu tests/test_gpu.py
+	$(BIN)/python -m benchmarks sampler
+	$(BIN)/python -m benchmarks gpu
 
 fmt: .venv/test
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,151 @@
+"""What only a GPU can show (``make gpu``): random weights of Qwen2.5-0.5B's size, and the embedded policy.
+
+With ``WORKBENCH_GPU_TESTS=cpu`` the same tests run on the CPU at a toy size. That shows that they say what they mean,
+and nothing about a GPU; those of memory and of visible devices are then left out.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import workbench as wb
+from benchmarks.gpu import SIZE, random_policy
+from tests.browsing import serve
+from workbench.errors import RunError
+from workbench.policies.load import load_policy
+from workbench.runs import Run
+from workbench.sections import RewardConfig
+
+ON_CPU = os.environ.get("WORKBENCH_GPU_TESTS") == "cpu"
+DEVICE = "cpu" if ON_CPU else "cuda"
+SECONDS = 600.0
+pytestmark = pytest.mark.gpu
+on_a_gpu = pytest.mark.skipif(ON_CPU, reason="says something about CUDA itself")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random policy as large as Qwen2.5-0.5B, but for its vocabulary, which is the embedded policy's."""
+    toy = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return random_policy(tmp_path_factory.mktemp("policies") / "large", toy if ON_CPU else SIZE)
+
+
+def begun(workspace: Path, name: str, policy: Any = "tiny", **run: Any) -> Run:
+    run = {"steps": 2, "eval_every": 0, "save_every": 0, "device": DEVICE, **run}
+    method = {"prompts_per_step": 2, "sampling": {"num_generations": 4, "max_completion_length": 48}}
+    return wb.train(wb.RunConfig.parse({"name": name, "policy": policy, "method": method, "run": run}), workspace)
+
+
+def ended(run: Run) -> list[dict[str, Any]]:
+    """The rows of a run that finished."""
+    status = run.wait(timeout=SECONDS)
+    assert status.state == "finished", "\n".join(run.log_tail())
+    assert status.device.startswith(DEVICE)
+    return run.metrics_rows()[0]
+
+
+@pytest.mark.parametrize(("dtype", "off"), [("float32", 1e-3), ("bfloat16", 0.15)])
+def test_what_the_preview_samples_has_the_log_probs_of_a_plain_forward(folder: Path, dtype: str, off: float) -> None:
+    policy = load_policy(str(folder), device=DEVICE, dtype=dtype)
+    task = wb.load_task("chain-arithmetic")
+    group = wb.sample_group(policy, task[0], num_generations=8, max_completion_length=64, seed=1)
+    prompt = policy.tokenizer(task[0].prompt, add_special_tokens=False).input_ids
+    prompt = list(group.prompt_ids) if getattr(group, "prompt_ids", None) else prompt
+    for rollout in group.rollouts:
+        ids = torch.tensor([[*prompt, *rollout.token_ids]], device=policy.model.device)
+        with torch.no_grad():
+            logits = policy.model(ids).logits[0, len(prompt) - 1 : -1].float()
+        sampled = torch.log_softmax(logits, -1).gather(1, ids[0, len(prompt) :, None])[:, 0].cpu()
+        torch.testing.assert_close(torch.tensor(rollout.logprobs), sampled, atol=off, rtol=0)
+
+
+def test_the_default_run_goes_to_its_end(tmp_path: Path) -> None:
+    rows = ended(wb.train(wb.RunConfig.parse({"run": {"steps": 8, "device": DEVICE}}), tmp_path))
+    assert [row["step"] for row in rows] == list(range(9))
+    assert all(0 <= row["accuracy"] <= 1 for row in rows if row.get("accuracy") is not None)
+
+
+@pytest.mark.parametrize("lora", [None, {"r": 8, "alpha": 16}], ids=["all weights", "lora"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_policy_is_trained_whole_and_by_an_adapter(
+    tmp_path: Path, folder: Path, dtype: str, lora: dict[str, int] | None
+) -> None:
+    if ON_CPU and dtype == "bfloat16" and lora is None:
+        dtype = "float32"
+    rows = ended(begun(tmp_path, "it", {"path": str(folder), "dtype": dtype, "lora": lora}))
+    assert [row["step"] for row in rows] == [1, 2]
+    assert all(row["peak_memory_mb"] > 0 for row in rows)
+
+
+def test_a_stopped_run_is_resumed_from_its_checkpoint(tmp_path: Path) -> None:
+    run = begun(tmp_path, "it", steps=1000, save_every=2)
+    for row in run.follow():
+        if row["step"] == 3:
+            break
+    assert run.stop(timeout=120).state == "stopped"
+    assert run.resumable
+    run.resume()
+    before = run.status().step
+    for row in run.follow():
+        if row["step"] == 6:
+            break
+    status = run.stop(timeout=120)
+    assert (status.state, status.resumed_from is not None) == ("stopped", True)
+    steps = [row["step"] for row in run.metrics_rows()[0]]
+    assert steps == list(range(1, len(steps) + 1))
+    assert before <= len(steps)
+
+
+def test_two_runs_take_turns_on_one_device(tmp_path: Path) -> None:
+    first = begun(tmp_path, "first", steps=1000)
+    next(iter(first.follow()))
+    second = begun(tmp_path, "second")
+    while (status := second.status()).behind is None:
+        assert not status.final, status
+        second.wait(timeout=0.1)
+    assert status.behind == "first"
+    first.stop(timeout=120)
+    ended(second)
+
+
+def test_a_run_goes_on_beside_the_page_and_its_policy(tmp_path: Path) -> None:
+    """The page's worker holds the policy on the same device, and code of a user's own scores in a sealed process."""
+    code = "def short(completions, **columns):\n    return [-0.01 * len(text) for text in completions]\n"
+    rewards = [{"name": "short", "kind": "outcome", "code": code}]
+    with serve(tmp_path):
+        policy = load_policy("tiny", device=DEVICE)
+        task = wb.load_task("chain-arithmetic")
+        group = wb.sample_group(policy, task[0], num_generations=4, max_completion_length=48)
+        scored = wb.score_group(group, task.pattern, rewards=[RewardConfig.parse(reward) for reward in rewards])
+        assert all(score.outcome is not None for score in scored.scored)
+        ended(begun(tmp_path, "beside"))
+
+
+@on_a_gpu
+def test_a_gpu_that_is_full_is_named_with_what_helps(tmp_path: Path, folder: Path) -> None:
+    free, _ = torch.cuda.mem_get_info()
+    held = torch.empty(max(1, free - 3 * 2**30), dtype=torch.uint8, device="cuda")
+    try:
+        run = begun(tmp_path, "it", {"path": str(folder), "dtype": "float32"})
+        status = run.wait(timeout=SECONDS)
+    finally:
+        del held
+        torch.cuda.empty_cache()
+    assert status.state == "failed", "\n".join(run.log_tail())
+    assert "out of memory" in status.reason
+    assert "try smaller" in status.reason
+
+
+@on_a_gpu
+def test_only_visible_devices_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(RunError, match="cuda"):
+        ended(begun(tmp_path, "none"))
+    run = begun(tmp_path, "cpu", device="auto")
+    assert run.wait(timeout=SECONDS).state == "finished"
+    assert run.status().device == "cpu"
