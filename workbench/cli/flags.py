@@ -72,7 +72,7 @@ class Flag:
     @property
     def default(self) -> str:
         default = self.leaf.default
-        return "none" if default is None else str(default).lower() if self.leaf.kind is bool else str(default)
+        return "none" if default in (None, [], {}) else str(default).lower() if self.leaf.kind is bool else str(default)
 
     def is_in(self, args: argparse.Namespace) -> bool:
         """Whether it was given, by any of its names."""
@@ -82,6 +82,8 @@ class Flag:
         """Parse a flag's text where plain text is ambiguous: None, and lists."""
         if self.leaf.optional and text.lower() in ("none", "null"):
             return None
+        if self.leaf.name == "trl":  # which reads its text itself
+            return text
         if get_origin(self.leaf.kind) is list:
             return [part.strip() for part in text.split(",") if part.strip()]
         if get_origin(self.leaf.kind) is dict:

@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from workbench.config import MAX_BYTES, JudgeConfig, ModelConfig, RewardConfig, RunConfig
 from workbench.errors import ConfigError, RewardError, TaskError, WorkbenchError, did_you_mean, shown
 from workbench.places import absolute, hub_problem, local_path
@@ -54,6 +56,7 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
             problems.append(error)
             return None
 
+    attempt(_read_trl, config)
     attempt(_check_size, config)
     attempt(_check_device, config)
     attempt(check_trackers, config.run.report_to)
@@ -62,6 +65,8 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
     task = attempt(_task_of, config)
     if task is not None or config.task.name.startswith(HUB):
         attempt(config.method.check_model if without_rows else config.method.check_files, config)
+    if config.run.epochs is not None and not without_rows:
+        attempt(_count_steps, config, task)
     if task is not None:
         attempt(_check_prompts, config, task, folder)
         if config.run.eval_every and task.can_check:
@@ -98,6 +103,29 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
 def _check_size(config: RunConfig) -> None:
     if (size := len(config.to_yaml())) > MAX_BYTES:
         raise ConfigError(f"the configuration has {size:,} characters as YAML; the limit is {MAX_BYTES:,}")
+
+
+def _read_trl(config: RunConfig) -> None:
+    """Give what is passed on to TRL the types that it has there."""
+    if config.method.trl:
+        config.method.trl = config.method.trl_values()
+
+
+def _count_steps(config: RunConfig, task: Task | None) -> None:
+    """Give a run that is told its epochs as many steps."""
+    assert config.run.epochs is not None
+    if task is None and config.task.data is None:
+        raise ConfigError(
+            "run.epochs: the rows of a data set of the Hub are counted when the run reads them; set run.steps"
+        )
+    steps = config.method.steps_of_epochs(config, config.run.epochs)
+    try:
+        config.run.steps = steps
+    except ValidationError as error:
+        raise ConfigError(
+            f"run.epochs: {config.run.epochs:g} epochs of this data are {steps:,} steps and the most are 1,000,000; "
+            "lower it"
+        ) from error
 
 
 def _check_device(config: RunConfig) -> None:

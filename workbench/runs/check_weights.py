@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 from workbench.architecture import saved_setting
@@ -21,7 +22,7 @@ _MERGED = ("reward", "prm")
 _UNSAVED = ("lm_head", "score")
 """Modules that may be there without a tensor of their own in the files: tied to the embeddings, or new."""
 _NO_DROPOUT = ("grpo", "ppo", "dpo", "reward")
-"""Methods that train without dropout."""
+"""Methods that train without dropout unless TRL's ``disable_dropout`` is off."""
 
 
 def check_weights(config: RunConfig, folder: Path | None) -> None:
@@ -29,6 +30,7 @@ def check_weights(config: RunConfig, folder: Path | None) -> None:
     _check_bits(config, folder)
     _check_placing(config)
     _check_lora(config, folder)
+    _check_optimiser(config)
 
 
 def _trains_adapter(config: RunConfig) -> bool:
@@ -90,10 +92,10 @@ def _check_lora(config: RunConfig, folder: Path | None) -> None:
     lora, method = config.policy.lora, config.method.name
     if lora is None:
         return
-    if lora.dropout and method in _NO_DROPOUT:
+    if lora.dropout and method in _NO_DROPOUT and config.method.trl.get("disable_dropout") is not False:
         raise ConfigError(
             f"policy.lora.dropout: {method} trains without dropout, so that {lora.dropout:g} would change nothing; "
-            "set it to 0"
+            "set it to 0, or method.trl to {disable_dropout: false}"
         )
     modules = _modules(folder) if folder is not None else frozenset()
     for field, names in (("targets", lora.names or []), ("modules_to_save", lora.modules_to_save)):
@@ -104,6 +106,27 @@ def _check_lora(config: RunConfig, folder: Path | None) -> None:
                     f"policy.lora.{field}: no module of {config.policy.path!r} is called {name!r}"
                     f"{did_you_mean(name, ends)}; its modules are {', '.join(ends[:40])}"
                 )
+
+
+_GALORE = ("galore_adamw", "apollo_adamw")
+_PACKAGES = {"galore_adamw": "galore_torch", "apollo_adamw": "apollo_torch", "stable_adamw": "optimi"}
+"""Optimiser → the module of its package, but for those of bitsandbytes."""
+
+
+def _check_optimiser(config: RunConfig) -> None:
+    optim = config.optimiser.optim
+    bits = any(part in optim for part in ("8bit", "paged", "lion", "ademamix"))
+    module = "bitsandbytes" if bits else _PACKAGES.get(optim)
+    if module is not None and find_spec(module) is None:
+        raise ConfigError(
+            f"optimiser.optim: {optim!r} needs the package {module}, which is not installed; install it, or set "
+            "optimiser.optim to adamw_torch_fused"
+        )
+    if optim in _GALORE and not config.method.trl.get("optim_target_modules"):
+        raise ConfigError(
+            f"optimiser.optim: {optim!r} has to be told whose gradients it projects; set method.trl to "
+            "{optim_target_modules: all-linear}, say"
+        )
 
 
 def _modules(folder: Path) -> frozenset[str]:

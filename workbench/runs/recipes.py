@@ -103,7 +103,7 @@ def _laid_over(stage: Stage, stages: Mapping[str, Stage], base: RunConfig) -> di
         return data
     if "pattern" in fields and (pattern := getattr(ours, "pattern", None)) is not None:
         method["pattern"] = dataclasses.asdict(pattern)
-    run = base.run.model_dump(exclude_unset=True, exclude={"steps"})
+    run = base.run.model_dump(exclude_unset=True, exclude={"steps", "epochs"})
     run |= base.run.model_dump(include={"eval_prompts", "eval_skip"})  # what all are measured on
     if config.method.reward_format is not None:
         run = {name: value for name, value in run.items() if name == "device"}
@@ -183,7 +183,7 @@ def _of_size(stage: Stage, count: int | None, share: float) -> Stage:
     elif stage.is_run and stage.config is not None:
         run, iterations = stage.config.run, stage.config.method.iterations
         steps = max(1, round(run.steps * share)) if count is None else count * iterations
-        stage.config.run = run.model_copy(update={"steps": steps})
+        stage.config.run = run.model_copy(update={"steps": steps, "epochs": None})
     return stage
 
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, fie
 
 from workbench.errors import ConfigError, cut, did_you_mean, shown
 from workbench.redact import redact, redact_known
+from workbench.sections.passed_on import elsewhere
 
 _LINES = 20  # of a message
 _OUT_OF_RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
@@ -109,7 +110,8 @@ def readable(section: type[BaseModel], error: Any) -> str:
     if error["type"] in _OUT_OF_RANGE and parent is not None:
         message = f"out of range, which is {_limits(parent, str(error['loc'][-1]))}"
     if error["type"] in ("extra_forbidden", "unexpected_keyword_argument") and parent is not None:
-        message = f"Extra inputs are not permitted{did_you_mean(str(error['loc'][-1]), _fields(parent))}"
+        name = str(error["loc"][-1])
+        message = f"Extra inputs are not permitted{did_you_mean(name, _fields(parent)) or elsewhere(parent, name)}"
     if error["type"] == "union_tag_invalid":
         named, known = error["ctx"]["tag"], error["ctx"]["expected_tags"].replace("'", "")
         return redact(
@@ -156,7 +158,11 @@ def _fields(section: type[Any]) -> dict[str, tuple[Any, str, Any]]:
     """Type, help text and default of each field."""
     if issubclass(section, BaseModel):
         return {
-            name: (field.annotation, field.description or "", None if field.is_required() else field.default)
+            name: (
+                field.annotation,
+                field.description or "",
+                None if field.is_required() else field.get_default(call_default_factory=True, validated_data={}),
+            )
             for name, field in section.model_fields.items()
         }
     hints = get_type_hints(section)

@@ -7,12 +7,15 @@ known above (``workbench.training.methods``, and ``RunConfig``, which names them
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import ClassVar, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
+from workbench.errors import ConfigError
+from workbench.redact import redact_known
 from workbench.sections.optimiser import OptimiserSection
+from workbench.sections.passed_on import checked_values, of_text
 from workbench.sections.policy import PolicySection
 from workbench.sections.prompt import PromptSection
 from workbench.sections.rewards import ModelFormat, RewardConfig
@@ -29,8 +32,26 @@ class MethodSection(Section):
 
     kind: ClassVar[str | None] = None
     """The kind of stored rows that it trains on (``tasks.kinds``); None for one that samples what it trains on."""
+    trl_config: ClassVar[str] = "transformers.training_args.TrainingArguments"
+    """Where the configuration of its trainer is defined, in TRL or transformers."""
+    set_elsewhere: ClassVar[Mapping[str, str]] = {}
+    """Names in that configuration → the field that sets them here, beside those of every method."""
     name: str
     """The training method."""
+    trl: dict[str, Any] = Field(default_factory=dict, title="Fields of TRL")
+    """Other fields of its trainer's configuration in TRL, by their names there: name=value, with commas between."""
+
+    @field_validator("trl", mode="before")
+    @classmethod
+    def _of_text(cls, trl: Any) -> Any:
+        read = of_text(trl) if isinstance(trl, str) else trl
+        if not isinstance(read, Mapping):
+            return read
+        return {name: redact_known(value) if isinstance(value, str) else value for name, value in read.items()}
+
+    def trl_values(self) -> dict[str, Any]:
+        """What ``trl`` sets, of the types that the trainer's configuration has. Raises ConfigError."""
+        return checked_values(self, self.trl_config)
 
     def check(self, config: SharedConfig) -> None:
         """Raises ValueError, naming the field, where these settings and the rest of the run do not fit together."""
@@ -65,6 +86,10 @@ class MethodSection(Section):
     def rows_per_step(self) -> int:
         """What one optimiser step's batch holds: completions that are sampled, or stored rows."""
         return self.rollouts_per_step
+
+    def steps_of_epochs(self, config: SharedConfig, epochs: float) -> int:
+        """The optimiser steps that so many passes over the training rows take. Raises TaskError and ConfigError."""
+        raise ConfigError(f"run.epochs: {self.name} counts no rows; set run.steps")
 
     @property
     def reward_format(self) -> ModelFormat | None:

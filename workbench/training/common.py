@@ -130,6 +130,11 @@ def _heads(model: Any) -> list[str]:
     ]
 
 
+def with_trl(config: SharedConfig, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of the method's trainer, with those that its ``trl`` sets. Raises ConfigError."""
+    return arguments | config.method.trl_values()
+
+
 def _mixed_precision(policy: PolicySection, device: torch.device) -> dict[str, bool]:
     """What the trainer computes in: bfloat16 where a GPU can and nothing else is said, else as the weights are."""
     if policy.dtype == "float16":
@@ -152,9 +157,10 @@ def shared_arguments(config: SharedConfig, output_dir: Path, rank_batch: int) ->
         "per_device_train_batch_size": micro_batch,
         "gradient_accumulation_steps": rank_batch // micro_batch,
         # The optimiser
+        "optim": optimiser.optim,
         "learning_rate": optimiser.learning_rate,
         "lr_scheduler_type": optimiser.lr_scheduler,
-        "warmup_steps": optimiser.warmup_steps,
+        "warmup_steps": optimiser.warmup(run.steps),
         "adam_beta1": optimiser.adam_beta1,
         "adam_beta2": optimiser.adam_beta2,
         "adam_epsilon": optimiser.adam_epsilon,

@@ -19,18 +19,18 @@ from accelerate.utils import gather_object
 from trl.trainer.utils import use_adapter
 
 from workbench.credit import GAE, GAEOptions, Measured, credit_by_gae
-from workbench.errors import ConfigError
 from workbench.schema import Credit, ScoredGroup
 from workbench.training import critic as critics
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.critic import Critic, CriticKind
+from workbench.training.methods.modes import TokenCriticModes
 from workbench.training.metrics import gae_metrics
 from workbench.training.scoring import Share
 from workbench.training.trainer import ProcessGRPOTrainer
 
 
 @dataclass
-class ProcessPPOConfig(ProcessGRPOConfig):
+class ProcessPPOConfig(TokenCriticModes, ProcessGRPOConfig):
     """Arguments of ``ProcessPPOTrainer``; ``beta`` weighs the KL in the token rewards, and is 0 in the loss."""
 
     gamma: float = field(default=1.0, metadata={"help": "Discount of later token rewards."})
@@ -42,27 +42,6 @@ class ProcessPPOConfig(ProcessGRPOConfig):
     critic: CriticKind = field(default="shared", metadata={"help": "Whose hidden state the value head reads."})
 
     def __post_init__(self) -> None:
-        if self.resample_flat:
-            raise ConfigError(
-                f"resample_flat: {self.resample_flat} rounds would replace groups without spread, and PPO compares "
-                "with the critic's values, not within a group; set it to 0"
-            )
-        if self.drop_duplicates:
-            raise ConfigError(
-                "drop_duplicates: PPO compares with the critic's values, not within a group, so that a copy takes "
-                "nothing from the others; set it to false"
-            )
-        whole = {
-            "loss_type": self.loss_type == "vespo",
-            "off_policy_mask_threshold": self.off_policy_mask_threshold is not None,
-            "importance_sampling_level": self.importance_sampling_level != "token",
-            "multi_objective_aggregation": self.sums_normalised,
-        }
-        if set_names := [name for name, is_set in whole.items() if is_set]:
-            raise ConfigError(
-                f"{set_names[0]}: {getattr(self, set_names[0])!r} is for one advantage a completion, PPO gives each "
-                "token its own by the critic's values; leave it out"
-            )
         # TRL refuses groups of one, which have no group to be compared with; PPO compares with the critic's values.
         generations = self.num_generations  # type: ignore[has-type]
         if generations == 1:  # the ranks are known only after the checks

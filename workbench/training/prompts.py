@@ -25,11 +25,12 @@ def within_context(task: Task, policy: Policy, config: SharedConfig, sampling: S
 
     Raises ConfigError, naming the row, for one that has none and is not to be skipped, or where all are too long.
     """
-    context = context_length(policy.model)
-    if context is None:
+    context, longest = context_length(policy.model), getattr(config.method, "max_prompt_length", None)
+    if context is None and longest is None:
         return task
     held_out = max(config.run.last_measured, config.run.watch_prompts)
-    room, skips = context - sampling.max_completion_length, config.task.long_prompts == "skip"
+    room = min(length for length in (longest, _room(context, sampling)) if length is not None)
+    skips = config.task.long_prompts == "skip"
     kwargs = config.prompt.template_kwargs
     rows = {"training": _first(task.examples, count), "held-out": _first(task.held_out, held_out)}
     fitting: dict[str, list[Example]] = {}
@@ -37,7 +38,7 @@ def within_context(task: Task, policy: Policy, config: SharedConfig, sampling: S
         lengths = [_length(policy.tokenizer, example, room, kwargs) for example in examples]
         long = [i for i, length in enumerate(lengths) if length > room]
         if long and (not skips or len(long) == len(examples)):
-            raise ConfigError(_too_long(split, long, lengths, context, sampling.max_completion_length))
+            raise ConfigError(_too_long(split, long, lengths, room, context, sampling.max_completion_length))
         if long and os.environ.get("RANK", "0") == "0":
             print(f"task.long_prompts: skipped {len(long):,} of {len(examples):,} {split} rows", flush=True)
         fitting[split] = [example for example, length in zip(examples, lengths, strict=True) if length <= room]
@@ -46,9 +47,20 @@ def within_context(task: Task, policy: Policy, config: SharedConfig, sampling: S
     return replace(task, examples=fitting["training"], held_out=fitting["held-out"])
 
 
-def _too_long(split: str, long: Sequence[int], lengths: Sequence[int], context: int, answer: int) -> str:
+def _room(context: int | None, sampling: SamplingConfig) -> int | None:
+    return None if context is None else context - sampling.max_completion_length
+
+
+def _too_long(
+    split: str, long: Sequence[int], lengths: Sequence[int], room: int, context: int | None, answer: int
+) -> str:
     row, tokens, longest = long[0] + 1, lengths[long[0]], max(lengths)
     whose = f"task.long_prompts: the prompts of {len(long):,} of {len(lengths):,} {split} rows"
+    if context is None or room < context - answer:
+        return (
+            f"{whose} have more than the {room:,} tokens of method.max_prompt_length; row {row} has {tokens:,}. Set "
+            "that higher, shorten the prompts, or set task.long_prompts to skip"
+        )
     if longest < context:
         return (
             f"{whose} leave no room for an answer of {answer} tokens in the policy's context of {context:,}; row {row} "

@@ -44,6 +44,7 @@ class DPOSection(StoredSection):
     """Direct preference optimisation: the policy learns to prefer each pair's chosen completion (arXiv 2305.18290)."""
 
     kind = "pairs"
+    trl_config = "trl.trainer.dpo_config.DPOConfig"
     name: Literal["dpo"] = "dpo"
     """The training method."""
     beta: float = Field(default=0.1, gt=0, title="KL weight β")
@@ -86,7 +87,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from workbench.training.common import load_trained_policy, lora_config
     from workbench.training.pairs import held_out_pairs, rename_metrics
     from workbench.training.saving import Resumable
-    from workbench.training.stored import arguments, held_out_accuracy, held_out_sets, training_set
+    from workbench.training.stored import held_out_accuracy, held_out_sets, training_set
     from workbench.training.watched_rows import View, WatchedRows, watched_rows
 
     class ResumableDPOTrainer(Resumable, DPOTrainer):
@@ -108,14 +109,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     trainer = ResumableDPOTrainer(
         model=policy.model,
         ref_model=None if is_adapter else load_trained_policy(config).model,
-        args=DPOConfig(
-            **arguments(config, output_dir),
-            max_length=method.max_length,
-            beta=method.beta,
-            loss_type=[method.loss_type],
-            label_smoothing=method.label_smoothing,
-            trust_remote_code=config.policy.trust_remote_code,
-        ),
+        args=DPOConfig(**trainer_arguments(config, output_dir)),
         train_dataset=training_set(config, tokens),
         eval_dataset=held_out_sets(config, tokens, watched),
         processing_class=policy.tokenizer,
@@ -126,6 +120,23 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     HeldOut.add_to(trainer, config.run, measures + held_out_accuracy(trainer, config, policy, method.sampling))
     WatchedRows.add_to(trainer, config, View((IMPLICIT_REWARD,), view), watched, listeners)
     return trainer
+
+
+def trainer_arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
+    """The arguments of TRL's ``DPOConfig``."""
+    from workbench.training.common import with_trl
+    from workbench.training.stored import arguments
+
+    method = config.method
+    assert isinstance(method, DPOSection)
+    own = {
+        "max_length": method.max_length,
+        "beta": method.beta,
+        "loss_type": [method.loss_type],
+        "label_smoothing": method.label_smoothing,
+        "trust_remote_code": config.policy.trust_remote_code,
+    }
+    return with_trl(config, arguments(config, output_dir) | own)
 
 
 def token_rows(

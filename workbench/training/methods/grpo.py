@@ -6,7 +6,7 @@ The one place that knows both vocabularies: the workbench's configuration and th
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -84,6 +84,17 @@ class GRPOSection(SampledSection):
                 "none; add one, or set it to 0"
             )
 
+    def credit_arguments(self) -> dict[str, Any]:
+        return {
+            "credit_scheme": self.credit.scheme,
+            "outcome_weight": self.credit.outcome_weight,
+            "credit_clip": self.credit.clip,
+            "drop_duplicates": self.credit.drop_duplicates,
+            "credit_options": self.credit.keywords(but=("scheme", *SHARED)),
+            "resample_flat": self.resample_flat,
+            "loss_type": self.loss_type,
+        }
+
     def rows_wanted(self, config: SharedConfig) -> int:
         return super().rows_wanted(config) * (1 + self.resample_flat)
 
@@ -119,31 +130,23 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
 
 def trainer_arguments(config: SharedConfig, output_dir: Path) -> ProcessGRPOConfig:
     """TRL's arguments, with the fields that process supervision adds."""
+    from workbench.training.common import with_trl
     from workbench.training.config import ProcessGRPOConfig
     from workbench.training.sampled import arguments
 
     method = config.method
     assert isinstance(method, GRPOSection)
-    credit = method.credit
-    return ProcessGRPOConfig(
-        **arguments(config, output_dir),
-        # Credit
-        credit_scheme=credit.scheme,
-        outcome_weight=credit.outcome_weight,
-        credit_clip=credit.clip,
-        drop_duplicates=credit.drop_duplicates,
-        credit_options=credit.keywords(but=("scheme", *SHARED)),
-        resample_flat=method.resample_flat,
-        # The loss
-        loss_type=method.loss_type,
-        beta=method.beta,
-        use_bias_correction_kl=False,  # k3 itself, as GRPO has it (arXiv 2402.03300, eq. 4), not rho times k3
-        epsilon=method.epsilon,
-        epsilon_high=method.epsilon_high,
-        sync_ref_model=method.sync_ref_model,
-        ref_model_mixup_alpha=method.ref_model_mixup_alpha,
-        ref_model_sync_steps=method.ref_model_sync_steps,
-    )
+    own = {
+        **method.credit_arguments(),
+        "beta": method.beta,
+        "use_bias_correction_kl": False,  # k3 itself, as GRPO has it (arXiv 2402.03300, eq. 4), not rho times k3
+        "epsilon": method.epsilon,
+        "epsilon_high": method.epsilon_high,
+        "sync_ref_model": method.sync_ref_model,
+        "ref_model_mixup_alpha": method.ref_model_mixup_alpha,
+        "ref_model_sync_steps": method.ref_model_sync_steps,
+    }
+    return ProcessGRPOConfig(**with_trl(config, arguments(config, output_dir) | own))
 
 
 METHOD = Method(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from workbench.sections import RewardConfig, SamplingConfig, SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method
+from workbench.training.methods.modes import TokenCriticModes
 from workbench.training.methods.sampled import SampledSection
 
 if TYPE_CHECKING:
-    from workbench.training.ppo import ProcessPPOTrainer
+    from workbench.training.ppo import ProcessPPOConfig, ProcessPPOTrainer
 
 
 class PPOSampling(SamplingConfig):
@@ -23,6 +24,8 @@ class PPOSampling(SamplingConfig):
 class PPOSection(SampledSection):
     """PPO: every token's advantage is estimated from token rewards and a critic's values (GAE)."""
 
+    modes = TokenCriticModes
+    set_elsewhere = {"beta": "method.kl_coef"}  # noqa: RUF012  # pydantic's ClassVar
     name: Literal["ppo"] = "ppo"
     """The training method."""
     rewards: list[RewardConfig] = Field(
@@ -53,6 +56,9 @@ class PPOSection(SampledSection):
     def has_reference(self) -> bool:
         return self.kl_coef > 0
 
+    def credit_arguments(self) -> dict[str, Any]:
+        return {**super().credit_arguments(), "loss_type": "dapo", "resample_flat": 0, "drop_duplicates": False}
+
     def check(self, config: SharedConfig) -> None:
         super().check(config)
         if self.rollouts_per_step < 2:
@@ -75,25 +81,33 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     Raises:
         WorkbenchError: for anything in the configuration that cannot be loaded or cannot work together.
     """
-    from workbench.training.ppo import ProcessPPOConfig, ProcessPPOTrainer
-    from workbench.training.sampled import arguments, build_trainer
+    from workbench.training.ppo import ProcessPPOTrainer
+    from workbench.training.sampled import build_trainer
+
+    return build_trainer(ProcessPPOTrainer, config, trainer_arguments(config, output_dir), listeners)
+
+
+def trainer_arguments(config: SharedConfig, output_dir: Path) -> ProcessPPOConfig:
+    """TRL's arguments, with the fields that process supervision and the critic add."""
+    from workbench.training.common import with_trl
+    from workbench.training.ppo import ProcessPPOConfig
+    from workbench.training.sampled import arguments
 
     method = config.method
     assert isinstance(method, PPOSection)
-    args = ProcessPPOConfig(
-        **arguments(config, output_dir),
-        loss_type="dapo",  # the mean over the batch's tokens
-        beta=method.kl_coef,
-        gamma=method.gamma,
-        lam=method.lam,
-        score_clip=method.score_clip,
-        whiten=method.whiten,
-        epsilon=method.epsilon,
-        critic=method.critic,
-        value_coef=method.value_coef,
-        epsilon_value=method.epsilon_value,
-    )
-    return build_trainer(ProcessPPOTrainer, config, args, listeners)
+    own = {
+        "loss_type": "dapo",  # the mean over the batch's tokens
+        "beta": method.kl_coef,
+        "gamma": method.gamma,
+        "lam": method.lam,
+        "score_clip": method.score_clip,
+        "whiten": method.whiten,
+        "epsilon": method.epsilon,
+        "critic": method.critic,
+        "value_coef": method.value_coef,
+        "epsilon_value": method.epsilon_value,
+    }
+    return ProcessPPOConfig(**with_trl(config, arguments(config, output_dir) | own))
 
 
 METHOD = Method(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from workbench.architecture import architecture, check_language_model, labels, scores_text
 from workbench.errors import ConfigError, PolicyError
@@ -91,7 +91,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from workbench.training import labelled
     from workbench.training.accuracy import HeldOut
     from workbench.training.common import trained_weights, with_lora
-    from workbench.training.stored import arguments, held_out_measure, held_out_sets, training_set
+    from workbench.training.stored import held_out_measure, held_out_sets, training_set
     from workbench.training.watched_rows import View, WatchedRows, watched_rows
 
     method = config.method
@@ -115,7 +115,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     trainer = labelled.ProcessTrainer(
         model=with_lora(model, config.policy),
         head=StepHead.of(model, tokenizer, form),
-        args=TrainingArguments(**arguments(config, output_dir), remove_unused_columns=False),
+        args=TrainingArguments(**trainer_arguments(config, output_dir)),
         data_collator=labelled.Collator(tokenizer.pad_token_id),
         train_dataset=training_set(config, lambda rows: tokens(rows if cut is None else [*map(cut, rows)])),
         eval_dataset=held_out_sets(config, tokens, watched),
@@ -125,6 +125,14 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     HeldOut.add_to(trainer, config.run, held_out_measure(trainer, trainer.scores, labelled.step_metrics))
     WatchedRows.add_to(trainer, config, View((labelled.PREDICTED,), labelled.view), watched, listeners)
     return trainer
+
+
+def trainer_arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
+    """The arguments of transformers' ``TrainingArguments``."""
+    from workbench.training.common import with_trl
+    from workbench.training.stored import arguments
+
+    return with_trl(config, arguments(config, output_dir) | {"remove_unused_columns": False})
 
 
 METHOD = Method(

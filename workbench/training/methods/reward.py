@@ -29,6 +29,7 @@ class RewardSection(StoredSection):
     """Reward model: the policy's body with one logit learns to score chosen completions higher (Bradley–Terry)."""
 
     kind = "pairs"
+    trl_config = "trl.trainer.reward_config.RewardConfig"
     name: Literal["reward"] = "reward"
     """The training method."""
     center_rewards_coefficient: float | None = Field(default=None, ge=0)
@@ -71,7 +72,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from workbench.training.common import lora_config, trained_weights
     from workbench.training.pairs import held_out_pairs, rename_metrics
     from workbench.training.saving import MergedAtTheEnd
-    from workbench.training.stored import arguments, held_out_sets, training_set
+    from workbench.training.stored import held_out_sets, training_set
     from workbench.training.watched_rows import View, WatchedRows, watched_rows
 
     class ResumableRewardTrainer(MergedAtTheEnd, RewardTrainer):
@@ -89,11 +90,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     watched = watched_rows(config, tokens)
     trainer = ResumableRewardTrainer(
         model=model,
-        args=RewardConfig(
-            **arguments(config, output_dir),
-            max_length=None,  # longer pairs are left out already
-            center_rewards_coefficient=method.center_rewards_coefficient,
-        ),
+        args=RewardConfig(**trainer_arguments(config, output_dir)),
         train_dataset=training_set(config, tokens),
         eval_dataset=held_out_sets(config, tokens, watched),
         processing_class=tokenizer,
@@ -103,6 +100,20 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     HeldOut.add_to(trainer, config.run, held_out_pairs(trainer, partial(margins, trainer)))
     WatchedRows.add_to(trainer, config, View((SCORE,), view), watched, listeners)
     return trainer
+
+
+def trainer_arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
+    """The arguments of TRL's ``RewardConfig``."""
+    from workbench.training.common import with_trl
+    from workbench.training.stored import arguments
+
+    method = config.method
+    assert isinstance(method, RewardSection)
+    own = {
+        "max_length": None,  # longer pairs are left out already
+        "center_rewards_coefficient": method.center_rewards_coefficient,
+    }
+    return with_trl(config, arguments(config, output_dir) | own)
 
 
 def token_rows(tokenizer: Any, pairs: Sequence[Pair], max_length: int) -> list[dict[str, list[int]]]:

@@ -5,15 +5,18 @@ How scores become a loss is the methods' own. ``training.sampled`` holds what th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from workbench.architecture import check_language_model
 from workbench.errors import ConfigError
 from workbench.sections import MethodSection, Pattern, RewardConfig, SamplingConfig, SharedConfig
+from workbench.sections.source import fields_of
 from workbench.steps import StepPattern
+from workbench.training.methods.modes import LossModes, check_stated
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 class SampledSection(MethodSection):
     """Base of methods that train on groups of sampled completions: how they are sampled, cut into steps and scored."""
 
+    trl_config = "trl.trainer.grpo_config.GRPOConfig"
+    modes: ClassVar[type[LossModes]] = LossModes
+    """What its trainer refuses of TRL's modes."""
     pattern: Pattern = Field(default_factory=StepPattern)
     rewards: list[RewardConfig] = Field(
         default_factory=lambda: [
@@ -36,6 +42,8 @@ class SampledSection(MethodSection):
     sampling: SamplingConfig = Field(default_factory=SamplingConfig)
     prompts_per_step: int = Field(default=6, ge=1, le=4096)
     """Distinct prompts in one generation; the batch is this times G."""
+    max_prompt_length: int | None = Field(default=None, ge=1, le=10_000_000)
+    """Tokens of a prompt at most: longer ones are refused or skipped (task.long_prompts); none for what has room."""
     num_iterations: int = Field(default=1, ge=1, le=64)
     """mu, the optimiser passes over one generation."""
     mask_truncated_completions: bool = False
@@ -65,6 +73,26 @@ class SampledSection(MethodSection):
     def reward_kinds(self) -> set[str]:
         """Of the reward functions: "step", "outcome", or both."""
         return {reward.kind for reward in self.rewards}
+
+    def trl_values(self) -> dict[str, Any]:
+        values = super().trl_values()
+        if values:
+            usual = {name: field.default for name, field in fields_of(self.trl_config).items()}
+            try:
+                check_stated(self.modes, usual | self.credit_arguments() | values)
+            except ConfigError as error:
+                is_passed_on = str(error).partition(":")[0] in values
+                raise ConfigError(f"method.{'trl.' if is_passed_on else ''}{error}") from error
+        return values
+
+    def steps_of_epochs(self, config: SharedConfig, epochs: float) -> int:
+        from workbench.tasks import load_task
+
+        return math.ceil(epochs * len(load_task(config.task)) / self.prompts_per_step) * self.num_iterations
+
+    def credit_arguments(self) -> dict[str, Any]:
+        """What the trainer's configuration is told of loss and credit, as far as modes are refused by it."""
+        return {"credit_scheme": None, "credit_options": {}, "credit_clip": None, "outcome_weight": 0.0}
 
     def check(self, config: SharedConfig) -> None:
         if config.task.data is not None:

@@ -25,6 +25,7 @@ class SFTSection(StoredSection):
     """Supervised fine-tuning: the policy learns to write the demonstrations' completions."""
 
     kind = "demonstrations"
+    trl_config = "trl.trainer.sft_config.SFTConfig"
     name: Literal["sft"] = "sft"
     """The training method."""
     loss_type: Literal["nll", "dft"] = "nll"
@@ -48,7 +49,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from workbench.training.accuracy import HeldOut
     from workbench.training.common import load_trained_policy, lora_config
     from workbench.training.saving import Resumable
-    from workbench.training.stored import arguments, held_out_accuracy, training_set
+    from workbench.training.stored import held_out_accuracy, training_set
     from workbench.training.watched_rows import View, WatchedRows, watched_rows, watched_sets
 
     class ResumableSFTTrainer(Resumable, SFTTrainer):
@@ -61,12 +62,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     watched = watched_rows(config, tokens)
     trainer = ResumableSFTTrainer(
         model=policy.model,
-        args=SFTConfig(
-            **arguments(config, output_dir),
-            max_length=method.max_length,
-            loss_type=method.loss_type,
-            completion_only_loss=True,
-        ),
+        args=SFTConfig(**trainer_arguments(config, output_dir)),
         train_dataset=training_set(config, tokens),
         eval_dataset=watched_sets(watched, tokens),
         processing_class=policy.tokenizer,
@@ -76,6 +72,17 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     HeldOut.add_to(trainer, config.run, held_out_accuracy(trainer, config, policy, method.sampling))
     WatchedRows.add_to(trainer, config, View((SURPRISAL,), view), watched, listeners)
     return trainer
+
+
+def trainer_arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
+    """The arguments of TRL's ``SFTConfig``."""
+    from workbench.training.common import with_trl
+    from workbench.training.stored import arguments
+
+    method = config.method
+    assert isinstance(method, SFTSection)
+    own = {"max_length": method.max_length, "loss_type": method.loss_type, "completion_only_loss": True}
+    return with_trl(config, arguments(config, output_dir) | own)
 
 
 def token_rows(

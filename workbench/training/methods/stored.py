@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
@@ -70,6 +71,9 @@ class StoredSection(MethodSection):
                 f"to {len(rows)} or less, or give more rows"
             )
         return list(task.some(self.kind, max(config.run.steps * self.batch_size, _LEAST_ROWS), config.seed))
+
+    def steps_of_epochs(self, config: SharedConfig, epochs: float) -> int:
+        return math.ceil(epochs * len(_rows(config).rows(self.kind)) / self.batch_size)
 
     def held_out_rows(self, config: SharedConfig) -> list[Any]:
         """The rows that the run is measured on; none where it measures nothing. Raises TaskError and ConfigError."""

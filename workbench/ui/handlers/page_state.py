@@ -32,7 +32,13 @@ LINK = (
 )
 """The parameters of a link."""
 _LINKED = ("method.", "optimiser.", "prompt.", "run.", *(f"{name}." for name in METHODS))
-_NOT_LINKED = ("method.pattern.regex", "method.pattern.kind", "run.report_to", "run.device")
+_NOT_LINKED = (
+    "method.pattern.regex",
+    "method.pattern.kind",
+    "run.report_to",
+    "run.device",
+    *(f"{name}.trl" for name in METHODS),
+)
 
 
 def dump(draft: Draft, saved: str) -> dict[str, Any]:

@@ -52,6 +52,8 @@ def estimate(config: RunConfig, pace: Pace | None, parameters: int | None) -> li
 
 
 def _time(config: RunConfig, pace: Pace | None) -> str:
+    if config.run.epochs is not None:
+        return "no estimate yet; how many steps the epochs are is counted when the run starts"
     if pace is None:
         return f"no estimate yet; the first run of this policy by {config.method.name} here gives one"
     planned = config.method.rows_per_step

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
 from workbench.config import METHODS, Leaf, MethodSection, SharedConfig, TaskSection, leaves
 from workbench.credit import SCHEMES
+from workbench.sections.passed_on import as_text
 from workbench.sections.task import READING
 
 NUMBER, TEXT, SWITCH = "number", "text", "switch"
@@ -31,8 +32,14 @@ AS_INSPECT = "as on Inspect"
 """The choice of a run's credit scheme that takes Inspect's."""
 FIRST = next(iter(METHODS))
 """The method that the page opens with."""
+TRL = "trl"
+"""The setting of every method that is passed on to TRL: a text on the page."""
 LORA_RANK = "policy.lora.r"
 """On the page, the rank says whether an adapter is trained at all: without one, all weights are."""
+_RUN = (
+    *("run.epochs", "run.micro_batch_size", "optimiser.optim", "optimiser.lr_scheduler", "optimiser.warmup_steps"),
+    *("optimiser.warmup_ratio", "optimiser.weight_decay", "optimiser.max_grad_norm"),
+)
 _POLICY = ("policy.adapter", "policy.dtype", "policy.attention", "policy.quantisation", "policy.device_map")
 _LORA = tuple(f"policy.lora.{name}" for name in ("alpha", "targets", "dropout", "rslora", "dora", "bias"))
 METHOD, DATA, SCHEME = "method.name", "task.data", "page.run_scheme"
@@ -129,7 +136,7 @@ def run_fields() -> Mapping[str, Field]:
         *(field(path) for path in ("run.steps", "optimiser.learning_rate", "seed")),
         Field(SCHEME, (AS_INSPECT, *SCHEMES), "Credit scheme", scheme_help, methods=with_credit),
         *(field for name in METHODS for field in method_fields(name)),
-        *(field(path, folded=True) for path in _POLICY),
+        *(field(path, folded=True) for path in (*_RUN, *_POLICY)),
         field(LORA_RANK, folded=True, optional=True, help="Rank of the adapter to train; empty trains all weights."),
         *(field(path, folded=True) for path in _LORA),
         field("name", placeholder="from the date"),
@@ -161,12 +168,16 @@ def method_fields(name: str) -> tuple[Field, ...]:
     """The fields of a method's own settings: those its form shows first, then those that are folded away."""
     first = METHODS[name].settings
     listed = [
-        replace(_field(leaf, f"{name}.{leaf.name}"), methods=(name,), folded=bool(first) and leaf.name not in first)
+        replace(_field(leaf, f"{name}.{leaf.name}"), methods=(name,), folded=_is_folded(leaf.name, first))
         for leaf in own_leaves(name)
         if _kind(leaf) is not None
     ]
-    order = {f"{name}.{setting}": place for place, setting in enumerate(first)}
-    return tuple(sorted(listed, key=lambda field: order.get(field.path, len(order))))
+    order = {f"{name}.{setting}": place for place, setting in enumerate(first)} | {f"{name}.{TRL}": len(listed)}
+    return tuple(sorted(listed, key=lambda field: order.get(field.path, len(first))))
+
+
+def _is_folded(name: str, first: Sequence[str]) -> bool:
+    return name == TRL or (bool(first) and name not in first)
 
 
 def own_leaves(name: str) -> Iterator[Leaf]:
@@ -181,8 +192,8 @@ def own_defaults(name: str) -> Mapping[str, Any]:
 
 
 def own_settings(section: MethodSection) -> dict[str, Any]:
-    """A section's settings but for its name and the parts that Inspect edits."""
-    return section.model_dump(exclude={"name", *INSPECTED})
+    """A section's settings but for its name and the parts that Inspect edits; what is passed on to TRL as text."""
+    return section.model_dump(exclude={"name", *INSPECTED}) | {TRL: as_text(section.trl)}
 
 
 def takes(name: str, part: str) -> bool:
@@ -197,7 +208,7 @@ def _methods(has: Callable[[type[MethodSection]], bool]) -> tuple[str, ...]:
 def _field(leaf: Leaf, path: str) -> Field:
     kind = _kind(leaf)
     assert kind is not None
-    said = (leaf.limits, "" if leaf.default is None and kind == TEXT else f"default {_in_words(leaf.default)}")
+    said = (leaf.limits, "" if leaf.default in (None, {}) and kind == TEXT else f"default {_in_words(leaf.default)}")
     more = "; ".join(filter(None, said))
     help = f"{leaf.help} {more[:1].upper()}{more[1:]}." if more else leaf.help
     return Field(path, kind, leaf.label, help.replace("`", ""), leaf.optional, leaf.kind is int)
@@ -208,6 +219,8 @@ def _kind(leaf: Leaf) -> FieldKind | None:
     if get_origin(leaf.kind) is Literal:
         choices = get_args(leaf.kind)
         return choices if all(isinstance(choice, str) for choice in choices) else None
+    if leaf.name == TRL:
+        return TEXT
     kinds: dict[Any, str] = {int: NUMBER, float: NUMBER, bool: SWITCH, str: TEXT}
     return None if leaf.kind is bool and leaf.optional else kinds.get(leaf.kind)
 

@@ -1,0 +1,319 @@
+"""What a run passes on to TRL: names and types checked against TRL's own source, refusals, and that it arrives."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.cli import make_parser
+from workbench.cli.flags import read_config
+from workbench.config import METHODS, OptimiserSection, RunConfig
+from workbench.errors import ConfigError, WorkbenchError
+from workbench.policies.prompts import encode_prompt
+from workbench.runs.check import checked
+from workbench.schema import Example
+from workbench.sections.passed_on import FIXED, as_text, checked_values, of_text
+from workbench.sections.source import fields_of
+from workbench.tasks import Task
+from workbench.training.methods.modes import LossModes
+from workbench.ui.handlers.example import first_draft
+from workbench.ui.handlers.page_state import is_linked
+from workbench.ui.handlers.run_estimate import estimate
+
+ON_CPU = {"device": "cpu", "eval_every": 0, "watch_prompts": 0}
+OVERRIDABLE = {"use_bias_correction_kl", "dataloader_pin_memory"}
+"""What trainers are told, and no field of a configuration sets."""
+
+
+def configured(method: str = "grpo", trl: Any = None, **more: Any) -> RunConfig:
+    return RunConfig.parse({"method": {"name": method, "trl": trl or {}}, "run": ON_CPU, **more})
+
+
+# -- the source of TRL ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_fields_read_off_the_source_are_those_of_the_class(method: str) -> None:
+    place = METHODS[method].section.trl_config
+    module, _, name = place.rpartition(".")
+    fields = {field.name: field for field in dataclasses.fields(getattr(importlib.import_module(module), name))}
+    read = fields_of(place)
+    assert list(read) == list(fields)
+    for name, field in fields.items():
+        if field.default is not dataclasses.MISSING and name != "optim":  # which depends on torch's version
+            assert read[name].default == field.default
+        if field.type in (int, float, str, bool):
+            assert read[name].kind is field.type
+
+
+def test_a_class_that_is_not_there_is_said() -> None:
+    with pytest.raises(LookupError, match=r"trl\.trainer\.grpo_config has no class GRPOConfiguration"):
+        fields_of("trl.trainer.grpo_config.GRPOConfiguration")
+    with pytest.raises(LookupError, match="the package nothing_like_this is not installed"):
+        fields_of("nothing_like_this.config.Config")
+
+
+def test_neither_trl_nor_torch_is_imported_by_the_check() -> None:
+    code = (
+        "import sys; from workbench.config import RunConfig; from workbench.runs.check import checked\n"
+        "config = RunConfig.parse({'method': {'trl': {'top_entropy_quantile': '0.8'}}, 'run': {'device': 'cpu'}})\n"
+        "assert checked(config).method.trl == {'top_entropy_quantile': 0.8}\n"
+        "assert not {'trl', 'torch', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "trl", "message"),
+    [
+        ("grpo", {"top_entropy_quantil": 1}, "GRPOConfig, which grpo trains with, has no field .*did you mean"),
+        ("prm", {"top_entropy_quantile": 1}, "TrainingArguments, which prm trains with, has no field"),
+        ("sft", {"lerning_rate": 1}, "did you mean 'learning_rate'"),
+        ("grpo", {"learning_rate": 1e-5}, r"method\.trl\.learning_rate: this is optimiser\.learning_rate here"),
+        ("grpo", {"num_train_epochs": 2}, r"this is run\.epochs here"),
+        ("sft", {"per_device_train_batch_size": 2}, r"this is run\.micro_batch_size here"),
+        ("grpo", {"beta": 0.1}, r"method\.trl\.beta: this is method\.beta here"),
+        ("ppo", {"beta": 0.1}, r"method\.trl\.beta: this is method\.kl_coef here"),
+        ("dpo", {"beta": 0.1}, r"this is method\.beta here"),
+        ("sft", {"warmup_ratio": 0.1}, r"this is optimiser\.warmup_ratio here"),
+        ("grpo", {"max_prompt_length": 9}, r"this is method\.max_prompt_length here"),
+        ("grpo", {"reward_weights": [1.0]}, r"this is method\.rewards, each reward's weight here"),
+        ("grpo", {"steps_per_generation": 2}, "a generation is one batch"),
+        ("sft", {"push_to_hub": True}, "python -m workbench export RUN --push"),
+        ("grpo", {"delta": "high"}, r"method\.trl\.delta: a number or none is wanted \(got 'high'\)"),
+        ("grpo", {"delta": True}, "a number or none is wanted, not true"),
+        ("grpo", {"delta": float("inf")}, "a finite number is wanted"),
+        ("grpo", {"log_completions": "perhaps"}, "true or false is wanted"),
+        ("grpo", {"use_vllm": True}, "it needs the package vllm, which is not installed"),
+        ("grpo", {"generation_kwargs": {"seed": 1}}, r"method\.trl\.generation_kwargs: seed would be ignored by"),
+        ("grpo", {"importance_sampling_level": "sequence"}, r"method\.trl\.importance_sampling_level: 'sequence'"),
+        ("grpo", {"off_policy_mask_threshold": 0.5}, "TRL masks whole sequences by the sign of their one advantage"),
+        ("grpo", {"multi_objective_aggregation": "normalize_then_sum"}, "is about outcome rewards"),
+        ("ppo", {"importance_sampling_level": "sequence"}, "PPO gives each token its own by the critic's values"),
+        ("ppo", {"loss_type": "vespo"}, "PPO gives each token its own"),
+    ],
+)  # fmt: skip
+def test_what_is_passed_on_is_refused_before_a_run_is_queued(method: str, trl: dict[str, Any], message: str) -> None:
+    with pytest.raises(WorkbenchError, match=message):
+        checked(configured(method, trl))
+
+
+def test_a_scheme_that_fits_takes_modes_of_whole_sequences() -> None:
+    config = RunConfig.parse(
+        {
+            "method": {"credit": {"scheme": "outcome"}, "trl": {"importance_sampling_level": "sequence"}},
+            "run": ON_CPU,
+        }
+    )
+    assert checked(config).method.trl == {"importance_sampling_level": "sequence"}
+    scaled = {
+        "credit": {"scheme": "outcome", "scale": False},
+        "trl": {"multi_objective_aggregation": "normalize_then_sum"},
+    }
+    with pytest.raises(ConfigError, match=r"method\.credit_options: 'scale' is settled by"):
+        checked(RunConfig.parse({"method": scaled, "run": ON_CPU}))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"run": {"num_train_epochs": 3}}, r"run\.num_train_epochs: Extra inputs .*; here it is run\.epochs"),
+        ({"run": {"learning_rate": 3}}, r"here it is optimiser\.learning_rate"),
+        ({"method": {"top_entropy_quantile": 0.8}}, r"a field of TRL's: set it in method\.trl, {top_entropy"),
+        ({"method": {"name": "sft", "packing": True}}, r"set it in method\.trl, {packing: …}"),
+        ({"method": {"max_length": 9}}, r"method\.max_length: Extra inputs are not permitted"),
+        ({"method": {"trl": 3}}, r"method\.trl: "),
+        ({"method": {"trl": "top_entropy_quantile"}}, "write name=value, with commas between"),
+    ],
+)  # fmt: skip
+def test_usual_names_in_another_place_are_told_where_they_are(data: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RunConfig.parse(data)
+
+
+# -- what arrives -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_argument_that_the_workbench_gives_is_refused_beside_it(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, Any]] = []
+
+    def with_trl(config: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+        given.append(arguments)
+        return arguments
+
+    monkeypatch.setattr("workbench.training.common.with_trl", with_trl)
+    config = configured(method, beside := {})
+    module = importlib.import_module(f"workbench.training.methods.{method}")
+    module.trainer_arguments(config, tmp_path)
+    place = METHODS[method].section.trl_config
+    for name in given[0]:
+        if name in OVERRIDABLE or (method, name) == ("ppo", "loss_type"):
+            continue
+        section = config.method.model_copy(update={"trl": {**beside, name: None}})
+        with pytest.raises(ConfigError):
+            checked_values(section, place)
+    assert set(FIXED).isdisjoint(OVERRIDABLE)
+
+
+@pytest.mark.parametrize(
+    ("method", "trl", "expected"),
+    [
+        ("grpo", "disable_dropout=false, delta=2", {"disable_dropout": False, "delta": 2.0}),
+        ("ppo", {"use_bias_correction_kl": True, "delta": 2}, {"use_bias_correction_kl": True, "delta": 2.0}),
+        ("sft", {"packing": "true", "neftune_noise_alpha": "5"}, {"packing": True, "neftune_noise_alpha": 5.0}),
+        ("dpo", 'lr_scheduler_kwargs={"num_cycles": 2}', {"lr_scheduler_kwargs": {"num_cycles": 2}}),
+        ("prm", {"label_smoothing_factor": 0.1}, {"label_smoothing_factor": 0.1}),
+    ],
+)  # fmt: skip
+def test_what_is_passed_on_arrives(method: str, trl: Any, expected: dict[str, Any], tmp_path: Path) -> None:
+    module = importlib.import_module(f"workbench.training.methods.{method}")
+    for config in (configured(method, trl), checked(configured(method, trl), without_rows=True)):
+        arguments = module.trainer_arguments(config, tmp_path)
+        read = arguments if isinstance(arguments, dict) else vars(arguments)
+        assert {name: read[name] for name in expected} == expected
+
+
+def test_the_trainers_own_configuration_refuses_the_same_modes() -> None:
+    from workbench.training.config import ProcessGRPOConfig
+    from workbench.training.ppo import ProcessPPOConfig
+
+    for kind in (ProcessGRPOConfig, ProcessPPOConfig):
+        assert issubclass(kind, LossModes)
+        assert kind.check_credit is LossModes.check_credit
+
+
+# -- a text on the page and on the shell ------------------------------------------------------------------------------
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**12), 10**12)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=40)
+@given(st.dictionaries(st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True), PLAIN, max_size=4))
+def test_values_come_back_from_their_text(values: dict[str, Any]) -> None:
+    if "," not in json.dumps(values, ensure_ascii=False).replace('", "', "").replace("=", ""):
+        assert of_text(as_text(values)) == values
+
+
+def test_shell_file_and_page_say_the_same() -> None:
+    text = "top_entropy_quantile=0.8, disable_dropout=false, optim_args=a=1"
+    args = make_parser().parse_args(["train", "--grpo.trl", text])
+    expected = {"top_entropy_quantile": 0.8, "disable_dropout": False, "optim_args": "a=1"}
+    assert read_config(args).method.trl == expected
+    config = RunConfig.from_yaml("method: {trl: {top_entropy_quantile: 0.8, disable_dropout: false, optim_args: a=1}}")
+    assert config.method.trl == expected
+    draft = first_draft().with_values({"grpo.trl": text})
+    assert draft.config().method.trl == expected
+    assert draft.with_config(config).values()["grpo.trl"] == text
+    assert not is_linked("grpo.trl")  # a link may come from anybody
+
+
+# -- usual names of our own -------------------------------------------------------------------------------------------
+
+
+def test_warm_up_is_a_share_of_the_steps() -> None:
+    assert OptimiserSection().warmup(1000) == 5
+    assert OptimiserSection(warmup_ratio=0.1).warmup(25) == 3  # 2.5, rounded up
+    assert OptimiserSection(warmup_ratio=0, warmup_steps=9).warmup(25) == 0
+
+
+def test_optimiser_and_schedule_reach_the_trainer(tmp_path: Path) -> None:
+    from transformers.training_args import OptimizerNames, SchedulerType
+
+    from workbench.training.common import shared_arguments
+
+    config = configured(optimiser={"optim": "adafactor", "warmup_ratio": 0.25, "lr_scheduler": "constant"})
+    arguments = shared_arguments(config, tmp_path, 8)
+    assert (arguments["optim"], arguments["warmup_steps"], arguments["lr_scheduler_type"]) == (
+        "adafactor",
+        15,
+        "constant",
+    )
+    optimisers = OptimiserSection.model_fields["optim"].annotation.__args__  # type: ignore[union-attr]
+    assert set(optimisers) <= {name.value for name in OptimizerNames}
+    schedules = OptimiserSection.model_fields["lr_scheduler"].annotation.__args__  # type: ignore[union-attr]
+    assert set(schedules) <= {name.value for name in SchedulerType}
+
+
+@pytest.mark.parametrize(
+    ("optim", "message"),
+    [
+        ("paged_adamw_8bit", "needs the package bitsandbytes"),
+        ("lion_32bit", "needs the package bitsandbytes"),
+        ("galore_adamw", "needs the package galore_torch"),
+    ],
+)
+def test_an_optimiser_of_a_package_that_is_not_installed_is_refused(
+    optim: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.runs.check_weights.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=message):
+        checked(configured(optimiser={"optim": optim}))
+
+
+def test_galore_is_told_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.runs.check_weights.find_spec", lambda name: object())
+    optimiser = {"optim": "galore_adamw"}
+    with pytest.raises(ConfigError, match="has to be told whose gradients it projects"):
+        checked(configured(optimiser=optimiser))
+    checked(configured(trl={"optim_target_modules": "all-linear"}, optimiser=optimiser))
+
+
+def test_epochs_set_the_steps_of_a_run(tmp_path: Path) -> None:
+    rows = [{"prompt": f"{i}", "chosen": "a", "rejected": "b"} for i in range(20)]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    task = {"name": str(file)}  # the last tenth of the rows is held out
+    run = {**ON_CPU, "epochs": 2.5, "save_every": 0}
+    stored = checked(RunConfig.parse({"task": task, "run": run, "method": {"name": "dpo", "batch_size": 4}}))
+    assert stored.run.steps == 12  # 2.5 x 18 rows / 4, rounded up
+    assert checked(stored).run.steps == 12
+    sampled = {"prompts_per_step": 4, "num_iterations": 2, "rewards": [{"name": "length_target", "kind": "outcome"}]}
+    sampled["credit"] = {"scheme": "outcome"}
+    assert checked(RunConfig.parse({"task": task, "run": run, "method": sampled})).run.steps == 24
+    assert "counted when the run starts" in dict(estimate(stored, None, None))["time"]
+    with pytest.raises(ConfigError, match="are 1,250,000,000 steps and the most are 1,000,000"):
+        checked(RunConfig.parse({"run": {**run, "epochs": 100_000}, "method": {"name": "sft", "batch_size": 8}}))
+
+
+def test_prompts_longer_than_the_limit_are_refused_or_skipped(random_policy: Any, capsys: Any) -> None:
+    from workbench.training.prompts import within_context
+
+    short, long = Example("7 " * 5), Example("7 " * 30)
+    tokens = len(encode_prompt(random_policy.tokenizer, long.prompt))
+    task = Task("t", [short, long], [short])
+
+    def fitted(most: int | None, how: str) -> Task:
+        data = {"task": {"name": "t", "long_prompts": how}, "method": {"max_prompt_length": most}}
+        config = RunConfig.parse({**data, "sampling": {"max_completion_length": 10}})
+        return within_context(task, random_policy, config, config.grpo.sampling, 1000)
+
+    assert fitted(None, "refuse") is task
+    assert fitted(tokens, "refuse") is task
+    assert fitted(tokens - 1, "skip").examples == [short]
+    with pytest.raises(
+        ConfigError, match=f"more than the {tokens - 1} tokens of method.max_prompt_length; row 2 has {tokens}"
+    ):
+        fitted(tokens - 1, "refuse")
