@@ -42,6 +42,12 @@ def kind_in(code: str, name: str) -> RewardKind | None:
     return "step" if names & {"step", "steps"} else "outcome"
 
 
+def chosen_function(code: str, name: str) -> str | None:
+    """The name of the function that the worker would choose for the reward ``name``; None for none."""
+    function = _chosen(code, name)
+    return None if function is None else function.name
+
+
 def reward_functions(code: str) -> list[str]:
     """The functions of the code that have a reward's parameters: pasted recipes often hold several."""
     parameter_sets = ({"completions"}, {"prompt", "step"}, {"steps"})

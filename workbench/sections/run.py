@@ -11,6 +11,8 @@ from workbench.errors import ConfigError
 from workbench.sections.section import Section
 
 T = TypeVar("T")
+Sharding = Literal["none", "fsdp", "zero2", "zero3"]
+"""How ranks share weights, gradients and optimiser: not at all, by FSDP, or by DeepSpeed's ZeRO 2 or 3."""
 
 
 class RunSection(Section):

@@ -1,0 +1,166 @@
+"""Scripts that train as a run did: by TRL alone, or by the workbench's trainer; and how they are launched."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from accelerate.commands.config.config_args import load_config_from_file
+
+from tests.in_this_process import trained
+from workbench.cli import main
+from workbench.config import RunConfig
+from workbench.errors import ConfigError
+from workbench.training.script import accelerate_config, launch_commands, why_not_alone, write_script
+
+pytestmark = pytest.mark.training
+OUTCOME = {"credit": {"scheme": "outcome"}, "rewards": [{"name": "answer_correctness", "kind": "outcome"}]}
+SMALL = {"prompts_per_step": 2, "sampling": {"num_generations": 2, "max_completion_length": 24}}
+RUN = {"steps": 2, "eval_every": 0, "save_every": 0, "watch_prompts": 0, "device": "cpu"}
+LENGTH = "def reward(prompts, completions, **columns):\n    return [len(text) / 100 for text in completions]\n"
+
+
+def config_of(**method: Any) -> RunConfig:
+    return RunConfig.parse({"name": "first", "run": RUN, "method": {**SMALL, **method}})
+
+
+def run_script(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The trainer of a script that ran in this process."""
+    monkeypatch.syspath_prepend(folder)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "rewards"]:
+        monkeypatch.delitem(sys.modules, name)
+    return runpy.run_path(str(folder / "train.py"))["main"]()
+
+
+def test_a_script_by_the_workbench_s_trainer_gives_the_run_s_own_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trained(config_of(), tmp_path)
+    assert run.status().state == "finished"
+    script = write_script(run.config(), tmp_path / "script")
+    assert "TRL does not compute" in script.needs
+    logged = {row["step"]: row for row in run_script(script.folder, monkeypatch).state.log_history if "loss" in row}
+    names = ("loss", "step_reward", "grad_norm", "completions/mean_length", "advantage_abs_mean")
+    for row in run.dir.read_metrics()[0]:
+        assert {name: logged[row["step"]][name] for name in names} == {name: row[name] for name in names}
+    assert (script.folder / "output" / "final" / "model.safetensors").is_file()
+
+
+def test_a_script_by_trl_alone_gives_the_run_s_first_step_where_nothing_is_left_to_chance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TRL samples by other random numbers: at a low temperature there is one answer, whoever draws it."""
+    rewards = [*OUTCOME["rewards"], {"name": "length", "kind": "outcome", "code": LENGTH, "weight": 0.5}]  # type: ignore[misc]
+    sampling = {**SMALL["sampling"], "temperature": 0.001}  # type: ignore[dict-item]
+    run = trained(config_of(**{**OUTCOME, "rewards": rewards, "sampling": sampling}), tmp_path)
+    script = write_script(run.config(), tmp_path / "script")
+    assert script.needs == ""
+    text = (script.folder / "train.py").read_text(encoding="utf-8")
+    assert "workbench" not in text.partition('"""\n\n')[2]
+    trainer = run_script(script.folder, monkeypatch)
+    first = next(row for row in trainer.state.log_history if row.get("step") == 1)
+    row = next(row for row in run.dir.read_metrics()[0] if row["step"] == 1)
+    for name in ("reward", "rewards/answer_correctness/mean", "rewards/length/mean", "loss", "completions/mean_length"):
+        np.testing.assert_allclose(first[name], row[name], atol=1e-6, err_msg=name)
+    assert type(trainer).__module__.startswith("trl")
+    names = ("learning_rate", "loss_type", "beta", "epsilon", "scale_rewards", "adam_beta2", "seed", "num_generations")
+    ours = trained_arguments(run.config())
+    assert {name: getattr(trainer.args, name) for name in names} == {name: getattr(ours, name) for name in names}
+
+
+def trained_arguments(config: RunConfig) -> Any:
+    from workbench.training.methods.grpo import trainer_arguments
+
+    return trainer_arguments(config, Path("output"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"sampling": {"stop": ["x"]}}, "stop strings"),
+        ({"pattern": {"leave_out_thinking": True}}, "leaving thinking out"),
+        ({"resample_flat": 1}, "resampling"),
+        ({"credit": {"scheme": "outcome", "clip": 1.0}}, "advantages that TRL does not compute"),
+        ({"rewards": [*OUTCOME["rewards"], {"name": "step_correctness"}]}, "step rewards"),  # type: ignore[misc]
+    ],
+)
+def test_what_trl_alone_does_not_do_needs_the_workbench(change: dict[str, Any], said: str) -> None:
+    assert why_not_alone(RunConfig.parse({"method": OUTCOME})) == ""
+    assert said in why_not_alone(RunConfig.parse({"method": {**OUTCOME, **change}}))
+    assert "'sft'" in why_not_alone(RunConfig.parse({"method": "sft"}))
+
+
+def test_prompts_rewards_and_adapters_are_written_out(tmp_path: Path) -> None:
+    data = {
+        "policy": {"path": "tiny", "lora": {"r": 4, "targets": "q_proj, v_proj"}},
+        "prompt": {"system": "Be brief.", "template_kwargs": {"enable_thinking": False}},
+        "run": {**RUN, "report_to": ["wandb"], "project": "sums"},
+        "method": {**SMALL, **OUTCOME, "credit": {"scheme": "outcome", "scale": False}},
+    }
+    script = write_script(RunConfig.parse(data), tmp_path / "script")
+    text = (script.folder / "train.py").read_text(encoding="utf-8")
+    for part in (
+        "LoraConfig(task_type='CAUSAL_LM', r=4, target_modules=['q_proj', 'v_proj'], lora_alpha=32)",
+        "chat_template_kwargs={'enable_thinking': False}",
+        "scale_rewards='none'",
+        "report_to=['wandb']",
+        "project='sums'",
+    ):
+        assert part in text
+    row = json.loads((script.folder / "data.jsonl").read_text(encoding="utf-8").partition("\n")[0])
+    assert [message["role"] for message in row["prompt"]] == ["system", "user"]
+    assert row["answer"]
+    with pytest.raises(ConfigError, match="it is there already; name a new folder"):
+        write_script(RunConfig.parse(data), tmp_path / "script")
+
+
+@pytest.mark.parametrize(
+    ("sharding", "device", "kind"),
+    [
+        ("none", "auto", "MULTI_GPU"),
+        ("none", "cpu", "MULTI_CPU"),
+        ("fsdp", "auto", "FSDP"),
+        ("zero3", "auto", "DEEPSPEED"),
+    ],
+)
+def test_accelerate_reads_its_configuration(sharding: Any, device: str, kind: str, tmp_path: Path) -> None:
+    from workbench.sections.writing import write_yaml
+
+    config = RunConfig.parse({"run": {"ranks": 2, "device": device}})
+    file = tmp_path / "accelerate.yaml"
+    file.write_text(write_yaml(accelerate_config(config, sharding)), encoding="utf-8")
+    read = load_config_from_file(str(file))
+    assert (str(read.distributed_type).removeprefix("DistributedType."), read.num_processes) == (kind, 2)
+    if sharding == "zero3":
+        assert read.deepspeed_config["zero_stage"] == 3
+    with pytest.raises(ConfigError, match="shards over GPUs"):
+        accelerate_config(RunConfig.parse({"run": {"device": "cpu"}}), "fsdp")
+
+
+def test_commands_for_several_machines_count_their_ranks() -> None:
+    commands = dict(launch_commands(RunConfig.parse({"run": {"ranks": 4}, "method": {"prompts_per_step": 8}})))
+    assert "--num_processes 8" in commands["two machines, by accelerate"]
+    assert "--nnodes 2 --nproc_per_node 4" in commands["two machines, by torchrun"]
+    assert "--gpus-per-node 4" in commands["Slurm"]
+    assert commands["Slurm"].count("$HEAD") == 1
+
+
+def test_a_run_is_exported_on_the_shell_with_its_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from workbench.rundir import RunDir
+
+    config = RunConfig.parse({"name": "first", "run": {**RUN, "ranks": 2}, "method": {**SMALL, **OUTCOME}})
+    RunDir.create(tmp_path, config)
+    folder = tmp_path / "script"
+    assert main(["export", "first", "--script", str(folder), "--workspace", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "it needs TRL and nothing of this package" in printed
+    assert "\n  accelerate launch --config_file accelerate.yaml train.py\n" in printed
+    assert "\n  torchrun --standalone --nproc_per_node 2 train.py\n" in printed
+    sharded = ["export", "first", "--script", str(tmp_path / "other"), "--sharding", "zero2"]
+    assert main([*sharded, "--workspace", str(tmp_path)]) == 2
+    assert "it shards over GPUs, and run.device is cpu" in capsys.readouterr().err

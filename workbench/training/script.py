@@ -1,0 +1,328 @@
+"""``export RUN --script``: a script that trains as a run did, with an accelerate configuration and its launch commands.
+
+A run by GRPO whose rewards all score whole completions needs TRL alone: policy, rows, reward functions and arguments
+are written out. Every other run's script builds the same trainer from the run's configuration, which needs this package
+but neither its page nor a workspace.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from workbench.config import RunConfig
+from workbench.errors import ConfigError
+from workbench.policies.embedded import EMBEDDED
+from workbench.policies.find import is_adapter, policy_path
+from workbench.rewards import find_builtin
+from workbench.rewards.source import chosen_function
+from workbench.sections.run import Sharding
+from workbench.sections.writing import write_yaml
+from workbench.training.methods.grpo import GRPOSection
+from workbench.training.methods.sampled import SampledSection
+
+_HERE = ("output_dir", "use_cpu", "bf16", "fp16", "report_to", "disable_tqdm", "dataloader_pin_memory")
+_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
+"""Arguments that the script settles where it runs, as it is started there."""
+
+HEAD = '''"""Trains as the run {name!r} of the workbench did: {summary}.
+
+{launch}
+"""
+
+'''
+ALONE = """import json
+import os
+from pathlib import Path
+
+import torch
+from datasets import Dataset
+{imports}from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOConfig, GRPOTrainer
+
+from rewards import REWARDS
+
+HERE = Path(__file__).resolve().parent
+POLICY = {policy!r}
+RANKS = int(os.environ.get("WORLD_SIZE", "1"))
+COMPLETIONS = {completions}  # of one generation, over all ranks
+MICRO_BATCH = {micro}  # completions in one forward and backward pass of a rank
+
+
+def main() -> GRPOTrainer:
+    tokenizer = AutoTokenizer.from_pretrained(POLICY, padding_side="left"{trust})
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    model = AutoModelForCausalLM.from_pretrained(POLICY, dtype=torch.float32{trust})
+    rows = [json.loads(line) for line in (HERE / "data.jsonl").read_text(encoding="utf-8").split("\\n") if line]
+    gpu = torch.cuda.is_available()
+    micro_batch = MICRO_BATCH or COMPLETIONS // RANKS
+    args = GRPOConfig(
+        output_dir=str(HERE / "output"),
+        run_name={name!r},
+        project={project!r},
+        report_to={report_to!r},
+        use_cpu=not gpu,
+        bf16=gpu and torch.cuda.is_bf16_supported(),
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=COMPLETIONS // RANKS // micro_batch,
+        reward_weights={weights!r},
+{arguments}
+    )
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=REWARDS,
+        args=args,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        peft_config={peft},
+    )
+    trainer.train()
+    trainer.save_model(str(HERE / "output" / "final"))
+    return trainer
+
+
+if __name__ == "__main__":
+    main()
+"""
+BUILT = """import os
+from pathlib import Path
+
+from workbench.config import METHODS, RunConfig
+
+HERE = Path(__file__).resolve().parent
+
+
+def main():
+    data = RunConfig.load(HERE / "run.yaml").model_dump()
+    data["run"]["ranks"] = int(os.environ.get("WORLD_SIZE", "1"))
+    config = RunConfig.parse(data)
+    trainer = METHODS[config.method.name].build(config, HERE / "output")
+    trainer.train()
+    trainer.save_final(HERE / "output" / "final")
+    return trainer
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@dataclass(frozen=True)
+class Script:
+    """What was written: ``needs`` says why the workbench's package is needed, "" where TRL alone will do."""
+
+    folder: Path
+    needs: str
+    commands: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...] = ()
+
+
+def write_script(config: RunConfig, folder: Path, sharding: Sharding = "none") -> Script:
+    """Write ``train.py`` and what it reads into a new folder. Raises ConfigError for a folder that is there."""
+    if folder.exists():
+        raise ConfigError(f"--script {folder}: it is there already; name a new folder")
+    needs, commands = why_not_alone(config), launch_commands(config)
+    launch = "Start it on this machine with: " + commands[0][1]
+    head = HEAD.format(name=config.name or "", summary=_summary(config, needs), launch=launch)
+    files = {"accelerate.yaml": write_yaml(accelerate_config(config, sharding))}
+    if needs:
+        files |= {"train.py": head + BUILT, "run.yaml": config.to_yaml()}
+    else:
+        files |= {"train.py": head + _alone(config), "data.jsonl": _rows(config), **_rewards(config)}
+    for name, text in files.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return Script(folder, needs, commands, tuple(_notes(config, sharding)))
+
+
+def _notes(config: RunConfig, sharding: Sharding) -> Iterator[str]:
+    """What the script needs that is not installed here, and what it does not do."""
+    if sharding.startswith("zero") and find_spec("deepspeed") is None:
+        yield "--sharding: DeepSpeed is not installed here; pip install deepspeed where the script runs, or take fsdp"
+    if config.run.ranks == 1 and sharding != "none":
+        yield "--sharding: run.ranks is 1; set num_processes in accelerate.yaml to the number of GPUs"
+    if sharding != "none" and isinstance(config.method, SampledSection):
+        yield (
+            "--sharding: completions are sampled with gathered weights, which is slow; vLLM samples faster (TRL's "
+            "use_vllm, with vllm_mode colocate or server)"
+        )
+
+
+def _summary(config: RunConfig, needs: str) -> str:
+    return f"{config.method.name} of {config.policy.path} on {config.task.name}, by " + (
+        "the workbench's trainer" if needs else "TRL alone"
+    )
+
+
+def why_not_alone(config: RunConfig) -> str:
+    """Why a run's script needs the workbench's trainer; "" where TRL's own does the same."""
+    method, policy = config.method, config.policy
+    if type(method) is not GRPOSection:
+        return f"the method {method.name!r} is the workbench's own trainer"
+    credit = method.credit
+    if credit.scheme != "outcome" or credit.keywords(but=("scheme", "outcome_weight", "drop_duplicates", "scale")):
+        return f"the credit scheme {credit.scheme!r} with its options gives advantages that TRL does not compute"
+    reasons = {
+        "an outcome reward beside the scheme's own": bool(credit.outcome_weight),
+        "step rewards": method.reward_kinds != {"outcome"},
+        "reward models": any(reward.model is not None for reward in method.rewards),
+        "dropping copies": credit.drop_duplicates,
+        "resampling of flat groups": bool(method.resample_flat),
+        "stop strings": bool(method.sampling.stop),
+        "leaving thinking out": method.pattern.leave_out_thinking,
+        "an adapter to go on training": policy.adapter is not None or is_adapter(Path(policy_path(policy.path))),
+        "weights held in another way": bool(policy.loading),
+    }
+    wanted = [what for what, is_so in reasons.items() if is_so]
+    return f"TRL alone has no {wanted[0]}" if wanted else ""
+
+
+def _alone(config: RunConfig) -> str:
+    from trl import GRPOConfig
+
+    from workbench.training.methods.grpo import trainer_arguments
+
+    method = config.method
+    assert isinstance(method, GRPOSection)
+    args = trainer_arguments(config, Path("output"))
+    fresh = GRPOConfig(output_dir="output", use_cpu=True, bf16=False, report_to="none")
+    derived = ("generation_batch_size", "steps_per_generation", "num_generations_eval", "run_name")
+    left_out = {*_HERE, *_BATCH, *derived, "gradient_checkpointing"}  # the last by its old name
+    set_here = {
+        field.name: getattr(args, field.name)
+        for field in fields(GRPOConfig)
+        if field.init and field.name not in left_out and getattr(args, field.name) != getattr(fresh, field.name)
+    }
+    if method.credit.scale is False:
+        set_here["scale_rewards"] = "none"
+    lines = [f"        {name}={_plain(value)!r}," for name, value in set_here.items()]
+    peft = _peft(config)
+    path = config.policy.path
+    return ALONE.format(
+        name=config.name or "run",
+        project=config.run.project,
+        report_to=list(config.run.report_to) or "none",
+        policy=str(EMBEDDED.get(path, path)),
+        completions=method.rollouts_per_step,
+        micro=config.run.micro_batch_size,
+        weights=[reward.weight for reward in method.rewards],
+        arguments="\n".join(lines),
+        trust=", trust_remote_code=True" if config.policy.trust_remote_code else "",
+        imports="from peft import LoraConfig\n" if peft != "None" else "",
+        peft=peft,
+    )
+
+
+def _plain(value: Any) -> Any:
+    """An argument as it is written: an enumeration by its value."""
+    return getattr(value, "value", value)
+
+
+def _peft(config: RunConfig) -> str:
+    from peft import LoraConfig
+
+    from workbench.training.common import lora_config
+
+    lora = lora_config(config.policy)
+    if lora is None:
+        return "None"
+    fresh = LoraConfig().to_dict()
+    changed = {
+        name: value for name, value in lora.to_dict().items() if value != fresh.get(name) and name != "peft_type"
+    }
+    values = {name: sorted(value) if isinstance(value, set) else _plain(value) for name, value in changed.items()}
+    return f"LoraConfig({', '.join(f'{name}={value!r}' for name, value in values.items())})"
+
+
+def _rows(config: RunConfig) -> str:
+    """The prompts and columns that the run trains on, as TRL's data set."""
+    from workbench.tasks import load_task
+    from workbench.tasks.prompts import prompted
+
+    method = config.method
+    assert isinstance(method, GRPOSection)
+    task = prompted(load_task(config.task), config.prompt)
+    rows = method.rows_of(config, task).to_pylist()
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _rewards(config: RunConfig) -> dict[str, str]:
+    """A module for each reward function, and the package that lists them."""
+    files, imports, names = {}, [], []
+    for number, reward in enumerate(config.method.reward_functions, start=1):
+        code = reward.code if reward.code is not None else find_builtin(reward.name).source_with(reward.options)
+        function = chosen_function(code, reward.name)
+        if function is None:
+            raise ConfigError(f"reward {reward.name!r}: its code has no function of that name, nor one called reward")
+        files[f"rewards/reward_{number}.py"] = code
+        imports.append(f"from rewards.reward_{number} import {function} as reward_{number}")
+        names.append((f"reward_{number}", reward.name))
+    named = "\n".join(f"{variable}.__name__ = {name!r}" for variable, name in names)
+    listed = ", ".join(variable for variable, _ in names)
+    package = '"""The run\'s reward functions, by the names that it logs."""\n\n'
+    package += "\n".join(imports) + f"\n\n{named}\nREWARDS = [{listed}]\n"
+    return {**files, "rewards/__init__.py": package}
+
+
+def accelerate_config(config: RunConfig, sharding: Sharding = "none") -> dict[str, Any]:
+    """accelerate's configuration of one machine, as ``accelerate config`` writes it."""
+    ranks, cpu = config.run.ranks, config.run.device == "cpu"
+    if cpu and sharding != "none":
+        raise ConfigError(f"--sharding {sharding}: it shards over GPUs, and run.device is cpu; leave one of them out")
+    several = "MULTI_CPU" if cpu else "MULTI_GPU"
+    kind = {"none": several if ranks > 1 else "NO", "fsdp": "FSDP"}.get(sharding, "DEEPSPEED")
+    settings: dict[str, Any] = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": kind,
+        "main_training_function": "main",
+        "machine_rank": 0,
+        "num_machines": 1,
+        "num_processes": ranks,
+        "rdzv_backend": "static",
+        "same_network": True,
+        "use_cpu": cpu,
+    }
+    if sharding == "fsdp":
+        settings["fsdp_config"] = {
+            "fsdp_version": 2,
+            "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "fsdp_reshard_after_forward": True,
+            "fsdp_cpu_ram_efficient_loading": True,
+            "fsdp_offload_params": False,
+            "fsdp_state_dict_type": "FULL_STATE_DICT",
+        }
+    elif kind == "DEEPSPEED":
+        settings["deepspeed_config"] = {
+            "zero_stage": int(sharding[-1]),
+            "gradient_accumulation_steps": "auto",
+            "zero3_init_flag": sharding == "zero3",
+            "zero3_save_16bit_model": sharding == "zero3",
+            "offload_optimizer_device": "none",
+            "offload_param_device": "none",
+        }
+    return settings
+
+
+def launch_commands(config: RunConfig) -> tuple[tuple[str, str], ...]:
+    """(what, command) for one machine, several machines, and Slurm."""
+    ranks = config.run.ranks
+    rendezvous = "--rdzv_backend c10d --rdzv_endpoint FIRST_MACHINE:29500"
+    accelerate = "accelerate launch --config_file accelerate.yaml"
+    machines = f"--num_machines 2 --num_processes {2 * ranks} --machine_rank 0_OR_1 --main_process_ip FIRST_MACHINE"
+    head = "export HEAD=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)"
+    slurm = f'srun torchrun --nnodes 2 --nproc_per_node {ranks} --rdzv_backend c10d --rdzv_endpoint "$HEAD":29500'
+    return (
+        ("one machine, by accelerate", f"{accelerate} train.py"),
+        ("one machine, by torchrun", f"torchrun --standalone --nproc_per_node {ranks} train.py"),
+        ("two machines, by accelerate", f"{accelerate} {machines} --main_process_port 29500 train.py"),
+        ("two machines, by torchrun", f"torchrun --nnodes 2 --nproc_per_node {ranks} {rendezvous} train.py"),
+        (
+            "Slurm",
+            f"sbatch --nodes 2 --ntasks-per-node 1 --gpus-per-node {ranks} --wrap '{head}; {slurm} train.py'",
+        ),
+    )
