@@ -6,6 +6,7 @@ nothing but a WorkbenchError came out, with a message of bounded length; what wa
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -34,8 +35,7 @@ from workbench.rundir import RunDir
 from workbench.runs import Run, list_runs, open_run
 from workbench.schema import Group
 from workbench.sections import PolicySection
-from workbench.tasks import load_task
-from workbench.tasks import task as tasks
+from workbench.tasks import load_task, reading
 from workbench.tasks.hub import parts_of
 from workbench.ui.handlers import api
 from workbench.ui.handlers.example import first_draft, first_group
@@ -176,7 +176,7 @@ def held(action: Callable[[], object]) -> bool:
 @pytest.fixture(autouse=True)
 def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Data files are parsed here, not in the child that would hide an error of Python's own."""
-    monkeypatch.setattr(tasks, "read_rows", lambda path: list(files.read_rows(Path(path))))
+    monkeypatch.setattr(reading, "read_splits", lambda path, splits: [list(files.read_rows(Path(path)))])
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -201,6 +201,24 @@ def test_a_bad_data_file_is_refused_in_a_sentence(name: str, tmp_path: Path) -> 
         for method in METHODS:
             config = RunConfig.parse({"method": method, "task": str(path)})
             held(lambda config=config: config.method.check_files(config))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_bad_file_of_any_name_is_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
+    for file in (
+        "data.json",
+        "data.csv",
+        "data.tsv",
+        "data.jsonl.gz",
+        "data.csv.gz",
+        "state.json",
+        "dataset_dict.json",
+    ):
+        content = gzip.compress(FILES[name], 1) if file.endswith(".gz") else FILES[name]
+        (tmp_path / file).mkdir()
+        (tmp_path / file / file).write_bytes(content)
+        for path in (tmp_path / file / file, tmp_path / file):
+            held(lambda path=path: list(files.read_rows(path)))
 
 
 @pytest.mark.parametrize(

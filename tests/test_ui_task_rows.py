@@ -61,7 +61,7 @@ def test_a_file_of_other_columns_is_read_once_its_fields_say_how(file: str) -> N
 def test_a_field_that_does_not_fit_is_said_where_the_rows_are(file: str) -> None:
     draft = typed(draft_of(), columns="q")
     assert json.loads(preview(draft)) == {
-        "text": "task.columns: 'q' has no '='; write what it becomes, prompt=q (got 'q')",
+        "text": "task.columns: 'q' has no '='; write before it what it becomes, prompt=… (got 'q')",
         "level": "error",
         "rows": [],
     }
@@ -112,4 +112,4 @@ def test_imported_rollouts_are_mapped_as_the_field_says(tmp_path: Path) -> None:
     assert imported is not None
     assert [rollout.columns["reward"] for rollout in imported.groups[0].rollouts] == [1, 0]
     refused = list(open_file(ImportForm("mine.csv", columns="question"), tmp_path, Readings(), "tab"))[-1]
-    assert refused.note.text == "columns: 'question' has no '='; write what it becomes, prompt=question"
+    assert refused.note.text == "columns: 'question' has no '='; write before it what it becomes, prompt=…"

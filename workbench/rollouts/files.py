@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import TaskError, cut
-from workbench.rollouts.folders import EVERY, files_of
+from workbench.rollouts.folders import EVERY, files_of, is_folder
 from workbench.rollouts.tables import arrow_rows, csv_rows, parquet_rows
 from workbench.rollouts.values import MAX_DEPTH, Row, row_of
 
@@ -35,7 +35,7 @@ def read_rows(path: Path, max_bytes: int = MAX_BYTES, split: str | None = None) 
     NaN is ``None``. Raises TaskError for what is missing, empty, over the limit, of no format that is known, or broken
     at a line, and for a split that a folder does not have; a file has none.
     """
-    if not path.is_dir():
+    if not is_folder(path):
         if split not in (None, EVERY):
             raise TaskError(f"{path.name} is one file, which has no split {split!r}; leave the split out")
         yield from _rows_of_file(path, max_bytes)

@@ -53,9 +53,17 @@ def files_of(folder: Path, split: str | None) -> list[Path]:
     return splits[split]
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a path leads to a folder; one that leads nowhere, as no name could be so long, does not."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
 def held_out_of(path: Path, split: str | None) -> str | None:
     """The split that is held out where ``split`` is trained on; None where there is none. Raises TaskError."""
-    if not path.is_dir():
+    if not is_folder(path):
         return None
     splits = splits_of(path)
     return next((name for name in _HELD_OUT if name in splits and name != (split or _trained_on(splits))), None)

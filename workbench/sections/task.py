@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from workbench.errors import shown
 from workbench.sections.row_filter import parse_filter
 from workbench.sections.section import Section
 
@@ -23,7 +24,7 @@ def columns_of_text(text: str) -> dict[str, str]:
     """``prompt=question,answer=meta.truth`` as name → source. Raises ValueError for a part without =."""
     pairs = [part.partition("=") for part in text.split(",") if part.strip()]
     if wrong := [name for name, equals, _ in pairs if not equals]:
-        raise ValueError(f"{wrong[0].strip()!r} has no '='; write what it becomes, prompt={wrong[0].strip()}")
+        raise ValueError(f"{shown(wrong[0].strip())} has no '='; write before it what it becomes, prompt=…")
     return {name.strip(): source.strip() for name, _, source in pairs}
 
 
@@ -79,7 +80,7 @@ class TaskSection(Section):
     @classmethod
     def _columns_have_names(cls, value: dict[str, str]) -> dict[str, str]:
         if empty := next((name for name, source in value.items() if not name or not source.strip(".")), None):
-            raise ValueError(f"{empty!r} names no column of the rows; write prompt=question")
+            raise ValueError(f"{shown(empty)} names no column of the rows; write prompt=question")
         return value
 
     @field_validator("split", "held_out_split", "prompt_template", "filter", mode="before")
