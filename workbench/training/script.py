@@ -14,12 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from workbench.config import RunConfig
 from workbench.errors import ConfigError
 from workbench.policies.embedded import EMBEDDED
 from workbench.policies.find import is_adapter, policy_path
 from workbench.rewards import find_builtin
 from workbench.rewards.source import chosen_function
+from workbench.sections import SharedConfig
 from workbench.sections.run import Sharding
 from workbench.sections.writing import write_yaml
 from workbench.training.methods.grpo import GRPOSection
@@ -121,7 +121,7 @@ class Script:
     notes: tuple[str, ...] = ()
 
 
-def write_script(config: RunConfig, folder: Path, sharding: Sharding = "none") -> Script:
+def write_script(config: SharedConfig, folder: Path, sharding: Sharding = "none") -> Script:
     """Write ``train.py`` and what it reads into a new folder. Raises ConfigError for a folder that is there."""
     if folder.exists():
         raise ConfigError(f"--script {folder}: it is there already; name a new folder")
@@ -140,7 +140,7 @@ def write_script(config: RunConfig, folder: Path, sharding: Sharding = "none") -
     return Script(folder, needs, commands, tuple(_notes(config, sharding)))
 
 
-def _notes(config: RunConfig, sharding: Sharding) -> Iterator[str]:
+def _notes(config: SharedConfig, sharding: Sharding) -> Iterator[str]:
     """What the script needs that is not installed here, and what it does not do."""
     if sharding.startswith("zero") and find_spec("deepspeed") is None:
         yield "--sharding: DeepSpeed is not installed here; pip install deepspeed where the script runs, or take fsdp"
@@ -153,13 +153,13 @@ def _notes(config: RunConfig, sharding: Sharding) -> Iterator[str]:
         )
 
 
-def _summary(config: RunConfig, needs: str) -> str:
+def _summary(config: SharedConfig, needs: str) -> str:
     return f"{config.method.name} of {config.policy.path} on {config.task.name}, by " + (
         "the workbench's trainer" if needs else "TRL alone"
     )
 
 
-def why_not_alone(config: RunConfig) -> str:
+def why_not_alone(config: SharedConfig) -> str:
     """Why a run's script needs the workbench's trainer; "" where TRL's own does the same."""
     method, policy = config.method, config.policy
     if type(method) is not GRPOSection:
@@ -182,7 +182,7 @@ def why_not_alone(config: RunConfig) -> str:
     return f"TRL alone has no {wanted[0]}" if wanted else ""
 
 
-def _alone(config: RunConfig) -> str:
+def _alone(config: SharedConfig) -> str:
     from trl import GRPOConfig
 
     from workbench.training.methods.grpo import trainer_arguments
@@ -223,7 +223,7 @@ def _plain(value: Any) -> Any:
     return getattr(value, "value", value)
 
 
-def _peft(config: RunConfig) -> str:
+def _peft(config: SharedConfig) -> str:
     from peft import LoraConfig
 
     from workbench.training.common import lora_config
@@ -239,7 +239,7 @@ def _peft(config: RunConfig) -> str:
     return f"LoraConfig({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
 
-def _rows(config: RunConfig) -> str:
+def _rows(config: SharedConfig) -> str:
     """The prompts and columns that the run trains on, as TRL's data set."""
     from workbench.tasks import load_task
     from workbench.tasks.prompts import prompted
@@ -251,7 +251,7 @@ def _rows(config: RunConfig) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def _rewards(config: RunConfig) -> dict[str, str]:
+def _rewards(config: SharedConfig) -> dict[str, str]:
     """A module for each reward function, and the package that lists them."""
     files, imports, names = {}, [], []
     for number, reward in enumerate(config.method.reward_functions, start=1):
@@ -269,7 +269,7 @@ def _rewards(config: RunConfig) -> dict[str, str]:
     return {**files, "rewards/__init__.py": package}
 
 
-def accelerate_config(config: RunConfig, sharding: Sharding = "none") -> dict[str, Any]:
+def accelerate_config(config: SharedConfig, sharding: Sharding = "none") -> dict[str, Any]:
     """accelerate's configuration of one machine, as ``accelerate config`` writes it."""
     ranks, cpu = config.run.ranks, config.run.device == "cpu"
     if cpu and sharding != "none":
@@ -308,7 +308,7 @@ def accelerate_config(config: RunConfig, sharding: Sharding = "none") -> dict[st
     return settings
 
 
-def launch_commands(config: RunConfig) -> tuple[tuple[str, str], ...]:
+def launch_commands(config: SharedConfig) -> tuple[tuple[str, str], ...]:
     """(what, command) for one machine, several machines, and Slurm."""
     ranks = config.run.ranks
     rendezvous = "--rdzv_backend c10d --rdzv_endpoint FIRST_MACHINE:29500"
