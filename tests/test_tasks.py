@@ -217,6 +217,19 @@ def test_a_data_set_that_is_not_there_is_said(hub, name, message):
         load_task(name)
 
 
+def test_rows_of_the_hub_are_mapped_filtered_and_drawn_by_split(hub):
+    for split, first in (("train", 0), ("test", 30), ("validation", 60)):
+        rows = [{"q": f"{n} + 1 =", "truth": {"value": n + 1}, "level": n % 3} for n in range(first, first + 30)]
+        hub(f"{split}.jsonl", rows)
+    how = {"columns": {"prompt": "q", "answer": "truth.value"}, "filter": "level == 2"}
+    task = load_task("hub:owner/sums", **how, rows=4, held_out_split="validation")
+    assert (len(task), len(task.held_out), task.skipped) == (4, 10, {"filter": 40})
+    assert (task.held_out[0].prompt, task.held_out[0].columns["answer"]) == ("62 + 1 =", "63")
+    assert all(int(example.prompt.split()[0]) % 3 == 2 for example in task.examples)
+    with pytest.raises(TaskError, match=r"has no split 'tran'; did you mean 'train'\?; its splits are train, "):
+        load_task("hub:owner/sums", split="tran")
+
+
 def test_a_row_of_the_hub_without_a_prompt_is_named(hub):
     hub("train.jsonl", [{"text": "1 + 1 ="}])
     with pytest.raises(TaskError, match="hub:owner/sums training row 1: every row must be an object with a 'prompt'"):

@@ -31,7 +31,7 @@ FILTERED, TOO_LONG = "filter", "max_prompt_characters"
 
 
 @dataclass(frozen=True)
-class Mapping:
+class RowMapping:
     """What becomes of a row, by a task's section."""
 
     section: TaskSection
@@ -70,7 +70,7 @@ class Mapping:
         return None
 
 
-def taken(rows: Sequence[Row], mapping: Mapping) -> tuple[Sequence[int], Counter[str]]:
+def taken(rows: Sequence[Row], mapping: RowMapping) -> tuple[Sequence[int], Counter[str]]:
     """Which of the mapped rows are taken, and how many are left out for which reason.
 
     Raises TaskError for a filter on a column that no row has.

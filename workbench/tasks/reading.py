@@ -20,7 +20,7 @@ from workbench.schema import Example
 from workbench.sections import RewardConfig, TaskSection
 from workbench.tasks.hub import hub_rows
 from workbench.tasks.kinds import READERS, Kind, kind_of, prompt_of
-from workbench.tasks.mapping import Mapping, drawn, taken
+from workbench.tasks.mapping import RowMapping, drawn, taken
 from workbench.tasks.task import Examples, Task, worked_answers
 
 
@@ -79,7 +79,7 @@ def task_of_hub(name: str, section: TaskSection) -> Task:
 def _task(
     name: str, train: Sequence[Row], held_out: Sequence[Row], section: TaskSection, prefix: str, *, lazy: bool
 ) -> Task:
-    mapping = Mapping(section)
+    mapping = RowMapping(section)
     if not len(train):
         raise TaskError(f"{name} has no rows")
     layout = mapping.layout(train[0])
