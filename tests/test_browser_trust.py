@@ -1,14 +1,17 @@
-"""In the browser: what the page says of the code it runs, and a configuration whose code waits for Trust."""
+"""In the browser: what the page says of the code it runs, and what waits for Trust before it leaves the seal."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browsing import SECONDS, App, chromium, visit
+from tests.judge_server import serving, steps_answer
 from workbench.config import RewardConfig, RunConfig
 from workbench.rewards import TrustStore
 from workbench.ui.handlers.scoring import TRUST_MODEL
@@ -43,3 +46,31 @@ def test_code_of_an_opened_configuration_runs_once_it_is_trusted(page: Page, app
     expect(page.locator("#open-note")).to_contain_text("are those of shared.yaml")
     expect(page.locator("#trust-config")).to_be_hidden()
     assert TrustStore(app.workspace).is_trusted(CODE)
+
+
+def test_code_leaves_the_seal_at_a_press_and_a_judge_says_why_on_the_chip(page: Page) -> None:
+    page.locator("#reward-edit-0").click()
+    page.locator("#reward-trust-0").click()
+    expect(page.locator("#reward-on-0")).to_contain_text("outside the seal")
+    expect(page.locator("#reward-saved-0")).to_contain_text("runs outside the seal, with the network")
+    expect(page.locator("#reward-note-0")).to_contain_text("mean")
+
+    def answer(body: dict[str, Any]) -> str:
+        texts = re.findall(r"(?m)^\[\d+\] (.*)$", body["messages"][0]["content"])
+        return steps_answer(*(0.5 for _ in texts), reason="it <b>adds</b> up", quote="Step")
+
+    with serving(answer) as endpoint:
+        page.get_by_role("button", name="Add a judge …").click()
+        page.locator("#judge-base-url").get_by_role("textbox").fill(endpoint.url)
+        page.locator("#judge-model").get_by_role("textbox").fill("small")
+        page.locator("#judge-add").click()
+        expect(page.locator("#reward-on-1")).to_contain_text("judge · step · judge")
+        expect(page.locator("#drawing .chip .r").first).to_contain_text(".5")  # whole numbers before
+        expect(page.locator("#judge-model")).to_be_hidden()  # the form folds once it is there
+    page.locator("#reward-edit-1").click()
+    expect(page.locator("#reward-facts-1 dd").first).to_have_text(f"small at {endpoint.url}")
+    chip = page.locator("#drawing .chip").first
+    chip.hover()
+    expect(page.locator("#drawing .tip .remark").first).to_have_text("judge, reason it <b>adds</b> up")
+    chip.click()
+    expect(page.locator("#drawing .details .remark").last).to_have_text("judge, quote “Step”")
