@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import workbench as wb
 from workbench.config import PromptSection, RunConfig, SamplingConfig
 from workbench.credit import credit_group
 from workbench.errors import ConfigError, PolicyError
+from workbench.figures.heatmap import group_payload
 from workbench.policies.embedded import EMBEDDED
 from workbench.policies.load import Policy
 from workbench.policies.prompts import encode_prompt, thinking_open
@@ -28,7 +29,11 @@ from workbench.tasks import Task
 from workbench.tasks.kinds import Demonstration, Pair
 from workbench.tasks.prompts import prompted
 from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.example import first_draft
+from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.notebook import can_sample_again
+from workbench.ui.handlers.page_restore import restore
+from workbench.ui.handlers.page_state import link_of
 
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
@@ -175,6 +180,7 @@ def test_a_stop_string_ends_a_completion_with_its_own_tokens(plain: Policy) -> N
         assert after.token_ids == before.token_ids[: len(after)]  # the same draws, cut short
         assert after.logprobs == before.logprobs[: len(after)]  # type: ignore[index]
     assert stopped.sampling["stop"] == ["Step 3", "Step 2"]
+    assert [row["stop"] for row in group_payload(stopped)["rollouts"]] == ["Step 2", "Step 3"]
     assert "stop" not in whole.sampling
 
 
@@ -289,6 +295,21 @@ def test_the_page_s_fields_hold_the_sections() -> None:
     changed = draft.with_values({"prompt.system": "", "prompt.template_kwargs": "enable_thinking=true"})
     assert changed.prompting() == PromptSection(template_kwargs={"enable_thinking": True}, apply_template="always")
     assert asdict(config.sampled.pattern)["leave_out_thinking"]
+
+
+def test_a_link_brings_the_prompt_s_settings_the_stops_and_the_thinking(tmp_path: Path) -> None:
+    sampling, kwargs = {"stop": ["</answer>", "\n\n"]}, {"enable_thinking": False}
+    data = {
+        "prompt": {"system": "s", "template_kwargs": kwargs},
+        "method": {"sampling": sampling, "pattern": {"leave_out_thinking": True}},
+    }
+    draft = replace(first_draft(), tree=Draft.of(RunConfig.parse(data)).tree)
+    restored = restore("", link_of(draft, ""), GroupStore(tmp_path))
+    assert restored is not None
+    assert restored.problems == ()
+    assert restored.draft.prompting() == draft.prompting()
+    assert restored.draft.sampling()[0].stop == sampling["stop"]
+    assert restored.draft.pattern().leave_out_thinking
 
 
 def test_a_run_is_refused_for_what_its_policy_s_template_cannot_take(tmp_path: Path) -> None:

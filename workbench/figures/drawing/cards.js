@@ -81,7 +81,7 @@ function marksOf({ steps, matched, finished, stop, name }) {
   const unmatched = "The step pattern found nothing: the whole completion counts as one step";
   return [
     steps && !matched ? el("mark", { title: unmatched }, "no match") : null,
-    stop ? el("mark", { class: "plain", title: `Ended by the stop string ${JSON.stringify(stop)}` }, "stopped") : null,
+    stop ? el("span", { class: "fact", title: `Ended by the stop string ${JSON.stringify(stop)}` }, "stopped") : null,
     finished || stop || isWatched({ name })
       ? null
       : el("mark", { title: "No end-of-sequence token: the length limit cut it off" }, "truncated"),
