@@ -1,4 +1,4 @@
-"""``export``: a run taken elsewhere, to a tracker, or as a script that trains without the page."""
+"""``export``: a run taken elsewhere: its model, its curves to a tracker, or a script that trains without the page."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from workbench import runs
+from workbench.cli.export_model import add_model_export, asks_for_model, export_model
 from workbench.cli.output import print_result, say
 from workbench.config import RunConfig
 from workbench.errors import ConfigError
@@ -18,8 +19,9 @@ AddCommand = Callable[..., argparse.ArgumentParser]
 
 
 def add_export_command(command: AddCommand) -> argparse.ArgumentParser:
-    added = command("export", export, "Take a run elsewhere: to a tracker, or as a script that trains by itself.")
-    added.add_argument("run", metavar="RUN")
+    added = command("export", export, "Take a run elsewhere: its model, its curves to a tracker, or a script.")
+    added.add_argument("run", metavar="RUN", help="the run, or RUN@STEP for the model of an earlier checkpoint")
+    add_model_export(added)
     added.add_argument(
         "--tracker",
         action="append",
@@ -45,10 +47,17 @@ def add_export_command(command: AddCommand) -> argparse.ArgumentParser:
 
 
 def export(args: argparse.Namespace) -> int:
+    if asks_for_model(args):
+        if args.tracker or args.script is not None:
+            raise ConfigError("--merged, --adapter and --push export a run's model; give --tracker and --script apart")
+        return export_model(args)
     run = runs.open_run(args.run, args.workspace)
     config = run.config()
     if not args.tracker and args.script is None:
-        raise ConfigError("nothing to export the run as; give --tracker NAME or --script FOLDER")
+        raise ConfigError(
+            "nothing to export the run as; give --merged, --adapter or --script FOLDER, --push OWNER/NAME, or "
+            "--tracker NAME"
+        )
     result: dict[str, Any] = {"run": run.name}
     lines: list[str] = []
     if args.tracker:
