@@ -158,7 +158,7 @@ def test_one_tab_reads_one_file_at_a_time_and_can_cancel_it(tmp_path, monkeypatc
     readings = Readings()
     started, go_on = threading.Event(), threading.Event()
 
-    def slow(source, *, tokenizer, format, on_event, cancelled):
+    def slow(source, *, tokenizer, format, columns, on_event, cancelled):
         on_event({"done": 1, "of": 2})
         started.set()
         assert go_on.wait(60)
