@@ -115,7 +115,7 @@ function textElements(data, rollout, drawn, measure) {
 
 /** @param {Credited} rollout @param {number} drawn @param {Measure} measure */
 function textElement(rollout, drawn, measure) {
-  const pre = el("pre", { class: "text" });
+  const pre = el("pre", { class: rollout.wrong?.includes(true) ? "text marks" : "text" });
   const cuts = new Cuts(rollout);
   let holder = /** @type {HTMLElement} */ (pre);
   for (let t = 0; t < drawn; t++) {
