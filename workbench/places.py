@@ -72,10 +72,13 @@ def no_folder(name: str) -> str:
     return f"there is no folder {shown(name)}{beside}{did_you_mean(name, siblings)}"
 
 
-def hub_problem(name: str, file: str = "config.json", kind: Repository = "model") -> str | None:
+def hub_problem(
+    name: str, file: str = "config.json", kind: Repository = "model", *, certain: bool = False
+) -> str | None:
     """Why a repository of the Hub cannot be loaded, as far as one request tells; None where nothing speaks against it.
 
-    A model whose ``file`` is in the local cache is not asked for. Without an answer in time nothing is known.
+    A model whose ``file`` is in the local cache is not asked for. Without an answer in time nothing is known, which is
+    a problem where it has to be ``certain``.
     """
     from huggingface_hub import HfApi, constants, try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
@@ -84,14 +87,18 @@ def hub_problem(name: str, file: str = "config.json", kind: Repository = "model"
     try:
         if kind == "model" and isinstance(try_to_load_from_cache(name, file), str):
             return None
+        if certain and kind == "dataset" and isinstance(try_to_load_from_cache(name, "README.md", repo_type=kind), str):
+            return None
         if constants.HF_HUB_OFFLINE:
-            offline = f"{what} is not in the cache and HF_HUB_OFFLINE is set; unset that, or give a folder"
-            return offline if kind == "model" else None  # ``datasets`` has a cache of its own
+            offline = f"{what} is not in the cache and HF_HUB_OFFLINE is set; unset that, or give a "
+            if kind == "model":
+                return f"{offline}folder"
+            return f"{offline}file" if certain else None  # ``datasets`` has a cache of its own
         HfApi().repo_info(name, repo_type=kind, timeout=_SECONDS)
     except RepositoryNotFoundError:
         return f"{what} does not exist, or is not open to you; check the name, or log in with hf auth login"
     except HFValidationError as error:
         return f"{shown(name)} names nothing on the Hub ({error})"
     except Exception:  # no network, or a Hub in trouble: the run will see
-        return None
+        return f"{what} is not in the cache and the Hub does not answer; connect, or give a local one" if certain else None
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from workbench.errors import ConfigError
@@ -26,12 +26,14 @@ def fill_from_task(data: dict[str, Any]) -> None:
         return
     from workbench.tasks import load_task
 
+    fields = method.section.model_fields
+    if not _leaves_open(data.get("method"), fields):
+        return  # rows of the Hub, say, are not read for nothing
     try:
         read = TaskSection.parse(section)
     except ConfigError:
         return  # said by whoever parses the whole
     task = load_task(read)
-    fields = method.section.model_fields
     settings = data.setdefault("method", {"name": method.name})
     if "pattern" in fields:
         pattern = settings.setdefault("pattern", {})
@@ -46,3 +48,18 @@ def fill_from_task(data: dict[str, Any]) -> None:
         sampling = settings.setdefault("sampling", {})
         if isinstance(sampling, dict):
             sampling.setdefault("max_completion_length", task.max_completion_length)
+
+
+def _leaves_open(settings: Any, fields: Container[str]) -> bool:
+    """Whether a method's settings lack anything of what a task may bring."""
+    settings = settings if isinstance(settings, Mapping) else {}
+
+    def has(section: str, name: str) -> bool:
+        return isinstance(inner := settings.get(section), Mapping) and name in inner
+
+    brought = {
+        "pattern": has("pattern", "regex") and has("pattern", "kind"),
+        "rewards": "rewards" in settings,
+        "sampling": has("sampling", "max_completion_length"),
+    }
+    return any(section in fields and not is_set for section, is_set in brought.items())

@@ -1,8 +1,8 @@
-"""Recipes of a comparison: pipelines that each train the base policy by one method, on the same number of completions.
+"""Recipes of a comparison: each trains the base policy by one method, on the same number of completions.
 
-A recipe is a pipeline's YAML, shipped (``assets/comparison``) or a person's own. Seed, policy, task, step pattern and
-sampling of a base configuration, and what else is set in it, are laid over its stages; then its stages are scaled to a
-budget of sampled completions. What is sampled for data, continuations of labels included, is part of the budget.
+Seed, policy, task, step pattern and sampling of a base configuration, and what else is set in it, are laid over a
+recipe's stages; then these are scaled to a budget of sampled completions. What is sampled for data, continuations of
+labels included, is part of the budget.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.assets import ASSETS
 from workbench.config import RunConfig
 from workbench.errors import ConfigError
 from workbench.runs.pipelines.check import named_stage
@@ -25,9 +24,9 @@ from workbench.runs.pipelines.plan import (
     PairsOptions,
     Plan,
     Stage,
-    load_plan,
     read_plan,
 )
+from workbench.runs.recipes.files import load_recipe_file
 from workbench.tasks import HUB, Task, load_task
 from workbench.tasks.reading import kept_for_training
 
@@ -37,20 +36,6 @@ SEEDS = 1000
 """A stage's own seed counts in so many, so that the stages of one comparison's seeds never share one."""
 _NOT_LAID_OVER = {"name", "rewards", "credit", "pattern", "sampling"}
 """Settings of a method that are a recipe's own, or laid over by themselves."""
-
-
-def recipes() -> dict[str, Path]:
-    """The recipes that come with the workbench, by name."""
-    paths = sorted((ASSETS / "comparison").glob("*.yaml"), key=lambda path: path.stem)
-    return {path.stem: path for path in paths}
-
-
-def load_recipe_file(source: str | Path) -> Plan:
-    """A recipe by name or of a file, as it is written. Raises ConfigError."""
-    plan = load_plan(source, known=recipes())
-    if "." in plan.name:
-        raise ConfigError(f"{plan.name}: a recipe's name is part of its runs' names; give one without a dot")
-    return plan
 
 
 def load_recipe(source: str | Path, base: RunConfig, completions: int = COMPLETIONS) -> Plan:
