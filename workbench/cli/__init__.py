@@ -18,6 +18,7 @@ from workbench.cli.export import add_export_command
 from workbench.cli.flags import add_flags, add_reward_flags, at_least_one
 from workbench.cli.making import add_making_commands
 from workbench.cli.pipelines import add_pipeline_command
+from workbench.cli.recipes import add_recipe_flags, add_recipes_command
 from workbench.cli.trust import add_trust
 from workbench.display.tables import visible
 from workbench.errors import WorkbenchError
@@ -77,6 +78,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_check_commands(command)
     add_making_commands(command)
     _add_run_commands(command)
+    add_recipes_command(command)
     _add_workspace(add_export_command(command))
     added = add_pipeline_command(command)
     _add_now(added)
@@ -189,11 +191,13 @@ def _add_data_commands(command: AddCommand) -> None:
 
 def _add_run_commands(command: AddCommand) -> None:
     added = command("train", commands.train, "Start a training run and follow it; Ctrl+C stops it.")
+    add_recipe_flags(added)
     added.add_argument("--detach", action="store_true", help="start the run and return at once")
     _add_now(added)
     added.add_argument("--from", dest="from_run", metavar="RUN", help="train as this run was; flags change it")
     _add_workspace(added)
     add_flags(added)
+    added.usage = f"{added.prog} [recipe:NAME] [--FLAG VALUE ...]"
     add_trust(added)
 
     added = command("resume", commands.resume, "Go on with a stopped or broken run from its newest valid checkpoint.")

@@ -17,6 +17,7 @@ from workbench.cli.flags import gives_rewards, read_config
 from workbench.cli.groups import given_group, sampled_group
 from workbench.cli.output import print_result, say
 from workbench.cli.pipelines import stage_line, trust_plan
+from workbench.cli.recipes import train_recipe
 from workbench.cli.trust import require_trust
 from workbench.errors import ConfigError
 from workbench.rundir.files import encode
@@ -68,6 +69,10 @@ def score(args: argparse.Namespace) -> int:
 
 
 def train(args: argparse.Namespace) -> int:
+    if args.recipe is not None:
+        return train_recipe(args, _follow)
+    if args.reduced:
+        raise ConfigError("--reduced is of a recipe; name one, recipe:gsm8k say (`recipes` lists them)")
     if args.from_run is not None:
         before = runs.open_run(args.from_run, args.workspace)
         args.base = before.config().model_dump(mode="json")

@@ -201,6 +201,21 @@ def add_model_flags(to: Any) -> None:
     )
 
 
+def given_flags(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields' flags that were given, by the name that was used."""
+    return {option: value for option, value in vars(args).items() if option in _by_option()}
+
+
+def flags_of(options: Mapping[str, Any], method: str) -> dict[str, Any]:
+    """Those of the flags that a run by the method has."""
+    known = _by_option()
+    return {
+        option: value
+        for option, value in options.items()
+        if known[option].method in (None, method) or option != known[option].name
+    }
+
+
 def read_rewards(args: argparse.Namespace) -> list[RewardConfig]:
     """The rewards of ``--reward`` and ``--reward-file``. Raises ConfigError."""
     try:
@@ -227,7 +242,7 @@ def read_config(args: argparse.Namespace) -> RunConfig:
     data = _migrated(options.get("base", {}))  # of the run that this one is to be like
     if args.config is not None:
         data = _over(data, _migrated(_read_file(args.config)))
-    _put_flags(data, options)
+    put_flags(data, options)
     rewards = [_built_in(text) for text in options.get("reward", [])]
     rewards += [_from_file(text) for text in options.get("reward_file", [])]
     rewards += [_trusted(text) for text in options.get("trusted_file", [])]
@@ -278,7 +293,7 @@ def _over(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return base | changes | ({"method": {**before, **after}} if same and before and after else {})
 
 
-def _put_flags(data: dict[str, Any], options: Mapping[str, Any]) -> None:
+def put_flags(data: dict[str, Any], options: Mapping[str, Any]) -> None:
     """Write the flags that were given into ``data``. Raises ConfigError where two names of a field disagree."""
     if "method" in options and options["method"] != method_of(data):
         data["method"] = {"name": options["method"]}  # what another method was set to says nothing of this one

@@ -43,7 +43,7 @@ def pipeline(args: argparse.Namespace) -> int:
         there = open_pipeline(args.source, args.workspace)
         if args.stop:
             there.stop()
-        return _follow(args, there.resume(now=args.now)) if args.resume else _print(args, there)
+        return follow_pipeline(args, there.resume(now=args.now)) if args.resume else _print(args, there)
     plan = load_plan(args.source, args.name)
     if args.check:
         from workbench.runs import default_workspace
@@ -52,7 +52,7 @@ def pipeline(args: argparse.Namespace) -> int:
         check_plan(plan, args.workspace or default_workspace())
         return print_result(args, plan_data(plan), lambda: f"{plan.name}: {len(plan.stages)} stages, nothing is wrong")
     trust_plan(args, plan, args.source)
-    return _follow(args, start_plan(plan, args.workspace, name=args.name, now=args.now))
+    return follow_pipeline(args, start_plan(plan, args.workspace, name=args.name, now=args.now))
 
 
 def trust_plan(args: argparse.Namespace, plan: Plan, source: str) -> None:
@@ -70,7 +70,7 @@ def trust_plan(args: argparse.Namespace, plan: Plan, source: str) -> None:
                 store.trust(reward.foreign)
 
 
-def _follow(args: argparse.Namespace, pipeline: Pipeline) -> int:
+def follow_pipeline(args: argparse.Namespace, pipeline: Pipeline) -> int:
     """Say what the stages do until the pipeline is over, unless it is to be left alone; Ctrl+C stops it."""
     say(f"{pipeline.name} in {pipeline.path}")
     if not args.detach:

@@ -12,7 +12,7 @@ from workbench.config import RunConfig
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--trust", action="store_true", help="run the reward code that --config or --from brings, with your rights"
+        "--trust", action="store_true", help="run the reward code that --config, --from or a recipe brings, with your rights"
     )
 
 
@@ -26,8 +26,8 @@ def require_trust(args: argparse.Namespace, config: RunConfig) -> RunConfig:
 
     workspace = getattr(args, "workspace", None)
     store = TrustStore(Path(runs.default_workspace() if workspace is None else workspace))
-    base = getattr(args, "from_run", None)
-    source = f"--config {args.config}" if args.config is not None else f"--from {base}" if base else None
+    base, recipe = (getattr(args, name, None) for name in ("from_run", "recipe"))
+    source = f"--config {args.config}" if args.config is not None else f"--from {base}" if base else recipe
     replaced = gives_rewards(args)  # instead of what a file brings
     if source is not None and not replaced and not args.trust:
         store.require(config.method.reward_functions, source)
