@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.in_this_process import trained
-from workbench import cli, places
+from workbench import cli, places, runs
 from workbench.config import RunConfig
 from workbench.errors import ConfigError
 from workbench.policies.find import policy_path
@@ -105,7 +105,9 @@ def test_the_format_is_taught_by_59_demonstrations_in_the_prompts_that_are_reinf
     taught, reinforced = (config_of("qwen3-4b", tmp_path, stage) for stage in ("format", "reinforced"))
     rows = load_task(taught.task).rows("demonstrations")
     assert len(rows) == 59
-    assert all(row.completion.endswith("</SOLUTION>") and row.completion.count("<end_working_out>") == 1 for row in rows)
+    assert all(
+        row.completion.endswith("</SOLUTION>") and row.completion.count("<end_working_out>") == 1 for row in rows
+    )
     assert rows[0].prompt.endswith("\n<start_working_out>")
     assert taught.task.prompt_template == reinforced.task.prompt_template
 
@@ -163,7 +165,7 @@ def _merge_and_generate(run: Run, folder: Path) -> None:
     expected = base[f"{layer}.weight"] + 32 / 16 * b @ a
     torch.testing.assert_close(weights[f"{layer}.weight"], expected, atol=1e-6, rtol=1e-5)
 
-    from workbench.policies import load_policy, sample_group
+    from workbench import load_policy, sample_group
 
     group = sample_group(load_policy(str(merged)), load_task("chain-arithmetic")[0], num_generations=2, seed=0)
     assert len(group.rollouts) == 2
@@ -273,8 +275,8 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     def start(what: Any, workspace: Path, **options: Any) -> None:
         raise Started(what, options)
 
-    monkeypatch.setattr("workbench.runs.start", start)
-    monkeypatch.setattr("workbench.cli.recipes.start_plan", start)
+    monkeypatch.setattr(runs, "start", start)
+    monkeypatch.setattr("workbench.cli.recipe.start_plan", start)
 
     def command(*arguments: str) -> Any:
         with pytest.raises(Started) as caught:

@@ -100,5 +100,7 @@ def hub_problem(
     except HFValidationError as error:
         return f"{shown(name)} names nothing on the Hub ({error})"
     except Exception:  # no network, or a Hub in trouble: the run will see
-        return f"{what} is not in the cache and the Hub does not answer; connect, or give a local one" if certain else None
+        return (
+            f"{what} is not in the cache and the Hub does not answer; connect, or give a local one" if certain else None
+        )
     return None

@@ -18,7 +18,7 @@ from workbench.cli.export import add_export_command
 from workbench.cli.flags import add_flags, add_reward_flags, at_least_one
 from workbench.cli.making import add_making_commands
 from workbench.cli.pipelines import add_pipeline_command
-from workbench.cli.recipes import add_recipe_flags, add_recipes_command
+from workbench.cli.recipe import add_recipe_flags, add_recipes_command
 from workbench.cli.trust import add_trust
 from workbench.display.tables import visible
 from workbench.errors import WorkbenchError

@@ -17,7 +17,7 @@ from workbench.cli.flags import gives_rewards, read_config
 from workbench.cli.groups import given_group, sampled_group
 from workbench.cli.output import print_result, say
 from workbench.cli.pipelines import stage_line, trust_plan
-from workbench.cli.recipes import train_recipe
+from workbench.cli.recipe import train_recipe
 from workbench.cli.trust import require_trust
 from workbench.errors import ConfigError
 from workbench.rundir.files import encode

@@ -12,7 +12,9 @@ from workbench.config import RunConfig
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--trust", action="store_true", help="run the reward code that --config, --from or a recipe brings, with your rights"
+        "--trust",
+        action="store_true",
+        help="run the reward code that --config, --from or a recipe brings, with your rights",
     )
 
 

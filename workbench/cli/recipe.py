@@ -26,7 +26,13 @@ PREFIX = "recipe:"
 Adder = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 FollowRun = Callable[[argparse.Namespace, runs.Run], int]
 _REWARD_FLAGS = ("reward", "reward_option", "reward_file", "reward_model", "trusted_file", "judge")
-_POLICY = ("policy", "policy.path", "policy.adapter", "adapter", *(f"policy.lora.{name}" for name in LoraConfig.model_fields))
+_POLICY = (
+    "policy",
+    "policy.path",
+    "policy.adapter",
+    "adapter",
+    *(f"policy.lora.{name}" for name in LoraConfig.model_fields),
+)
 """Flags of what a stage has from an earlier one whose policy it trains on."""
 
 
