@@ -1,7 +1,7 @@
 """Recipes: known trainings as the YAML of a pipeline, shipped or a person's own.
 
-``files`` reads them, ``budget`` scales those that are compared to one number of sampled completions, ``models`` makes the
-tiny models that reduced ones train, ``check`` says what this machine lacks for one.
+``files`` reads them, ``budget`` scales those that are compared to one number of sampled completions, ``models`` makes
+the tiny models that reduced ones train, ``check`` says what this machine lacks for one.
 """
 
 from workbench.runs.recipes.budget import COMPLETIONS, Amount, amount, laid_over, load_recipe, scaled

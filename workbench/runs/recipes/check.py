@@ -55,9 +55,9 @@ def _lacking(config: RunConfig) -> Iterator[str]:
         if local_path(repository) is None and (problem := hub_problem(repository, kind="dataset", certain=True)):
             yield f"task.name: {problem}"
     for reward in config.method.reward_functions:
-        if reward.model is not None and _is_of_the_hub(reward.model.path):
-            if problem := hub_problem(reward.model.path, certain=True):
-                yield f"reward {reward.name!r}: {problem}"
+        path = None if reward.model is None else reward.model.path
+        if path is not None and _is_of_the_hub(path) and (problem := hub_problem(path, certain=True)):
+            yield f"reward {reward.name!r}: {problem}"
 
 
 def _is_of_the_hub(name: str) -> bool:

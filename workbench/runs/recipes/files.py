@@ -29,7 +29,7 @@ from workbench.config import migrate
 from workbench.config.reading import read_text, read_yaml
 from workbench.errors import ConfigError, did_you_mean, shown
 from workbench.runs.pipelines.plan import Plan, load_plan, read_plan
-from workbench.runs.recipes.models import MODELS, made_model
+from workbench.runs.recipes.models import made_model
 
 _FOLDERS = {"compare": "comparison", "train": "recipes"}
 _MADE = re.compile(r"\{models\}/(\w+)")
@@ -156,6 +156,3 @@ def _laid(base: Any, over: Any) -> Any:
     if not (isinstance(base, Mapping) and isinstance(over, Mapping)):
         return over
     return {**base, **{key: _laid(base.get(key), value) for key, value in over.items()}}
-
-
-__all__ = ["MODELS", "LayOver", "Recipe", "find_recipe", "load_recipe_file", "recipes"]
