@@ -7,7 +7,7 @@ WORKERS ?= 3
 SCRIPTS := $(wildcard workbench/figures/*.js workbench/figures/*/*.js workbench/ui/assets/*.js workbench/ui/assets/*/*.js)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: app test gpu lint fmt bench docs notebooks screenshots browser clean
+.PHONY: app test extras gpu lint fmt bench docs notebooks screenshots browser clean
 
 app: .venv/app
 	$(BIN)/python app.py $(ARGS)
@@ -23,6 +23,12 @@ lint: .venv/test
 	$(BIN)/deno lint
 	$(BIN)/deno check --quiet $(SCRIPTS)
 	$(BIN)/lint-imports
+
+# What needs trackers and bitsandbytes, which TRL imports at every start where they are installed: in an environment apart.
+extras: .venv/test
+	test -x .venv-extras/bin/python || $(PYTHON) -m venv .venv-extras
+	.venv-extras/bin/python -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt -r tests/extras.txt -e .
+	.venv-extras/bin/python -m pytest -m extras
 
 # What only a machine with a CUDA GPU can show; it fails where there is none.
 gpu: .venv/test
@@ -74,4 +80,4 @@ browser:
 	done; exit 1
 
 clean:
-	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-extras build .mypy_cache .pytest_cache .ruff_cache .hypothesis

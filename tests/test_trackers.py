@@ -204,8 +204,8 @@ def test_a_finished_run_is_exported_on_the_shell(
 # -- read back from the packages' own files ---------------------------------------------------------------------------
 
 
+@pytest.mark.extras
 def test_tensorboard_s_event_files_hold_the_run(run: RunDir) -> None:
-    pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     track_run(run, config_of(run), ["tensorboard"])
@@ -230,9 +230,11 @@ def test_tensorboard_s_event_files_hold_the_run(run: RunDir) -> None:
     ]
 
 
+@pytest.mark.extras
 def test_trackio_s_data_base_holds_the_run(run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    trackio = pytest.importorskip("trackio")
+    import trackio
+
     storage = sys.modules["trackio.sqlite_storage"]
     for module in (trackio.utils, storage):  # where it was imported before, under another folder
         monkeypatch.setattr(module, "TRACKIO_DIR", tmp_path / "trackio", raising=False)
@@ -252,8 +254,8 @@ def test_trackio_s_data_base_holds_the_run(run: RunDir, tmp_path: Path, monkeypa
     assert len(documents) == 3
 
 
+@pytest.mark.extras
 def test_wandb_s_offline_files_hold_the_run(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     track_run(run, config_of(run), ["wandb"])

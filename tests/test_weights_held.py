@@ -312,8 +312,8 @@ def test_a_resumed_adapter_has_the_number_format_that_it_was_trained_in(tmp_path
     assert all(bool((weight == torch.tensor(0.1).to(torch.bfloat16)).all()) for weight in trained)
 
 
+@pytest.mark.extras
 def test_four_bits_train_and_sample_where_bitsandbytes_is_installed(tmp_path: Path) -> None:
-    pytest.importorskip("bitsandbytes")
     from workbench.policies.sampler import sample_group
     from workbench.training.methods import sft
 
