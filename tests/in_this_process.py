@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+from transformers.utils import logging
+
 from workbench.config import RunConfig
 from workbench.process.child import main
 from workbench.rundir import RunDir
@@ -23,4 +25,5 @@ def carry_out(run: Run, resume: str | None = None) -> Run:
         main([str(run.path), *(["--resume", resume] if resume else [])])
     finally:
         signal.signal(signal.SIGTERM, on_stop)
+        logging.enable_progress_bar()  # which a run's process has no use for
     return run

@@ -269,7 +269,7 @@ def test_the_option_reaches_the_trainer_and_ppo_refuses_it(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match=r"credit_options: 'drop_duplicates' has a field of its own"):
         ProcessGRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, credit_options={"drop_duplicates": True})
     with pytest.raises(ConfigError, match=r"drop_duplicates: PPO compares with the critic's values.*set it to false"):
-        ProcessPPOConfig(output_dir=str(tmp_path), drop_duplicates=True)
+        ProcessPPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, drop_duplicates=True)
 
 
 # --- what is said of them -----------------------------------------------------------------------------------------

@@ -250,4 +250,4 @@ def test_what_cannot_redraw_is_refused(changes: dict[str, Any], message: str) ->
 
 def test_ppo_has_no_flat_groups(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"resample_flat: 2 rounds would replace .* set it to 0"):
-        ProcessPPOConfig(output_dir=str(tmp_path), resample_flat=2)
+        ProcessPPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, resample_flat=2)
