@@ -155,6 +155,7 @@ def test_a_repositorys_own_code_needs_consent(tiny, tmp_path):
 def test_weights_of_a_folder_are_read_in_silence_and_a_download_says_how_far_it_is(tmp_path):
     from transformers.utils import logging
 
+    logging.enable_progress_bar()  # whatever an earlier test left
     assert logging.is_progress_bar_enabled()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
