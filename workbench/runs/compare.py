@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from workbench.config import RunConfig
 from workbench.credit.schemes import find_scheme
-from workbench.errors import ConfigError, RunError
+from workbench.errors import ConfigError, RunError, TaskError
 from workbench.runs.check import with_absolute_paths
 from workbench.runs.launch import go_on
 from workbench.runs.pipelines import Pipeline, Plan, StageProgress, open_pipeline
@@ -230,7 +230,7 @@ def _recipes(
     for source in methods:
         try:
             plan = load_recipe(source, config, completions)
-        except ConfigError as error:
+        except (ConfigError, TaskError) as error:
             problems += str(error).splitlines()
             continue
         if plan.name in sources:
