@@ -131,6 +131,21 @@ def test_a_run_starts_cold_where_a_library_would_find_another_environment(
     assert warm.is_warm()
 
 
+def test_a_run_starts_with_the_source_as_it_is_now(tmp_path: Path) -> None:
+    source = tmp_path / "scheme.py"
+    source.write_text("gamma = 1.0")
+    mine = warm.Warm("tests.light_forks", tmp_path)
+    mine.up()
+    while (before := mine.zygote()) is None:
+        time.sleep(0.02)
+    os.utime(source, (0, source.stat().st_mtime + 1))
+    assert mine.zygote() is None
+    mine.up()
+    while (after := mine.zygote()) is None:
+        time.sleep(0.02)
+    assert after is not before
+
+
 def test_waiting_no_longer_than_asked(begin: Start) -> None:
     run = begin("obey")
     first_row(run)

@@ -451,7 +451,7 @@ def test_a_reward_slower_than_the_sampler_is_named_once(tmp_path, monkeypatch, c
 
     def slow(*args):
         result = original(*args)
-        trainer._reward_seconds["answer_correctness"] = 3600.0
+        trainer.times.rewards["answer_correctness"] = 3600.0
         return result
 
     monkeypatch.setattr(trainer, "_calculate_rewards", slow)

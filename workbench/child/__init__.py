@@ -22,7 +22,7 @@ zygote may also fork off processes that nobody talks to and that outlive it.
 
 from workbench.child.forking import serve_forks
 from workbench.child.frames import MAX_FRAME
-from workbench.child.modules import ROOM, about, fork_modules, is_forked, run_module
+from workbench.child.modules import ROOM, fork_modules, is_forked, program_request, run_module
 from workbench.child.parent import START_SECONDS, Child
 from workbench.child.process import KEPT_OUTPUT, Ends, Handle, child_environment
 from workbench.child.serve import Emitter, Handler, heartbeat, serve
@@ -39,11 +39,11 @@ __all__ = [
     "Handle",
     "Handler",
     "Zygote",
-    "about",
     "child_environment",
     "fork_modules",
     "heartbeat",
     "is_forked",
+    "program_request",
     "run_module",
     "serve",
     "serve_forks",

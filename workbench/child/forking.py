@@ -123,7 +123,7 @@ class Forks:
             os.write(prints, f"{type(error).__name__}: {error}\n".encode())
             pid = None
         if pid == 0:
-            self._be_born(zygote, about, prints, told)
+            self._enter_child(zygote, about, prints, told)
             os.close(unprepared)
             os.close(prepared)
             return True
@@ -139,7 +139,7 @@ class Forks:
             self._children[key] = pid, told
         return False
 
-    def _be_born(self, zygote: int, about: Mapping[str, Any], prints: int, told: int) -> None:
+    def _enter_child(self, zygote: int, about: Mapping[str, Any], prints: int, told: int) -> None:
         """In the child: leave nothing of the zygote's open."""
         try:
             signal.set_wakeup_fd(-1)

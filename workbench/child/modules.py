@@ -18,12 +18,10 @@ from workbench.child.forking import fork_off
 
 ROOM = "." * 1024
 """What the zygote's variable of the tag is: the longest tag that there is room for."""
-_libc = ctypes.CDLL(None)
-_libc.getenv.restype = ctypes.c_void_p
-_forked = {"off": False}
+_forked = False
 
 
-def about(command: Sequence[str], environment: Mapping[str, str], tag: str) -> dict[str, Any]:
+def program_request(command: Sequence[str], environment: Mapping[str, str], tag: str) -> dict[str, Any]:
     """What ``fork_modules`` is asked for ``python -m command`` with; ``tag`` is the name of a variable in it.
 
     Raises ValueError for a tag that there is no room for.
@@ -35,14 +33,15 @@ def about(command: Sequence[str], environment: Mapping[str, str], tag: str) -> d
 
 def fork_modules() -> NoReturn:
     """Run a module in a fork for each request, until nobody asks; call it last, when everything slow is imported."""
+    global _forked
     asked = fork_off(_take_on)
-    _forked["off"] = True
+    _forked = True
     run_module(asked["command"])
 
 
 def is_forked() -> bool:
     """Whether this process was forked with everything imported."""
-    return _forked["off"]
+    return _forked
 
 
 def run_module(command: Sequence[str]) -> NoReturn:
@@ -55,7 +54,9 @@ def run_module(command: Sequence[str]) -> NoReturn:
 
 def _take_on(asked: Mapping[str, Any]) -> None:
     tag = os.fsencode(asked["environment"][asked["tag"]])
-    ctypes.memmove(_libc.getenv(asked["tag"].encode()), tag + b"\0", len(tag) + 1)
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    ctypes.memmove(libc.getenv(asked["tag"].encode()), tag + b"\0", len(tag) + 1)
     os.environ.clear()
     os.environ.update(asked["environment"])
     os.chdir(asked["folder"])

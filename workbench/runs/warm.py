@@ -1,9 +1,9 @@
 """Warm starts: a process that has imported what training imports, and forks each run, ready to train.
 
 The imports are most of the time between Start and the first step. Whoever is about to start runs calls ``warm_up``; a
-run that is started before the process is ready starts as it would without. Only on Linux, only while nothing that
-libraries may read from the environment has changed, and only for runs on the CPU: CUDA does not survive a fork, so a
-run that has a GPU becomes a new program (``become``). It knows nothing of what a run does.
+run that is started before the process is ready starts as it would without. Only on Linux, only while neither what
+libraries may read from the environment nor this package's source has changed, and only for runs on the CPU: CUDA does
+not survive a fork, so a run that has a GPU becomes a new program (``become``). It knows nothing of what a run does.
 """
 
 from __future__ import annotations
@@ -12,42 +12,66 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 import psutil
 
-from workbench.child import ROOM, Ends, Handle, Zygote, about, child_environment, is_forked, run_module
+from workbench.child import ROOM, Ends, Handle, Zygote, child_environment, is_forked, program_request, run_module
 from workbench.runs.processes import TAG
 
 MODULE = "workbench.process.forks"
 FREE_BYTES = 4 * 2**30
 """Memory that must be free for a process to be kept warm; it takes half a gigabyte, which its runs share."""
+PACKAGE = Path(__file__).parents[1]
 _OURS = ("WORKBENCH_", "PYTEST_")
+"""How names start that no library reads when it is imported."""
 
 
 class Warm:
-    """The warm process, ``python -m module``, if there is one, and its environment. Safe between threads."""
+    """The warm process, ``python -m module``, if there is one, and what it imported. Safe between threads."""
 
-    def __init__(self, module: str = MODULE) -> None:
-        self._module = module
+    def __init__(self, module: str = MODULE, source: Path = PACKAGE) -> None:
+        self._module, self._source = module, source
         self._lock = threading.Lock()
         self._zygote: Zygote | None = None
-        self._environment: dict[str, str] = {}
+        self._imported: Imported | None = None
 
     def up(self) -> None:
         environment = child_environment()
+        imported = Imported.now(environment, self._source)
         with self._lock:
-            fits = self._zygote is not None and self._zygote.alive and _of_libraries(environment) == self._environment
+            fits = self._zygote is not None and self._zygote.alive and self._imported == imported
             if fits or psutil.virtual_memory().available < FREE_BYTES:
                 return
             self._zygote = Zygote(self._module, options=["-P"], environment={**environment, TAG: ROOM}, outlived=True)
-            self._environment = _of_libraries(environment)
+            self._imported = imported
 
     def zygote(self) -> Zygote | None:
         """Ready to fork what this process would start."""
         with self._lock:
-            same = _of_libraries(child_environment()) == self._environment
-            return self._zygote if self._zygote is not None and same and self._zygote.ready else None
+            if self._zygote is None or not self._zygote.ready:
+                return None
+            return self._zygote if self._imported == Imported.now(child_environment(), self._source) else None
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What a process imports depends on: the environment that libraries see, and when the source last changed."""
+
+    environment: Mapping[str, str]
+    changed_ns: int
+
+    @classmethod
+    def now(cls, environment: Mapping[str, str], source: Path) -> Imported:
+        seen = {name: value for name, value in environment.items() if not name.startswith(_OURS)}
+        changed = [0]
+        for file in source.rglob("*.py"):
+            with suppress(FileNotFoundError):  # an editor has just put another in its place
+                changed.append(file.stat().st_mtime_ns)
+        return cls(seen, max(changed))
 
 
 _warm = Warm()
@@ -71,7 +95,7 @@ def start_warm(command: Sequence[str], environment: Mapping[str, str], log: int)
         return None
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
-        handle = zygote.launcher(about(command, environment, TAG))(Ends(nothing, nothing, log))
+        handle = zygote.launcher(program_request(command, environment, TAG))(Ends(nothing, nothing, log))
         return handle if handle.pid else None
     except (OSError, ValueError):  # it has just ended; the run's path is too long for a tag
         return None
@@ -84,8 +108,3 @@ def become(command: Sequence[str], *, on_cpu: bool) -> NoReturn:
     if is_forked() and on_cpu:
         run_module(command[2:])
     os.execv(command[0], list(command))
-
-
-def _of_libraries(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without the names that no library reads when it is imported."""
-    return {name: value for name, value in environment.items() if not name.startswith(_OURS)}

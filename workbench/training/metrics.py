@@ -91,12 +91,6 @@ def gae_metrics(credits: Sequence[Credit]) -> dict[str, float]:
     }
 
 
-def time_metrics(reward_seconds: Mapping[str, float], sampling_seconds: float) -> dict[str, float]:
-    """``rewards/<name>/time`` and ``sampling_time``: seconds that each function and sampling took on this rank."""
-    times = {f"rewards/{name}/time": seconds for name, seconds in reward_seconds.items()}
-    return {**times, "sampling_time": sampling_seconds}
-
-
 def kl_estimators(reference: torch.Tensor, policy: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
     """k1, k2 and k3 of KL(policy || reference) on the sampled tokens.
 

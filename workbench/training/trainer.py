@@ -20,8 +20,6 @@ the trainer's settings and knows no reward function and no scheme.
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -37,20 +35,18 @@ from workbench.credit import SCHEMES, credit_groups, credit_groups_reward_by_rew
 from workbench.errors import ConfigError
 from workbench.policies.sampler import Sampled, ended, to_rollout
 from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
-from workbench.rewards.watch import slower_than
 from workbench.schema import Credit, OnCredit, Rollout, ScoredGroup
 from workbench.sections import SamplingConfig
 from workbench.steps import StepPattern
 from workbench.training.config import ProcessGRPOConfig
-from workbench.training.metrics import group_metrics, kl_estimators, time_metrics
+from workbench.training.metrics import group_metrics, kl_estimators
 from workbench.training.resampling import Drawn, Resampling
 from workbench.training.sampling import PolicySampler
 from workbench.training.saving import Resumable
 from workbench.training.scoring import Share, distinct_names, outcome_rewards, score_share, scored_groups, tell_logs
 from workbench.training.signal import restore_metrics, trained_rows
 from workbench.training.stopped import count_stopped_as_ended, mask_truncated, truncated_by_length
-
-_log = logging.getLogger(__name__)
+from workbench.training.times import Times
 
 
 class ProcessGRPOTrainer(Resumable, GRPOTrainer):
@@ -93,9 +89,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         error_budget: ErrorBudget | None = None,
         **kwargs: Any,
     ) -> None:
-        self._reward_seconds: dict[str, float] = {}  # of each function's last call
-        self._sampling_seconds = 0.0
-        self._named_slow: set[str] = set()
+        self.times = Times()
         self.step_rewards: list[Reward] = [load_reward(spec) for spec in step_rewards]
         self._is_right = is_right
         self._on_rollouts = on_rollouts
@@ -186,13 +180,10 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, has_tool_images: bool = False
     ) -> Any:
         if self._drawn is not None:
-            self._sampled, self._sampling_seconds = self._drawn.rows, self._drawn.seconds
+            self._sampled, self.times.sampling = self._drawn.rows, self._drawn.seconds
             return [row.token_ids for row in self._sampled], [row.raw_logprobs for row in self._sampled]
-        began = time.perf_counter()
-        try:
+        with self.times.of_sampling():
             return self._sample_turn(prompt_ids, images, multimodal_fields, num_generations, has_tool_images)
-        finally:
-            self._sampling_seconds = time.perf_counter() - began
 
     def _sample_turn(
         self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, has_tool_images: bool
@@ -244,7 +235,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             budget=self._error_budget,
             trainer_state=self.state,
         )
-        self._reward_seconds.update({reward.name: reward.seconds for reward in share.rewards})
+        self.times.rewards.update({reward.name: reward.seconds for reward in share.rewards})
         return share
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
@@ -264,14 +255,14 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             self._leave_copies_out(credits, output)
         mode = "train" if self.model.training else "eval"
         metrics = group_metrics(credits, self._is_right, self.step_pattern)
-        metrics |= time_metrics(self._reward_seconds, self._sampling_seconds)
+        metrics |= self.times.metrics()
         if self._drawn is not None:
             metrics |= self._drawn.metrics
         for name, value in metrics.items():
             self._metrics[mode][name].append(value)
         if not self.reward_func_names:  # TRL has looked for spread in outcome rewards only
             self._metrics[mode]["frac_reward_zero_std"][-1] = metrics["zero_spread_share"]
-        self._name_slow_rewards()
+        self.times.name_slow_rewards()
         # TRL has just filled this column with its own (B,) advantages; put each row's mean of ours in their place.
         means = [float(credit.of(i).mean()) for credit in credits for i in range(len(credit.scored.group))]
         logged = self._logs["advantages"]
@@ -282,18 +273,6 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             self._on_rollouts(self.state.global_step + 1, credits)
         self._share = self._drawn = None
         return output
-
-    def _name_slow_rewards(self) -> None:
-        """Say once of each reward function that takes longer than sampling: it sets the pace of the run."""
-        for name in slower_than(self._reward_seconds, self._sampling_seconds):
-            if name not in self._named_slow:
-                self._named_slow.add(name)
-                _log.warning(
-                    "reward %r took %.2g s and sampling %.2g s: it sets the pace of this run",
-                    name,
-                    self._reward_seconds[name],
-                    self._sampling_seconds,
-                )
 
     def _credit(self, share: Share, output: dict[str, Any]) -> list[Credit]:
         """Gather all ranks' shares and credit every whole group. The same list on every rank.

@@ -21,7 +21,7 @@ import { BINS } from "./measures.js";
 
 const END_LABEL = "Colours end at; empty for the 98th percentile";
 const END_TITLE = "Where the colours end; empty: at the 98th percentile of what is drawn";
-const STRADDLES_TITLE = "A token in which one step ends and the next begins; it belongs to the step that it ends in";
+const STRADDLES_TITLE = "A token that holds the end of one step and the start of the next; it counts for the first of the two";
 const HOLD_TITLE = "Keep this range while the drawing changes, so that a colour goes on meaning the same number";
 
 /** @param {number} size */
