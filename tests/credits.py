@@ -62,9 +62,9 @@ WORKED_REWARDS = [[1.0, 1.0, 0.0], [1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
 WORKED_ENDS = [[3, 7, 9], [4, 8], [2, 4, 6, 8]]
 
 
-def worked_credit(scheme: str = "process") -> Credit:
+def worked_credit(scheme: str = "process", outcomes: Sequence[float | None] | None = None) -> Credit:
     """Three rollouts of 10, 9 and 9 tokens: mean 4/9 = 0.444444, std sqrt(5/18) = 0.527046 over the nine steps."""
     rollouts = [
         make_rollout([f"t{i} " for i in range(length)], first_id=100 * n) for n, length in enumerate((10, 9, 9), 1)
     ]
-    return make_credit(rollouts, WORKED_ENDS, WORKED_REWARDS, scheme=scheme)
+    return make_credit(rollouts, WORKED_ENDS, WORKED_REWARDS, outcomes, scheme=scheme)

@@ -358,6 +358,69 @@ def test_outcome_weight_needs_an_outcome():
         assign_credit(REWARDS, ENDS, LENGTHS, "process", outcome_weight=1.0)
 
 
+# -- Step rewards and outcomes together ------------------------------------------------------------------------------
+
+OUTCOMES = [1.0, 0.0, 1.0]
+
+
+def test_papo_compares_the_steps_of_right_answers_with_each_other():
+    # z(1, 0, 1): mean 2/3, std sqrt(1/3) = 0.57735: 1/3 / 0.57745 = 0.57725 and -1.15450. The right answers' means are
+    # 2/3 and 1/4: mean 11/24, std 5/12 / sqrt(2) = 0.294628, z = +-5/24 / 0.294728 = +-0.70687.
+    advantages = assign_credit(REWARDS, ENDS, LENGTHS, "papo", outcome_rewards=OUTCOMES)
+    assert rows(advantages)[0] == pytest.approx([0.57725 + 0.70687] * 10, abs=1e-4)
+    assert rows(advantages)[1] == pytest.approx([-1.15450] * 9, abs=1e-4)
+    assert rows(advantages)[2] == pytest.approx([0.57725 - 0.70687] * 9, abs=1e-4)
+    weighed = assign_credit(REWARDS, ENDS, LENGTHS, "papo", outcome_rewards=OUTCOMES, process_weight=0.5)
+    assert weighed[0, 0] == pytest.approx(0.57725 + 0.5 * 0.70687, abs=1e-4)
+    # A group of right answers teaches by its steps alone, and one right answer has none to compare with.
+    right = assign_credit(REWARDS, ENDS, LENGTHS, "papo", outcome_rewards=[1, 1, 1])
+    assert (right[:, 0] > 0).tolist() == [True, True, False]
+    lone = assign_credit(REWARDS, ENDS, LENGTHS, "papo", outcome_rewards=[1, 0, 0])
+    assert lone.tolist() == assign_credit(REWARDS, ENDS, LENGTHS, "outcome", outcome_rewards=[1, 0, 0]).tolist()
+
+
+def test_prpo_shifts_standardised_steps_by_the_outcome():
+    # (1 - 0.5) / sqrt(1/24) = 0.5 * 4.898979 = 2.449490, and -2.449490 for a 0; R less its mean: 1/3, -2/3, 1/3.
+    first, second, third = rows(assign_credit(REWARDS, ENDS, LENGTHS, "prpo", outcome_rewards=OUTCOMES))
+    assert first == pytest.approx([2.782823] * 8 + [-2.116157] * 2, abs=1e-5)
+    assert second == pytest.approx([1.782823] * 5 + [-3.116157] * 4, abs=1e-5)
+    assert third == pytest.approx([-2.116157] * 7 + [2.782823] * 2, abs=1e-5)
+
+
+def test_prime_leaves_an_answer_out_of_its_own_mean():
+    # The answers' means are 2/3, 1/2 and 1/4, their mean 17/36. 3/2 * (1 - 17/36) = 19/24, 3/2 * (0 - 17/36) = -17/24;
+    # R: 3/2 * (1 - 2/3) = 1/2, which is 1 less the others' mean 1/2, and 3/2 * (0 - 2/3) = -1 for the second.
+    first, second, third = rows(assign_credit(REWARDS, ENDS, LENGTHS, "prime", outcome_rewards=OUTCOMES))
+    assert first == pytest.approx([21 / 24 + 0.5] * 4 + [2 / 24 + 0.5] * 4 + [-17 / 24 + 0.5] * 2, abs=1e-6)
+    assert second == pytest.approx([2 / 24 - 1] * 5 + [-17 / 24 - 1] * 4, abs=1e-6)
+    assert third[0] == pytest.approx(-3 * 17 / 24 + 19 / 24 + 0.5, abs=1e-6)
+
+
+def test_turn_credit_gives_each_gain_to_the_steps_that_led_to_it():
+    # gamma 1/2, one answer of scores 0, 1, 1, 0 in steps of 1, 1, 1 and 2 tokens: gains 0, 1, 0, -1. Gain 1 of step 2
+    # is shared 1 : 1/2 among steps 2 and 1, gain -1 of step 4 as 1 : 1/2 : 1/4 : 1/8 (over 15/8) from step 4 back:
+    # c = 1/3 - 1/15, 2/3 - 2/15, -4/15, -8/15 = 4/15, 8/15, -4/15, -8/15. Mean over 5 tokens: (8 - 16) / 75 = -8/75.
+    # The other answer's one step gains nothing, so that R + gains is 0 + 0 and 1 + 0: level -1/2 and 1/2.
+    scores, ends = [[0, 1, 1, 0], [5]], [[0, 1, 2, 4], [2]]
+    advantages = assign_credit(scores, ends, [5, 3], "turn_credit", outcome_rewards=[0, 1], gamma=0.5)
+    shares = [4 / 15, 8 / 15, -4 / 15, -8 / 15, -8 / 15]
+    assert advantages[0].tolist() == pytest.approx([c + 8 / 75 - 0.5 for c in shares], abs=1e-6)
+    assert advantages[1, :3].tolist() == [0.5] * 3
+    assert advantages[0].sum() == pytest.approx(5 * -0.5, abs=1e-6)  # the shares only move credit
+    # An unscored step's gain is the next scored one's: 0, -, 1 gains 1 at the third step.
+    gapped = assign_credit([[0, None, 1], [0]], [[0, 1, 2], [2]], [3, 3], "turn_credit", gamma=1.0)
+    assert gapped[0].tolist() == pytest.approx([0.5] * 3)  # a third each, no more than the mean
+    # Without gamma a gain is its own step's: c = 0, 0, 1, mean 1/3; the level is (1 - 0) / 2.
+    alone = assign_credit([[0, None, 1], [0]], [[0, 1, 2], [2]], [3, 3], "turn_credit", gamma=0.0)
+    assert alone[0].tolist() == pytest.approx([0.5 - 1 / 3, 0.5 - 1 / 3, 0.5 + 2 / 3])
+
+
+@pytest.mark.parametrize("scheme", [name for name, scheme in SCHEMES.items() if "outcome" in scheme.needs])
+def test_a_scheme_that_needs_an_outcome_says_so(scheme):
+    with pytest.raises(CreditError, match=f"scheme '{scheme}' needs an outcome reward and none is set; add one"):
+        assign_credit(REWARDS, ENDS, LENGTHS, scheme)
+
+
 # -- Two implementations ---------------------------------------------------------------------------------------------
 
 reward = st.one_of(
@@ -429,6 +492,8 @@ def among(i, jagged, how, scale, index=None):
 
 def obvious(scheme, rewards, starts, ends, lengths, outcomes, how, scale, gamma):
     """Token by token, straight from the formulas of each scheme."""
+    if scheme in TOGETHER:
+        return TOGETHER[scheme](rewards, starts, ends, lengths, outcomes, how, scale, gamma)
     count = len(rewards)
     sums = [[sum(r for r in row if r is not None) if any(r is not None for r in row) else None] for row in rewards]
     if scheme == "min":
@@ -467,6 +532,84 @@ def obvious(scheme, rewards, starts, ends, lengths, outcomes, how, scale, gamma)
                 row.append((steps[own[0]] or 0.0) if own else 0.0)
         result.append(row)
     return result
+
+
+def z_of_each(values, how, scale):
+    """z of one value a completion, 0 where there is none."""
+    jagged = [[value] for value in values]
+    return [among(i, jagged, how, scale)[0] or 0.0 for i in range(len(values))]
+
+
+def of_own_step(i, starts, ends, t, values):
+    own = [k for k in range(len(ends[i])) if starts[i][k] <= t <= ends[i][k]]
+    return (values[own[0]] or 0.0) if own else 0.0
+
+
+def papo(rewards, starts, ends, lengths, outcomes, how, scale, gamma):
+    known = [[r for r in row if r is not None] for row in rewards]
+    right = [
+        mean(row) if row and total is not None and total >= 1 else None
+        for row, total in zip(known, outcomes, strict=True)
+    ]
+    both = zip(z_of_each(outcomes, how, scale), z_of_each(right, how, scale), lengths, strict=True)
+    return [[a + b] * length for a, b, length in both]
+
+
+def prpo(rewards, starts, ends, lengths, outcomes, how, scale, gamma):
+    whole = z_of_each(outcomes, how, scale)
+    known = [r for row in rewards for r in row if r is not None]
+    flat = not known or min(known) == max(known)
+    steps = [[None if r is None or flat else (r - 0.5) / math.sqrt(1 / 24) for r in row] for row in rewards]
+    return [
+        [of_own_step(i, starts, ends, t, steps[i]) + whole[i] for t in range(length)]
+        for i, length in enumerate(lengths)
+    ]
+
+
+def prime(rewards, starts, ends, lengths, outcomes, how, scale, gamma):
+    def more(jagged):
+        count = sum(any(x is not None for x in row) for row in jagged)
+        return count / (count - 1) if how == "per_completion" and count > 1 else 1.0
+
+    whole = z_of_each(outcomes, how, scale)
+    result = []
+    for i, length in enumerate(lengths):
+        steps = [more(rewards) * (x or 0.0) for x in among(i, rewards, how, scale)]
+        row = []
+        for t in range(length):
+            ahead = [k for k, e in enumerate(ends[i]) if e >= t]
+            later = sum(gamma ** (k - ahead[0]) * steps[k] for k in ahead)
+            row.append(later + more([[total] for total in outcomes]) * whole[i])
+        result.append(row)
+    return result
+
+
+def turn_credit(rewards, starts, ends, lengths, outcomes, how, scale, gamma):
+    """Each gain handed out step by step, to the step itself and to those before it."""
+    credits, returns = [], []
+    for row, whole in zip(rewards, outcomes, strict=True):
+        shares, before, net = [0.0] * len(row), None, 0.0
+        for k, r in enumerate(row):
+            if r is None:
+                continue
+            gain = 0.0 if before is None else r - before
+            total = sum(gamma**d for d in range(k + 1))
+            for d in range(k + 1):
+                shares[k - d] += gain * gamma**d / total
+            before, net = r, net + gain
+        credits.append(shares)
+        returns.append(None if whole is None else whole + net)
+    level = z_of_each(returns, how, scale)
+    result = []
+    for i, length in enumerate(lengths):
+        widths = [last - first + 1 for first, last in zip(starts[i], ends[i], strict=True)]
+        centre = sum(w * c for w, c in zip(widths, credits[i], strict=True)) / sum(widths)
+        moved = [c - centre for c in credits[i]]
+        result.append([of_own_step(i, starts, ends, t, moved) + level[i] for t in range(length)])
+    return result
+
+
+TOGETHER = {"papo": papo, "prpo": prpo, "prime": prime, "turn_credit": turn_credit}
 
 
 def weighted_by_softmax(row, temperature):

@@ -25,9 +25,9 @@ def test_the_first_token_is_explained_where_none_is_pinned() -> None:
     assert shown["advantage"] == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("scheme", [name for name in SCHEMES if name != "outcome"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_pinned_tokens_terms_add_up_under_every_scheme(scheme: str) -> None:
-    shown = live(worked_credit(scheme), 1, 5)
+    shown = live(worked_credit(scheme, [1.0, 0.0, 1.0]), 1, 5)
     assert shown is not None
     assert (shown["pinned"], shown["rollout"], shown["token"], shown["step"]) == (True, 2, 5, 2)
     assert sum(term["value"] for term in shown["terms"]) == pytest.approx(shown["total"], abs=1e-12)

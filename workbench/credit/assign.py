@@ -17,7 +17,8 @@ import numpy.typing as npt
 from workbench.credit.batch import Batch, GroupRewards
 from workbench.credit.normalise import z_within
 from workbench.credit.options import resolve
-from workbench.credit.schemes import Part, find_scheme, outcome
+from workbench.credit.schemes import Part, Scheme, find_scheme
+from workbench.credit.schemes.steps import outcome
 from workbench.errors import CreditError, shown
 from workbench.schema import Credit, CreditPart, ScoredGroup
 from workbench.schema.credit import Spans, token_spans
@@ -148,7 +149,9 @@ def _assigned(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str,
     scheme_options = {name: value for name, value in options.items() if name not in ("outcome_weight", "clip")}
     values, idle = resolve(scheme, chosen.options, scheme_options)
     batch = Batch.of(groups)
-    parts = [chosen.compute(batch, **values)]
+    _check_needs(chosen, batch)
+    computed = chosen.compute(batch, **values)
+    parts = [computed] if isinstance(computed, Part) else list(computed)
     if weight:
         if batch.outcomes is None:
             raise CreditError(
@@ -164,6 +167,15 @@ def _assigned(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str,
         assigned.append(_of_group(group, first, after, batch, parts, settled, warnings))
         first = after
     return assigned
+
+
+def _check_needs(scheme: Scheme, batch: Batch) -> None:
+    """Raises CreditError where the groups lack what the scheme cannot do without."""
+    if "outcome" in scheme.needs and batch.outcomes is None:
+        raise CreditError(
+            f"scheme {scheme.name!r} needs an outcome reward and none is set; add one (answer_correctness, say), "
+            "or choose a scheme that credits steps"
+        )
 
 
 def _of_group(
@@ -182,15 +194,10 @@ def _of_group(
         for i, warning in part.warnings.items()
         if first <= i < after
     ]
-    spread = any(_has_spread(part, batch, first, after) for part in parts)
+    spread = any(part.has_spread(batch, first, after) for part in parts)
     masks = group.masks or [None] * len(group.lengths)
     advantages = lay_out(cut, group.lengths, masks, group.spans, options["clip"])
     return _Assigned(advantages, cut, spread, options, (*group_warnings, *warnings))
-
-
-def _has_spread(part: Part, batch: Batch, first: int, after: int) -> bool:
-    members = slice(first, after) if part.carry == "all" else slice(batch.offsets[first], batch.offsets[after])
-    return bool(part.values.spread[members].any())
 
 
 def lay_out(

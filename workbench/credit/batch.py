@@ -247,6 +247,12 @@ class Batch:
         sums = np.bincount(self.completion[scored], self.rewards[scored], minlength=self.completions)
         return np.where(counts > 0, sums, np.nan)
 
+    @cached_property
+    def means(self) -> Floats:
+        """The mean of each completion's scored step rewards, (B,); NaN where none was scored."""
+        counts = np.bincount(self.completion[~np.isnan(self.rewards)], minlength=self.completions)
+        return np.asarray(self.sums / np.maximum(counts, 1))
+
     def with_rewards(self, rewards: Floats) -> Batch:
         """The same batch with other step rewards."""
         return Batch(rewards, self.completion, self.index, self.width, self.offsets, self.group, self.outcomes)

@@ -16,7 +16,7 @@ from workbench.credit.critic import COUNTS, GAE
 from workbench.credit.options import SHARED
 from workbench.credit.schemes import SCHEMES, find_scheme
 from workbench.errors import CreditError
-from workbench.schema import Credit, RewardKind
+from workbench.schema import Credit, PartKind, RewardKind
 
 NO_SPREAD = "No spread: every advantage is 0, there is nothing to learn from this group"
 
@@ -63,7 +63,7 @@ def what_counts(credit: Credit) -> str:
     scheme = SCHEMES.get(credit.scheme)
     counts = scheme.counts if scheme else COUNTS if credit.scheme == GAE else ""
     outcomes = [reward for reward in credit.scored.rewards if reward.kind == "outcome" and reward.weight != 0]
-    if not outcomes or (scheme and scheme.outcome_only):
+    if not outcomes or (scheme and "outcome" in scheme.needs):
         return counts
     used = "outcome" in _kinds_read(credit)
     return f"{counts}{', and the outcome R' if used else '; the outcome R is not in it'}".lstrip(",; ")
@@ -87,9 +87,10 @@ def why_no_spread(credit: Credit) -> NoSpread | None:
 
 def _kinds_read(credit: Credit) -> set[RewardKind]:
     """The kinds of rewards that the advantages are made of; a completion's sum is one of its steps' rewards."""
-    if any(part.unit == "token" for part in credit.parts):  # token rewards hold both kinds
-        return {"step", "outcome"}
-    return {"outcome" if part.kind == "outcome" else "step" for part in credit.parts}
+    of_parts: dict[PartKind, set[RewardKind]] = {"outcome": {"outcome"}}
+    both: set[RewardKind] = {"step", "outcome"}  # of returns, and of the temporal differences of token rewards
+    of_parts |= dict.fromkeys(("return", "delta", "later", "centre"), both)
+    return {kind for part in credit.parts for kind in of_parts.get(part.kind, {"step"})}
 
 
 def _that_help(credit: Credit, kind: RewardKind) -> Iterator[Remedy]:

@@ -22,10 +22,10 @@ Spans = Sequence[tuple[int, int]]
 Carry = Literal["suffix", "mean", "own", "all"]
 """How a part reaches tokens. ``suffix``: a token gets the (discounted) sum over all steps that end at or after it;
 ``mean``: their mean; ``own``: the value of the step that holds it; ``all``: the completion's one value."""
-PartKind = Literal["step", "outcome", "sum", "delta", "later", "centre"]
-"""What a part normalised: step rewards, outcome rewards, each completion's summed step rewards, or the temporal
-differences of tokens (``delta``; ``later`` sums those of many tokens in one term), less their batch's mean
-(``centre``)."""
+PartKind = Literal["step", "outcome", "sum", "mean", "return", "delta", "later", "centre"]
+"""What a part normalised: step rewards, outcome rewards, each completion's summed step rewards, their mean, its outcome
+with what its steps gained (``return``), or the temporal differences of tokens (``delta``; ``later`` sums those of many
+tokens in one term), less their batch's mean (``centre``)."""
 Unit = Literal["step", "token"]
 """What a part has a number for; with the carry ``all`` it has one for each completion instead."""
 
@@ -264,7 +264,7 @@ class Credit:
         scored = self.scored.scored[rollout]
         known = part.scored(rollout)
         share = 1.0 / max(int(known[steps.start :].sum()), 1) if part.carry == "mean" else 1.0
-        kind = "outcome" if part.kind == "outcome" else "step"
+        kind = "outcome" if part.kind in ("outcome", "return") else "step"
         weights = {reward.name: reward.weight for reward in self.scored.rewards if reward.kind == kind}
         terms = []
         for j, k in enumerate(steps):
@@ -339,17 +339,20 @@ def _scores(
     source: PartKind,
     step: int | None,
 ) -> dict[str, float | None]:
-    if source == "outcome":
+    if source in ("outcome", "return"):
         return dict(outcomes)
     return {} if step is None else {name: values[step] for name, values in steps.items()}
 
 
 def _reward(rewards: Sequence[float | None], outcome: float | None, source: PartKind, step: int | None) -> float | None:
-    if source == "outcome":
+    if source in ("outcome", "return"):
         return outcome
     if source == "centre":
         return None
-    return sum(reward for reward in rewards if reward is not None) if step is None else rewards[step]
+    if step is not None:
+        return rewards[step]
+    known = [reward for reward in rewards if reward is not None]
+    return sum(known) / (len(known) if source == "mean" else 1)
 
 
 def _known(value: float) -> float | None:

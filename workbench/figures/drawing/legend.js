@@ -21,7 +21,8 @@ import { BINS } from "./measures.js";
 
 const END_LABEL = "Colours end at; empty for the 98th percentile";
 const END_TITLE = "Where the colours end; empty: at the 98th percentile of what is drawn";
-const STRADDLES_TITLE = "A token that holds the end of one step and the start of the next; it counts for the first of the two";
+const STRADDLES_TITLE =
+  "A token that holds the end of one step and the start of the next; it counts for the first of the two";
 const HOLD_TITLE = "Keep this range while the drawing changes, so that a colour goes on meaning the same number";
 
 /** @param {number} size */

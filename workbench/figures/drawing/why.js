@@ -66,7 +66,7 @@ export function termName({ step, source, token }) {
   if (source === "delta") return `token ${token}`;
   if (source === "later") return `tokens ${token} and later`;
   if (source === "centre") return "less the batch's mean";
-  return source === "sum" ? "Σ steps" : "outcome";
+  return { sum: "Σ steps", mean: "mean of steps", return: "outcome + gains" }[source] ?? "outcome";
 }
 
 /** @param {Credited} rollout @param {Why} why */

@@ -67,13 +67,13 @@ class GRPOSection(SampledSection):
 
     def _check_credit(self) -> None:
         kinds = self.reward_kinds
-        scheme, outcome_only = self.credit.scheme, self.credit.of_scheme.outcome_only
-        if outcome_only and "outcome" not in kinds:
+        scheme, needs = self.credit.scheme, self.credit.of_scheme.needs
+        if "outcome" in needs and "outcome" not in kinds:
             raise ValueError(
                 f"method.credit.scheme: {scheme!r} needs an outcome reward and every one given scores steps; add one "
                 "(answer_correctness, say), or choose a scheme that credits steps"
             )
-        if not outcome_only and "step" not in kinds and not self.credit.outcome_weight:
+        if "steps" in needs and "step" not in kinds and not self.credit.outcome_weight:
             raise ValueError(
                 f"method.credit.scheme: {scheme!r} needs a step reward and every one given scores whole "
                 "completions, so nothing would be learnt; add a step reward, or choose the scheme 'outcome'"
