@@ -146,8 +146,10 @@ def test_the_whole_of_it_works_by_keyboard(show) -> None:
         expect(page.locator(".scale")).to_have_text("−1.48+hold")
         page.keyboard.press("Tab")  # token edges
         page.keyboard.press("Space")
-        expect(page.locator(".cards")).to_have_class("cards edges")
+        expect(page.locator(".cards")).to_have_class("cards short edges")
+        page.keyboard.press("Tab")  # search
         page.keyboard.press("Tab")  # order
+        the_overview_works_by_keyboard(page)
         page.keyboard.press("Tab")  # the first step: steps and chips share one stop
         assert page.evaluate("document.activeElement.dataset.k") == "0"
         for key in ("ArrowRight", "ArrowRight", "ArrowRight"):  # three steps in the first rollout, then the second's
@@ -159,6 +161,33 @@ def test_the_whole_of_it_works_by_keyboard(show) -> None:
         expect(page.locator(".details tfoot td")).to_have_text("+0.2108")
         page.keyboard.press("Escape")
         expect(page.locator(".details")).to_be_hidden()
+
+
+def the_overview_works_by_keyboard(page: Page) -> None:
+    """Three columns of 3, 2 and 4 cells with the chips' colours: from the order on, and on to the first step."""
+    page.keyboard.press("Tab")
+    cells = page.locator(".overview .cell")
+    tints = "nodes => nodes.map(node => node.className.match(/[pnq] s[0-9]+|$/)[0])"
+    assert cells.evaluate_all(tints) == page.locator(".chip").evaluate_all(tints)
+    wrong = ["", "", "✕", "", "✕", "✕", "✕", "✕", ""]
+    assert cells.evaluate_all("nodes => nodes.map(node => node.dataset.wrong ?? '')") == wrong
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(":focus")).to_have_attribute("aria-label", "step 2 of 2, wrong, score 0, advantage −0.84")
+    page.keyboard.press("Enter")
+    expect(page.locator(".details .where")).to_contain_text("rollout 2 · step 2 · token 8")
+    expect(page.locator(".overview .pinned")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator(".overview .pinned")).to_have_count(0)
+    page.keyboard.press("/")
+    page.keyboard.type("T9")  # the first rollout has ten tokens, t0 to t9
+    expect(page.locator(".finder .said")).to_have_text("1 of 3 shown")
+    expect(page.locator(".overview .column")).to_have_count(1)
+    page.keyboard.type("9")
+    expect(page.locator(".nothing")).to_have_text("No rollout contains “T99”. Show all")
+    page.locator(".nothing button").click()
+    expect(page.locator(".rollout:visible")).to_have_count(3)
+    page.locator(".overview .cell").first.focus()
 
 
 def expect_chips(page: Page, *texts: str) -> None:

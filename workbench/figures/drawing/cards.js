@@ -63,11 +63,12 @@ function drawnTokens({ texts, offsets }) {
 }
 
 /** @param {Credited} rollout */
-function factsOf({ steps, outcome, matched, texts, facts }) {
+function factsOf({ steps, outcome, matched, texts, facts, right }) {
   const fact = (/** @type {string} */ name, /** @type {string} */ value, /** @type {string} */ title = "") =>
     el("span", { class: "fact", title: title || null }, el("em", {}, name), value);
   const scored = facts ? facts.map((known) => fact(known.name, factText(known))) : steps
     ? [
+      (right ?? null) === null ? null : el("span", { class: "judged" }, right ? "✓ right" : "○ wrong"),
       (outcome ?? null) === null ? null : fact("R", score(outcome), "outcome reward"),
       fact("Σr", score(sumOfSteps(steps)), "sum of the step rewards"),
       fact("", matched ? count(steps.length, "step") : "no step"),
@@ -143,7 +144,7 @@ function stepElement(rollout, k, t, measure) {
 }
 
 /** @param {Credited} rollout @param {StepPayload[]} steps @param {number} k @param {Measure} measure */
-function stepLabel(rollout, steps, k, measure) {
+export function stepLabel(rollout, steps, k, measure) {
   if (isWatched(rollout)) return [labelSaid(rollout, k), stepSaid(measure, rollout, k)].filter(Boolean).join(", ");
   const advantage = signed(rollout.advantages?.[steps[k].last], 2);
   const wrong = rollout.wrong?.[k] ? "wrong, " : "";

@@ -5,7 +5,10 @@ import { STEPS } from "./cards.js";
 const GAP = 12; // pixels
 
 /** @type {(node: ParentNode) => HTMLElement[]} */
-const stepsIn = (node) => [...node.querySelectorAll(STEPS)].map((step) => /** @type {HTMLElement} */ (step));
+const stepsIn = (node) =>
+  [...node.querySelectorAll(STEPS)]
+    .map((step) => /** @type {HTMLElement} */ (step))
+    .filter((step) => !step.closest("[hidden]"));
 
 /**
  * Left and right along the rollout and on into the next, up and down between rollouts, Home and End to the ends.
@@ -50,7 +53,7 @@ function targetOf(cards, from, key) {
 
 /** @param {HTMLElement} cards @param {HTMLElement} from @param {number} by */
 function sameStepOf(cards, from, by) {
-  const articles = [...cards.children];
+  const articles = [...cards.querySelectorAll(".rollout:not([hidden])")];
   const article = articles[articles.findIndex((node) => node.contains(from)) + by];
   const steps = article ? stepsIn(article) : [];
   return steps[Math.min(Number(from.dataset.k), steps.length - 1)];

@@ -11,24 +11,23 @@ import { card, drawMore, rank, relabel, STEPS, summary } from "./cards.js";
 import { comparison } from "./compare.js";
 import { drawn, equalTo, firstOf, keyOf } from "./copies.js";
 import { pinnedDetails } from "./details.js";
+import { asksForSearch, Finder } from "./finder.js";
+import { arranged, isShort, judge, missed } from "./finding.js";
 import { moveFocus, uncover } from "./focus.js";
 import { makeLegend } from "./legend.js";
 import { MEASURES, ofWhole, rangeOf, tint } from "./measures.js";
+import { markText } from "./marking.js";
 import { noticesOf } from "./notices.js";
+import { Overview } from "./overview.js";
 import { measuresOf, rowSummary } from "./rows.js";
 import { beginStreams, showTexts } from "./stream.js";
+import { replaceCards, rolloutOf } from "./replacing.js";
 import { makeTip } from "./tip.js";
 import { prepare } from "./tokens.js";
 
 const KEPT_CLASSES = ["eos", "empty", "straddles", "flips", "foreign", "match", "pinned"]; // of a token, whatever it is coloured by
 const MOVES = ["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown", "Home", "End"];
 const EMPTY = { rollouts: [], prompt: "" };
-
-/** @type {(node: Element) => number | null} */
-const rolloutOf = (node) => {
-  const article = /** @type {HTMLElement | null} */ (node.closest(".rollout"));
-  return article && Number(article.dataset.g);
-};
 
 /** A drawing of groups in an element; `root.heatmap` is the drawing, for the console and for tests. */
 export class Heatmap {
@@ -57,6 +56,8 @@ export class Heatmap {
     this.pinned = null;
     /** @type {Set<string>} completions whose copies are drawn, too, by `keyOf` */
     this.unfolded = new Set();
+    /** @type {string | null} the reward that tells right answers from wrong ones */
+    this.judgedBy = null;
     this.range = { limit: 0, below: false, above: false };
     /** @type {Map<string, number>} where the scale of a measure's key ends, if set or held by hand */
     this.ends = new Map();
@@ -69,9 +70,18 @@ export class Heatmap {
     this.details = el("section", { class: "details", "aria-label": "Why this colour", hidden: true });
     this.tip = makeTip();
     this.legend = this.makeLegend();
+    this.finder = new Finder({
+      onFind: () => this.arrange(),
+      onOrder: (order) => {
+        this.order = order;
+        this.arrange();
+      },
+    });
+    this.overview = new Overview((g, k) => this.pinStepOf(g, k));
     root.classList.add("wh");
-    const { about, notices, compared, legend, cards, details, tip } = this;
-    root.replaceChildren(about, notices, compared, legend.node, cards, details, tip.node);
+    const { about, notices, compared, legend, finder, overview, cards, details, tip } = this;
+    const above = [about, notices, compared, legend.node, finder.node, overview.node, finder.nothing];
+    root.replaceChildren(...above, cards, details, tip.node);
     this.listen();
     Object.assign(root, { heatmap: this });
   }
@@ -85,10 +95,6 @@ export class Heatmap {
       onEnd: (size) => this.endScale(size),
       onHold: (on) => this.endScale(on ? this.range.limit : null),
       onEdges: (on) => this.cards.classList.toggle("edges", on),
-      onOrder: (order) => {
-        this.order = order;
-        this.sort();
-      },
     });
   }
 
@@ -100,9 +106,11 @@ export class Heatmap {
     this.data = prepare(typeof payload === "string" ? JSON.parse(payload) : payload);
     this.streams = null;
     rank(this.data.rollouts);
+    this.judgedBy = judge(this.data);
     this.offered = measuresOf(this.data);
     this.measure = this.offered.find(({ key }) => key === this.chosen.key) ?? this.offered[0] ?? this.chosen;
-    this.legend.offer(this.offered, this.measure, Boolean(this.data.measures));
+    this.legend.offer(this.offered, this.measure);
+    this.finder.offer(this.data);
     this.unfoldPinned();
     this.drawHead();
     this.root.classList.remove("dim");
@@ -113,7 +121,7 @@ export class Heatmap {
   redraw(focused) {
     this.drawCards(focused?.g ?? -1);
     this.colour();
-    this.sort();
+    this.arrange();
     this.tip.hide();
     this.refocus(focused);
     this.repin();
@@ -147,30 +155,19 @@ export class Heatmap {
     this.compared.replaceChildren(...(data.other ? comparison(data, (g, t) => this.pin(g, t)) : []));
     this.cards.classList.toggle("two", Boolean(data.other || data.measures));
     this.cards.classList.toggle("pair", Boolean(data.measures && data.rollouts.length > 1));
+    this.cards.classList.toggle("short", isShort(data));
   }
 
-  // A card out of sight takes as much room as the one it replaces, and is painted a frame after the others.
   /** @param {number} focused the rollout that has the focus */
   drawCards(focused) {
-    const before = [...this.cards.children].map((article) => ({
-      g: rolloutOf(article),
-      box: article.getBoundingClientRect(),
-    }));
-    const boxes = new Map(before.map(({ g, box }) => [g, box]));
     const shown = drawn(this.data, this.unfolded);
-    this.cards.replaceChildren(...shown.map((g) => {
-      const copies = equalTo(this.data, g);
-      const article = card(this.data, g, this.measure, { folded: copies.some((copy) => !shown.includes(copy)) });
-      const box = boxes.get(g);
-      if (!box) return article;
-      article.style.containIntrinsicHeight = `auto ${box.height}px`;
-      article.classList.toggle("later", (box.top > innerHeight || box.bottom < 0) && focused !== g);
-      return article;
-    }));
-    requestAnimationFrame(() =>
-      setTimeout(() => {
-        for (const article of this.cards.querySelectorAll(".later")) article.classList.remove("later");
-      })
+    replaceCards(
+      this.cards,
+      focused,
+      shown.map((g) => {
+        const folded = equalTo(this.data, g).some((copy) => !shown.includes(copy));
+        return card(this.data, g, this.measure, { folded });
+      }),
     );
   }
 
@@ -185,8 +182,9 @@ export class Heatmap {
       this.colourTokens(article, rollout);
       this.colourChips(article, rollout);
     }
+    this.overview.colour(measure, this.range.limit);
     this.legend.show(measure, this.range, this.ends.has(measure.key));
-    this.legend.read(data, measure);
+    this.legend.read(data, measure, this.judgedBy);
   }
 
   /** @param {Element} article @param {Credited} rollout */
@@ -211,16 +209,20 @@ export class Heatmap {
     }
   }
 
-  sort() {
-    const { rollouts } = this.data;
-    const place = (/** @type {Element} */ article) => {
-      const g = Number(rolloutOf(article));
-      return this.order === "best" ? (rollouts[g].rank ?? Infinity) * rollouts.length + g : g;
-    };
-    const sorted = [...this.cards.children].sort((a, b) =>
-      place(a) - place(b) || Number(rolloutOf(a)) - Number(rolloutOf(b))
-    );
+  /** Orders the cards, hides those that are not looked for, and draws the overview of the others. */
+  arrange() {
+    const { data } = this;
+    const { wish } = this.finder;
+    const articles = new Map([...this.cards.children].map((article) => [Number(rolloutOf(article)), article]));
+    const { places, shown, folded, count } = arranged(data, [...articles.keys()], this.order, wish);
+    for (const [g, article] of articles) /** @type {HTMLElement} */ (article).hidden = !shown.includes(g);
+    const sorted = places.map((g) => /** @type {Element} */ (articles.get(g)));
     if (sorted.some((article, i) => article !== this.cards.children[i])) this.cards.append(...sorted);
+    this.overview.draw(data, shown, { measure: this.measure, limit: this.range.limit, folded });
+    this.overview.mark(this.pinned);
+    this.finder.count(count, data.rollouts.length);
+    this.finder.sayNothing(places.length && !shown.length ? missed(wish) : "");
+    markText(this.cards, wish.text);
   }
 
   // ── texts that grow while a group is being sampled ───────────────────────────────────────────────────────────
@@ -234,7 +236,9 @@ export class Heatmap {
   /** @param {number} total */
   beginStream(total) {
     this.unpin();
-    this.legend.node.hidden = true;
+    this.legend.node.hidden = this.finder.node.hidden = true;
+    this.finder.sayNothing("");
+    this.overview.hide();
     for (const node of [this.about, this.notices, this.compared]) node.replaceChildren();
     this.root.classList.remove("dim");
     this.streams = beginStreams(total);
@@ -265,6 +269,7 @@ export class Heatmap {
     for (const article of this.cards.children) {
       relabel(article, this.data.rollouts[Number(rolloutOf(article))], this.measure);
     }
+    this.arrange();
     if (this.pinned) this.showPinned();
   }
 
@@ -281,6 +286,7 @@ export class Heatmap {
   pin(g, t) {
     this.pinned = { g, t };
     if (this.unfoldPinned()) this.redraw(this.focused());
+    if (this.cards.querySelector(`.rollout[data-g="${g}"][hidden]`)) this.finder.clear(); // it is on a card
     this.tip.hide();
     this.showPinned();
     this.uncoverPinned();
@@ -317,6 +323,7 @@ export class Heatmap {
     this.unmark();
     const marked = `.text i[data-t="${t}"]${k < 0 ? "" : `, [data-k="${k}"]`}`;
     for (const node of article?.querySelectorAll(marked) ?? []) node.classList.add("pinned");
+    this.overview.mark(pinned);
     this.details.replaceChildren(...pinnedDetails(data, pinned, measure, {
       onUnpin: () => this.unpin(),
       ask: (rollout, which) => this.askWhy(rollout, which),
@@ -330,6 +337,7 @@ export class Heatmap {
 
   unmark() {
     for (const node of this.cards.querySelectorAll(".pinned")) node.classList.remove("pinned");
+    this.overview.mark(null);
   }
 
   /** @param {Credited} rollout @param {"a" | "b"} which Asks for the terms that the payload did not bring. */
@@ -368,20 +376,36 @@ export class Heatmap {
   listen() {
     this.root.addEventListener("keydown", (event) => this.pressed(event));
     this.cards.addEventListener("click", (event) => this.clicked(/** @type {Element} */ (event.target)));
-    this.cards.addEventListener("pointerover", (event) => {
-      const target = /** @type {Element} */ (event.target);
-      const over = event.pointerType === "touch" || this.streams ? null : target.closest(".text i, .chip");
-      this.tip.hide();
-      if (over) this.tip.show(over, this.data.rollouts[Number(rolloutOf(over))], this.measure);
+    for (const part of [this.cards, this.overview.node]) {
+      part.addEventListener("pointerover", (event) => this.pointedAt(event));
+      part.addEventListener("pointerleave", () => this.tip.hide());
+    }
+    document.addEventListener("keydown", (event) => {
+      if (this.finder.node.hidden || !asksForSearch(event, this.root)) return;
+      event.preventDefault();
+      this.finder.search.focus();
     });
-    this.cards.addEventListener("pointerleave", () => this.tip.hide());
     addEventListener("scroll", () => this.tip.hide(), { passive: true, capture: true });
+  }
+
+  /** @param {PointerEvent} event Shows the tip of what the pointer is over. */
+  pointedAt({ target, pointerType }) {
+    const over = pointerType === "touch" || this.streams
+      ? null
+      : /** @type {HTMLElement | null} */ (/** @type {Element} */ (target).closest(".text i, .chip, .cell"));
+    this.tip.hide();
+    const g = Number(over?.dataset.g ?? (over && rolloutOf(over)));
+    if (over) this.tip.show(over, this.data.rollouts[g], g, this.measure);
   }
 
   /** @param {KeyboardEvent} event */
   pressed(event) {
     if (event.key === "Escape" && this.pinned) {
       this.unpin();
+      return;
+    }
+    if (this.overview.pressed(event)) {
+      event.preventDefault();
       return;
     }
     const step = /** @type {HTMLElement | null} */ (/** @type {Element} */ (event.target).closest(STEPS));
@@ -415,9 +439,13 @@ export class Heatmap {
 
   /** @param {HTMLElement} node Pins the last token of the step that a step's text or chip is of. */
   pinStep(node) {
-    const g = Number(rolloutOf(node));
+    this.pinStepOf(Number(rolloutOf(node)), Number(node.dataset.k));
+  }
+
+  /** @param {number} g @param {number} k */
+  pinStepOf(g, k) {
     const { steps } = this.data.rollouts[g];
-    if (steps) this.pin(g, steps[Number(node.dataset.k)].last);
+    if (steps) this.pin(g, steps[k].last);
   }
 }
 

@@ -1,4 +1,4 @@
-// The line above the cards: what they are coloured by, on which scale, and in which order they stand.
+// The line above the cards: what they are coloured by, and on which scale.
 //
 // The scale ends where the number field says. An empty field is the 98th percentile of what is drawn, anew with every
 // drawing; "hold" writes the present end into it, so that a colour goes on meaning the same number.
@@ -11,7 +11,6 @@
  * @property {(size: number | null) => void} onEnd
  * @property {(on: boolean) => void} onHold
  * @property {(on: boolean) => void} onEdges
- * @property {(order: string) => void} onOrder
  */
 
 import { el } from "../dom.js";
@@ -33,7 +32,7 @@ export const makeLegend = (choices) => new Legend(choices);
 
 class Legend {
   /** @param {Choices} choices */
-  constructor({ onMeasure, onEnd, onHold, onEdges, onOrder }) {
+  constructor({ onMeasure, onEnd, onHold, onEdges }) {
     const colourBy = el("select", { "aria-label": "Colour by", class: "colour-by" });
     colourBy.addEventListener("change", () => onMeasure(colourBy.value));
     const end = el("input", {
@@ -54,13 +53,6 @@ class Legend {
       class: "token-edges",
       onchange: (event) => onEdges(event.target.checked),
     });
-    const orders = [["sampled", "as sampled"], ["best", "best first"]];
-    const order = el(
-      "select",
-      { "aria-label": "Order", class: "order-by", onchange: (event) => onOrder(event.target.value) },
-      ...orders.map(([value, label]) => el("option", { value }, label)),
-    );
-    this.order = el("label", { class: "order" }, "Order ", order);
     this.colourBy = colourBy;
     this.end = end;
     this.hold = hold;
@@ -84,15 +76,13 @@ class Legend {
       ),
       this.meaning,
       el("label", { class: "edged", title: "A thin line where a token begins" }, edges, "token edges"),
-      this.order,
       this.reading,
     );
   }
 
-  /** @param {Measure[]} measures @param {Measure} chosen @param {boolean} fixed Lists the measures that a group has. */
-  offer(measures, chosen, fixed) {
+  /** @param {Measure[]} measures @param {Measure} chosen Lists the measures that a group has. */
+  offer(measures, chosen) {
     this.node.hidden = !measures.length;
-    this.order.hidden = fixed; // the texts of a watched row
     const offered = measures.map(({ key }) => key).join();
     if (this.colourBy.dataset.offered !== offered) { // a list that somebody has open is left alone
       this.colourBy.dataset.offered = offered;
@@ -101,8 +91,11 @@ class Legend {
     this.colourBy.value = chosen.key;
   }
 
-  /** @param {Prepared} data @param {Measure} measure Says how the colours and the signs of the cards are read. */
-  read(data, measure) {
+  /**
+   * Says how the colours and the signs of the cards are read.
+   * @param {Prepared} data @param {Measure} measure @param {string | null} judgedBy the reward that tells right from wrong
+   */
+  read(data, measure, judgedBy) {
     const sign = (/** @type {string} */ text, /** @type {string} */ means, /** @type {string} */ title) =>
       el("span", { title }, el("b", {}, text), ` ${means}`);
     const isScored = data.rollouts.some(({ steps }) => steps) && !data.measures;
@@ -112,6 +105,9 @@ class Legend {
     this.reading.replaceChildren(
       ...(measure.key === "advantage" ? meaningOf(data.counts ?? "") : []),
       ...(outcomes ? [sign("R", "outcome", "The outcome reward of the whole answer")] : []),
+      ...(judgedBy === null
+        ? []
+        : [sign("✓ ○", "right, wrong answer", `By the outcome reward ${judgedBy}: 1 is right`)]),
       sign("Σr", "summed step rewards", "The sum of the answer's step rewards, before anything is normalised"),
       sign(WRONG, "wrong step", `${WRONG_TITLE}. The colour need not say so: it may count later steps too.`),
       sign("┊", "token of two steps", STRADDLES_TITLE),

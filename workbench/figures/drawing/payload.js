@@ -166,6 +166,7 @@
  * @property {Int32Array} offsets UTF-16 offset of each token, and of the end
  * @property {Int32Array} stepOf step of each token, -1 outside every step
  * @property {number | null} [rank] 1 is best
+ * @property {boolean | null} [right] whether the answer is, null where no outcome reward says so
  * @property {MeasurePayload[]} [measures] those of its watched row
  * @property {boolean[]} [wrong] by step: it scores 0 or less where a step of the group scores more
  *

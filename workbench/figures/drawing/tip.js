@@ -1,21 +1,24 @@
-// The tip that follows the pointer over tokens, and over the chips of steps of which something was logged.
+// The tip that follows the pointer over tokens, and over the steps' chips and cells.
 
 /** @import { Credited, Measure } from "./payload.js" */
 
 import { el } from "../dom.js";
+import { score } from "../numbers.js";
+import { stepSaid } from "./measures.js";
 import { facts, quoted, remarks, sumLine } from "./why.js";
 
 const MARGIN = 8; // pixels to the edges of the window
+const CELL_TEXT = 160; // characters of a step
 
-/** A tip to be put into the page: `show(tokenOrChip, rollout, measure)` and `hide()`. */
+/** A tip to be put into the page: `show(tokenOrStep, rollout, g, measure)` and `hide()`. */
 export function makeTip() {
   const node = el("div", { class: "tip", role: "tooltip", hidden: true });
 
-  /** @param {Element} target @param {Credited} rollout @param {Measure} measure */
-  function show(target, rollout, measure) {
+  /** @param {Element} target @param {Credited} rollout @param {number} g @param {Measure} measure */
+  function show(target, rollout, g, measure) {
     const [box] = target.getClientRects();
     const { t, k } = /** @type {HTMLElement} */ (target).dataset;
-    const about = t === undefined ? ofStep(rollout, Number(k)) : content(rollout, Number(t), measure);
+    const about = t === undefined ? ofStep(rollout, g, Number(k), measure) : content(rollout, Number(t), measure);
     if (!box || !about.length) return;
     node.replaceChildren(...about);
     node.hidden = false;
@@ -31,10 +34,20 @@ export function makeTip() {
   return { node, show, hide };
 }
 
-/** @param {Credited} rollout @param {number} k */
-function ofStep(rollout, k) {
-  const said = rollout.steps?.[k]?.logged ? remarks(rollout, k) : [];
-  return said.length ? [el("b", {}, `step ${k + 1}`), ...said] : [];
+/** @param {Credited} rollout @param {number} g @param {number} k @param {Measure} measure */
+function ofStep(rollout, g, k, measure) {
+  const step = rollout.steps?.[k];
+  if (!step) return [];
+  const text = rollout.texts.join("").slice(step.start, step.end).trim();
+  const cut = text.length > CELL_TEXT ? `${text.slice(0, CELL_TEXT)}…` : text;
+  const said = measure.key === "reward" ? "" : stepSaid(measure, rollout, k);
+  const numbers = [rollout.wrong?.[k] ? "✕" : "", `score ${score(step.reward)}`, said].filter(Boolean).join(" · ");
+  return [
+    el("span", {}, `${rollout.name ?? `rollout ${g + 1}`} · step ${k + 1} of ${rollout.steps?.length}`),
+    el("p", { class: "sum" }, el("b", {}, cut)),
+    el("p", { class: "sum" }, numbers.replace("✕ ·", "✕")),
+    ...remarks(rollout, k),
+  ];
 }
 
 /** @param {Credited} rollout @param {number} t @param {Measure} measure */

@@ -6,7 +6,9 @@ const LARGEST_SIDE = 16384; // pixels that browsers draw into one canvas
 const LARGEST_AREA = 120e6;
 const MARGIN = 16;
 const NOT_XML = /[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu;
-const WHOLE = ".wh .rollout { content-visibility: visible; } .wh .legend { position: static; }";
+const NO_PICTURE = ".details, .tip, [hidden], label:has(input[type=checkbox]), .finder :is(button, input)";
+const WHOLE =
+  ".wh .rollout { content-visibility: visible; } .wh .legend { position: static; } .wh .overview { max-height: none; }";
 
 /** @param {HTMLElement} drawing @returns {Promise<Blob>} a PNG */
 export async function picture(drawing) {
@@ -45,7 +47,7 @@ function still(drawing) {
   copy.querySelectorAll("select").forEach((select, i) => {
     select.replaceWith(el("b", {}, selects[i].selectedOptions[0]?.textContent ?? ""));
   });
-  for (const node of copy.querySelectorAll(".details, .tip, [hidden], label:has(input[type=checkbox])")) node.remove();
+  for (const node of copy.querySelectorAll(NO_PICTURE)) node.remove();
   for (const input of copy.querySelectorAll("input")) input.replaceWith(end?.value || input.placeholder);
   const walker = document.createTreeWalker(copy, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {

@@ -18,11 +18,13 @@ from workbench.ui.payloads import GuidePayload, LivePayload
 
 SHORTCUTS = (
     ("Ctrl+Enter, ⌘+Enter", "Sample & score, from any field of Inspect"),
-    ("Tab", "from control to control, and to the first step of the heatmap"),
+    ("Tab", "from control to control, to the overview, and to the first step of the heatmap"),
+    ("← → ↑ ↓ Home End, in the overview", "to another rollout, to another step, to the first or last rollout"),
+    ("/", "search the answers"),
     ("← →", "to the step before or after, across rollouts"),
     ("↑ ↓", "to the same step of the rollout above or below"),
     ("Home End", "to the first or the last step"),
-    ("Enter, Space", "pin the step: why this colour"),
+    ("Enter, Space", "pin the step, and scroll to its card: why this colour"),
     ("Esc", "unpin; in the code editor, lets Tab leave it"),
     ("← → Home End, on a curve", "read the values of a step; on Train, Enter shows its rollouts"),
     ("+ − 0, on a curve", "zoom in and out about that step, and show all"),

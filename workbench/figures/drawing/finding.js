@@ -1,0 +1,118 @@
+// Which rollouts of a group are shown, and in which order: verdicts, filters, search and orders. No drawing here.
+
+/** @import { Credited, Prepared } from "./payload.js" */
+/**
+ * @typedef {Object} Filter
+ * @property {string} key
+ * @property {string} label
+ * @property {string} title
+ * @property {(rollout: Credited) => boolean} test
+ *
+ * @typedef {{ filter: string, text: string }} Wish what is looked for: a filter's key ("" for all) and a text
+ */
+
+import { meanOf } from "../numbers.js";
+import { equalTo } from "./copies.js";
+import { isWatched } from "./rows.js";
+
+const SHORT_LINE = 36; // characters: an answer of such lines needs a third of the width
+
+/** @type {Filter[]} */
+const FILTERS = [
+  { key: "right", label: "✓ right", title: "Answers that the outcome reward scores 1", test: (r) => r.right === true },
+  {
+    key: "wrong",
+    label: "○ wrong",
+    title: "Answers that the outcome reward scores 0 or less",
+    test: (r) => r.right === false,
+  },
+  {
+    key: "truncated",
+    label: "truncated",
+    title: "Cut off by the length limit",
+    test: ({ finished, stop, name }) => !finished && !stop && !isWatched({ name }),
+  },
+  { key: "differs", label: "sign differs", title: "Scheme B turns the sign of some of its tokens", test: changesSign },
+];
+
+/** @type {[string, string][]} */
+export const ORDERS = [
+  ["sampled", "as sampled"],
+  ["best", "by reward"],
+  ["length", "by length"],
+  ["advantage", "by advantage"],
+];
+
+/**
+ * Says of each rollout whether it is right: by the first outcome reward that scores nothing but 1, 0 and −1.
+ * @param {Prepared} data @returns {string | null} that reward's name
+ */
+export function judge({ rollouts, rewards }) {
+  const outcomes = (rewards ?? []).filter(({ kind }) => kind === "outcome").map(({ name }) => name);
+  const scoresOf = (/** @type {string} */ name) => rollouts.map((rollout) => rollout.outcomes?.[name] ?? null);
+  const judging = outcomes.find((name) => {
+    const scores = scoresOf(name).filter((score) => score !== null);
+    return scores.length > 0 && scores.every((score) => [-1, 0, 1].includes(score));
+  });
+  const scores = judging === undefined ? [] : scoresOf(judging);
+  rollouts.forEach((rollout, g) => {
+    const score = scores[g] ?? null;
+    rollout.right = score === null ? null : score > 0;
+  });
+  return judging ?? null;
+}
+
+/** @param {Credited} rollout */
+function changesSign({ advantages, twin }) {
+  const other = twin?.advantages;
+  return Boolean(advantages && other && advantages.some((value, t) => value * other[t] < 0));
+}
+
+/** @param {Prepared} data @returns {(Filter & { count: number })[]} Each filter with how many rollouts it leaves. */
+export const filtersOf = ({ rollouts }) =>
+  FILTERS.map((filter) => ({ ...filter, count: rollouts.filter(filter.test).length }));
+
+/** @param {Credited} rollout @param {Wish} wish Whether it is to be shown. */
+export function fits(rollout, { filter, text }) {
+  const chosen = FILTERS.find(({ key }) => key === filter);
+  if (chosen && !chosen.test(rollout)) return false;
+  return !text || rollout.texts.join("").toLowerCase().includes(text.toLowerCase());
+}
+
+/** @param {Wish} wish What no rollout fits, in words. */
+export function missed({ filter, text }) {
+  const chosen = FILTERS.find(({ key }) => key === filter);
+  const kind = chosen ? ` is “${chosen.label.replace(/^\W+/u, "")}”` : "";
+  return `No rollout${kind}${kind && text ? " and" : ""}${text ? ` contains “${text}”` : ""}. `;
+}
+
+/** @param {Prepared} data @param {number[]} places @param {string} order Rollouts in an order; equal ones as sampled. */
+export function ordered({ rollouts }, places, order) {
+  const keyOf = (/** @type {number} */ g) => {
+    const { rank, texts, advantages } = rollouts[g];
+    if (order === "best") return rank ?? Infinity;
+    if (order === "length") return -texts.length;
+    return order === "advantage" && advantages?.length ? -meanOf(advantages) : order === "advantage" ? Infinity : g;
+  };
+  const keys = new Map(places.map((g) => [g, keyOf(g)]));
+  const by = (/** @type {number} */ g) => keys.get(g) ?? 0;
+  return [...places].sort((a, b) => (by(a) === by(b) ? a - b : by(a) - by(b)));
+}
+
+/**
+ * The cards in their order, those that are looked for, and those that stand for copies, with how many rollouts are shown.
+ * @param {Prepared} data @param {number[]} places the rollouts that have a card @param {string} order @param {Wish} wish
+ */
+export function arranged(data, places, order, wish) {
+  const cards = new Set(places);
+  const folded = new Set(places.filter((g) => equalTo(data, g).some((copy) => !cards.has(copy))));
+  const membersOf = (/** @type {number} */ g) => (folded.has(g) ? equalTo(data, g) : [g]);
+  const sorted = ordered(data, places, order);
+  const shown = sorted.filter((g) => membersOf(g).some((member) => fits(data.rollouts[member], wish)));
+  return { places: sorted, shown, folded, count: shown.flatMap(membersOf).length };
+}
+
+/** @param {Pick<Prepared, "rollouts">} data Whether every line of every answer is short. */
+export const isShort = ({ rollouts }) =>
+  rollouts.length > 2 &&
+  rollouts.every(({ texts, twin }) => !twin && texts.join("").split("\n").every((line) => line.length <= SHORT_LINE));
