@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from benchmarks import Measure, median_seconds
 from workbench.credit import SCHEMES, assign_credit
 
@@ -40,4 +42,5 @@ def _group(tokens: int, steps: int) -> Callable[..., Any]:
         [[(k + 1) * tokens // steps - 1 for k in range(steps)] for _ in range(COMPLETIONS)],
         [tokens] * COMPLETIONS,
         outcome_rewards=[draw.random() for _ in range(COMPLETIONS)],
+        token_ids=np.random.default_rng(0).integers(1000, size=(COMPLETIONS, tokens)),
     )

@@ -33,6 +33,7 @@ def assign_credit(
     step_starts: Sequence[Sequence[int]] | None = None,
     outcome_rewards: Sequence[float | None] | None = None,
     masks: Sequence[Sequence[int] | None] | None = None,
+    token_ids: Sequence[Sequence[int]] | None = None,
     outcome_weight: float = 0.0,
     clip: float | None = None,
     **options: Any,
@@ -49,6 +50,7 @@ def assign_credit(
         outcome_rewards: R_i, needed by ``outcome`` and by ``outcome_weight``.
         masks: 1 for each token of a completion that the policy sampled, 0 for each that a tool or an environment wrote,
             whose advantage is 0; None where the policy sampled all.
+        token_ids: those of each completion, needed by schemes that compare completions token by token.
         outcome_weight: α of the term α · z(R_i) added to every token, z as the other options say.
         clip: bound on the size of an advantage.
         **options: the scheme's own, as ``SCHEMES[scheme].options`` lists them: ``normalise``, ``scale``, ``gamma`` and
@@ -62,7 +64,7 @@ def assign_credit(
         CreditError: if the lists do not fit together, a reward is not finite, an option is unknown or out of range, or
             the scheme lacks what it needs.
     """
-    group = GroupRewards.checked(step_rewards, step_ends, lengths, step_starts, outcome_rewards, masks)
+    group = GroupRewards.checked(step_rewards, step_ends, lengths, step_starts, outcome_rewards, masks, token_ids)
     return _assigned([group], scheme, {**options, "outcome_weight": outcome_weight, "clip": clip})[0].advantages
 
 
@@ -176,6 +178,11 @@ def _check_needs(scheme: Scheme, batch: Batch) -> None:
             f"scheme {scheme.name!r} needs an outcome reward and none is set; add one (answer_correctness, say), "
             "or choose a scheme that credits steps"
         )
+    if "token_ids" in scheme.needs and batch.token_ids is None:
+        raise CreditError(
+            f"scheme {scheme.name!r} compares completions token by token and their ids are not there; give token_ids, "
+            "or choose another scheme"
+        )
 
 
 def _of_group(
@@ -232,7 +239,7 @@ def lay_out(
 
 def _credit(scored: ScoredGroup, scheme: str, assigned: _Assigned) -> Credit:
     main = assigned.parts[0]
-    per_step = main.carry != "all"
+    per_step = main.carry != "all" and main.unit == "step"
     normalised = tuple(
         tuple(None if np.isnan(value) else float(value) for value in _carried(main, i))
         if per_step

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any
@@ -23,6 +23,8 @@ from workbench.schema import ScoredGroup
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 _LONGEST = 2**31  # tokens
+END = -1
+"""What stands for the end-of-sequence token that closes a completion, whatever its id."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class GroupRewards:
 
     ``ends[i][k]`` is index(k), the last token of step k in completion i; ``starts[i][k]`` its first token;
     ``lengths[i]`` is T_i in tokens. ``outcomes`` is None when no outcome reward was given. ``masks[i]`` is 1 for each
-    token that the policy sampled and 0 for others, None where it sampled all.
+    token that the policy sampled and 0 for others, None where it sampled all. ``token_ids[i]`` are the completion's
+    ids, and ``finished[i]`` says that the last of them is an end-of-sequence token; only schemes that need ids look.
     """
 
     steps: Sequence[Sequence[float | None]]
@@ -40,6 +43,8 @@ class GroupRewards:
     lengths: Sequence[int]
     outcomes: Sequence[float | None] | None = None
     masks: Sequence[Sequence[int] | None] | None = None
+    token_ids: Sequence[Sequence[int]] | None = None
+    finished: Sequence[bool] | None = None
 
     def __post_init__(self) -> None:
         self._check()
@@ -53,6 +58,8 @@ class GroupRewards:
         starts: Sequence[Sequence[int]] | None = None,
         outcomes: Sequence[float | None] | None = None,
         masks: Sequence[Sequence[int] | None] | None = None,
+        token_ids: Sequence[Sequence[int]] | None = None,
+        finished: Sequence[bool] | None = None,
     ) -> GroupRewards:
         """By default a step starts right after the one before it. Raises CreditError where the lists do not fit."""
         steps, ends, lengths = _lists("step_rewards", steps), _integers("step_ends", ends), _whole("lengths", lengths)
@@ -60,7 +67,8 @@ class GroupRewards:
             starts = [[0, *(end + 1 for end in row[:-1])] if row else [] for row in ends]
         outcome_list = None if outcomes is None else _list("outcome_rewards", outcomes)
         mask_lists = None if masks is None else _list("masks", masks)
-        return cls(steps, _integers("step_starts", starts), ends, lengths, outcome_list, mask_lists)
+        firsts = _integers("step_starts", starts)
+        return cls(steps, firsts, ends, lengths, outcome_list, mask_lists, token_ids, finished)
 
     @classmethod
     def of(cls, scored: ScoredGroup, *, drop_duplicates: bool = False) -> GroupRewards:
@@ -71,7 +79,10 @@ class GroupRewards:
                 steps[i] = [None] * len(steps[i])
                 if outcomes is not None:
                     outcomes[i] = None
-        return cls.checked(steps, scored.step_ends, scored.lengths, scored.step_starts, outcomes, scored.masks)
+        ids = [rollout.token_ids for rollout in scored.group.rollouts]
+        finished = [rollout.finished for rollout in scored.group.rollouts]
+        starts, ends, masks = scored.step_starts, scored.step_ends, scored.masks
+        return cls.checked(steps, ends, scored.lengths, starts, outcomes, masks, ids, finished)
 
     def spans(self, i: int) -> list[tuple[int, int]]:
         return list(zip(self.starts[i], self.ends[i], strict=True))
@@ -88,6 +99,7 @@ class GroupRewards:
             "step_starts": self.starts,
             "outcome_rewards": self.outcomes,
             "masks": self.masks,
+            "token_ids": self.token_ids,
         }
         for name, rows in named.items():
             if rows is not None and len(rows) != len(self.lengths):
@@ -101,6 +113,11 @@ class GroupRewards:
                 raise CreditError(
                     f"completion {i}: its mask has {len(mask)} entries of {sorted(set(mask))[:3]} and the completion "
                     f"{self.lengths[i]} tokens; give 1 for each token that the policy sampled, 0 for each other one"
+                )
+        for i, ids in enumerate(() if self.token_ids is None else self.token_ids):
+            if len(ids) != self.lengths[i]:
+                raise CreditError(
+                    f"completion {i} has {len(ids)} token ids and {self.lengths[i]} tokens; give one each"
                 )
         for i, reward in enumerate(() if self.outcomes is None else self.outcomes):
             _check_number(f"completion {i}: outcome reward", reward)
@@ -194,7 +211,7 @@ class Batch:
     ``rewards`` (N,) are the step rewards, NaN where unscored; ``completion`` (N,) is the completion a step belongs to,
     ``index`` (N,) its number there and ``width`` (N,) its own sampled tokens; ``offsets`` (B + 1,) where each
     completion's steps lie; ``group`` (B,) which group a completion belongs to; ``outcomes`` (B,) R, or None when there
-    is none.
+    is none; ``groups`` what all this was made of.
     """
 
     rewards: Floats
@@ -204,6 +221,7 @@ class Batch:
     offsets: Integers
     group: Integers
     outcomes: Floats | None
+    groups: tuple[GroupRewards, ...]
 
     @classmethod
     def of(cls, groups: Sequence[GroupRewards]) -> Batch:
@@ -228,6 +246,7 @@ class Batch:
             offsets=offsets,
             group=np.repeat(np.arange(len(groups)), [len(group.lengths) for group in groups]),
             outcomes=outcomes,
+            groups=tuple(groups),
         )
 
     @property
@@ -255,7 +274,32 @@ class Batch:
 
     def with_rewards(self, rewards: Floats) -> Batch:
         """The same batch with other step rewards."""
-        return Batch(rewards, self.completion, self.index, self.width, self.offsets, self.group, self.outcomes)
+        return replace(self, rewards=rewards)
+
+    @cached_property
+    def token_ids(self) -> tuple[Integers, ...] | None:
+        """The ids of each completion, (T_i,) each, None where a group has none. An end-of-sequence token is END."""
+        if any(group.token_ids is None for group in self.groups):
+            return None
+        return tuple(
+            np.array([*ids[:-1], END] if ended and len(ids) else ids, dtype=np.int64)
+            for group in self.groups
+            for ids, ended in zip(group.token_ids or (), group.finished or [False] * len(group.lengths), strict=True)
+        )
+
+    @cached_property
+    def sampled(self) -> tuple[Integers, ...]:
+        """The tokens of each completion that the policy sampled, (<= T_i,) each."""
+        pairs = ((group, i) for group in self.groups for i in range(len(group.lengths)))
+        return tuple(
+            np.arange(group.lengths[i]) if (mask := group.sampled(i)) is None else np.flatnonzero(mask)
+            for group, i in pairs
+        )
+
+    @cached_property
+    def token_offsets(self) -> Integers:
+        """Where each completion's sampled tokens lie among all sampled tokens, (B + 1,)."""
+        return np.cumsum([0, *map(len, self.sampled)], dtype=np.int64)
 
 
 def _flat(values: object) -> Integers:

@@ -7,6 +7,7 @@ it adds up to the very bits it explains. How a scheme arrives at its numbers is 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -22,10 +23,11 @@ Spans = Sequence[tuple[int, int]]
 Carry = Literal["suffix", "mean", "own", "all"]
 """How a part reaches tokens. ``suffix``: a token gets the (discounted) sum over all steps that end at or after it;
 ``mean``: their mean; ``own``: the value of the step that holds it; ``all``: the completion's one value."""
-PartKind = Literal["step", "outcome", "sum", "mean", "return", "delta", "later", "centre"]
+PartKind = Literal["step", "outcome", "sum", "mean", "return", "token", "delta", "later", "centre"]
 """What a part normalised: step rewards, outcome rewards, each completion's summed step rewards, their mean, its outcome
-with what its steps gained (``return``), or the temporal differences of tokens (``delta``; ``later`` sums those of many
-tokens in one term), less their batch's mean (``centre``)."""
+with what its steps gained (``return``), what a token has to do with right answers (``token``), or the temporal
+differences of tokens (``delta``; ``later`` sums those of many tokens in one term), less their batch's mean
+(``centre``)."""
 Unit = Literal["step", "token"]
 """What a part has a number for; with the carry ``all`` it has one for each completion instead."""
 
@@ -77,7 +79,9 @@ class CreditPart:
         if self.carry == "all":
             return np.full(length, carried[0])
         row = np.zeros(length)
-        if self.carry == "own":
+        if self.carry == "own" and self.unit == "token":
+            row[[first for first, _ in spans]] = carried
+        elif self.carry == "own":
             for value, (first, last) in zip(carried.tolist(), spans, strict=True):
                 row[first : last + 1] = value
         elif spans:
@@ -107,10 +111,10 @@ class Term:
     """One summand of a token's advantage: ``value`` = ``normalised`` × ``factor``.
 
     ``step`` is the step whose reward it carries (0-based), or None for a whole completion's; ``token`` is the token
-    whose temporal difference it carries, or the first of those that a term of source ``later`` sums. ``scores`` and
-    ``weights`` are each reward function's score and weight and ``reward`` their weighted sum; ``raw`` is what the
-    scheme made of it and normalised with ``mean`` and ``std`` (None where it was not). ``factor`` holds weight,
-    discount and share.
+    whose statistic or temporal difference it carries, or the first of those that a term of source ``later`` sums.
+    ``scores`` and ``weights`` are each reward function's score and weight and ``reward`` their weighted sum; ``raw`` is
+    what the scheme made of it and normalised with ``mean`` and ``std`` (None where it was not). ``factor`` holds
+    weight, discount and share.
     """
 
     source: PartKind
@@ -252,15 +256,15 @@ class Credit:
             if units:
                 carried = part.carried(rollout)
                 total += float(carried[units[0]])
-                if part.unit == "token":
+                if part.unit == "token" and part.carry == "suffix":
                     terms += _token_terms(part, rollout, units, spans, carried, at_most)
                 else:
-                    terms += self._terms(part, rollout, units)
+                    terms += self._terms(part, rollout, units, token if part.kind == "token" else None)
         advantage = self.advantages[rollout, token]
         return Explanation(rollout, token, tuple(terms), total, advantage, self.options.get("clip"))
 
-    def _terms(self, part: CreditPart, rollout: int, steps: range) -> list[Term]:
-        """The scored steps' terms; ``steps`` are indices into the completion's values of the part."""
+    def _terms(self, part: CreditPart, rollout: int, steps: range, token: int | None) -> list[Term]:
+        """The scored terms; ``steps`` are indices into what the completion has of the part, whatever its unit."""
         scored = self.scored.scored[rollout]
         known = part.scored(rollout)
         share = 1.0 / max(int(known[steps.start :].sum()), 1) if part.carry == "mean" else 1.0
@@ -273,7 +277,7 @@ class Credit:
             at = int(part.offsets[rollout]) + k
             discount = part.gamma**j if part.carry in ("suffix", "mean") else 1.0
             factor = float(part.factor[at]) * discount * share
-            step = None if part.carry == "all" else k
+            step = None if part.carry == "all" or part.unit == "token" else k
             terms.append(
                 Term(
                     source=part.kind,
@@ -287,6 +291,7 @@ class Credit:
                     normalised=float(part.normalised[at]),
                     factor=factor,
                     value=float(part.normalised[at]) * factor,
+                    token=token,
                 )
             )
         return terms
@@ -326,6 +331,9 @@ def _units_of(part: CreditPart, spans: Spans, token: int) -> range:
     """Which of a completion's values a token gets: indices into ``CreditPart.carried``, its own one first."""
     if part.carry == "all":
         return range(1)
+    if part.unit == "token" and part.carry == "own":
+        k = bisect_left(spans, (token, token))
+        return range(k, k + 1)
     if part.carry == "own":
         holding = [k for k, (first, last) in enumerate(spans) if first <= token <= last]
         return range(holding[-1], holding[-1] + 1) if holding else range(0)
@@ -347,7 +355,7 @@ def _scores(
 def _reward(rewards: Sequence[float | None], outcome: float | None, source: PartKind, step: int | None) -> float | None:
     if source in ("outcome", "return"):
         return outcome
-    if source == "centre":
+    if source in ("centre", "token"):
         return None
     if step is not None:
         return rewards[step]

@@ -26,6 +26,7 @@ from workbench.credit.schemes.steps import (
     step,
     sum_of_steps,
 )
+from workbench.credit.schemes.tokens import ktae, lambda_grpo
 from workbench.errors import CreditError, did_you_mean, shown
 
 __all__ = ["SCHEMES", "Need", "Part", "Scheme", "check_options", "find_scheme"]
@@ -138,6 +139,22 @@ SCHEMES: dict[str, Scheme] = {
             "prime-rl, pull request 3282",
             turn_credit,
             "what the whole answer gained, and this step's share of it",
+        ),
+        Scheme(
+            "lambda_grpo",
+            "A = z(R) / number of answers that are the same up to t",
+            "λ-GRPO, 2509.21154",
+            lambda_grpo,
+            "the outcome of the whole answer, shared with the answers that begin as it does up to this token",
+            needs=("outcome", "token_ids"),
+        ),
+        Scheme(
+            "ktae",
+            "A = z(R) + w, w from −1 to 1: how far the token goes with right answers",
+            "KTAE, 2505.16826",
+            ktae,
+            "the outcome of the whole answer, and how far this token goes with right ones",
+            needs=("outcome", "token_ids"),
         ),
     )
 }

@@ -25,15 +25,16 @@ Gamma = Annotated[float, Range("Discount of a step for each step before it", 0.0
 Threshold = Annotated[float, Range("A step with a lower reward is an error", -1e6, 1e6)]
 RightFrom = Annotated[float, Range("An answer whose outcome reward is at least this is right", -1e6, 1e6)]
 
-Need = Literal["steps", "outcome"]
-"""What a scheme cannot do without: step rewards, outcome rewards."""
+Need = Literal["steps", "outcome", "token_ids"]
+"""What a scheme cannot do without: step rewards, outcome rewards, the completions' token ids."""
 
 
 @dataclass(frozen=True)
 class Part:
     """A ``CreditPart`` of a whole batch, before it is cut into groups.
 
-    ``values`` has an entry a step, or a completion for the carry ``all``; ``factor`` (None for 1) multiplies it.
+    ``values`` has an entry a step, a sampled token where that is the ``unit``, or a completion for the carry ``all``;
+    ``factor`` (None for 1) multiplies it.
     """
 
     kind: PartKind
@@ -73,7 +74,9 @@ class Part:
 
     def _offsets(self, batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Where each completion's entries lie, (B + 1,)."""
-        return np.arange(batch.completions + 1) if self.carry == "all" else batch.offsets
+        if self.carry == "all":
+            return np.arange(batch.completions + 1)
+        return batch.token_offsets if self.unit == "token" else batch.offsets
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@
 
 /**
  * @typedef {Object} TermPayload One term of the sum that a token's advantage is.
- * @property {string} source "step", "outcome", "sum", "mean", "return", "delta", "later" or "centre"
+ * @property {string} source "step", "outcome", "sum", "mean", "return", "token", "delta", "later" or "centre"
  * @property {number | null} step 0-based
- * @property {number | null} token 0-based, where it carries a token's temporal difference
+ * @property {number | null} token 0-based, where it carries a token's statistic or temporal difference
  * @property {Record<string, number | null>} scores by reward function
  * @property {Record<string, number>} weights by reward function
  * @property {number | null} reward weighted sum of the scores

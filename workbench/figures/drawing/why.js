@@ -14,7 +14,7 @@ const QUOTED = 200; // characters of a token
 const SAME = 1e-9;
 
 /** @param {TermPayload} term Whether it belongs to a sum over tokens, whose terms carry no one reward. */
-const ofTokens = ({ source }) => ["delta", "later", "centre"].includes(source);
+const ofTokens = ({ source }) => ["token", "delta", "later", "centre"].includes(source);
 
 /** @type {{ name: string, title: string, text: (term: TermPayload) => string, needed: (term: TermPayload) => boolean }[]} */
 const STAGES = [ // from the reward to what a term adds; a column for each that some term goes through
@@ -63,7 +63,7 @@ export const termsOf = (rollout, why) =>
 /** @param {Pick<TermPayload, "step" | "source" | "token">} term */
 export function termName({ step, source, token }) {
   if (step !== null) return `step ${step + 1}`;
-  if (source === "delta") return `token ${token}`;
+  if (source === "token" || source === "delta") return `token ${token}`;
   if (source === "later") return `tokens ${token} and later`;
   if (source === "centre") return "less the batch's mean";
   return { sum: "Σ steps", mean: "mean of steps", return: "outcome + gains" }[source] ?? "outcome";

@@ -91,7 +91,9 @@ class LossModes:
             self._check_token_level(scheme)
         if self.sums_normalised:
             self._check_sums_normalised(scheme)
-        if reserved := {"scheme", *SHARED, "step_starts", "outcome_rewards", "masks"} & set(self.credit_options):
+        if reserved := {"scheme", *SHARED, "step_starts", "outcome_rewards", "masks", "token_ids"} & set(
+            self.credit_options
+        ):
             raise ConfigError(f"credit_options: {sorted(reserved)[0]!r} has a field of its own; set that")
         default = {option.name: option.default for option in SCHEMES[scheme].options}["normalise"]
         if self.scale_rewards == "batch" and default != "pooled" and "normalise" not in self.credit_options:

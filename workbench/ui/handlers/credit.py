@@ -27,6 +27,7 @@ LABELS = {
     "threshold": "Error below",
     "right_from": "Right from",
     "process_weight": "Process weight",
+    "token_weight": "Token weight",
     "prior_mean": "Prior mean",
     "prior_std": "Prior std",
     "outcome_weight": "Outcome weight",

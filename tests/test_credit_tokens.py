@@ -1,0 +1,211 @@
+"""Schemes that compare a group's completions token by token: hand-worked numbers and a slow second implementation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.credits import make_credit
+from workbench.credit import assign_credit, credit_group
+from workbench.errors import CreditError
+from workbench.schema import Rollout
+
+# Three answers: the first two share their first two tokens, all three the first. R = 1, 0, 0: z = 1.15450 and -0.57725.
+IDS = [[7, 8, 9, 4], [7, 8, 5], [7, 6, 9]]
+LENGTHS = [4, 3, 3]
+STEPS, ENDS = [[None]] * 3, [[3], [2], [2]]
+HIGH, LOW = (2 / 3) / (3**-0.5 + 1e-4), (-1 / 3) / (3**-0.5 + 1e-4)
+
+
+def assigned(scheme, outcomes=(1.0, 0.0, 0.0), ids=IDS, **options):
+    lengths = [len(row) for row in ids]
+    ends, rewards = [[n - 1] for n in lengths], [[None]] * len(ids)
+    return assign_credit(rewards, ends, lengths, scheme, outcome_rewards=outcomes, token_ids=ids, **options)
+
+
+def test_lambda_grpo_divides_by_the_answers_that_share_the_start():
+    advantages = assigned("lambda_grpo")
+    assert advantages[0].tolist() == pytest.approx([HIGH / 3, HIGH / 2, HIGH, HIGH])
+    assert advantages[1].tolist() == pytest.approx([LOW / 3, LOW / 2, LOW, 0.0])
+    # Its 9 is another one than the first answer's, which comes after other tokens.
+    assert advantages[2].tolist() == pytest.approx([LOW / 3, LOW, LOW, 0.0])
+
+
+def test_lambda_grpo_counts_equal_answers_and_leaves_out_unscored_ones():
+    twice = assigned("lambda_grpo", (1.0, 1.0, 0.0), [[1, 2], [1, 2], [3, 4]])
+    assert twice[0].tolist() == pytest.approx([LOW / -2, LOW / -2])
+    unscored = assigned("lambda_grpo", (1.0, None, 0.0), [[1, 2], [1, 2], [3, 4]])
+    half = 0.5 / (0.5**0.5 + 1e-4)
+    assert unscored.tolist() == [pytest.approx([half, half]), [0.0, 0.0], pytest.approx([-half, -half])]
+
+
+def test_ktae_adds_what_a_token_has_to_do_with_right_answers():
+    # One right answer of 4 tokens, two wrong ones of 6: T / mean T is 0.8 and 1.2. The entropy of 1 in 3 is 0.918296.
+    # Token 4, in the right answer alone: p = 1/3, IG = 0.918296, h = pi/2, f+ = 0.75 / 2.05 = 0.365854, f- = 0:
+    #   x is 36585 and more, w = 1.
+    # Token 5, in one wrong answer: p = 1 gives F = 0; IG = 0.918296 - 2/3 = 0.251629; h = -pi/4; f- = 0.5 / (1/6 + 2.2)
+    #   = 0.211268, f+ = 0: x = -21127.5 and less, w = -1.
+    # Token 8, in the right answer and one wrong: p = 1, IG = 0.251629, h = pi/2 - pi/4 = 0.785398; f+ = 0.365854,
+    #   f- = 0.211268: x = 0.785398 + 1.731620 - 0.577446 = 1.939572, w = tanh(x * 0.251629 / 4) = 0.121413.
+    # Token 7, in all: p = 1, IG = 0, w = 0. f- of it is 1 / (1/3 + 2.2).
+    advantages = assigned("ktae")
+    assert advantages[0].tolist() == pytest.approx([HIGH, HIGH + 0.121413, HIGH + 0.121413, HIGH + 1], abs=1e-5)
+    assert advantages[1, :3].tolist() == pytest.approx([LOW, LOW + 0.121413, LOW - 1], abs=1e-5)
+    assert advantages[2, :3].tolist() == pytest.approx([LOW, LOW - 1, LOW + 0.121413], abs=1e-5)
+    halved = assigned("ktae", token_weight=0.5)
+    assert halved[0, 3] == pytest.approx(HIGH + 0.5)
+
+
+def test_ktae_without_right_or_without_wrong_answers_is_the_outcome():
+    shaped = (0.9, 0.1, 0.1)  # none is right from 1 on
+    assert assigned("ktae", shaped).tolist() == assigned("outcome", shaped).tolist()
+    assert assigned("ktae", shaped, right_from=0.5)[0, 3] == pytest.approx(HIGH + 1, abs=2e-4)
+
+
+def rollout(ids, *, finished=False, mask=None):
+    return Rollout(tuple(ids), tuple("abcdefgh"[: len(ids)]), finished=finished, mask=mask)
+
+
+def test_an_end_of_sequence_token_tells_nothing_of_right_answers():
+    """Only the right answer was not cut off: its last token would otherwise be the surest sign of all."""
+    rollouts = [rollout([7, 8, 2], finished=True), rollout([7, 8]), rollout([7, 5])]
+    credit = make_credit(rollouts, [[2], [1], [1]], [[None]] * 3, [1.0, 0.0, 0.0], scheme="ktae")
+    assert credit.of(0)[2] == pytest.approx(HIGH)
+    assert credit.of(0)[1] != pytest.approx(HIGH)
+
+
+def test_tokens_that_a_tool_wrote_are_compared_but_get_nothing():
+    rollouts = [rollout([7, 1, 8], mask=(1, 0, 1)), rollout([7, 2, 8], mask=(1, 0, 1)), rollout([7, 1, 9])]
+    credit = make_credit(rollouts, [[2]] * 3, [[None]] * 3, [1.0, 0.0, 0.0], scheme="lambda_grpo")
+    assert credit.of(0).tolist() == pytest.approx([HIGH / 3, 0.0, HIGH])
+    assert credit.of(1).tolist() == pytest.approx([LOW / 3, 0.0, LOW])
+    assert credit.explain(0, 1).terms == ()
+    alone = make_credit(rollouts, [[2]] * 3, [[None]] * 3, [1.0, 0.0, 0.0], scheme="ktae")
+    assert alone.of(0)[1] == 0.0
+    assert alone.of(0)[2] != 0.0
+
+
+def test_the_terms_of_a_token_say_what_it_shares_and_what_it_tells():
+    rollouts = [rollout(ids) for ids in IDS]
+    shared = make_credit(rollouts, ENDS, STEPS, [1.0, 0.0, 0.0], scheme="lambda_grpo").explain(0, 1)
+    assert [(term.source, term.step, term.reward, term.factor) for term in shared.terms] == [
+        ("outcome", None, 1.0, 0.5)
+    ]
+    assert shared.terms[0].scores == {"right": 1.0}
+    whole, token = make_credit(rollouts, ENDS, STEPS, [1.0, 0.0, 0.0], scheme="ktae").explain(1, 2).terms
+    assert (whole.source, whole.normalised) == ("outcome", pytest.approx(LOW))
+    assert (token.source, token.token, token.reward, token.scores) == ("token", 2, None, {})
+    assert token.value == pytest.approx(-1, abs=1e-5)
+
+
+@pytest.mark.parametrize("scheme", ["lambda_grpo", "ktae"])
+def test_a_group_without_token_ids_is_refused(scheme):
+    with pytest.raises(
+        CreditError, match=f"'{scheme}' compares completions token by token and their ids are not there"
+    ):
+        assign_credit(STEPS, ENDS, LENGTHS, scheme, outcome_rewards=[1, 0, 0])
+    with pytest.raises(CreditError, match="completion 1 has 2 token ids and 3 tokens; give one each"):
+        assign_credit(STEPS, ENDS, LENGTHS, scheme, outcome_rewards=[1, 0, 0], token_ids=[[1] * 4, [1] * 2, [1] * 3])
+
+
+# -- A second implementation ------------------------------------------------------------------------------------------
+
+
+def z(outcomes):
+    known = [x for x in outcomes if x is not None]
+    if len(set(known)) < 2:
+        return [0.0] * len(outcomes)
+    mean = sum(known) / len(known)
+    std = math.sqrt(sum((x - mean) ** 2 for x in known) / (len(known) - 1))
+    return [0.0 if x is None else (x - mean) / (std + 1e-4) for x in outcomes]
+
+
+def slow_lambda_grpo(ids, outcomes):
+    scored = [row for row, outcome in zip(ids, outcomes, strict=True) if outcome is not None]
+    return [
+        [
+            0.0 if outcome is None else whole / sum(row[: t + 1] == other[: t + 1] for other in scored)
+            for t in range(len(row))
+        ]
+        for row, outcome, whole in zip(ids, outcomes, z(outcomes), strict=True)
+    ]
+
+
+def slow_ktae(ids, outcomes):
+    """The authors' code, a token at a time, with its logarithms of factorials."""
+    right = [row for row, outcome in zip(ids, outcomes, strict=True) if outcome is not None and outcome >= 1]
+    wrong = [row for row, outcome in zip(ids, outcomes, strict=True) if outcome is not None and outcome < 1]
+
+    def choose(n, k):
+        return math.exp(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1))
+
+    def entropy(*counts):
+        total = sum(counts)
+        return -sum(n / total * math.log2(n / total) for n in counts if n)
+
+    def value(token):
+        a, b = sum(token in row for row in right), sum(token in row for row in wrong)
+        c, d = len(right) - a, len(wrong) - b
+        n = a + b + c + d
+        ways = {
+            k: choose(a + c, k) * choose(b + d, a + b - k) / choose(n, a + b)
+            for k in range(n + 1)
+            if 0 <= a + b - k <= b + d and k <= a + c
+        }
+        p = sum(chance for chance in ways.values() if chance <= ways[a] * (1 + 1e-9))
+        fisher = math.exp(-2 * p) if p < 1 - 1e-6 else 0.0
+        inside = (a + b) / n * entropy(a, b) + ((c + d) / n * entropy(c, d) if c + d else 0.0)
+        lengths = [sum(map(len, kind)) for kind in (right, wrong)]
+        frequencies = []
+        for kind, total in zip((right, wrong), lengths, strict=True):
+            frequency = sum(row.count(token) for row in kind) / total
+            k = 2.0 * (1 - 0.5 + 0.5 * total / (sum(lengths) / 2))
+            frequencies.append(frequency * (2.0 + 1) / (frequency + k))
+        x = math.asin(math.sqrt(a / len(right))) - math.asin(math.sqrt(b / len(wrong)))
+        x += frequencies[0] / (frequencies[1] + 1e-5) - frequencies[1] / (frequencies[0] + 1e-5)
+        combined = (fisher + entropy(a + c, b + d) - inside) * x / 2
+        sigmoid = 1 / (1 + math.exp(-combined)) if combined > -700 else 0.0
+        return (sigmoid - 0.5) * 2
+
+    both = bool(right and wrong)
+    return [
+        [0.0 if outcome is None else whole + (value(token) if both else 0.0) for token in row]
+        for row, outcome, whole in zip(ids, outcomes, z(outcomes), strict=True)
+    ]
+
+
+answers = st.lists(
+    st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.sampled_from([1.0, 0.0, 0.5, None])),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(answers, st.sampled_from([("lambda_grpo", slow_lambda_grpo), ("ktae", slow_ktae)]))
+def test_two_implementations_agree(rows, pair):
+    ids, outcomes = [row for row, _ in rows], [outcome for _, outcome in rows]
+    scheme, slow = pair
+    fast = assigned(scheme, outcomes, ids)
+    for i, expected in enumerate(slow(ids, outcomes)):
+        assert fast[i, : len(ids[i])].tolist() == pytest.approx(expected, abs=1e-5)
+        assert not fast[i, len(ids[i]) :].any()
+
+
+@settings(max_examples=100, deadline=None)
+@given(answers, st.sampled_from(["lambda_grpo", "ktae"]), st.sampled_from([0.0, 0.7]))
+def test_an_explanation_adds_up_to_the_advantage_exactly(rows, scheme, weight):
+    ids, outcomes = [row for row, _ in rows], [outcome for _, outcome in rows]
+    group = make_credit(
+        [rollout(row) for row in ids], [[len(row) - 1] for row in ids], [[None]] * len(ids), outcomes
+    ).scored
+    credit = credit_group(group, scheme, outcome_weight=weight)
+    for i, row in enumerate(ids):
+        for t in range(len(row)):
+            explanation = credit.explain(i, t)
+            assert np.float32(explanation.total) == explanation.advantage == credit.advantages[i, t]
+            assert sum(term.value for term in explanation.terms) == pytest.approx(explanation.total, abs=1e-9)
