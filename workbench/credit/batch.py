@@ -279,13 +279,15 @@ class Batch:
     @cached_property
     def token_ids(self) -> tuple[Integers, ...] | None:
         """The ids of each completion, (T_i,) each, None where a group has none. An end-of-sequence token is END."""
-        if any(group.token_ids is None for group in self.groups):
-            return None
-        return tuple(
-            np.array([*ids[:-1], END] if ended and len(ids) else ids, dtype=np.int64)
-            for group in self.groups
-            for ids, ended in zip(group.token_ids or (), group.finished or [False] * len(group.lengths), strict=True)
-        )
+        arrays: list[Integers] = []
+        for group in self.groups:
+            if group.token_ids is None:
+                return None
+            finished = group.finished or [False] * len(group.lengths)
+            for ids, ended in zip(group.token_ids, finished, strict=True):
+                arrays.append(np.array(ids, dtype=np.int64))
+                arrays[-1][len(ids) - int(ended) :] = END
+        return tuple(arrays)
 
     @cached_property
     def sampled(self) -> tuple[Integers, ...]:
