@@ -20,7 +20,6 @@ from workbench.credit import (
     SCHEMES,
     credit_group,
     credit_groups,
-    credit_groups_reward_by_reward,
     group_normalisers,
     loss_weights,
 )
@@ -129,9 +128,9 @@ def test_a_batch_has_the_distinct_completions_of_each_group() -> None:
 def test_outcome_rewards_normalised_one_by_one_have_the_distinct_completions() -> None:
     rollouts, outcomes = [GOOD, BAD, GOOD, LONG], [1.0, 0.0, 1.0, 0.25]
     group = scored(rollouts, [[1.0]] * 4, list(outcomes))
-    (once,) = credit_groups_reward_by_reward([group], "outcome", drop_duplicates=True)
+    (once,) = credit_groups([group], "outcome", drop_duplicates=True, each_reward=True)
     distinct = scored([GOOD, BAD, LONG], [[1.0]] * 3, [1.0, 0.0, 0.25])
-    (alone,) = credit_groups_reward_by_reward([distinct], "outcome")
+    (alone,) = credit_groups([distinct], "outcome", each_reward=True)
     assert once.advantages[[0, 1, 3]].tobytes() == alone.advantages.tobytes()
     assert not once.advantages[2].any()
     assert once.warnings == alone.warnings

@@ -50,6 +50,7 @@ def test_own_code_and_credit_options_are_read():
         "outcome_weight": 0.5,
         "threshold": 0.25,
         "drop_duplicates": False,
+        "each_reward": False,
     }
     assert (config.grpo.loss_type, config.grpo.beta, config.grpo.num_iterations) == ("dr_grpo", 0.04, 2)
     assert (config.run.save_every, config.grpo.on_reward_error) == (4, "unscored")

@@ -1,6 +1,6 @@
 """Credit assignment: from step and outcome rewards of a group to token advantages and their explanations."""
 
-from workbench.credit.assign import assign_credit, credit_group, credit_groups, credit_groups_reward_by_reward
+from workbench.credit.assign import assign_credit, credit_group, credit_groups
 from workbench.credit.batch import GroupRewards
 from workbench.credit.compare import Comparison, StepDifference, compare_credits
 from workbench.credit.critic import GAE, GAEOptions, Measured, credit_by_gae, gae
@@ -36,7 +36,6 @@ __all__ = [
     "credit_by_gae",
     "credit_group",
     "credit_groups",
-    "credit_groups_reward_by_reward",
     "explain",
     "gae",
     "group_normalisers",

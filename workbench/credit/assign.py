@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.credit.batch import Batch, GroupRewards
-from workbench.credit.normalise import z_within
+from workbench.credit.each_reward import NOTE
 from workbench.credit.options import resolve
 from workbench.credit.schemes import Part, Scheme, find_scheme
 from workbench.credit.schemes.steps import outcome
@@ -74,19 +74,33 @@ def credit_group(scored: ScoredGroup, scheme: str = "process", **options: Any) -
 
 
 def credit_groups(
-    scored: Sequence[ScoredGroup], scheme: str = "process", *, drop_duplicates: bool | None = None, **options: Any
+    scored: Sequence[ScoredGroup],
+    scheme: str = "process",
+    *,
+    drop_duplicates: bool | None = None,
+    each_reward: bool | None = None,
+    **options: Any,
 ) -> list[Credit]:
     """``credit_group`` for the groups of a batch, which ``normalise="batch"`` compares with each other.
 
     ``drop_duplicates``: a rollout that is an exact copy of an earlier one of its group (``Group.copy_of``) counts as
     unscored, so that means and standard deviations have each distinct completion once; its advantage is 0, and the
     loss leaves it out (``Credit.left_out``).
+    ``each_reward``: what the scheme takes for rewards are sums of scores that were normalised over the group on their
+    own, function by function (GDPO; see ``each_reward``).
     """
-    if drop_duplicates not in (None, False, True):
-        raise CreditError(f"drop_duplicates is {shown(drop_duplicates)}; use true or false")
-    drops = bool(drop_duplicates)
-    assigned = _assigned([GroupRewards.of(group, drop_duplicates=drops) for group in scored], scheme, options)
+    for name, value in (("drop_duplicates", drop_duplicates), ("each_reward", each_reward)):
+        if value not in (None, False, True):
+            raise CreditError(f"{name} is {shown(value)}; use true or false")
+    drops, each = bool(drop_duplicates), bool(each_reward)
+    rewards = [GroupRewards.of(group, drop_duplicates=drops, each_reward=each) for group in scored]
+    assigned = _assigned(rewards, scheme, options)
     credits = [_credit(group, scheme, of_group) for group, of_group in zip(scored, assigned, strict=True)]
+    if each:
+        credits = [
+            replace(credit, options={**credit.options, "each_reward": True}, warnings=(*credit.warnings, NOTE))
+            for credit in credits
+        ]
     return [_without_copies(credit) for credit in credits] if drops else credits
 
 
@@ -97,39 +111,6 @@ def _without_copies(credit: Credit) -> Credit:
     if any((copy.rewards, copy.outcome) != (first.rewards, first.outcome) for copy, first in pairs):
         warnings += ("equal completions have different rewards; with drop_duplicates those of the first one count",)
     return replace(credit, options={**credit.options, "drop_duplicates": True}, warnings=warnings)
-
-
-def credit_groups_reward_by_reward(
-    scored: Sequence[ScoredGroup], scheme: str, *, drop_duplicates: bool | None = None, **options: Any
-) -> list[Credit]:
-    """``credit_groups`` of R_i = Σ_f w_f · z(R_{i,f}): each outcome reward f is normalised over the group on its own.
-
-    What TRL's ``multi_objective_aggregation="normalize_then_sum"`` normalises over the batch (GDPO, arXiv 2601.05242).
-    """
-    note = "each outcome reward was normalised over the group before they were summed (normalize_then_sum)"
-    summed = [_outcomes_normalised(group, drop_duplicates=bool(drop_duplicates)) for group in scored]
-    credits = credit_groups(summed, scheme, drop_duplicates=drop_duplicates, **options)
-    return [replace(credit, warnings=(*credit.warnings, note)) for credit in credits]
-
-
-def _outcomes_normalised(scored: ScoredGroup, *, drop_duplicates: bool) -> ScoredGroup:
-    """``drop_duplicates``: copies are in no mean and no standard deviation, and have what the first one has."""
-    members = np.arange(len(scored.scored))
-    firsts = [i if first is None else first for i, first in enumerate(scored.group.copy_of)]
-    counted = np.array(firsts) == members if drop_duplicates else np.ones(len(members), dtype=bool)
-    sums = np.zeros(len(members))
-    for reward in scored.rewards:
-        if reward.kind != "outcome":
-            continue
-        scores = [step_scores.outcome_scores[reward.name] for step_scores in scored.scored]
-        raw = np.where(counted, np.array([np.nan if score is None else score for score in scores], np.float64), np.nan)
-        sums += reward.weight * np.nan_to_num(z_within(raw, np.zeros_like(members), members, "pooled", True).value)
-    if drop_duplicates:
-        sums = sums[firsts]
-    rows = zip(scored.scored, sums.tolist(), strict=True)
-    return replace(
-        scored, scored=tuple(row if row.outcome is None else replace(row, outcome=value) for row, value in rows)
-    )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from workbench.credit.each_reward import summed_outcomes, summed_steps
 from workbench.errors import CreditError, shown
 from workbench.schema import ScoredGroup
 
@@ -71,14 +72,18 @@ class GroupRewards:
         return cls(steps, firsts, ends, lengths, outcome_list, mask_lists, token_ids, finished)
 
     @classmethod
-    def of(cls, scored: ScoredGroup, *, drop_duplicates: bool = False) -> GroupRewards:
-        """``drop_duplicates``: a copy of an earlier rollout counts as unscored, in its steps and as a whole."""
-        steps, outcomes = scored.step_rewards, scored.outcomes
-        for i, first in enumerate(scored.group.copy_of if drop_duplicates else ()):
-            if first is not None:
-                steps[i] = [None] * len(steps[i])
-                if outcomes is not None:
-                    outcomes[i] = None
+    def of(cls, scored: ScoredGroup, *, drop_duplicates: bool = False, each_reward: bool = False) -> GroupRewards:
+        """``drop_duplicates``: a copy of an earlier rollout counts as unscored, in its steps and as a whole.
+
+        ``each_reward``: rewards are sums of scores that were normalised on their own, function by function.
+        """
+        counted = np.array([not drop_duplicates or first is None for first in scored.group.copy_of], dtype=bool)
+        steps = summed_steps(scored, counted) if each_reward else scored.step_rewards
+        outcomes = summed_outcomes(scored, counted) if each_reward else scored.outcomes
+        for i in np.flatnonzero(~counted).tolist():
+            steps[i] = [None] * len(steps[i])
+            if outcomes is not None:
+                outcomes[i] = None
         ids = [rollout.token_ids for rollout in scored.group.rollouts]
         finished = [rollout.finished for rollout in scored.group.rollouts]
         starts, ends, masks = scored.step_starts, scored.step_ends, scored.masks

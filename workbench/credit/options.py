@@ -1,7 +1,7 @@
 """The options of the credit schemes, read from the schemes' own signatures.
 
-One place says what may be set: the keyword arguments of a scheme's function, and the two that every scheme shares
-(``outcome_weight`` and ``clip``). Checks and the page's form are made from this. Knows no scheme by name.
+One place says what may be set: the keyword arguments of a scheme's function, and what every scheme shares
+(``SHARED``). Checks and the page's form are made from this. Knows no scheme by name.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ SHARED_HELP = {
     "normalise": "What a reward is compared with before it becomes an advantage",
     "scale": "Divide by the standard deviation (off is Dr. GRPO's choice)",
 }
-SHARED = ("outcome_weight", "clip", "drop_duplicates")
+SHARED = ("outcome_weight", "clip", "drop_duplicates", "each_reward")
 """What every scheme has beside its own options; ``gamma`` may be given to all, and is said where it changes nothing."""
 GAMMA = Option("gamma", "number", 1.0, "Discount of a step for each step before it", low=0.0, high=1.0)
 

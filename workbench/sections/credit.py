@@ -26,8 +26,10 @@ class CreditConfig(Section):
     """Bound on the size of an advantage; None for no bound."""
     drop_duplicates: bool = False
     """Compare each distinct completion of a group once: an exact copy has advantage 0 and no part in the loss."""
+    each_reward: bool = False
+    """Normalise each reward function's scores over the group on their own before they are summed (GDPO)."""
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
-    """Options that only this scheme has, by name (`threshold` of first_error, `temperature` and `signed` of min)."""
+    """Options that only this scheme has, by name (`threshold` of first_error, `temperature` and `signed` of min, …)."""
 
     @model_validator(mode="after")
     def _is_a_scheme(self) -> Self:

@@ -56,6 +56,10 @@ class ProcessGRPOConfig(LossModes, GRPOConfig):
             "the loss."
         },
     )
+    each_reward: bool = field(
+        default=False,
+        metadata={"help": "Normalise each reward function's scores on their own before they are summed (GDPO)."},
+    )
     credit_options: dict[str, Any] = field(
         default_factory=dict,
         metadata={"help": "Other options of the scheme (normalise, scale, gamma, …); see credit.SCHEMES[…].options."},

@@ -164,14 +164,15 @@ def why_not_alone(config: SharedConfig) -> str:
     method, policy = config.method, config.policy
     if type(method) is not GRPOSection:
         return f"the method {method.name!r} is the workbench's own trainer"
-    credit = method.credit
-    if credit.scheme != "outcome" or credit.keywords(but=("scheme", "outcome_weight", "drop_duplicates", "scale")):
+    credit, but = method.credit, ("scheme", "scale", "outcome_weight", "drop_duplicates", "each_reward")
+    if credit.scheme != "outcome" or credit.keywords(but=but):
         return f"the credit scheme {credit.scheme!r} with its options gives advantages that TRL does not compute"
     reasons = {
         "an outcome reward beside the scheme's own": bool(credit.outcome_weight),
         "step rewards": method.reward_kinds != {"outcome"},
         "reward models": any(reward.model is not None for reward in method.rewards),
         "dropping copies": credit.drop_duplicates,
+        "normalising each reward within its group alone": credit.each_reward,
         "resampling of flat groups": bool(method.resample_flat),
         "stop strings": bool(method.sampling.stop),
         "leaving thinking out": method.pattern.leave_out_thinking,

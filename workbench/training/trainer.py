@@ -31,7 +31,7 @@ import torch
 from accelerate.utils import gather, gather_object
 from trl import GRPOTrainer
 
-from workbench.credit import SCHEMES, credit_groups, credit_groups_reward_by_reward
+from workbench.credit import SCHEMES, credit_groups
 from workbench.errors import ConfigError
 from workbench.policies.sampler import Sampled, ended, to_rollout
 from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
@@ -308,9 +308,9 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
 
     def _credit_groups(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
         """The credit of all ranks' groups of one generation."""
-        credited = credit_groups_reward_by_reward if self.args.sums_normalised else credit_groups
-        drop = self.args.drop_duplicates
-        return credited(groups, self.credit_scheme, drop_duplicates=drop, **self.args.credit_keywords())
+        drop, each = self.args.drop_duplicates, self.args.each_reward or self.args.sums_normalised
+        keywords = self.args.credit_keywords()
+        return credit_groups(groups, self.credit_scheme, drop_duplicates=drop, each_reward=each, **keywords)
 
     def credit_watched(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
         """Credit groups that were sampled beside training, as if they were a batch of it; called by one rank alone."""

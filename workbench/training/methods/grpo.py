@@ -90,6 +90,7 @@ class GRPOSection(SampledSection):
             "outcome_weight": self.credit.outcome_weight,
             "credit_clip": self.credit.clip,
             "drop_duplicates": self.credit.drop_duplicates,
+            "each_reward": self.credit.each_reward,
             "credit_options": self.credit.keywords(but=("scheme", *SHARED)),
             "resample_flat": self.resample_flat,
             "loss_type": self.loss_type,

@@ -117,6 +117,7 @@ class TokenCriticModes(LossModes):
     """Of PPO, whose advantages are each token's own by the critic's values, whatever the scheme."""
 
     drop_duplicates: bool
+    each_reward: bool
     resample_flat: int
 
     def check_modes(self) -> None:
@@ -129,6 +130,11 @@ class TokenCriticModes(LossModes):
             raise ConfigError(
                 "drop_duplicates: PPO compares with the critic's values, not within a group, so that a copy takes "
                 "nothing from the others; set it to false"
+            )
+        if self.each_reward:
+            raise ConfigError(
+                "each_reward: PPO compares with the critic's values and normalises no reward within a group; set it to "
+                "false"
             )
         whole = {
             "loss_type": self.loss_type == "vespo",

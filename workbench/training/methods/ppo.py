@@ -57,7 +57,13 @@ class PPOSection(SampledSection):
         return self.kl_coef > 0
 
     def credit_arguments(self) -> dict[str, Any]:
-        return {**super().credit_arguments(), "loss_type": "dapo", "resample_flat": 0, "drop_duplicates": False}
+        return {
+            **super().credit_arguments(),
+            "loss_type": "dapo",
+            "resample_flat": 0,
+            "drop_duplicates": False,
+            "each_reward": False,
+        }
 
     def check(self, config: SharedConfig) -> None:
         super().check(config)

@@ -33,6 +33,7 @@ LABELS = {
     "outcome_weight": "Outcome weight",
     "clip": "Clip |A|",
     "drop_duplicates": "Drop copies",
+    "each_reward": "Each reward alone",
 }
 
 
@@ -49,7 +50,10 @@ def _fields() -> tuple[Option, ...]:
         False,
         "Compare each distinct completion once: an exact copy has advantage 0 and no part in the loss",
     )
-    return (weight, *options.values(), clip, drop)
+    each = Option(
+        "each_reward", "switch", False, "Normalise each reward function's scores before they are summed (GDPO)"
+    )
+    return (weight, *options.values(), clip, drop, each)
 
 
 FIELDS = _fields()
