@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from workbench.errors import ConfigError
 from workbench.policies import decoding
+from workbench.policies.plain import decoding_of
 from workbench.policies.prompts import encode_prompt
 from workbench.policies.sampler import sample_rows, to_rollout
 from workbench.sections import RunSection, SamplingConfig
@@ -29,7 +30,7 @@ CONVOLUTION = {"layer_types": ["conv", "full_attention", "conv", "full_attention
 ONE_STATE = {"state_size": 8, "num_hidden_layers": 2, "time_step_rank": 4, "intermediate_size": 64, "expand": 2}
 
 KINDS = {
-    "llama": ("padded", {}),
+    "llama": ("plain", {}),
     "gemma3_text": ("padded", {"sliding_window": 8}),
     "falcon_h1": ("by length", SSM | {"mamba_d_ssm": 64}),
     "bamba": ("by length", SSM | {"attn_layer_indices": [1]}),
@@ -88,7 +89,8 @@ def test_invariant_sampled_log_probabilities_are_a_plain_forward_passs(kind):
         sample_rows(model, PROMPTS, sampling, eos_token_ids=[1, 3, 4], pad_token_id=0, seed=3) for _ in range(2)
     )
     assert rows == again
-    assert decoding._kinds[model] == expected
+    assert (decoding_of(model) == "plain step") == (expected == "plain")
+    assert decoding._kinds.get(model, "plain") == expected
     assert len({len(row.token_ids) for row in rows}) > 1
     for prompt, row in zip(PROMPTS, rows, strict=True):
         with torch.no_grad():

@@ -255,8 +255,11 @@ def step_values(value: StepValues) -> Blocks:
 
 
 def policy(value: Policy) -> Blocks:
+    from workbench.policies.plain import decoding_of  # torch is there already: the policy is its
+
     millions = sum(p.numel() for p in value.model.parameters()) / 1e6
-    return (Line(f"policy {value.name}: {millions:.1f} million parameters on {value.model.device}"),)
+    size = f"policy {value.name}: {millions:.1f} million parameters on {value.model.device}"
+    return (Line(f"{size}, decoded by the {decoding_of(value.model)}"),)
 
 
 def task(value: Task) -> Blocks:

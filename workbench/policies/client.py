@@ -10,7 +10,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from workbench.child import Child
@@ -29,7 +29,10 @@ OnEvent = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class PolicyStatus:
-    """What the worker is doing: ``seconds`` since it began to, ``message`` the error where it failed."""
+    """What the worker is doing: ``seconds`` since it began to, ``message`` the error where it failed.
+
+    Of the policy loaded: its device, how many parameters it has, and how its tokens are decoded.
+    """
 
     state: Literal["off", "loading", "ready", "sampling", "failed"]
     policy: str = ""
@@ -37,6 +40,12 @@ class PolicyStatus:
     message: str = ""
     device: str = ""
     parameters: int = 0
+    decoding: str = ""
+
+
+def _ready(policy: str, reply: Mapping[str, Any]) -> PolicyStatus:
+    about = {name: reply[name] for name in ("device", "parameters", "decoding")}
+    return PolicyStatus("ready", policy, **about)
 
 
 class PolicyWorker:
@@ -61,7 +70,7 @@ class PolicyWorker:
             except WorkbenchError as error:
                 self._set(PolicyStatus("failed", policy, message=str(error)))
             else:
-                self._set(PolicyStatus("ready", policy, device=reply["device"], parameters=reply["parameters"]))
+                self._set(_ready(policy, reply))
         return self.status()
 
     def sample(
@@ -186,26 +195,18 @@ class PolicyWorker:
             reply = self._call({what: dict(request)}, pass_on, cancelled)
         except (RewardError, PatternError):  # the policy itself is well
             known = before if before.policy == policy else PolicyStatus("ready")
-            self._set(PolicyStatus("ready", policy, device=known.device, parameters=known.parameters))
+            self._set(replace(known, state="ready", policy=policy, message=""))
             raise
         except WorkbenchError as error:
             self._set(PolicyStatus("failed", policy, message=str(error)))
             raise
-        self._set(PolicyStatus("ready", policy, device=reply["device"], parameters=reply["parameters"]))
+        self._set(_ready(policy, reply))
         if cancelled is not None and cancelled():
             return None
         return reply
 
     def status(self) -> PolicyStatus:
-        status = self._status
-        return PolicyStatus(
-            status.state,
-            status.policy,
-            time.monotonic() - self._since,
-            status.message,
-            status.device,
-            status.parameters,
-        )
+        return replace(self._status, seconds=time.monotonic() - self._since)
 
     def close(self) -> None:
         """End the worker. A later call starts another."""

@@ -142,7 +142,7 @@ class WholeDecoder(Decoder):
 
 
 def decoders(model: Any, prompt_ids: Sequence[Sequence[int]], pad_token_id: int) -> Iterator[Decoder]:
-    """Decoders of all rows: one for all of them, or, where the model's state asks for it, one for each length."""
+    """Decoders of all rows by the model's own forward: one for all, or, where its state asks for it, one a length."""
     rows = list(range(len(prompt_ids)))
     if model not in _kinds:
         _kinds[model], decoder = _tried_out(model, prompt_ids, rows, pad_token_id)

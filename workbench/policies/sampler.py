@@ -1,8 +1,8 @@
 """The group sampler: G completions of each prompt, the prompt computed once.
 
 ``model.generate`` prefills the same prompt G times. Here every distinct prompt goes through the model once, its state
-is shared out to its G rows, and a row leaves the batch when it has finished (``decoding``). The distribution is that
-of ``generate``: transformers' own logits processors, in ``generate``'s order, then one draw from the softmax.
+is shared out to its G rows, and a row leaves the batch when it has finished (``plain``, ``decoding``). The distribution
+is that of ``generate``: transformers' own logits processors, in ``generate``'s order, then one draw from the softmax.
 
 Randomness is a table of uniform numbers, one a row and position, drawn from the seed alone. A row's draws therefore
 depend neither on when other rows finish nor on how rows are spread over ranks: rank r of a run passes its
@@ -30,8 +30,9 @@ from transformers import (
 )
 
 from workbench.errors import PolicyError
-from workbench.policies.decoding import Decoder, decoders
+from workbench.policies.decoding import Decoder
 from workbench.policies.load import Policy, context_length
+from workbench.policies.plain import decoders_of
 from workbench.policies.prompts import encode_prompt, prompt_record
 from workbench.policies.stops import StopStrings
 from workbench.schema import Example, Group, Rollout
@@ -190,7 +191,7 @@ def sample_rows(
     sampled = [Sampled() for _ in prompt_ids]
     ends = _Ends(frozenset(eos_token_ids), limits, stops)
     try:
-        for decoder in decoders(model, prompt_ids, pad_token_id):
+        for decoder in decoders_of(model, prompt_ids, pad_token_id, max(limits)):
             _sample_rows(decoder, sampled, sampling, ends, streams(), on_tokens, cancelled)
     finally:
         model.train(was_training)

@@ -18,6 +18,7 @@ from workbench.child import Emitter, heartbeat, serve
 from workbench.errors import PolicyError, WorkbenchError
 from workbench.policies.load import Policy, load_policy
 from workbench.policies.monte_carlo import step_values
+from workbench.policies.plain import decoding_of
 from workbench.policies.reference import with_reference
 from workbench.policies.sampler import sample_group
 from workbench.rewards.models.local import changed
@@ -126,7 +127,11 @@ def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache) -> dict[s
 
 def _loaded(policy: Policy) -> dict[str, Any]:
     """What every reply says of the policy that answered."""
-    return {"device": str(policy.device), "parameters": policy.model.num_parameters()}
+    return {
+        "device": str(policy.device),
+        "parameters": policy.model.num_parameters(),
+        "decoding": decoding_of(policy.model),
+    }
 
 
 def _values(arguments: dict[str, Any], emit: Emitter, cache: PolicyCache) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from trl.models import unwrap_model_for_generation
 
 from workbench.policies.load import eos_token_ids
+from workbench.policies.plain import decoding_of
 from workbench.policies.prompts import encode_prompt, prompt_record, thinking_open
 from workbench.policies.sampler import Sampled, sample_rows, to_rollout
 from workbench.policies.stops import StopStrings
@@ -43,6 +44,7 @@ class PolicySampler:
         # A CPU has memory for all, and is faster with all at once.
         self.rows_at_once = None if trainer.accelerator.device.type == "cpu" else rows_at_once
         self._eos_token_ids = eos_token_ids(trainer.accelerator.unwrap_model(trainer.model), self.tokenizer)
+        self._decoding = ""
 
     def encode(self, prompt: Prompt) -> list[int]:
         return encode_prompt(self.tokenizer, prompt, self.template_kwargs)
@@ -59,6 +61,13 @@ class PolicySampler:
 
     def rollout(self, row: Sampled) -> Rollout:
         return to_rollout(self.tokenizer, row)
+
+    def _say_decoding(self, model: Any) -> None:
+        """Write to the run's log how tokens are decoded, once and whenever that changes."""
+        decoding = decoding_of(model)
+        if decoding != self._decoding and self._trainer.accelerator.is_main_process:
+            print(f"sampling: tokens are decoded by the {decoding}", flush=True)
+        self._decoding = decoding
 
     def __call__(
         self,
@@ -85,6 +94,7 @@ class PolicySampler:
             ) as model,
             accelerator.autocast(),
         ):
+            self._say_decoding(model)
             return sample_rows(
                 model,
                 prompt_ids,
