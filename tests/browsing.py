@@ -132,6 +132,33 @@ def stopped(app: App, module: str) -> Iterator[psutil.Process]:
             found[-1].resume()
 
 
+def show_more(page: Page) -> None:
+    """Unfold More, below the controls, if it is folded."""
+    more = page.locator("#more > button")
+    if "open" not in (more.get_attribute("class") or ""):
+        more.click()
+
+
+def unfold_more(page: Page, name: str) -> None:
+    """Unfold a part of More."""
+    show_more(page)
+    page.locator("#more").get_by_role("button", name=name).click()
+
+
+def open_config(page: Page, file: Path) -> None:
+    """Open a configuration file."""
+    show_more(page)
+    with page.expect_file_chooser() as chooser:
+        page.locator("#open-config").click()
+    chooser.value.set_files(file)
+
+
+def share(page: Page, item: str) -> None:
+    """Choose an item of the Share menu by its id."""
+    page.locator("#share-tools summary").click()
+    page.locator(f"#{item}").click()
+
+
 @contextmanager
 def heard(page: Page) -> Iterator[None]:
     """A click inside has reached the app when the block ends: it is answered, and all that else is posted meanwhile are

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 from playwright.sync_api import Page, expect
 
+from tests.browsing import unfold_more
 from tests.credits import worked_credit
 from tests.stored_runs import learning, store
 from tests.watched import before_and_now
@@ -71,7 +72,7 @@ def reward_error(page: Page) -> None:
 
 def reward_model_form(page: Page) -> None:
     _unfold(page)
-    page.get_by_role("button", name="Add a reward model …").click()
+    unfold_more(page, "Add a reward model …")
     page.locator("#model-path").get_by_role("textbox").fill("/nowhere/at/all")
     page.locator("#model-add").click()
     expect(page.locator("#model-note .drawn.error")).to_be_visible()
@@ -79,7 +80,7 @@ def reward_model_form(page: Page) -> None:
 
 def step_values(page: Page) -> None:
     _unfold(page)
-    page.get_by_role("button", name="Step values by sampling …").click()
+    unfold_more(page, "Step values by sampling …")
     page.locator("#values-k input").fill("1")
     page.locator("#values-estimate").click()
     expect(page.locator("#reward-on-2")).to_contain_text("Monte-Carlo")
@@ -112,7 +113,7 @@ def probes(page: Page) -> None:
 
 def own_rollouts(page: Page) -> None:
     _unfold(page)
-    page.locator("#importing > button").click()
+    unfold_more(page, "Your own rollouts")
     page.locator("#import-open").click()
     expect(page.locator("#import-note")).to_contain_text("300 groups")
     page.locator("#check-rewards").click()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browsing import App
+from tests.browsing import App, unfold_more
 
 pytestmark = pytest.mark.browser
 
@@ -16,7 +16,7 @@ CARDS = "#drawing .rollout:not(.streaming)"
 
 
 def test_groups_of_a_file_are_opened_looked_through_and_checked(page: Page, app: App, tmp_path: Path) -> None:
-    page.locator("#importing > button").click()
+    unfold_more(page, "Your own rollouts")
     real_groups_are_opened_looked_through_and_checked(page, app)
     a_file_that_cannot_be_read_is_said_and_the_group_stays(page, app)
     an_upload_is_shown_as_text_whatever_it_says(page, tmp_path)
@@ -28,7 +28,7 @@ def real_groups_are_opened_looked_through_and_checked(page: Page, app: App) -> N
     expect(page.locator(CARDS)).to_have_count(4)
     expect(page.locator("#regex textarea")).to_have_value(r"\n+")
     expect(page.locator("#reward-on-0")).to_contain_text("calculator_notes")
-    expect(page.locator("#drawing .about")).to_contain_text("read from model-solutions-300.jsonl")
+    expect(page.locator("#title .about")).to_contain_text("read from model-solutions-300.jsonl")
     expect(page.locator("#import-where")).to_contain_text("group 1 of 300")
     expect(page.locator("#drawing .stale")).to_be_hidden()
     page.locator("#import-next").click()

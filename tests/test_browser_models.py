@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests import reward_models
-from tests.browsing import App, children, expect_no_sideways_scroll, serve, visit
+from tests.browsing import App, children, expect_no_sideways_scroll, open_config, serve, unfold_more, visit
 from tests.stored_runs import learning, store
 from workbench.config import RewardConfig, RunConfig
 from workbench.rewards import RewardWorker, TrustStore
@@ -38,7 +38,7 @@ def unfold(page: Page, name: str) -> None:
 
 def add_model(page: Page, folder: str) -> None:
     if not page.locator("#model-path").is_visible():
-        unfold(page, "Add a reward model …")
+        unfold_more(page, "Add a reward model …")
     page.locator("#model-path").get_by_role("textbox").fill(folder)
     page.locator("#model-add").click()
 
@@ -49,15 +49,9 @@ def choose(page: Page, dropdown: str, option: str) -> None:
 
 
 def estimate(page: Page, k: int = 2) -> None:
-    unfold(page, "Step values by sampling …")
+    unfold_more(page, "Step values by sampling …")
     page.locator("#values-k input").fill(str(k))
     page.locator("#values-estimate").click()
-
-
-def open_config(page: Page, file: Path) -> None:
-    with page.expect_file_chooser() as chooser:
-        page.locator("#open-config").click()
-    chooser.value.set_files(file)
 
 
 # ── reward models ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -118,7 +112,7 @@ def test_a_run_s_reward_model_is_an_outcome_reward_in_one_click(page: Page, app:
     page.get_by_role("button", name="Use judge as a reward on Inspect").click()
     expect(page.locator("#reward-on-2")).to_contain_text("judge · outcome · model")
     expect(page.locator("#reward-note-2")).to_contain_text("mean")
-    unfold(page, "Exploit probes: what would an edit without content earn?")
+    unfold(page, "Exploit probes: what would an edit earn?")
     choose(page, "#probe-schemes", "outcome")
     page.keyboard.press("Escape")
     page.locator("#probe").click()
@@ -250,7 +244,7 @@ def test_nothing_scrolls_sideways_with_a_model_and_values_open(page: Page, folde
     page.locator("#reward-edit-2").click()
     page.locator("#reward-change-2").click()
     expect(page.locator("#model-path")).to_be_visible()
-    unfold(page, "Step values by sampling …")
+    unfold_more(page, "Step values by sampling …")
     expect(page.locator("#labels-save")).to_be_visible()
     expect_no_sideways_scroll(page)
     page.set_viewport_size({"width": 390, "height": 844})

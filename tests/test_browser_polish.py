@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import App, children, expect_rollouts, serious, stopped, visit
+from tests.browsing import App, children, expect_rollouts, serious, share, stopped, visit
 from workbench.schema import Group
 
 pytestmark = pytest.mark.browser
@@ -49,7 +49,7 @@ def choose(page: Page, box: str, option: str) -> None:
 
 def exported(page: Page, kind: str, folder: Path) -> Path:
     with page.expect_download() as download:
-        page.locator(f"#export-{kind}").click()
+        share(page, f"export-{kind}")
     path = folder / download.value.suggested_filename
     download.value.save_as(path)
     return path
@@ -72,13 +72,13 @@ def a_link_shows_the_same_in_another_browser(page: Page, browser: Browser) -> No
     expect(page.locator("#example input")).to_have_value("2")
     page.locator("#max-tokens input").fill("60")
     page.locator("#sample").click()
-    expect(page.locator("#drawing .about")).to_contain_text("seed 1")
+    expect(page.locator("#title .about")).to_contain_text("seed 1")
     choose(page, "#scheme", "mean_suffix")
     page.wait_for_function("location.search.includes('mean_suffix')")
     card = page.locator(CARDS).nth(1)
     number = int(card.get_attribute("data-g") or "") + 1
     card.locator(".chip").nth(1).click()
-    page.locator("#copy-link").click()
+    share(page, "copy-link")
     expect(page.locator("#share-tools .said")).to_have_text("Link copied.")
     link = clipboard(page)
     assert "token" not in link

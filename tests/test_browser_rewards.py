@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browsing import App, expect_no_sideways_scroll
+from tests.browsing import App, expect_no_sideways_scroll, show_more, unfold_more
 
 pytestmark = pytest.mark.browser
 
@@ -107,7 +107,7 @@ def a_function_is_saved_found_after_a_reload_deleted_and_brought_back(page: Page
 
     page.reload()
     expect(page.locator(CHIPS).first).to_be_visible()
-    page.get_by_role("button", name="Saved functions").click()
+    unfold_more(page, "Saved functions")
     page.locator("#saved-choice input").click()
     expect(page.get_by_role("option", name="brief")).to_have_count(2)
     page.get_by_role("option", name="brief  v1").click()
@@ -128,6 +128,7 @@ def a_function_is_saved_found_after_a_reload_deleted_and_brought_back(page: Page
 
 
 def watching_shows_scores_positions_correlation_and_each_rollout(page: Page) -> None:
+    show_more(page)
     page.locator("#watch summary").click()
     tables = page.locator("#watch table")
     expect(tables).to_have_count(4)
@@ -152,7 +153,7 @@ def twelve_functions_fit_and_a_thirteenth_is_refused_in_words(page: Page) -> Non
 
 
 def nothing_scrolls_sideways_with_everything_open(page: Page) -> None:
-    page.get_by_role("button", name="Saved functions").click()
+    unfold_more(page, "Saved functions")
     expect(page.locator("#saved-choice")).to_be_visible()
     expect_no_sideways_scroll(page)
     page.set_viewport_size({"width": 390, "height": 844})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browsing import SECONDS, App, chromium, visit
+from tests.browsing import SECONDS, App, chromium, open_config, unfold_more, visit
 from tests.judge_server import serving, steps_answer
 from workbench.config import RewardConfig, RunConfig
 from workbench.rewards import TrustStore
@@ -32,9 +32,7 @@ def test_code_of_an_opened_configuration_runs_once_it_is_trusted(page: Page, app
     expect(page.locator("#drawing")).to_contain_text("Step 1", timeout=SECONDS)
     shared = tmp_path / "shared.yaml"
     shared.write_text(RunConfig(rewards=[RewardConfig(name="shared_reward", code=CODE)]).to_yaml())
-    with page.expect_file_chooser() as chooser:
-        page.locator("#open-config").click()
-    chooser.value.set_files(shared)
+    open_config(page, shared)
 
     expect(page.locator("#open-note")).to_contain_text("was not run here before (shared_reward)", timeout=SECONDS)
     expect(page.locator("#open-note pre")).to_contain_text("return float(len(step) % 3)")
@@ -60,7 +58,7 @@ def test_code_leaves_the_seal_at_a_press_and_a_judge_says_why_on_the_chip(page: 
         return steps_answer(*(0.5 for _ in texts), reason="it <b>adds</b> up", quote="Step")
 
     with serving(answer) as endpoint:
-        page.get_by_role("button", name="Add a judge …").click()
+        unfold_more(page, "Add a judge …")
         page.locator("#judge-base-url").get_by_role("textbox").fill(endpoint.url)
         page.locator("#judge-model").get_by_role("textbox").fill("small")
         page.locator("#judge-add").click()

@@ -117,7 +117,7 @@ def controls_answer_in_text(page: Page) -> None:
     page.locator("#max-tokens input").fill("4")
     page.locator("#generations input").fill("2")
     page.locator("#sample").click()
-    expect(page.locator("#drawing .about")).to_contain_text("</textarea><script>")
+    expect(page.locator("#title .about")).to_contain_text("</textarea><script>")
     expect_rollouts(page, 2)
     page.locator("#policy input").fill(f"/{ONE_LINE}")
     page.locator("#policy input").press("Enter")

@@ -397,7 +397,7 @@ def test_the_forms_values_become_a_row_once_something_listens(services: Services
         reward = row.config()
         assert (reward.name, reward.kind, reward.judge) == ("judge", "outcome", config_of(endpoint.url, max_calls=7))
         assert services.trust.is_trusted(reward.foreign or "")  # pressing Add is what agrees
-        assert row_label(row) == "judge  ·  outcome  ·  judge"
+        assert row_label(row) == "judge  ·  judge"
         assert dict(judge_facts(row))["at most"] == "7 requests, 8 at once"
         # A change keeps what the form does not show.
         fields = {**row.fields, "weight": 2.0, "judge": {**row.fields["judge"], "extra": {"top_p": 0.5}}}
@@ -436,7 +436,7 @@ def test_trust_agrees_to_code_as_it_is_and_a_second_press_takes_it_back(services
     edited = trusted.with_values(True, 1.0, "def f(completions, **c): return [2]")
     with pytest.raises(RewardError, match="nobody agreed to it as it is now"):
         services.trust.require_agreed(edited.config())
-    assert row_label(edited) == "f  ·  outcome  ·  outside the seal"
+    assert row_label(edited) == "f  ·  outside the seal"
     again, _ = trust_row(edited, services)
     assert again is not None
     services.trust.require_agreed(again.config())

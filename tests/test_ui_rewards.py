@@ -42,7 +42,7 @@ def form(*rows: RewardRow) -> Draft:
 def test_a_rows_kind_is_what_its_code_says() -> None:
     assert own(OUTCOME).kind == "outcome"
     assert own("def mine(").kind == "step"  # half typed: as before
-    assert handlers.row_label(own(OUTCOME)) == "whole  ·  outcome"
+    assert handlers.row_label(own(OUTCOME)) == "whole"
     assert own(OUTCOME).config().kind == "outcome"
 
 

@@ -129,7 +129,7 @@ def test_what_is_wrong_with_a_model_is_said_in_its_row(worker: RewardWorker) -> 
 
 def test_a_row_of_a_model_is_shown_kept_and_taken_over_by_a_run(tmp_path: Path) -> None:
     values = row_of(PRM).with_values(True, 0.5, "")
-    assert row_label(values) == "prm  ·  step  ·  model"
+    assert row_label(values) == "prm  ·  model"
     assert row_facts(row_of(LEAST)) == [
         ("model", "me/prm"),
         ("format", "ки: P(+) of {+, −} (Math-Shepherd)"),
@@ -234,8 +234,8 @@ def test_a_cancelled_load_adds_nothing_and_two_at_once_are_refused(worker: Rewar
 
 
 def test_values_score_their_own_group_as_values_or_progress(worker: RewardWorker) -> None:
-    assert row_label(placed()) == "Monte-Carlo (k=4)  ·  step"
-    assert row_label(placed(progress=True)) == "Monte-Carlo progress (k=4)  ·  step"
+    assert row_label(placed()) == "Monte-Carlo (k=4)"
+    assert row_label(placed(progress=True)) == "Monte-Carlo progress (k=4)"
     assert scores(rescore(form(placed()), worker), "monte_carlo") == [[0.25, 1.0], [0.5, 0.0]]
     view = rescore(form(placed(progress=True)), worker)
     assert scores(view, "monte_carlo_progress") == [[-0.25, 0.75], [0.0, -0.5]]

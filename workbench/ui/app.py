@@ -65,14 +65,15 @@ SHOW_PAGE = "() => { document.documentElement.dataset.opened = ''; }"
 browser tab kept or a link says, and would overwrite what somebody typed before it."""
 FIRST_SCRIPT = "frames.js"
 """Runs before Gradio's scripts."""
-STYLES = ("heatmap.css", "page.css", "curves.css", "runs.css")
+STYLES = ("fonts.css", "heatmap.css", "page.css", "curves.css", "runs.css")
 
 
 def files() -> dict[str, Path]:
-    """The style sheets that the page may fetch, by name; no other path is served."""
+    """The style sheets and typefaces that the page may fetch, by name; no other path is served."""
     figures_folder = Path(figures.__file__).parent
-    folders = (figures_folder, figures_folder / "drawing", Path(__file__).parent / "assets")
-    return {path.name: path for folder in folders for path in folder.glob("*.css")}
+    assets = Path(__file__).parent / "assets"
+    sheets = [path for folder in (figures_folder, figures_folder / "drawing", assets) for path in folder.glob("*.css")]
+    return {path.name: path for path in (*sheets, *(assets / "fonts").glob("*.woff2"))}
 
 
 def build(services: Services, *, mcp: bool = False) -> gr.Blocks:

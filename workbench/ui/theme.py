@@ -1,4 +1,4 @@
-"""How Gradio's own widgets look: small, flat, one accent, system fonts, nothing fetched. ``page.css`` does the rest."""
+"""How Gradio's own widgets look: small, flat, one accent, nothing from elsewhere; ``page.css`` does the rest."""
 
 from __future__ import annotations
 

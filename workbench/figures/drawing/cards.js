@@ -231,18 +231,17 @@ export function summary(rollouts) {
   const covered = steps.reduce((sum, step) => sum + step.end - step.start, 0);
   const unmatched = rollouts.filter((rollout) => rollout.matched === false).length;
   const truncated = rollouts.filter(({ finished, stop }) => !finished && !stop).length;
+  const [differ, unscored] = [distinct({ rollouts }), steps.length - rewards.length];
+  const outside = `${share(characters - covered, characters)} outside`;
+  const stepsSaid = unmatched ? `steps each, ${unmatched} without a match` : `steps each, ${outside}`;
   const spread = (/** @type {number[]} */ values) => `${number(meanOf(values), 2)} ± ${number(stdOf(values), 2)}`;
   const item = (/** @type {string | number} */ value, /** @type {string} */ name, bad = false) =>
     el("span", { class: bad ? "bad" : null }, el("b", {}, value), ` ${name}`);
   return [
-    item(rollouts.length, "rollouts"),
-    ...(distinct({ rollouts }) < rollouts.length ? [item(distinct({ rollouts }), "distinct")] : []),
-    item(number(steps.length / rollouts.length, 1), "steps each"),
-    ...(rewards.length ? [item(spread(rewards), "step reward")] : []),
+    item(rollouts.length, differ < rollouts.length ? `rollouts, ${differ} distinct` : "rollouts"),
+    item(number(steps.length / rollouts.length, 1), stepsSaid, unmatched > 0),
+    ...(rewards.length ? [item(spread(rewards), unscored ? `step reward, ${unscored} unscored` : "step reward")] : []),
     ...(outcomes.length ? [item(spread(outcomes), "outcome")] : []),
-    ...(rewards.length < steps.length ? [item(steps.length - rewards.length, "unscored")] : []),
-    item(share(characters - covered, characters), "text outside steps"),
-    ...(unmatched ? [item(unmatched, "without a match", true)] : []),
     item(truncated, "truncated", truncated > 0),
   ];
 }

@@ -41,7 +41,7 @@ export function strip(handles) {
       return;
     }
     const { level, text } = verdict(value.findings);
-    const summary = el("summary", {}, el("b", {}, "Pre-flight"), " of this group: ", text);
+    const summary = el("summary", {}, el("b", {}, "Pre-flight"), ": ", text);
     const details = el("details", { class: `strip ${level}`, open }, summary, listOf(value.findings));
     details.addEventListener("toggle", () => {
       open = details.open;

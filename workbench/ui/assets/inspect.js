@@ -7,7 +7,15 @@
 import { el, say } from "../../figures/dom.js";
 import { mount } from "../../figures/drawing/heatmap.js";
 import { address } from "./address.js";
-import { follow } from "./widget.js";
+import { follow, rootOf } from "./widget.js";
+
+/** The group's prompt and where it is from, above all that is said of the group. */
+const heading = el("div", { class: "about" });
+
+/** @param {Handles} handles Where the group's prompt stands. */
+export function title(handles) {
+  rootOf(handles).append(heading);
+}
 
 /** @param {Handles<{ why: Call<WhyAsked, Why | null> }>} handles */
 export function inspect(handles) {
@@ -15,8 +23,11 @@ export function inspect(handles) {
   follow(handles, (root, /** @type {DrawingMessage | null} */ message) => view.update(root, message ?? {}));
 }
 
-/** @param {Pick<GroupPayload, "prompt">} payload @param {string} [columns] */
-const promptLine = ({ prompt }, columns) => [el("code", {}, prompt.trim()), columns ? ` ${columns}` : ""];
+/** @param {Pick<GroupPayload, "prompt">} payload @param {string} [columns] The prompt as a title, and what it is of. */
+const titleOf = ({ prompt }, columns) => [
+  el("h2", { tabindex: 0 }, prompt.trim()), // a long one is scrolled through
+  ...(columns ? [el("p", {}, columns)] : []),
+];
 
 /** @typedef {{ prompt: string, rollouts: { texts: string[] }[] }} Answers */
 
@@ -34,7 +45,6 @@ export function sameAnswers(a, b) {
 class InspectView {
   /** @param {Parameters<typeof inspect>[0]} handles */
   constructor({ server, trigger }) {
-    this.about = el("p", { class: "about" });
     this.busy = el("p", { class: "busy", role: "status", hidden: true });
     this.stale = el("p", { class: "stale", role: "status", hidden: true });
     this.holder = el("div", { id: "heatmap" });
@@ -48,7 +58,7 @@ class InspectView {
 
   /** @param {HTMLElement} root @param {DrawingMessage} message */
   update(root, message) {
-    if (!root.hasChildNodes()) root.append(this.busy, this.stale, this.about, this.holder);
+    if (!root.hasChildNodes()) root.append(this.busy, this.stale, this.holder);
     if (!Object.keys(message).length) return;
     if (message.back) {
       this.back(root);
@@ -79,16 +89,16 @@ class InspectView {
       else this.draw(group);
     } else if (stream) {
       this.heatmap.stream(stream.texts, stream.finished);
-      this.about.replaceChildren(...promptLine(stream));
+      heading.replaceChildren(...titleOf(stream));
       this.shown = false;
     } else if (busy) this.heatmap.dim(true);
-    else if (empty) this.about.textContent = empty;
+    else if (empty) heading.textContent = empty;
   }
 
   /** @param {GroupPayload} payload @param {string} [columns] */
   draw(payload, columns) {
     this.heatmap.draw(payload);
-    this.about.replaceChildren(...promptLine(payload, columns));
+    heading.replaceChildren(...titleOf(payload, columns));
     this.shown = true;
   }
 }

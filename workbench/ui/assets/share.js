@@ -9,16 +9,17 @@
 
 import { copy, download, el } from "../../figures/dom.js";
 import { address } from "./address.js";
+import { menu } from "./menu.js";
 import { picture } from "./picture.js";
 import { answerOf, follow } from "./widget.js";
 
 const LINK_TITLE = "A link that opens this task, group, pattern, scheme, colours and pin";
 const FILES = [
-  ["html", "HTML", "the heatmap as a page that stands alone"],
-  ["png", "PNG", "a picture of the heatmap as it is drawn"],
-  ["json", "JSON", "group, scores and credit"],
-  ["steps", "CSV of steps", "one row a step"],
-  ["tokens", "CSV of tokens", "one row a token"],
+  ["html", "Save as HTML", "the heatmap as a page that stands alone"],
+  ["png", "Save as PNG", "a picture of the heatmap as it is drawn"],
+  ["json", "Save as JSON", "group, scores and credit"],
+  ["steps", "Save steps as CSV", "one row a step"],
+  ["tokens", "Save tokens as CSV", "one row a token"],
 ];
 
 /** @param {Handles} handles Holds nothing to see: the browser tab's copy of the controls. */
@@ -28,28 +29,25 @@ export function keep(handles) {
   });
 }
 
-/** @param {Handles<Server>} handles The buttons that copy a link and export files. */
+/** @param {Handles<Server>} handles The menu that copies a link and exports files. */
 export function tools(handles) {
   const { server } = handles;
   const message = el("span", { class: "said", role: "status" });
-  const button = (/** @type {string} */ id, /** @type {string} */ title, /** @type {string} */ label) =>
-    el("button", { type: "button", id, title }, label);
-  const link = button("copy-link", LINK_TITLE, "Copy link");
-  link.addEventListener("click", async () => {
-    message.textContent = await copyLink(server);
-  });
-  const files = FILES.map(([kind, label, title]) => {
-    const file = button(`export-${kind}`, title, label);
-    file.addEventListener("click", async () => {
-      message.textContent = "…";
-      message.textContent = await saveExport(server, kind);
-    });
-    return file;
-  });
-  const exports = { class: "exports", role: "group", "aria-label": "Export" };
+  const say = async (/** @type {Promise<string>} */ said) => {
+    message.textContent = "…";
+    message.textContent = await said;
+  };
+  const share = menu("Share", [
+    { id: "copy-link", label: "Copy link", title: LINK_TITLE, chosen: () => say(copyLink(server)) },
+    ...FILES.map(([kind, label, title]) => ({
+      id: `export-${kind}`,
+      label,
+      title,
+      chosen: () => say(saveExport(server, kind)),
+    })),
+  ]);
   follow(handles, (root) => {
-    if (root.hasChildNodes()) return;
-    root.append(link, el("span", exports, el("span", { class: "label" }, "Export"), ...files), message);
+    if (!root.hasChildNodes()) root.append(message, share);
   });
 }
 

@@ -48,7 +48,7 @@ TEMPLATES: dict[str, tuple[str, RewardKind, str, str]] = {
 ''',
     ),
     OWN_STEPS: (
-        "Template: all steps of an answer at once",
+        "Your own, from a template: all steps of an answer at once",
         "step",
         "my_steps_reward",
         '''def {name}(prompts, completions, steps, **columns):
@@ -57,7 +57,7 @@ TEMPLATES: dict[str, tuple[str, RewardKind, str, str]] = {
 ''',
     ),
     OWN_ANSWER: (
-        "Template: compare with a column of the data, as in TRL",
+        "Your own, from a template: compare with a column of the data, as in TRL",
         "outcome",
         "my_answer_reward",
         '''def {name}(prompts, completions, answer, **kwargs):
@@ -74,10 +74,16 @@ TEMPLATES: dict[str, tuple[str, RewardKind, str, str]] = {
 Rows = Sequence[RewardRow | None]
 
 
+MODEL, JUDGE, VALUES, SAVED = "open:model", "open:judge", "open:values", "open:saved"
+"""Choices whose own form adds the reward."""
+_FORMS = ((MODEL, "Reward model …"), (JUDGE, "Judge …"), (VALUES, "Step values by sampling …"), (SAVED, "Saved …"))
+
+
 def reward_choices() -> list[tuple[str, str]]:
-    """What can be added, as (label, value)."""
-    templates = [(label, choice) for choice, (label, *_) in TEMPLATES.items()]
-    return templates + [(f"{builtin.name}: {builtin.description}", builtin.name) for builtin in BUILTINS.values()]
+    """What can be added, as (label, value): one's own, what has a form, then rules and TRL's, steps first."""
+    listed = sorted(BUILTINS.values(), key=lambda rule: (rule.name.startswith("trl:"), rule.kind != "step"))
+    rules = [(f"{rule.name} ({rule.kind}): {rule.description}", rule.name) for rule in listed]
+    return [*((label, choice) for choice, (label, *_) in TEMPLATES.items()), *((b, a) for a, b in _FORMS), *rules]
 
 
 def add_reward(rows: Rows, choice: str) -> tuple[int, RewardRow] | None:
@@ -140,14 +146,19 @@ def demo_rows() -> tuple[RewardRow, ...]:
 
 
 def row_label(row: RewardRow | None) -> str:
-    """What a row is called: the function's name as its code defines it, and what it scores."""
+    """What a row is called: the function's name as its code defines it, and what it is if it is no code."""
     if row is None:
         return ""
     if row.monte_carlo is not None:
         what = "Monte-Carlo progress" if row.monte_carlo.progress else "Monte-Carlo"
-        return f"{what} (k={row.monte_carlo.continuations})  ·  step"
+        return f"{what} (k={row.monte_carlo.continuations})"
     what = "judge" if row.judge is not None else "" if row.has_editor else "model"
-    return "  ·  ".join(filter(None, (row.name, row.kind, what, "outside the seal" if row.trusted else "")))
+    return "  ·  ".join(filter(None, (row.name, what, "outside the seal" if row.trusted else "")))
+
+
+def row_classes(row: RewardRow | None) -> list[str]:
+    """Classes of a row's switch, by which the style sheet says what it scores."""
+    return ["inline", "kind", "step" if row is None or row.monte_carlo is not None else row.kind]
 
 
 def row_facts(row: RewardRow | None) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ from workbench.ui.handlers.credit import visible_fields
 from workbench.ui.handlers.draft import COMPARE, CREDIT, RUN, SAMPLING, SCORING, TASK, Draft, credit_paths
 from workbench.ui.handlers.example import columns_text, preset_of
 from workbench.ui.handlers.reward_rows import RewardRow
-from workbench.ui.handlers.rewards import row_facts, row_label
+from workbench.ui.handlers.rewards import row_classes, row_facts, row_label
 from workbench.ui.handlers.run_fields import FIRST, run_fields, task_fields
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.task_rows import preview
@@ -133,7 +133,7 @@ def _row_shown(widgets: RowWidgets, row: RewardRow | None) -> Updates:
         return {widgets.holder: gr.update(visible=False), widgets.code: "", widgets.facts: ""}
     return {
         widgets.holder: gr.update(visible=True, elem_classes=["slot"]),
-        widgets.switch: gr.update(value=row.on, label=row_label(row)),
+        widgets.switch: gr.update(value=row.on, label=row_label(row), elem_classes=row_classes(row)),
         widgets.weight: row.weight,
         widgets.code: gr.update(value=row.code),
         widgets.facts: row_facts_value(row),

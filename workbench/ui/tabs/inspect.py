@@ -20,11 +20,11 @@ from workbench.ui.tabs.common import drawn, heading, note, note_value, tab_of
 from workbench.ui.tabs.config_import import build_import
 from workbench.ui.tabs.credit import bound_credit, build_credit_form
 from workbench.ui.tabs.form import pack
-from workbench.ui.tabs.rewards import bound_rows, build_reward_list
+from workbench.ui.tabs.rewards import bound_rows, build_reward_list, build_reward_sources
 from workbench.ui.tabs.rollout_import import build_rollout_import
 from workbench.ui.tabs.share import build_share
 from workbench.ui.tabs.task_rows import build_task_rows
-from workbench.ui.tabs.widgets import InspectWidgets
+from workbench.ui.tabs.widgets import InspectWidgets, RewardWidgets
 
 KINDS = [("starts a step", "starts"), ("ends a step", "ends"), ("is a step", "is")]
 WHOLE: dict[str, Any] = {"precision": 0}
@@ -43,17 +43,19 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
     fields: dict[str, Any] = {"draft": gr.State(first)}
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="controls", scale=0, min_width=0):
-            task = _example_widgets(first)
-            fields["task_rows"], fields["task_preview"] = build_task_rows(first)
-            rollout_import = build_rollout_import()
-            steps = _step_widgets(first)
+            task, steps = _example_widgets(first), _step_widgets(first)
             heading("Rewards")
-            fields["rewards"] = build_reward_list(first.rows, services)
-            config_import = build_import()
+            rewards = build_reward_list(first.rows)
             drawn("trust-model", "note", note_value(TRUST_MODEL), classes=["note"])
             isolation = note("isolation-note")
             credit, sampling = _credit_widgets(first), _sampling_widgets(first)
+            with gr.Accordion("More", open=False, elem_id="more", elem_classes=["fold"]) as more:
+                fields["rewards"] = RewardWidgets(**rewards, more=more, **build_reward_sources(services))
+                rollout_import, config_import = build_rollout_import(), build_import()
+                fields["task_rows"], fields["task_preview"] = build_task_rows(first)
+            actions = _actions()
         with gr.Column(elem_id="view", scale=1, min_width=0):
+            drawn("title", "title")
             share = build_share(services)
             strip = drawn("preflight-strip", "strip")
             probes = build_probes()
@@ -73,7 +75,7 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
     fields["sampling"] = pack("sampling", sampled)
     fields["bound"] = bound | sampled
     widgets = InspectWidgets(
-        **task, **steps, **credit, **sampling, isolation=isolation, strip=strip, drawing=drawing, probes=probes,
+        **task, **steps, **credit, **actions, isolation=isolation, strip=strip, drawing=drawing, probes=probes,
         rollout_import=rollout_import, config_import=config_import, share=share,
     )  # fmt: skip
     return fields, widgets
@@ -86,7 +88,7 @@ def _example_widgets(first: Draft) -> dict[str, Any]:
             list(TASKS),
             value=first.task,
             allow_custom_value=True,
-            label="Task, file or hub:…",
+            label="Name, file or hub:NAME",
             elem_id="task",
             min_width=0,
         )
@@ -183,22 +185,18 @@ def _sampling_widgets(first: Draft) -> dict[str, Any]:
         min_width=0,
     )
     chat = _chat_widgets(values)
+    return {"policy.path": policy, **numbers, **chat, "page.reference": reference}
+
+
+def _actions() -> dict[str, Any]:
+    """What is always in sight below the controls."""
     with gr.Column(elem_id="actions", min_width=0):
         with gr.Row(elem_classes=["fields"]):
             sample = gr.Button("Sample & score", variant="primary", elem_id="sample", min_width=0)
             cancel = gr.Button("Cancel", elem_id="cancel", min_width=0, interactive=False)
-            train = gr.Button("Use these settings in Train", elem_id="train-on-this", min_width=0)
-        sample_note = note("sample-note")
-    return {
-        "policy.path": policy,
-        **numbers,
-        **chat,
-        "page.reference": reference,
-        "sample": sample,
-        "cancel": cancel,
-        "train": train,
-        "sample_note": sample_note,
-    }
+            train = gr.Button("Open in Train", elem_id="train-on-this", min_width=0)
+        said = note("sample-note")
+    return {"sample": sample, "cancel": cancel, "train": train, "sample_note": said}
 
 
 def _chat_widgets(values: Mapping[str, Any]) -> dict[str, Any]:

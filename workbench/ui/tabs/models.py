@@ -103,16 +103,16 @@ def wire_runs_as_rewards(
     form: Form, tabs: gr.Tabs, elements: Sequence[gr.HTML], services: Services, then_score: Callable[[Any], None]
 ) -> None:
     """A finished run's reward model becomes a row on Inspect, which is shown: one click on Train or Runs."""
-    said = form.rewards.models.note
+    said, panels = form.rewards.models.note, (form.rewards.more, form.rewards.models.panel)
 
     def add(event: gr.EventData, *held: Any) -> Updates:
         draft = read(*held)
         added = handlers.run_as_reward(draft.rows, str(event._data.get("reward")), services.workspace)
         shows = {tabs: gr.Tabs(selected="inspect")}
         if isinstance(added, Note):
-            return shows | {said: note_value(added), form.rewards.models.panel: gr.update(open=True)}
+            return shows | {said: note_value(added)} | dict.fromkeys(panels, gr.update(open=True))
         return shown(form, draft, draft.with_row(*added)) | shows | {said: ""}
 
-    outputs = [tabs, said, form.rewards.models.panel, *form.outputs]
+    outputs = [tabs, said, *panels, *form.outputs]
     for element in elements:
         then_score(element.apply(add, form.inputs, outputs, queue=False, **PRIVATE))

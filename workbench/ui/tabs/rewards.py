@@ -26,6 +26,8 @@ from workbench.ui.tabs.models import build_models, model_shown
 from workbench.ui.tabs.step_values import build_values
 from workbench.ui.tabs.widgets import Form, RewardWidgets, RowWidgets, SavedWidgets
 
+OPEN = gr.update(open=True)
+
 
 def wire_rewards(form: Form, services: Services, then_score: Callable[[Any], None]) -> None:
     """Adding, removing, saving. A row that goes changes no value, so ``then_score`` is told to score after both."""
@@ -37,10 +39,18 @@ def wire_rewards(form: Form, services: Services, then_score: Callable[[Any], Non
 
 def _wire_adding(form: Form, then_score: Callable[[Any], None]) -> None:
     rewards = form.rewards
+    panels = {
+        handlers.MODEL: rewards.models.panel,
+        handlers.JUDGE: rewards.judges.panel,
+        handlers.VALUES: rewards.values.panel,
+        handlers.SAVED: rewards.saved.panel,
+    }
 
     def add(choice: str | None, *held: Any) -> Any:
         if not choice:
             return gr.skip()
+        if choice in panels:
+            return {rewards.add: "", rewards.add_note: "", **dict.fromkeys((rewards.more, panels[choice]), OPEN)}
         draft = read(*held)
         added = handlers.add_reward(draft.rows, choice)
         if added is None:
@@ -53,7 +63,7 @@ def _wire_adding(form: Form, then_score: Callable[[Any], None]) -> None:
             updates[rewards.rows[place].holder] = gr.update(visible=True, elem_classes=["slot", "open"])
         return updates
 
-    outputs = [rewards.add, rewards.add_note, *form.outputs]
+    outputs = [rewards.add, rewards.add_note, rewards.more, *panels.values(), *form.outputs]
     then_score(rewards.add.change(add, [rewards.add, *form.inputs], outputs, queue=False, **PRIVATE))
 
 
@@ -72,15 +82,16 @@ def _wire_row(form: Form, place: int, row: RowWidgets, services: Services, then_
 
     def change(*held: Any) -> Updates:
         """A model's or judge's settings come into the form that added it; Monte-Carlo values have their own panel."""
-        row = here(*held)
+        row, more = here(*held), {form.rewards.more: OPEN}
         if row is not None and row.judge is not None:
-            return judge_shown(form.rewards.judges, row, place)
+            return more | judge_shown(form.rewards.judges, row, place)
         settings = form_of(row, place)
-        return {form.rewards.values.panel: gr.update(open=True)} if settings is None else model_shown(models, settings)
+        values = {form.rewards.values.panel: OPEN}
+        return more | (values if settings is None else model_shown(models, settings))
 
     alone = [form.draft, row.switch, row.weight, row.code]
     judges = form.rewards.judges.outputs
-    changed = [models.panel, *models.fields, models.add, *judges, form.rewards.values.panel]
+    changed = [form.rewards.more, models.panel, *models.fields, models.add, *judges, form.rewards.values.panel]
     row.change.click(change, alone, changed, queue=False, **PRIVATE)
 
     def save(*held: Any) -> list[Any]:
@@ -99,7 +110,9 @@ def _wire_row(form: Form, place: int, row: RowWidgets, services: Services, then_
     def edited(*held: Any) -> list[Any]:
         """A switch is labelled with what its function is called and scores, which its code may have changed."""
         edited = here(*held)
-        return ["", gr.skip() if edited is None else gr.update(label=handlers.row_label(edited))]
+        if edited is None:
+            return ["", gr.skip()]
+        return ["", gr.update(label=handlers.row_label(edited), elem_classes=handlers.row_classes(edited))]
 
     row.code.change(edited, alone, [row.saved, row.switch], queue=False, trigger_mode="always_last", **PRIVATE)
 
@@ -149,7 +162,8 @@ def watched(services: Services, tab: str, draft: Draft, view: ScoringView) -> tu
     return drawing, [gr.skip() if row is None else said for row, said in zip(draft.rows, notes, strict=True)]
 
 
-def build_reward_list(rows: Sequence[RewardRow | None], services: Services) -> RewardWidgets:
+def build_reward_list(rows: Sequence[RewardRow | None]) -> dict[str, Any]:
+    """The rows, and what adds one."""
     listed = tuple(_row(place, row) for place, row in enumerate(rows))
     add = gr.Dropdown(
         [("Add a reward function …", ""), *handlers.reward_choices()],
@@ -160,10 +174,18 @@ def build_reward_list(rows: Sequence[RewardRow | None], services: Services) -> R
         elem_id="add-reward",
         min_width=0,
     )
-    add_note = note("add-note")
-    models, judges, values = build_models(services), build_judges(), build_values()
-    saved, watch = _saved_panel(), drawn("watch", "watch", classes=["watch"])
-    return RewardWidgets(listed, add, add_note, models, judges, values, saved, watch)
+    return {"rows": listed, "add": add, "add_note": note("add-note")}
+
+
+def build_reward_sources(services: Services) -> dict[str, Any]:
+    """Forms that make rewards of models, judges and sampling, the saved functions, and what all functions gave."""
+    return {
+        "models": build_models(services),
+        "judges": build_judges(),
+        "values": build_values(),
+        "saved": _saved_panel(),
+        "watch": drawn("watch", "watch", classes=["watch"]),
+    }
 
 
 def bound_rows(rewards: RewardWidgets) -> dict[str, Any]:
@@ -189,8 +211,8 @@ def _row(i: int, row: RewardRow | None) -> RowWidgets:
     on, weight, code = (True, 1.0, "") if row is None else (row.on, row.weight, row.code)
     with gr.Column(visible=row is not None, elem_id=f"reward-{i}", elem_classes=["slot"], min_width=0) as holder:
         with gr.Row(elem_classes=["slot-head"]):
-            label = handlers.row_label(row)
-            switch = gr.Checkbox(on, label=label, elem_id=f"reward-on-{i}", min_width=0, elem_classes=["inline"])
+            label, classes = handlers.row_label(row), handlers.row_classes(row)
+            switch = gr.Checkbox(on, label=label, elem_id=f"reward-on-{i}", min_width=0, elem_classes=classes)
             weighs = gr.Number(weight, label="Weight", step=0.1, elem_id=f"reward-weight-{i}", min_width=0)
             gr.Button("edit", elem_id=f"reward-edit-{i}", elem_classes=["slot-edit", "small"], min_width=0)
             remove = gr.Button("×", elem_id=f"reward-remove-{i}", elem_classes=["small", "slot-remove"], min_width=0)

@@ -13,7 +13,7 @@ from workbench.ui.tabs.widgets import RolloutImportWidgets
 
 def build_rollout_import() -> RolloutImportWidgets:
     """The widgets, closed until somebody wants them."""
-    with gr.Accordion("Your own rollouts", open=False, elem_id="importing"):
+    with gr.Accordion("Your own rollouts", open=False, elem_id="importing", elem_classes=["fold"]):
         path = gr.Dropdown(
             list(LABELLED),
             value=LABELLED[-1],

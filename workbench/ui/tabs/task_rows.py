@@ -19,7 +19,7 @@ from workbench.ui.tabs.widgets import Form
 
 def build_task_rows(first: Draft) -> tuple[gr.HTML, gr.HTML]:
     """The form of the fields, and the rows; folded away until somebody wants them."""
-    with gr.Accordion("Rows: columns, filter, split", open=False, elem_id="task-reading"):
+    with gr.Accordion("Rows: columns, filter, split", open=False, elem_id="task-reading", elem_classes=["fold"]):
         fields = drawn("task-form", "runForm", packed_task(first), constant=spec_of("task", task_fields().values()))
         rows = drawn("task-preview", "taskRows", handlers.preview(first), classes=["note"])
     return fields, rows

@@ -110,11 +110,12 @@ class ValuesWidgets:
 
 @dataclass(frozen=True)
 class RewardWidgets:
-    """The list of reward functions and what adds to it."""
+    """The list of reward functions and what adds to it, some of it folded into ``more``."""
 
     rows: tuple[RowWidgets, ...]
     add: gr.Dropdown
     add_note: gr.HTML
+    more: gr.Accordion
     models: ModelWidgets
     judges: JudgeWidgets
     values: ValuesWidgets
