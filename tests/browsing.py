@@ -132,6 +132,12 @@ def stopped(app: App, module: str) -> Iterator[psutil.Process]:
             found[-1].resume()
 
 
+def expect_reward(page: Page, place: int, label: str, kind: str) -> None:
+    """Expect a row of the list of rewards to be called so, and to score steps or outcomes."""
+    switch = page.locator(f"#reward-on-{place}.{kind}")
+    expect(switch).to_contain_text(label)
+
+
 def show_more(page: Page) -> None:
     """Unfold More, below the controls, if it is folded."""
     more = page.locator("#more > button")

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browsing import App, expect_rollouts, heard, stopped
+from tests.browsing import App, expect_rollouts, heard, show_more, stopped
 from workbench.credit import SCHEMES
 
 pytestmark = pytest.mark.browser
@@ -130,11 +130,28 @@ def probes_and_their_demo(page: Page) -> None:
     expect(row.locator("td").first).to_have_text("+1.95 ▲")
     row.get_by_role("button").first.click()
     expect(page.locator("#probe-table .said")).to_contain_text("first token +0.48 to +2.44")
-    page.locator("#probe-undo").click()
+    what_was_replaced_or_removed_is_brought_back(page)
+
+
+def what_was_replaced_or_removed_is_brought_back(page: Page) -> None:
+    said, first = page.locator("#undo-note"), page.locator("#reward-on-0")
+    expect(said).to_contain_text("the demo's group, pattern and functions are on screen")
+    page.locator("#reward-remove-0").click()
+    expect(said).to_contain_text("sums_and_answer is removed")
+    expect(page.locator("#reward-0")).to_be_hidden()
+    page.locator("#undo").click()
+    expect(first).to_contain_text("sums_and_answer")
+    show_more(page)
+    page.locator("#start-over").click()
     expect_rollouts(page, 8)
-    expect(page.locator("#reward-on-0")).to_contain_text("step_correctness")
+    expect(first).to_contain_text("step_correctness")
     expect(page.locator("#prompt textarea")).to_have_value(re.compile("Start with"))
-    expect(page.locator("#probe-undo")).to_be_hidden()
+    page.locator("#undo").click()
+    expect_rollouts(page, 4)
+    expect(said).to_contain_text("as it was before")
+    page.locator("#undo").click()
+    expect_rollouts(page, 8)
+    expect(first).to_contain_text("step_correctness")
 
 
 def preflight_before_start(page: Page, app: App) -> None:

@@ -11,7 +11,16 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests import reward_models
-from tests.browsing import App, children, expect_no_sideways_scroll, open_config, serve, unfold_more, visit
+from tests.browsing import (
+    App,
+    children,
+    expect_no_sideways_scroll,
+    expect_reward,
+    open_config,
+    serve,
+    unfold_more,
+    visit,
+)
 from tests.stored_runs import learning, store
 from workbench.config import RewardConfig, RunConfig
 from workbench.rewards import RewardWorker, TrustStore
@@ -61,7 +70,7 @@ def test_a_process_reward_model_is_added_shown_changed_and_removed(page: Page, f
     chip = page.locator(CHIPS).first
     before = chip.text_content() or ""
     add_model(page, folders["my-prm"])
-    expect(page.locator("#reward-on-2")).to_contain_text("my_prm · step · model")
+    expect_reward(page, 2, "my_prm · model", "step")
     expect(page.locator("#reward-note-2")).to_contain_text(re.compile(r"mean 0\.\d+"))
     expect(page.locator("#model-path")).to_be_hidden()  # the form folds once it is there
     expect(chip).not_to_have_text(before)
@@ -77,7 +86,7 @@ def test_a_process_reward_model_is_added_shown_changed_and_removed(page: Page, f
     choose(page, "#model-reduce", "outcome: the least")
     expect(page.locator("#model-add")).to_have_text("Load and change")
     page.locator("#model-add").click()
-    expect(page.locator("#reward-on-2")).to_contain_text("my_prm · outcome · model")
+    expect_reward(page, 2, "my_prm · model", "outcome")
     expect(facts.nth(2)).to_have_text("outcome: the least")
     expect(page.locator("#reward-3")).to_be_hidden()
     expect(chip).to_have_text(before)  # its steps are scored by the function alone again
@@ -100,7 +109,7 @@ def test_what_is_wrong_with_a_model_is_said_beside_the_form(page: Page, folders:
     expect(page.locator("#model-trust input")).not_to_be_checked()
     choose(page, "#model-format", "ки")
     page.locator("#model-add").click()
-    expect(page.locator("#reward-on-2")).to_contain_text("words · step · model")
+    expect_reward(page, 2, "words · model", "step")
 
 
 def test_a_run_s_reward_model_is_an_outcome_reward_in_one_click(page: Page, app: App, folders: dict[str, str]) -> None:
@@ -110,7 +119,7 @@ def test_a_run_s_reward_model_is_an_outcome_reward_in_one_click(page: Page, app:
     seal(draft, run.dir.checkpoints / "final", {"step": 2})
     page.get_by_role("tab", name="Runs").click()
     page.get_by_role("button", name="Use judge as a reward on Inspect").click()
-    expect(page.locator("#reward-on-2")).to_contain_text("judge · outcome · model")
+    expect_reward(page, 2, "judge · model", "outcome")
     expect(page.locator("#reward-note-2")).to_contain_text("mean")
     unfold(page, "Exploit probes: what would an edit earn?")
     choose(page, "#probe-schemes", "outcome")
@@ -131,9 +140,9 @@ def test_a_configuration_with_models_opens_and_a_run_inherits_them(
     file = tmp_path / "shared.yaml"
     file.write_text(RunConfig(rewards=rewards).to_yaml())
     open_config(page, file)
-    expect(page.locator("#reward-on-0")).to_contain_text("prm · step · model")
-    expect(page.locator("#reward-on-1")).to_contain_text("least · outcome · model")
-    expect(page.locator("#reward-on-2")).to_contain_text("Monte-Carlo (k=2) · step")
+    expect_reward(page, 0, "prm · model", "step")
+    expect_reward(page, 1, "least · model", "outcome")
+    expect_reward(page, 2, "Monte-Carlo (k=2)", "step")
     expect(page.locator("#reward-note-2")).to_contain_text("not estimated yet; press Estimate step values")
     expect(page.locator("#reward-note-0")).to_contain_text("mean")
 
@@ -172,7 +181,7 @@ def test_a_model_with_code_of_its_own_waits_for_trust(
 
 def test_values_are_estimated_drawn_stale_and_saved_as_labels(page: Page) -> None:
     estimate(page)
-    expect(page.locator("#reward-on-2")).to_contain_text("Monte-Carlo (k=2) · step")
+    expect_reward(page, 2, "Monte-Carlo (k=2)", "step")
     expect(page.locator("#reward-note-2")).to_contain_text("mean")
     expect(page.locator("#values-note")).to_contain_text(re.compile(r"\d+ tokens in"))
     page.locator("#reward-edit-2").click()
@@ -181,7 +190,7 @@ def test_values_are_estimated_drawn_stale_and_saved_as_labels(page: Page) -> Non
 
     of_values = page.locator("#reward-note-2").inner_text()
     page.locator("#values-progress input").check()
-    expect(page.locator("#reward-on-2")).to_contain_text("Monte-Carlo progress (k=2) · step")
+    expect_reward(page, 2, "Monte-Carlo progress (k=2)", "step")
     expect(page.locator("#reward-note-2")).not_to_have_text(of_values)
     expect(page.locator("#reward-note-2")).to_contain_text("mean")
     page.locator("#values-in-run input").check()

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browsing import App, expect_no_sideways_scroll, show_more, unfold_more
+from tests.browsing import App, expect_no_sideways_scroll, expect_reward, show_more, unfold_more
 
 pytestmark = pytest.mark.browser
 
@@ -58,7 +58,7 @@ def each_row_says_what_its_function_gave_and_took_from_the_start(page: Page) -> 
 def an_outcome_function_pasted_into_a_step_row_is_one(page: Page) -> None:
     code = "def right(prompts, completions, answer, **kwargs) -> list[float]:\n    return [0.25] * len(answer)\n"
     add_own(page, code)
-    expect(page.locator("#reward-on-2")).to_contain_text("right · outcome")
+    expect_reward(page, 2, "right", "outcome")
     expect(page.locator("#reward-note-2")).to_contain_text("mean 0.25")
     remove(page, 2)
 
@@ -96,7 +96,7 @@ def a_builtins_error_is_marked_in_the_source_that_is_shown(page: Page) -> None:
 
 def a_function_is_saved_found_after_a_reload_deleted_and_brought_back(page: Page, app: App) -> None:
     add_own(page, OWN)
-    expect(page.locator("#reward-on-2")).to_contain_text("brief · step")
+    expect_reward(page, 2, "brief", "step")
     page.locator("#reward-save-2").click()
     expect(page.locator("#reward-saved-2")).to_contain_text("brief v1 saved")
     write(page, 2, OWN.replace("20", "15"))
@@ -113,7 +113,7 @@ def a_function_is_saved_found_after_a_reload_deleted_and_brought_back(page: Page
     page.get_by_role("option", name="brief  v1").click()
     page.locator("#saved-load").click()
     expect(page.locator("#reward-code-2 .cm-content")).to_contain_text("len(step) < 20")  # the reload brought back 15
-    expect(page.locator("#reward-on-2")).to_contain_text("brief · step")
+    expect_reward(page, 2, "brief", "step")
     page.locator("#reward-edit-2").click()
     expect(page.locator("#reward-note-2")).to_contain_text("mean")
 

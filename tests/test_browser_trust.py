@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browsing import SECONDS, App, chromium, open_config, unfold_more, visit
+from tests.browsing import SECONDS, App, chromium, expect_reward, open_config, unfold_more, visit
 from tests.judge_server import serving, steps_answer
 from workbench.config import RewardConfig, RunConfig
 from workbench.rewards import TrustStore
@@ -62,7 +62,7 @@ def test_code_leaves_the_seal_at_a_press_and_a_judge_says_why_on_the_chip(page: 
         page.locator("#judge-base-url").get_by_role("textbox").fill(endpoint.url)
         page.locator("#judge-model").get_by_role("textbox").fill("small")
         page.locator("#judge-add").click()
-        expect(page.locator("#reward-on-1")).to_contain_text("judge · step · judge")
+        expect_reward(page, 1, "judge · judge", "step")
         expect(page.locator("#drawing .chip .r").first).to_contain_text(".5")  # whole numbers before
         expect(page.locator("#judge-model")).to_be_hidden()  # the form folds once it is there
     page.locator("#reward-edit-1").click()

@@ -9,7 +9,6 @@ import gradio as gr
 
 from workbench.credit import SCHEMES
 from workbench.ui.handlers import checks as handlers
-from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value, start_and_cancel
 from workbench.ui.tabs.form import Updates, read, shown
@@ -26,10 +25,9 @@ def build_probes() -> ProbeWidgets:
             )  # fmt: skip
             go = gr.Button("Probe this group", elem_id="probe", min_width=0)
             demo = gr.Button("Load the demo", elem_id="probe-demo", min_width=0)
-            undo = gr.Button("Undo", elem_id="probe-undo", min_width=0, visible=False)
         said = note("probe-note")
         table = drawn("probe-table", "probes")
-    return ProbeWidgets(schemes, go, demo, undo, said, table)
+    return ProbeWidgets(schemes, go, demo, said, table)
 
 
 def wire_probes(probes: ProbeWidgets, form: Form, services: Services, then_score: Callable[[Any], None]) -> None:
@@ -41,23 +39,12 @@ def wire_probes(probes: ProbeWidgets, form: Form, services: Services, then_score
     outputs = [probes.table, probes.note]
     probes.go.click(run, [probes.schemes, *form.inputs], outputs, concurrency_limit=2, **PRIVATE)
 
-    before_demo = gr.State(None)
-    changed = [before_demo, probes.undo, probes.note, *form.outputs]
-
     def demo(*held: Any) -> Updates:
         draft = read(*held)
         loaded, said = handlers.probe_demo(draft)
-        extra = {before_demo: draft, probes.undo: gr.update(visible=True), probes.note: note_value(said)}
-        return shown(form, draft, loaded) | extra
+        return shown(form, draft, loaded, undo=said.text)
 
-    def undo(before: Draft | None, *held: Any) -> Any:
-        if before is None:
-            return gr.skip()
-        extra = {before_demo: None, probes.undo: gr.update(visible=False), probes.note: ""}
-        return shown(form, read(*held), before) | extra
-
-    then_score(probes.demo.click(demo, form.inputs, changed, queue=False, **PRIVATE))
-    then_score(probes.undo.click(undo, [before_demo, *form.inputs], changed, queue=False, **PRIVATE))
+    then_score(probes.demo.click(demo, form.inputs, form.outputs, queue=False, **PRIVATE))
 
 
 def build_preflight() -> PreflightWidgets:

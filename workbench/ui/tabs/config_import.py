@@ -49,7 +49,8 @@ def wire_import(
             return result(opened, opened_note(opened))
         before = read(*held)
         after, note = take_over(before, opened)
-        return shown(form, before, after, whole=True) | result(opened, note)
+        replaced = f"{opened.name} has taken the settings' place"
+        return shown(form, before, after, whole=True, undo=replaced) | result(opened, note)
 
     def open_file(file: str, *held: Any) -> Updates:
         try:

@@ -72,10 +72,11 @@ def read(draft: Draft, *forms: str) -> Draft:
     return draft
 
 
-def shown(form: Form, before: Draft, after: Draft, *, whole: bool = False) -> Updates:
+def shown(form: Form, before: Draft, after: Draft, *, whole: bool = False, undo: str = "") -> Updates:
     """What to set so that the page shows ``after`` where it shows ``before``; a field that stays is not touched.
 
-    ``whole`` sets the packed forms too: fields of a tab that is not on screen tell nobody that they changed.
+    ``whole`` sets the packed forms too: fields of a tab that is not on screen tell nobody that they changed. ``undo``
+    says what was replaced or removed, beside a button that brings ``before`` back.
     """
     old, new = before.values(), after.values()
     differ = {path for path, value in new.items() if value != old[path]}
@@ -102,6 +103,9 @@ def shown(form: Form, before: Draft, after: Draft, *, whole: bool = False) -> Up
     if whole:
         packs = {"scoring": form.scoring, "sampling": form.sampling}
         updates |= {packs[name]: packed(name, [new[path] for path in paths]) for name, paths in FORMS.items()}
+    if undo:
+        said = note_value(Note(undo, level="info"))
+        updates |= {form.undo.before: before, form.undo.line: gr.update(visible=True), form.undo.said: said}
     return updates | {form.draft: after, form.columns: note_value(columns_text(after.columns))}
 
 

@@ -24,7 +24,7 @@ from workbench.ui.tabs.rewards import bound_rows, build_reward_list, build_rewar
 from workbench.ui.tabs.rollout_import import build_rollout_import
 from workbench.ui.tabs.share import build_share
 from workbench.ui.tabs.task_rows import build_task_rows
-from workbench.ui.tabs.widgets import InspectWidgets, RewardWidgets
+from workbench.ui.tabs.widgets import InspectWidgets, RewardWidgets, UndoWidgets
 
 KINDS = [("starts a step", "starts"), ("ends a step", "ends"), ("is a step", "is")]
 WHOLE: dict[str, Any] = {"precision": 0}
@@ -53,7 +53,9 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
                 fields["rewards"] = RewardWidgets(**rewards, more=more, **build_reward_sources(services))
                 rollout_import, config_import = build_rollout_import(), build_import()
                 fields["task_rows"], fields["task_preview"] = build_task_rows(first)
+                start_over = gr.Button("Start over", elem_id="start-over", elem_classes=["small"], min_width=0)
             actions = _actions()
+            fields["undo"] = actions.pop("undo")
         with gr.Column(elem_id="view", scale=1, min_width=0):
             drawn("title", "title")
             share = build_share(services)
@@ -76,7 +78,7 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
     fields["bound"] = bound | sampled
     widgets = InspectWidgets(
         **task, **steps, **credit, **actions, isolation=isolation, strip=strip, drawing=drawing, probes=probes,
-        rollout_import=rollout_import, config_import=config_import, share=share,
+        rollout_import=rollout_import, config_import=config_import, share=share, start_over=start_over,
     )  # fmt: skip
     return fields, widgets
 
@@ -191,12 +193,16 @@ def _sampling_widgets(first: Draft) -> dict[str, Any]:
 def _actions() -> dict[str, Any]:
     """What is always in sight below the controls."""
     with gr.Column(elem_id="actions", min_width=0):
+        with gr.Row(elem_id="undo-line", elem_classes=["fields"], visible=False) as line:
+            undo_said = note("undo-note")
+            undo = gr.Button("Undo", elem_id="undo", elem_classes=["small"], min_width=0)
         with gr.Row(elem_classes=["fields"]):
             sample = gr.Button("Sample & score", variant="primary", elem_id="sample", min_width=0)
             cancel = gr.Button("Cancel", elem_id="cancel", min_width=0, interactive=False)
             train = gr.Button("Open in Train", elem_id="train-on-this", min_width=0)
         said = note("sample-note")
-    return {"sample": sample, "cancel": cancel, "train": train, "sample_note": said}
+    undoing = UndoWidgets(gr.State(None), line, undo_said, undo)
+    return {"sample": sample, "cancel": cancel, "train": train, "sample_note": said, "undo": undoing}
 
 
 def _chat_widgets(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -59,6 +59,7 @@ def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> The
     _wire_examples(form, widgets, then_score)
     _wire_task(form, then_score)
     wire_task_rows(form, then_score)
+    _wire_undo(form, widgets, then_score)
     _wire_sampling(form, widgets, services, then_score)
     RolloutImportEvents(widgets.rollout_import, form, services, then_score)
     wire_probes(widgets.probes, form, services, then_score)
@@ -175,7 +176,8 @@ def _wire_task(form: Form, then_score: ThenScore) -> None:
         except WorkbenchError as error:
             yield {form.columns: note_value(Note(str(error))), form.task_preview: refused(error)}
             return
-        yield shown(form, before, after)
+        said = f"{after.task} brings its own pattern, rewards and length"
+        yield shown(form, before, after, undo=said)
 
     chosen = form.task.input(
         choose_task,
@@ -186,6 +188,26 @@ def _wire_task(form: Form, then_score: ThenScore) -> None:
         **PRIVATE,
     )
     then_score(chosen)
+
+
+# ── undo ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _wire_undo(form: Form, widgets: InspectWidgets, then_score: ThenScore) -> None:
+    """Undo brings back the whole page as it was, and can itself be undone, as Start over can."""
+    undo = form.undo
+
+    def bring_back(before: Draft | None, *held: Any) -> Any:
+        if before is None:
+            return gr.skip()
+        return shown(form, read(*held), before, whole=True, undo="as it was before")
+
+    def start_over(*held: Any) -> Updates:
+        return shown(form, read(*held), handlers.first_draft(), whole=True, undo="the page is as it opens at first")
+
+    then_score(undo.button.click(bring_back, [undo.before, *form.inputs], form.outputs, queue=False, **PRIVATE))
+    then_score(widgets.start_over.click(start_over, form.inputs, form.outputs, queue=False, **PRIVATE))
+    widgets.sample.click(lambda: gr.update(visible=False), None, undo.line, queue=False, **PRIVATE)
 
 
 # ── sampling ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -72,7 +72,9 @@ def _wire_row(form: Form, place: int, row: RowWidgets, services: Services, then_
 
     def remove(*held: Any) -> Updates:
         draft = read(*held)
-        return shown(form, draft, draft.with_row(place, None)) | {row.note: ""}
+        removed = draft.rows[place]
+        said = "" if removed is None else f"{removed.name} is removed"
+        return shown(form, draft, draft.with_row(place, None), undo=said) | {row.note: ""}
 
     then_score(row.remove.click(remove, form.inputs, [row.note, *form.outputs], queue=False, **PRIVATE))
 

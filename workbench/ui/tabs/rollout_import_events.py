@@ -36,10 +36,10 @@ class RolloutImportEvents:
 
         part.cancel.click(stop, None, None, queue=False, **PRIVATE)
 
-    def _chosen(self, before: Draft, view: handlers.GroupView | Note) -> Updates:
+    def _chosen(self, before: Draft, view: handlers.GroupView | Note, *, undo: str = "") -> Updates:
         if isinstance(view, Note):
             return {self.part.where: note_value(view)}
-        updates = shown(self.form, before, view.draft)
+        updates = shown(self.form, before, view.draft, undo=undo)
         return updates | {self.index: view.index, self.part.where: note_value(view.where)}
 
     def _wire_opening(self) -> None:
@@ -71,7 +71,11 @@ class RolloutImportEvents:
             view = handlers.choose_group(handlers.with_suggestions(before, imported), imported, 0)
             listed = {part.opened: gr.update(visible=True), part.groups: handlers.group_rows(imported)}
             unchecked = dict.fromkeys((part.checks, part.worst), gr.update(visible=False)) | {part.check_note: ""}
-            return self._chosen(before, view) | listed | unchecked
+            return (
+                self._chosen(before, view, undo="the file's groups, with a pattern and rewards that fit")
+                | listed
+                | unchecked
+            )
 
         checked = [part.checks, part.worst, part.check_note]
         outputs = [self.index, part.where, part.opened, part.groups, *checked, *form.outputs]

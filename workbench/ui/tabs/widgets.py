@@ -128,6 +128,20 @@ class RewardWidgets:
 
 
 @dataclass(frozen=True)
+class UndoWidgets:
+    """What was replaced or removed last, and a button that brings it back; ``before`` is the draft before that."""
+
+    before: gr.State
+    line: gr.Row
+    said: gr.HTML
+    button: gr.Button
+
+    @property
+    def outputs(self) -> list[Any]:
+        return [self.before, self.line, self.said]
+
+
+@dataclass(frozen=True)
 class Form:
     """The draft and the widgets bound to paths of it, with all that shows a part of it.
 
@@ -150,6 +164,7 @@ class Form:
     task_rows: gr.HTML
     task_preview: gr.HTML
     run: gr.HTML
+    undo: UndoWidgets
 
     @property
     def inputs(self) -> list[Any]:
@@ -163,7 +178,7 @@ class Form:
         rows = [widget for row in self.rewards.rows for widget in (row.holder, row.facts)]
         example = [self.task, self.example, self.columns, self.preset]
         packs = [self.scoring, self.sampling, self.run, self.task_rows, self.task_preview]
-        return [self.draft, *example, *self.bound.values(), *credit, *rows, *packs]
+        return [self.draft, *example, *self.bound.values(), *credit, *rows, *packs, *self.undo.outputs]
 
 
 @dataclass(frozen=True)
@@ -210,7 +225,6 @@ class ProbeWidgets:
     schemes: gr.Dropdown
     go: gr.Button
     demo: gr.Button
-    undo: gr.Button
     note: gr.HTML
     table: gr.HTML
 
@@ -240,6 +254,7 @@ class InspectWidgets:
     cancel: gr.Button
     train: gr.Button
     sample_note: gr.HTML
+    start_over: gr.Button
     probes: ProbeWidgets
     rollout_import: RolloutImportWidgets
     config_import: ConfigImportWidgets
