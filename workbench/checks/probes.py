@@ -163,6 +163,10 @@ def probe(
     ``models``, by default in this process. Raises PatternError and RewardError as ``score_group`` does.
     """
     _check_names(schemes, edits, options)
+    if pattern.by_tokens:
+        raise PatternError(
+            f"probes edit text, which has no {pattern.kind} of its own; choose a step pattern of a kind that reads text"
+        )
     splitter = _splitter(group, pattern, worker)
 
     def score_one(one_group: Group) -> ScoredGroup:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from workbench.errors import RewardCodeError
+from workbench.errors import RewardCodeError, TooManySteps
 from workbench.rewards.budget import ErrorBudget
 from workbench.rewards.client import RewardWorker
 from workbench.rewards.logged import Log
@@ -25,7 +25,7 @@ from workbench.rewards.reward import Reward, load_reward
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, Step, StepScores
 from workbench.schema.thinking import answer_span
 from workbench.sections import RewardConfig
-from workbench.steps import Split, StepPattern, align_steps, split_leniently, split_preview
+from workbench.steps import Split, StepPattern, align_steps, split_by_tokens, split_leniently, split_preview, unsplit
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,34 @@ def score_group(
 
 def split_group(group: Group, pattern: StepPattern, *, worker: RewardWorker | None = None) -> list[Split]:
     """Steps and matches of each rollout. Raises PatternError and those under it."""
-    texts = [rollout.text for rollout in group.rollouts]
     split = partial(split_preview, total=math.inf) if worker is None else worker.split
-    return split_answers(texts, pattern, split, opened=[group.thinking_open] * len(texts))
+    return split_rollouts(group.rollouts, pattern, split, opened=[group.thinking_open] * len(group))
+
+
+def split_rollouts(
+    rollouts: Sequence[Rollout],
+    pattern: StepPattern,
+    cut: Callable[[list[str], StepPattern], list[Split]],
+    *,
+    opened: Sequence[bool] | None = None,
+    leniently: bool = False,
+) -> list[Split]:
+    """``split_answers`` of the rollouts' texts, or the rollouts cut by their tokens where the pattern says so.
+
+    ``leniently``: one that would have over a thousand steps is one unmatched step.
+    """
+    texts = [rollout.text for rollout in rollouts]
+    if not pattern.by_tokens:
+        return split_answers(texts, pattern, cut, opened=opened)
+    splits = []
+    for rollout, span in zip(rollouts, answer_spans(texts, pattern, opened), strict=True):
+        try:
+            splits.append(split_by_tokens(rollout, pattern, span))
+        except TooManySteps:
+            if not leniently:
+                raise
+            splits.append(unsplit(rollout.text))
+    return splits
 
 
 def split_answers(
@@ -140,7 +165,7 @@ def score_completions(
     """
     texts = [rollout.text for rollout in rollouts]
     split = split_leniently if worker is None else partial(worker.split, leniently=True)
-    splits = split_answers(texts, pattern, split, opened=opened)
+    splits = split_rollouts(rollouts, pattern, split, opened=opened, leniently=True)
     failed = frozenset(i for i, split in enumerate(splits) if split.failed)
     steps = [split.steps for split in splits]
     options: dict[str, Any] = {"unsplit": failed, "budget": budget, "trainer_state": trainer_state}

@@ -202,7 +202,7 @@ def _check_pattern(pattern: StepPattern | None, worker: RewardWorker) -> None:
     if pattern is None or pattern in (StepPattern(), *(preset.pattern for preset in PRESETS.values())):
         return
     try:
-        worker.split([], pattern)
+        _ = pattern.numbers if pattern.by_tokens else worker.split([], pattern)
     except WorkbenchError as error:
         raise ConfigError(f"method.pattern: {error}") from error
 

@@ -1,12 +1,14 @@
 """Steps of a completion: patterns and presets, text → character spans, character spans → token spans."""
 
 from workbench.steps.align import align_steps
-from workbench.steps.pattern import PatternKind, StepPattern
+from workbench.steps.by_tokens import split_by_tokens
+from workbench.steps.pattern import NUMBERS, PatternKind, StepPattern
 from workbench.steps.presets import PRESETS, Preset
 from workbench.steps.split import Split, split_all, split_leniently, split_preview, split_steps, unsplit
 from workbench.steps.tokens import token_texts
 
 __all__ = [
+    "NUMBERS",
     "PRESETS",
     "PatternKind",
     "Preset",
@@ -14,6 +16,7 @@ __all__ = [
     "StepPattern",
     "align_steps",
     "split_all",
+    "split_by_tokens",
     "split_leniently",
     "split_preview",
     "split_steps",

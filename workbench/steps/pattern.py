@@ -1,4 +1,4 @@
-"""A step pattern: a regular expression and what a match of it means.
+"""A step pattern: a regular expression and what a match of it means, or numbers that tokens are compared with.
 
 Patterns are the ``regex`` package's, because its matching can be given a time limit and lets other threads run. Its
 compiler has neither: it writes a repeated part out as often as it must match, so ``(a{1000}){1000}`` alone takes
@@ -7,6 +7,7 @@ compiler has neither: it writes a repeated part out as often as it must match, s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, get_args
@@ -15,7 +16,13 @@ import regex as rx
 
 from workbench.errors import PatternError, PatternSyntaxError, shown
 
-PatternKind = Literal["starts", "ends", "is"]
+PatternKind = Literal["starts", "ends", "is", "surprise", "entropy", "tokens"]
+NUMBERS: Mapping[str, str] = {
+    "surprise": "a probability between 0 and 1, and how many tokens below it make a step: 0.9 5, or 0.9 for each",
+    "entropy": "an entropy in nats, and how many tokens a step has at least: 1.5 10, or 1.5",
+    "tokens": "the number of tokens in a step: 32",
+}
+"""What the text of a pattern of these kinds is, which read no text; ``steps.by_tokens`` says how they cut."""
 MAX_BYTES = 10_000
 MAX_DEPTH = 100
 MAX_SIZE = 20_000
@@ -26,6 +33,7 @@ MAX_SIZE = 20_000
 class StepPattern:
     """``regex`` and what its match is: it ``starts`` a step, ``ends`` one, or ``is`` one.
 
+    The kinds ``surprise``, ``entropy`` and ``tokens`` have ``numbers`` for a regex (``steps.by_tokens``).
     ``leave_out_thinking`` looks for steps in the answer after a ``<think>`` block alone (``schema.thinking``).
     With a named group ``step`` that group's start, end or span counts instead of the match's. The pattern is compiled
     on first use, which raises PatternSyntaxError where it is wrong and PatternError where it cannot be used.
@@ -33,10 +41,17 @@ class StepPattern:
 
     regex: str = field(
         default=r"(?m)^(?:Step \d+|Answer):",
-        metadata={"help": "Regular expression (the `regex` package's syntax) that finds the steps of an answer."},
+        metadata={
+            "help": "Regular expression (the `regex` package's syntax) that finds the steps of an answer; numbers for "
+            "the kinds surprise, entropy and tokens (0.9 5, 1.5 10, 32)."
+        },
     )
     kind: PatternKind = field(
-        default="starts", metadata={"help": "What a match is: it starts a step, ends one, or is one."}
+        default="starts",
+        metadata={
+            "help": "What a match is: it starts a step, ends one, or is one. Without a regex steps end before "
+            "improbable tokens (surprise) or uncertain ones (entropy), or have so many tokens (tokens)."
+        },
     )
     leave_out_thinking: bool = field(
         default=False,
@@ -56,8 +71,29 @@ class StepPattern:
         return (self.regex, self.kind, True) if self.leave_out_thinking else (self.regex, self.kind)
 
     @property
+    def by_tokens(self) -> bool:
+        """Whether it is compared with a completion's tokens, not looked for in its text."""
+        return self.kind in NUMBERS
+
+    @property
+    def numbers(self) -> tuple[float, int]:
+        """The number that tokens are compared with, and a count of tokens. Raises PatternError for other text."""
+        words = self.regex.split()
+        number, *counts = [float(word) if _NUMBER.fullmatch(word) else -1.0 for word in words] or [-1.0]
+        count = number if self.kind == "tokens" else counts[0] if counts else 1.0
+        fits = {"surprise": 0 < number < 1, "entropy": number > 0, "tokens": not counts}[self.kind]
+        if not fits or len(counts) > 1 or count < 1 or count != int(count):
+            raise PatternError(
+                f"a step pattern of kind {self.kind!r} is {NUMBERS[self.kind]}; it is {shown(self.regex)}"
+            )
+        return number, int(count)
+
+    @property
     def compiled(self) -> rx.Pattern[str]:
         return _compiled(self.regex)
+
+
+_NUMBER = rx.compile(r"\d{1,9}(?:\.\d{1,12})?|\.\d{1,12}")
 
 
 @lru_cache(maxsize=256)

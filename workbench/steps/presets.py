@@ -1,7 +1,7 @@
 """Step patterns of common formats, each with a sample text.
 
-They are starting points: the page puts a preset's expression in the field, where it can be edited. SPO cuts every N
-tokens; a text pattern knows nothing of tokens, so ``window`` counts words instead.
+They are starting points: the page puts a preset's expression in the field, where it can be edited. Those that cut by
+tokens (``surprise``, ``entropy``, ``tokens``) have no sample, as a text alone has none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from workbench.steps.pattern import StepPattern
 
 @dataclass(frozen=True)
 class Preset:
-    """A named pattern: ``used_by`` says where the format comes from, ``sample`` is a text in it."""
+    """A named pattern: ``used_by`` says where the format comes from, ``sample`` is a text in it ("" by tokens)."""
 
     name: str
     pattern: StepPattern
@@ -133,8 +133,21 @@ _ALL = [
     Preset(
         "window",
         StepPattern(r"\S+(?:\s+\S+){0,15}\s*", kind="is"),
-        "SPO (there by tokens): every 16 words, whatever they say",
+        "every 16 words, whatever they say",
         "Seven and five are twelve, and twelve taken twice is twenty-four, so the answer that we were asked for is 24.",
     ),
+    Preset(
+        "surprise",
+        StepPattern("0.9 5", kind="surprise"),
+        "SPO: before every fifth token of a probability below 0.9",
+        "",
+    ),
+    Preset(
+        "entropy",
+        StepPattern("1.5 10", kind="entropy"),
+        "PRPO: before tokens of high entropy (1.5 nats and more), 10 tokens apart",
+        "",
+    ),
+    Preset("tokens", StepPattern("32", kind="tokens"), "fixed segments: every 32 tokens", ""),
 ]
 PRESETS: dict[str, Preset] = {preset.name: preset for preset in _ALL}

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from workbench.errors import PatternTooSlow, TooManySteps
+from workbench.errors import PatternError, PatternTooSlow, TooManySteps
 from workbench.schema import Step
 from workbench.steps.pattern import StepPattern
 
@@ -63,6 +63,11 @@ def split_steps(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) ->
 
 def split_text(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) -> Split:
     """``split_steps`` that also says where the pattern matched. Raises as it does."""
+    if pattern.by_tokens:
+        raise PatternError(
+            f"the step pattern of kind {pattern.kind!r} cuts a completion by its tokens, and here is only text; choose "
+            "a kind that reads text"
+        )
     matches, marks = _matches(text, pattern, timeout)
     match pattern.kind:
         case "starts":
@@ -74,7 +79,7 @@ def split_text(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) -> 
     steps: list[Step] = []
     for start, end in spans:
         if len(steps) == MAX_STEPS:
-            raise _too_many()
+            raise too_many()
         steps.append(Step(start, end))
     return Split(steps or [_whole(text)], matches)
 
@@ -142,13 +147,13 @@ def _matches(text: str, pattern: StepPattern, timeout: float) -> tuple[list[tupl
             matches.append(match.span())
             marks.append(match.span() if span == (-1, -1) else span)
             if len(marks) > limit:
-                raise _too_many()
+                raise too_many()
     except TimeoutError as error:
         raise PatternTooSlow(f"the step pattern is too slow ({timeout:g} s)") from error
     return matches, sorted(marks)
 
 
-def _too_many() -> TooManySteps:
+def too_many() -> TooManySteps:
     return TooManySteps(f"the step pattern finds over {MAX_STEPS:,} steps in one text; make it more particular")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from workbench.rewards.score import answer_texts
+from workbench.rewards.score import answer_texts, split_rollouts
 from workbench.sections import RunSection
 from workbench.steps import StepPattern, split_leniently
 from workbench.tasks import Task
@@ -87,13 +87,15 @@ class HeldOutAccuracy:
             chunk = slice(start, start + self._chunk)
             first = self._first + start
             sampled = self._sampler(self._prompt_ids[chunk], SEED, first_row=first, total_rows=self._count)
-            rows, texts = self._rows[chunk], [self._sampler.rollout(row).text for row in sampled]
+            rollouts = [self._sampler.rollout(row) for row in sampled]
+            rows, texts = self._rows[chunk], [rollout.text for rollout in rollouts]
             prompts = [row.prompt for row in rows]
             opened = None if self._read is None else self._sampler.all_thinking_open(prompts, self._read)
             answers = answer_texts(texts, self._read, opened)
             right += sum(self._task.answer_is_right(text, row.columns) for text, row in zip(answers, rows, strict=True))
             if self._pattern is not None:
-                matched += sum(split.steps[0].matched for split in split_leniently(texts, self._pattern))
+                splits = split_rollouts(rollouts, self._pattern, split_leniently, leniently=True)
+                matched += sum(split.steps[0].matched for split in splits)
         counts = torch.tensor([right, matched], device=trainer.accelerator.device)
         right, matched = trainer.accelerator.reduce(counts, reduction="sum").tolist()
         share = {} if self._pattern is None else {"match_share": matched / self._count}

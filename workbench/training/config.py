@@ -26,10 +26,15 @@ class ProcessGRPOConfig(LossModes, GRPOConfig):
     """
 
     step_pattern: str = field(
-        default=r"(?m)^Step \d+:", metadata={"help": "Regular expression that finds the steps of a completion."}
+        default=r"(?m)^Step \d+:",
+        metadata={"help": "Regular expression that finds the steps of a completion, or numbers, by the kind."},
     )
     step_pattern_kind: PatternKind = field(
-        default="starts", metadata={"help": "What a match is: it 'starts' a step, 'ends' one, or 'is' one."}
+        default="starts",
+        metadata={
+            "help": "What a match is: it 'starts' a step, 'ends' one, or 'is' one; or how tokens cut: by 'surprise', "
+            "'entropy' or number, 'tokens'."
+        },
     )
     leave_out_thinking: bool = field(
         default=False,

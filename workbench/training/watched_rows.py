@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from datasets import Dataset
 
-from workbench.errors import WorkbenchError
+from workbench.errors import PatternError, WorkbenchError
+from workbench.rewards.score import split_rollouts
 from workbench.schema import OnRows, Rollout, Step, StepScores, TokenMeasure, WatchedRow, WatchedText
 from workbench.sections import SharedConfig
-from workbench.steps import StepPattern, align_steps, split_leniently, token_texts
+from workbench.steps import StepPattern, align_steps, split_leniently, token_texts, unsplit
 from workbench.tasks import load_rows, load_task
 from workbench.tasks.prompts import prompted
 from workbench.training.common import evaluating
@@ -109,6 +110,16 @@ class WatchedRows(Looks):
         return WatchedRow(seen.prompt, texts, self._view.measures, dict(seen.numbers), step)
 
 
+def _steps_of(rollout: Rollout, pattern: StepPattern) -> Sequence[Step]:
+    """One unmatched step where the pattern asks for what a stored text does not have: how sure a policy was of it."""
+    try:
+        return split_rollouts([rollout], pattern, split_leniently, leniently=True)[0].steps
+    except PatternError:
+        if not pattern.by_tokens:
+            raise
+        return unsplit(rollout.text).steps
+
+
 def watched_text(tokenizer: Any, text: Text, pattern: StepPattern) -> WatchedText:
     """A text with its tokens' own texts and its steps."""
     rollout = Rollout(
@@ -120,7 +131,7 @@ def watched_text(tokenizer: Any, text: Text, pattern: StepPattern) -> WatchedTex
     )
     steps = text.steps
     if steps is None:
-        steps = split_leniently([rollout.text], pattern)[0].steps if rollout.texts else []
+        steps = _steps_of(rollout, pattern) if rollout.texts else []
     scored = StepScores(
         steps=tuple(steps),
         spans=tuple(align_steps(rollout.texts, steps)),

@@ -7,14 +7,14 @@ import random
 from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 from workbench.config import RunConfig, TaskSection
-from workbench.errors import TaskError
+from workbench.errors import PatternError, TaskError
 from workbench.places import local_path
 from workbench.policies.embedded import FIRST_GROUP
 from workbench.schema import Example, Group, Prompt
-from workbench.steps import PRESETS
+from workbench.steps import NUMBERS, PRESETS, PatternKind, StepPattern
 from workbench.tasks import HUB, TASKS, Task, load_task
 from workbench.ui.handlers.draft import Draft, with_path
 
@@ -159,3 +159,18 @@ def preset_of(regex: str, kind: str) -> str:
         if (preset.pattern.regex, preset.pattern.kind) == (regex, kind):
             return name
     return CUSTOM
+
+
+def regex_for(kind: str, regex: str) -> str:
+    """What the pattern's field holds when ``kind`` was chosen: what is there, unless it is no pattern of that kind."""
+    numeric = [name for name in NUMBERS if _fits(name, regex)]
+    if kind in NUMBERS:
+        return regex if kind in numeric else PRESETS[kind].pattern.regex
+    return StepPattern().regex if numeric else regex
+
+
+def _fits(kind: str, regex: str) -> bool:
+    try:
+        return StepPattern(regex, cast(PatternKind, kind)).numbers is not None
+    except PatternError:
+        return False

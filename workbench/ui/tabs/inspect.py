@@ -26,7 +26,14 @@ from workbench.ui.tabs.share import build_share
 from workbench.ui.tabs.task_rows import build_task_rows
 from workbench.ui.tabs.widgets import InspectWidgets, RewardWidgets, UndoWidgets
 
-KINDS = [("starts a step", "starts"), ("ends a step", "ends"), ("is a step", "is")]
+KINDS = [
+    ("starts a step", "starts"),
+    ("ends a step", "ends"),
+    ("is a step", "is"),
+    ("none: before improbable tokens", "surprise"),
+    ("none: before uncertain tokens", "entropy"),
+    ("none: every n tokens", "tokens"),
+]
 WHOLE: dict[str, Any] = {"precision": 0}
 NUMBERS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("method.sampling.num_generations", "Group size (G)", "generations", WHOLE),

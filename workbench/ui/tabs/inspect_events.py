@@ -113,6 +113,7 @@ def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again
         return gr.skip() if preset is None else [preset.pattern.regex, preset.pattern.kind]
 
     form.preset.input(choose_preset, form.preset, [regex, kind], queue=False, **PRIVATE)
+    kind.input(handlers.regex_for, [kind, regex], regex, queue=False, **PRIVATE)
 
 
 def _wire_remedies(form: Form, widgets: InspectWidgets, services: Services, then_score: ThenScore) -> None:

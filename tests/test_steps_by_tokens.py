@@ -1,0 +1,184 @@
+"""Steps that no regular expression finds: cut by how sure the policy was of its tokens, or by their number."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import workbench as wb
+from workbench.checks import probe
+from workbench.errors import PatternError, TooManySteps
+from workbench.rewards import score_group
+from workbench.rewards.score import score_completions
+from workbench.schema import Group, Rollout
+from workbench.steps import NUMBERS, PRESETS, StepPattern, split_by_tokens, split_steps
+from workbench.ui.handlers.example import regex_for
+
+TEXTS = ("The ", "sum ", "is ", "12", ".", " Twice", " it", " is", " 24")
+PROBABILITIES = (0.5, 0.95, 0.8, 0.99, 0.9, 0.3, 0.95, 0.85, 0.6)
+ENTROPIES = (1.0, 0.2, 1.5, 1.6, 0.1, 2.0, 0.3, 0.2, 1.7)
+
+
+def rollout(**changes):
+    values = {
+        "token_ids": tuple(range(len(TEXTS))),
+        "texts": TEXTS,
+        "finished": False,
+        "logprobs": tuple(map(math.log, PROBABILITIES)),
+        "entropies": ENTROPIES,
+    }
+    return Rollout(**values | changes)
+
+
+def cut(regex, kind, span=None, **changes):
+    sampled = rollout(**changes)
+    return [
+        sampled.text[step.start : step.end] for step in split_by_tokens(sampled, StepPattern(regex, kind), span).steps
+    ]
+
+
+def test_a_step_ends_before_an_improbable_token():
+    # Below 0.9: tokens 0, 2, 5, 7 and 8. The fifth is 0.9 and not below it; the first begins a step anyway.
+    assert cut("0.9", "surprise") == ["The sum ", "is 12.", " Twice it", " is", " 24"]
+    # Of these every second, the first among them: 0, 5 and 8.
+    assert cut("0.9 2", "surprise") == ["The sum is 12.", " Twice it is", " 24"]
+    found = split_by_tokens(rollout(), StepPattern("0.9 2", "surprise"))
+    assert [rollout().text[start:end] for start, end in found.matches] == [" Twice", " 24"]
+
+
+def test_a_step_ends_before_an_uncertain_token_and_has_a_least_length():
+    assert cut("1.5", "entropy") == ["The sum ", "is ", "12.", " Twice it is", " 24"]
+    # Token 2 is two behind the start, 3 only one behind that, 5 is three behind it, 8 three behind that.
+    assert cut("1.5 2", "entropy") == ["The sum ", "is 12.", " Twice it is", " 24"]
+    assert cut("1.5 3", "entropy") == ["The sum is ", "12. Twice it is", " 24"]
+
+
+def test_a_step_has_so_many_tokens():
+    assert cut("4", "tokens") == ["The sum is 12", ". Twice it is", " 24"]
+    assert cut("100", "tokens") == ["".join(TEXTS)]
+
+
+def test_the_end_of_sequence_token_and_what_a_tool_wrote_begin_no_step():
+    ended = {"token_ids": tuple(range(10)), "texts": (*TEXTS, "<eos>"), "finished": True}
+    surest = {"logprobs": (*map(math.log, PROBABILITIES), math.log(0.01)), "entropies": (*ENTROPIES, 9.0)}
+    assert cut("0.9", "surprise", **ended, **surest) == cut("0.9", "surprise")
+    assert cut("9", "tokens", **ended, **surest) == ["".join(TEXTS)]
+    mask = tuple(int(t != 5) for t in range(9))
+    assert cut("0.9", "surprise", mask=mask) == ["The sum ", "is 12. Twice it", " is", " 24"]
+    assert cut("1.9", "entropy", mask=mask) == ["".join(TEXTS)]
+
+
+def test_tokens_that_complete_no_character_begin_a_step_where_the_character_begins():
+    texts, probabilities = ("a", "", "é", "b"), (0.99, 0.1, 0.1, 0.99)
+    changes = {"token_ids": (1, 2, 3, 4), "texts": texts, "logprobs": tuple(map(math.log, probabilities))}
+    assert cut("0.9", "surprise", **changes) == ["a", "éb"]
+
+
+def test_a_part_of_the_text_is_cut_from_its_own_start():
+    """As where thinking is left out: tokens are counted from the answer's first."""
+    start = len("The sum is 12.")
+    assert cut("2", "tokens", (start, len("".join(TEXTS)))) == [" Twice it", " is 24"]
+    assert cut("0.9", "surprise", (start, len("".join(TEXTS)))) == [" Twice it", " is", " 24"]
+    assert cut("2", "tokens", (5, 5)) == []
+
+
+def test_a_completion_without_a_cut_is_one_unmatched_step():
+    found = split_by_tokens(rollout(), StepPattern("0.01", "surprise"))
+    assert [(step.start, step.end, step.matched) for step in found.steps] == [(0, len("".join(TEXTS)), False)]
+    assert split_by_tokens(rollout(), StepPattern("50", "tokens")).steps[0].matched
+
+
+@pytest.mark.parametrize(
+    ("regex", "kind", "number", "count"),
+    [("0.9 5", "surprise", 0.9, 5), (" .5 ", "surprise", 0.5, 1), ("2 3", "entropy", 2.0, 3), ("7", "tokens", 7.0, 7)],
+)
+def test_the_numbers_of_a_pattern(regex, kind, number, count):
+    assert StepPattern(regex, kind).numbers == (number, count)
+
+
+@pytest.mark.parametrize(
+    ("regex", "kind"),
+    [
+        *((regex, kind) for kind in NUMBERS for regex in ("", "0", "-1", "nan", "x", "0.9 0", "0.9 1.5", "1 2 3")),
+        ("1", "surprise"), ("2.5", "tokens"), ("4 2", "tokens"), ("9" * 400, "entropy"),
+    ],
+)  # fmt: skip
+def test_other_text_is_named_with_what_would_fit(regex, kind):
+    with pytest.raises(PatternError, match=f"a step pattern of kind '{kind}' is .*; it is "):
+        split_by_tokens(rollout(), StepPattern(regex, kind))
+
+
+@pytest.mark.parametrize(("kind", "what"), [("surprise", "log-probabilities"), ("entropy", "entropies")])
+def test_a_completion_without_them_is_refused(kind, what):
+    bare = rollout(logprobs=None, entropies=None)
+    with pytest.raises(PatternError, match=f"needs the {what} of a completion's tokens and they are not known"):
+        split_by_tokens(bare, PRESETS[kind].pattern)
+    with pytest.raises(PatternError, match="needs the"):
+        score_group(Group("?", (bare,)), PRESETS[kind].pattern, [])
+    assert split_by_tokens(bare, PRESETS["tokens"].pattern).steps
+
+
+def test_a_text_alone_and_probes_are_refused():
+    with pytest.raises(PatternError, match="cuts a completion by its tokens, and here is only text"):
+        split_steps("a b c", PRESETS["tokens"].pattern)
+    with pytest.raises(PatternError, match="probes edit text, which has no surprise of its own"):
+        probe(Group("?", (rollout(),)), PRESETS["surprise"].pattern, ["step_correctness"])
+
+
+def test_more_than_a_thousand_steps_are_refused_in_a_preview_and_one_step_in_training():
+    many = rollout(token_ids=(1,) * 1500, texts=("a",) * 1500, logprobs=(-1.0,) * 1500, entropies=(1.0,) * 1500)
+    pattern = StepPattern("1", "tokens")
+    with pytest.raises(TooManySteps):
+        score_group(Group("?", (many,)), pattern, [])
+    (scores,), _ = score_completions(["?"], [many], [{}], pattern, [])
+    assert [(step.start, step.end, step.matched) for step in scores.steps] == [(0, 1500, False)]
+
+
+def steps_of(prompt, step, **columns):
+    return float(len(step))
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_preview_and_training_find_the_same_spans(kind):
+    """``score_group`` is the page's way, ``score_completions`` the trainer's."""
+    group = Group("?", (rollout(), rollout(texts=TEXTS[::-1]), rollout(finished=True)))
+    pattern = StepPattern({"surprise": "0.9", "entropy": "1.5", "tokens": "2"}[kind], kind)
+    shown = score_group(group, pattern, [steps_of]).scored
+    reward = [wb.Reward("steps_of", "step", lambda prompts, completions, steps, **_: [[1.0] * len(s) for s in steps])]
+    trained, _ = score_completions(["?"] * 3, group.rollouts, [{}] * 3, pattern, reward)
+    assert [row.spans for row in shown] == [row.spans for row in trained]
+    assert [row.steps for row in shown] == [row.steps for row in trained]
+    assert all(len(row.steps) > 1 for row in shown)
+
+
+def test_what_the_pages_field_holds_when_the_kind_changes():
+    assert regex_for("surprise", r"(?m)^Step") == "0.9 5"
+    assert regex_for("tokens", "16") == "16"
+    assert regex_for("tokens", "0.9 5") == "32"
+    assert regex_for("starts", "0.9 5") == StepPattern().regex
+    assert regex_for("ends", r"\n+") == r"\n+"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["", "a", " b", "é\n"]), st.floats(0.01, 0.99)), min_size=1, max_size=30),
+    st.sampled_from(["surprise", "entropy", "tokens"]),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_steps_partition_the_text_and_meet_the_tokens_they_were_cut_at(tokens, kind, count, finished):
+    texts, numbers = zip(*tokens, strict=True)
+    sampled = Rollout(
+        tuple(range(len(texts))), texts, finished, logprobs=tuple(map(math.log, numbers)), entropies=numbers
+    )
+    pattern = StepPattern(f"{count}" if kind == "tokens" else f"0.5 {count}", kind)
+    steps = split_by_tokens(sampled, pattern).steps
+    assert "".join(sampled.text[step.start : step.end] for step in steps) == sampled.text
+    assert all(step.start < step.end for step in steps)
+    spans = wb.align_steps(texts, steps) if sampled.text else []
+    read = texts[:-1] if finished else texts
+    improbable = [t for t in range(len(read)) if numbers[t] < 0.5][::count]
+    if kind == "surprise" and "" not in read and len(steps) > 1:
+        assert [first for first, _ in spans[1:]] == [t for t in improbable if t]
