@@ -265,7 +265,7 @@ def sampling_streams_a_new_group_in(page: Page, app: App) -> None:
 
 
 def cancelling_brings_the_old_group_back(page: Page, app: App) -> None:
-    prompt = page.locator("#title .about").inner_text()
+    prompt = page.locator("#title h2").inner_text()
     expect(page.locator("#policy-status.ready")).to_be_visible()
     page.locator("#generations input").fill("64")
     page.locator("#max-tokens input").fill("160")
@@ -275,7 +275,7 @@ def cancelling_brings_the_old_group_back(page: Page, app: App) -> None:
         with heard(page):
             page.locator("#cancel").click()
     expect(page.locator("#sample-note")).to_contain_text("Cancelled")
-    expect(page.locator("#title .about")).to_have_text(prompt)
+    expect(page.locator("#title h2")).to_have_text(prompt)
     expect(page.locator(CHIPS).first).to_be_visible()
     expect(page.locator("#sample")).to_be_enabled()
 

@@ -278,8 +278,21 @@ def test_a_batched_functions_exception_names_the_line(worker: RewardWorker) -> N
 
 def test_a_column_that_could_not_be_passed_is_named_when_it_is_missed(worker: RewardWorker) -> None:
     batch = Batch(["p"], ["a"], {"image": [object()], "other": [object()]}, [["a"]])
-    with pytest.raises(RewardError, match=r"'image' \(not passed to it, as it is not JSON: image\)"):
+    with pytest.raises(
+        RewardError, match=r"'image'; the data has no columns \(not passed to it, as it is not JSON: image\)"
+    ):
         steps(worker, "def f(prompt, step, image, **k): return 1", batch)
+
+
+@pytest.mark.parametrize(
+    "code", ["def f(prompt, step, gold, **k): return 1", "def f(prompt, step, **k): return k['gold']"]
+)
+def test_a_column_that_is_missed_is_answered_with_those_there_are(worker: RewardWorker, code: str) -> None:
+    batch = Batch(["p"], ["a"], {"answer": ["4"], "level": [2]}, [["a"]])
+    with pytest.raises(RewardError, match=r"'gold'; the data has the columns answer, level$"):
+        steps(worker, code, batch)
+    with pytest.raises(RewardError, match=r"KeyError.*: 'answer'$"):  # which is there
+        steps(worker, "def f(prompt, step, **k): return {}['answer']", batch)
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,9 @@ def test_under_each_row_stands_what_its_function_gave(worker: RewardWorker) -> N
     assert tags.text == "off"
     assert empty is None
     assert {right.level, mine.level, tags.level} == {"plain"}
+    *_, spoke = handlers.row_notes(shown.rows[:2], watched, {}, {"mine": "a\nb\n", "step_correctness": ""})
+    assert spoke is not None
+    assert (spoke.text, spoke.detail) == (mine.text, "printed:\na\nb")
     same = handlers.row_notes(form(replace(own(STEP), on=False), own(STEP)).rows, watched, {})
     assert same[0] is not None
     assert (same[0].text, same[1]) == ("off", mine)  # of two rows of one name, the one that ran

@@ -206,14 +206,14 @@ def _of_steps(
     if is_async(function):
 
         async def awaited(place: tuple[int, int], arguments: Mapping[str, Any]) -> Any:
-            with _errors_named(name, function, catch, place, arguments["step"]):
+            with _errors_named(name, function, catch, arguments, at=place):
                 return await function(**arguments)
 
         values = results([partial(awaited, place, arguments) for place, arguments in asked])
         return {place: value for (place, _), value in zip(asked, values, strict=True)}
     returned = {}
     for place, arguments in asked:
-        with _errors_named(name, function, catch, place, arguments["step"]):
+        with _errors_named(name, function, catch, arguments, at=place):
             returned[place] = function(**arguments)
     return returned
 
@@ -239,7 +239,7 @@ def _arguments(function: Callable[..., Any], batch: Batch) -> dict[str, Any]:
 
 def _guarded(name: str, function: Callable[..., Any], arguments: Mapping[str, Any], catch: type[BaseException]) -> Any:
     """What the function returns of a whole batch."""
-    with _errors_named(name, function, catch):
+    with _errors_named(name, function, catch, arguments):
         return results([partial(function, **arguments)])[0] if is_async(function) else function(**arguments)
 
 
@@ -248,8 +248,8 @@ def _errors_named(
     name: str,
     function: Callable[..., Any],
     catch: type[BaseException],
+    arguments: Mapping[str, Any],
     at: tuple[int | None, int | None] = (None, None),
-    text: str = "",
 ) -> Iterator[None]:
     """Raises RewardError for what the function raises, with its line and the step it was called for."""
     try:
@@ -258,15 +258,27 @@ def _errors_named(
         # What a reward model says of itself: no class, and no line of its user's.
         already_named = isinstance(error, RewardError)
         line = None if already_named else line_of(error, _filename(function))
-        where = ("" if at[0] is None else _place(at[0], at[1], text)) + ("" if line is None else f" at line {line}")
+        where = ("" if at[0] is None else _place(at[0], at[1], arguments.get("step", ""))) + (
+            "" if line is None else f" at line {line}"
+        )
         what = "" if already_named else f" raised {type(error).__name__}"
         raise RewardError(
-            f"reward {name!r}{what}{where}: {message_of(error)}",
+            f"reward {name!r}{what}{where}: {message_of(error)}{_columns_there_are(error, arguments)}",
             reward=name,
             line=line,
             rollout=at[0],
             step=at[1],
         ) from error
+
+
+def _columns_there_are(error: BaseException, arguments: Mapping[str, Any]) -> str:
+    """What the data has, where a function looked for a column that it has not."""
+    wanted = error.args[0] if isinstance(error, KeyError) and error.args else None
+    argument = isinstance(error, TypeError) and "required" in str(error) and "argument" in str(error)
+    if not argument and (not isinstance(wanted, str) or wanted in arguments):
+        return ""
+    columns = [column for column in arguments if column not in RESERVED]
+    return f"; the data has {'the columns ' + ', '.join(columns) if columns else 'no columns'}"
 
 
 def _filename(function: Callable[..., Any]) -> str | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.checks import split_step_demo
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, cut
 from workbench.figures.rewards import watch_payload
 from workbench.rewards import BUILTINS, find_builtin
 from workbench.rewards.saved import delete_saved, list_saved, load_saved, save_reward, undo_delete
@@ -68,6 +68,9 @@ TEMPLATES: dict[str, tuple[str, RewardKind, str, str]] = {
     ),
 }
 
+
+PRINTED_SHOWN = 4000
+"""Characters shown of what a function printed."""
 
 # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -263,18 +266,20 @@ def watch_message(watched: RewardWatch) -> str:
     return message(**watch_payload(watched))
 
 
-def row_notes(rows: Rows, watched: RewardWatch, unused: Mapping[str, str]) -> list[Note | None]:
-    """Under each row, what its function gave and took; its range and source are the detail.
+def row_notes(
+    rows: Rows, watched: RewardWatch, unused: Mapping[str, str], printed: Mapping[str, str] | None = None
+) -> list[Note | None]:
+    """Under each row, what its function gave and took; the detail is its range and source, or what it printed.
 
-    ``unused`` says by name why a function plays no part in what is drawn.
+    ``unused`` says by name why a function plays no part in what is drawn, ``printed`` what its last call printed.
     """
     known = {function.name: function for function in watched.functions}
-    return [_row_note(row, known, unused) for row in rows]
+    return [None if row is None else _row_note(row, known, unused, printed or {}) for row in rows]
 
 
-def _row_note(row: RewardRow | None, known: Mapping[str, Watched], unused: Mapping[str, str]) -> Note | None:
-    if row is None:
-        return None
+def _row_note(
+    row: RewardRow, known: Mapping[str, Watched], unused: Mapping[str, str], printed: Mapping[str, str]
+) -> Note:
     about = ""
     if row.is_builtin:
         builtin = find_builtin(row.name)
@@ -282,6 +287,8 @@ def _row_note(row: RewardRow | None, known: Mapping[str, Watched], unused: Mappi
     function = known.get(row.name) if row.on else None
     if function is None:
         return Note("off", level="plain", detail=about)
+    if text := printed.get(row.name, "").rstrip():
+        about = f"printed:\n{cut(text, PRINTED_SHOWN)}"
     scores = function.scores
     parts = [unused[row.name]] if row.name in unused else []
     parts += ["no score" if scores.mean is None else f"mean {two_places(scores.mean)}"]
