@@ -21,7 +21,7 @@ from workbench.policies.shape import Layer, NotOfThisShape, Shape, shape_of
 CHUNK = 32
 
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""(layer, queries (R, H, D), keys and values (R, K, D)) → (R, H D): stores keys and values, and attends to all."""
+"""(layer, queries (R H, D), keys (R K, D), values (R, K D)) → (R, H D): stores both, and attends."""
 
 
 class _Prefilled(CachedDecoder):
@@ -54,46 +54,34 @@ class PlainDecoder(Decoder):
         self._shape, self._most, self._prompt = shape, most, self.seen.shape[1]
         self._length = self._prompt  # columns that are filled
         self._padded = bool(self.padding.any())
-        kept = [part for layer in start.cache.layers for part in (layer.keys, layer.values)]
-        self._cache = torch.stack(kept)  # (2 N, R, K, L, D): of each layer keys, then values
+        kept = [part.flatten(0, 1) for layer in start.cache.layers for part in (layer.keys, layer.values)]
+        self._cache = torch.stack(kept)  # (2 N, R K, L, D): of each layer keys, then values
         self._ids = self.seen
         self._reserve(CHUNK)
 
+    @torch.inference_mode()
     def advance(self, tokens: torch.Tensor, keep: Sequence[int]) -> None:
         if len(keep) < len(self.rows):
             tokens = tokens[self._closed_up(keep)]
         if self._length == self._ids.shape[1]:
             self._reserve(2 * (self._length - self._prompt))
-        rows, column = len(self.rows), self._length
+        rows, column, heads = len(self.rows), self._length, len(self.rows) * self._shape.key_heads
         self._length += 1
         self._ids[:rows, column] = tokens
         self.seen = self._ids[:rows, : self._length]
-        if self._padded:
-            angles = self._angles[column - self.padding]  # (R, 2, 1, D)
-            mask = self._mask[:rows, None, None, : self._length]
-        else:
-            angles, mask = self._angles[column], None  # (2, 1, D)
-        slots = self._cache[:, :rows, :, column].unbind(0)
-        filled = self._cache[:, :rows, :, : self._length].unbind(0)
+        slots = self._cache[:, :heads, column].unbind(0)  # (R K, D)
+        filled = self._cache[:, :heads, : self._length].unbind(0)  # (R K, L, D)
+        mask = self._mask[:heads, None, : self._length] if self._padded else None  # (R K, 1, L)
 
         def attend(place: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
             slots[2 * place].copy_(key)
-            slots[2 * place + 1].copy_(value)
-            return self._attended(place, query, filled[2 * place], filled[2 * place + 1], mask)
+            slots[2 * place + 1].copy_(value.view(heads, -1))
+            query = query.view(heads, -1, self._shape.head_size)  # (R K, H / K, D): heads stand in for positions
+            layer, keys, values = self._shape.layers[place], filled[2 * place], filled[2 * place + 1]
+            return attention(query, keys, values, mask, layer).view(rows, -1)
 
-        self.logits = decode(self._shape, tokens, angles, attend)
-
-    def _attended(
-        self, place: int, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Attention of each row's token to the columns given; the heads of a key stand in for positions."""
-        layer, shape = self._shape.layers[place], self._shape
-        if layer.window is not None and layer.window < self._length:
-            keys, values = keys[:, :, -layer.window :], values[:, :, -layer.window :]
-            mask = None if mask is None else mask[..., -layer.window :]
-        query = query.view(len(query), shape.key_heads, -1, shape.head_size)  # (R, K, H / K, D)
-        mixed = functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=layer.scaling)
-        return mixed.reshape(len(query), -1)
+        position = column - self.padding if self._padded else column
+        self.logits = decode(self._shape, tokens, self._turns[position], attend)
 
     def _closed_up(self, keep: Sequence[int]) -> torch.Tensor:
         """Let the other rows leave; the last ones take their places. Returns the places now, of those before."""
@@ -103,29 +91,35 @@ class PlainDecoder(Decoder):
         order = list(range(rows))
         for place, last in zip(free, moved, strict=True):
             order[place] = last
-        if free:
-            filled = self._cache[:, :, :, : self._length]
-            filled[:, free] = filled[:, moved]
-            self._ids[free] = self._ids[moved]
-            self._mask[free] = self._mask[moved]
         self.rows = [self.rows[place] for place in order]
         places = torch.tensor(order, device=self._ids.device)
         self.padding = self.padding[places]
+        if free:
+            self._ids[free] = self._ids[moved]
+            heads = torch.arange(self._shape.key_heads, device=places.device)
+            to, of = (
+                (torch.tensor(rows, device=places.device)[:, None] * len(heads) + heads).flatten()
+                for rows in (free, moved)
+            )
+            filled = self._cache[:, :, : self._length]
+            filled[:, to] = filled[:, of]
+            self._mask[to] = self._mask[of]
         return places
 
     def _reserve(self, tokens: int) -> None:
         """Make room for so many completion tokens, for the rows still running."""
-        rows, filled, before = len(self.rows), self._length, self._cache
+        shape, before, filled, rows = self._shape, self._cache, self._length, len(self.rows)
         columns = self._prompt + min(tokens, self._most)
-        self._cache = before.new_empty(len(before), rows, *before.shape[2:3], columns, before.shape[4])
-        self._cache[:, :, :, :filled] = before[:, :rows, :, :filled]
+        self._cache = before.new_empty(len(before), rows * shape.key_heads, columns, shape.head_size)
+        self._cache[:, :, :filled] = before[:, : rows * shape.key_heads, :filled]
         ids = self._ids.new_zeros(rows, columns)
         ids[:, :filled] = self._ids[:rows, :filled]
         self._ids = ids
         places = torch.arange(columns, device=ids.device)
-        self._mask = torch.zeros(rows, columns, device=ids.device, dtype=before.dtype)
-        self._mask.masked_fill_(places < self.padding[:, None], -torch.inf)
-        self._angles = angles_of(self._shape, places)
+        blank = torch.zeros(rows, columns, device=ids.device, dtype=before.dtype)
+        blank.masked_fill_(places < self.padding[:, None], -torch.inf)
+        self._mask = blank.repeat_interleave(shape.key_heads, dim=0)  # (R K, L)
+        self._turns = turns(shape, places)
 
 
 def decoding_of(model: Any) -> str:
@@ -147,40 +141,53 @@ def decoders_of(model: Any, prompt_ids: Sequence[Sequence[int]], pad_token_id: i
         yield PlainDecoder(model, shape, prompt_ids, range(len(prompt_ids)), pad_token_id, most)
 
 
-def angles_of(shape: Shape, positions: torch.Tensor) -> torch.Tensor:
-    """Cosines and sines of positions (L,), as ``turned`` has them: (L, 2, 1, D)."""
-    dtype = torch.empty(1, 1, device=positions.device, dtype=shape.dtype)
-    cosines, sines = (part[0] for part in shape.rotary(dtype, positions[None]))  # (L, D)
-    half = shape.head_size // 2
-    return torch.stack([cosines, torch.cat([-sines[:, :half], sines[:, half:]], dim=1)], dim=1)[:, :, None]
-
-
-def turned(heads: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """Rotary positions of heads (R, H, D): transformers' ``x cos + rotate_half(x) sin``, the sign in the angles."""
-    cosines, sines = angles.unbind(-3)  # (1, D) or (R, 1, D)
-    halves = heads.unflatten(-1, (2, -1)).flip(-2).flatten(-2)
-    return torch.addcmul(heads * cosines, halves, sines)
-
-
-def decode(shape: Shape, tokens: torch.Tensor, angles: torch.Tensor, attend: Attend) -> torch.Tensor:
-    """The logits (R, V) that follow tokens (R,) at the positions of ``angles``."""
-    hidden = shape.embedding(tokens)  # (R, d)
-    for place, layer in enumerate(shape.layers):
-        hidden = _after(layer, place, hidden, shape, angles, attend)
-    return shape.head(shape.norm(hidden))
-
-
-def _after(
-    layer: Layer, place: int, hidden: torch.Tensor, shape: Shape, angles: torch.Tensor, attend: Attend
+def attention(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, layer: Layer
 ) -> torch.Tensor:
-    """The hidden states (R, d) after one layer."""
-    rows, normed = len(hidden), layer.norm(hidden)
-    query = layer.query(normed).view(rows, shape.heads, shape.head_size)
-    key = layer.key(normed).view(rows, shape.key_heads, shape.head_size)
-    value = layer.value(normed).view(rows, shape.key_heads, shape.head_size)
-    if layer.query_norm is not None and layer.key_norm is not None:
-        query, key = layer.query_norm(query), layer.key_norm(key)
-    query, key = turned(torch.cat([query, key], dim=1), angles).split([shape.heads, shape.key_heads], dim=1)
-    hidden = layer.output(hidden, attend(place, query, key, value))
-    normed = layer.mlp_norm(hidden)
-    return layer.down(hidden, layer.activation(layer.gate(normed)) * layer.up(normed))
+    """Of a token's queries (R K, H / K, D) to the positions of keys and values (R K, L, D)."""
+    if layer.window is not None and layer.window < keys.shape[1]:
+        keys, values = keys[:, -layer.window :], values[:, -layer.window :]
+        mask = None if mask is None else mask[..., -layer.window :]
+    if query.device.type != "cpu" or query.dtype != torch.float32:
+        return functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=layer.scaling)
+    scores = torch.bmm(query, keys.transpose(1, 2)).mul_(layer.scaling)  # faster on a CPU for one token
+    return torch.bmm((scores if mask is None else scores.add_(mask)).softmax(-1), values)
+
+
+def turns(shape: Shape, positions: torch.Tensor) -> torch.Tensor:
+    """Cosines and sines of positions (L,): (L, 2, D), the sign of transformers' ``rotate_half`` in the sines."""
+    like = torch.empty(1, 1, device=positions.device, dtype=shape.dtype)
+    cosines, sines = (part[0] for part in shape.rotary(like, positions[None]))  # (L, D)
+    half = shape.head_size // 2
+    return torch.stack([cosines, torch.cat([-sines[:, :half], sines[:, half:]], dim=1)], dim=1)
+
+
+def rotation(turn: torch.Tensor) -> torch.Tensor:
+    """The matrix (…, D, D) that a head times is ``x cos + rotate_half(x) sin``: one operation for all heads."""
+    cosines, sines = turn.unbind(-2)
+    same = torch.eye(turn.shape[-1], device=turn.device, dtype=turn.dtype)
+    other_half = same.roll(turn.shape[-1] // 2, 0)
+    return torch.addcmul(same * cosines[..., None, :], other_half, sines[..., None, :])
+
+
+def turned(heads: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """Heads (R H, D) by a rotation (D, D) for all, or by one for each row (R, D, D)."""
+    if matrix.dim() == 2:
+        return torch.mm(heads, matrix)
+    return torch.bmm(heads.view(len(matrix), -1, heads.shape[-1]), matrix).view(heads.shape)
+
+
+def decode(shape: Shape, tokens: torch.Tensor, turn: torch.Tensor, attend: Attend) -> torch.Tensor:
+    """The logits (R, V) that follow tokens (R,) at the positions of ``turn``."""
+    hidden, matrix = shape.embedding(tokens), rotation(turn)  # (R, d)
+    for place, layer in enumerate(shape.layers):
+        normed = layer.norm(hidden)
+        query = layer.query(normed).view(-1, shape.head_size)
+        key = layer.key(normed).view(-1, shape.head_size)
+        if layer.query_norm is not None and layer.key_norm is not None:
+            query, key = layer.query_norm(query), layer.key_norm(key)
+        mixed = attend(place, turned(query, matrix), turned(key, matrix), layer.value(normed))
+        hidden = layer.output(hidden, mixed)
+        normed = layer.mlp_norm(hidden)
+        hidden = layer.down(hidden, layer.activation(layer.gate(normed)) * layer.up(normed))
+    return shape.head(shape.norm(hidden))

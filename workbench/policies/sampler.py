@@ -231,10 +231,11 @@ def _sample_rows(
         rows, logits = decoder.rows, decoder.logits.float()  # (R, V)
         scores = process(decoder.padding)(decoder.seen, logits)
         logprobs = scores.log_softmax(-1)
-        tokens = draw(logprobs.exp(), next(uniform)[rows].to(logits.device))  # (R,)
+        probabilities = logprobs.exp()
+        tokens = draw(probabilities, next(uniform)[rows].to(logits.device))  # (R,)
         chosen = _of_tokens(logprobs, tokens)
         raw = _of_tokens((logits / sampling.temperature).log_softmax(-1), tokens) if _reshapes(sampling) else chosen
-        entropies = torch.special.entr(logprobs.exp()).sum(-1).tolist()
+        entropies = torch.special.entr(probabilities).sum(-1).tolist()
         token_list = tokens.tolist()
         if any(map(math.isnan, chosen)):
             raise PolicyError(

@@ -22,6 +22,7 @@ ROTARY = ("default", "linear", "llama3", "yarn")
 """Kinds of rotary positions whose angles do not depend on the length of the sequence."""
 ATTENTION = ("sdpa", "eager")
 LORA_MODEL, LORA_LINEAR = "peft.tuners.lora.model.LoraModel", "peft.tuners.lora.layer.Linear"
+SILU = "transformers.activations.SiLUActivation"
 PEFT_MODELS = ("peft.peft_model.PeftModelForCausalLM", "peft.peft_model.PeftModel")
 
 Apply = Callable[[torch.Tensor], torch.Tensor]
@@ -175,7 +176,7 @@ class _Parts:
             mlp_norm=self.norm(layer.post_attention_layernorm),
             gate=self.linear(mlp.gate_proj),
             up=self.linear(mlp.up_proj),
-            activation=mlp.act_fn,
+            activation=functional.silu if _class_of(mlp.act_fn) == SILU else mlp.act_fn,
             down=self.added(mlp.down_proj),
             scaling=attention.scaling,
             window=window,
@@ -186,8 +187,13 @@ class _Parts:
         weight, epsilon = module.weight, module.variance_epsilon
         if weight.dtype != torch.float32 or self.dtype != torch.float32:
             return module
-        size = (weight.shape[0],)
-        return lambda hidden: functional.rms_norm(hidden, size, weight, epsilon)
+        epsilon, size = torch.tensor(epsilon, device=weight.device), weight.shape[0]
+
+        def normed(hidden: torch.Tensor) -> torch.Tensor:  # fewer operations than functional.rms_norm has on a CPU
+            squares = torch.linalg.vecdot(hidden, hidden)
+            return (hidden * torch.add(epsilon, squares, alpha=1 / size).rsqrt_()[:, None]).mul_(weight)
+
+        return normed
 
     def linear(self, module: Any) -> Apply:
         if self._is_bare(module):
