@@ -95,8 +95,18 @@ Deno.test("answers are the same where their texts are, however they are cut into
 });
 
 Deno.test("the policy's state in words", () => {
-  const status = { state: "ready", policy: "tiny", seconds: 3.6, message: "", device: "cpu", parameters: 1234567 };
+  const status = {
+    state: "ready",
+    policy: "tiny",
+    seconds: 3.6,
+    message: "",
+    device: "cpu",
+    parameters: 1234567,
+    decoding: "",
+  };
   equal(policyText(status), "policy tiny · 1.2M parameters · cpu");
+  const decoding = "transformers' own step (no plain step is known for GPT2LMHeadModel)";
+  equal(policyText({ ...status, decoding }), "policy tiny · 1.2M parameters · cpu · transformers' own step");
   equal(policyText({ ...status, state: "loading" }), "loading policy, 4 s");
   equal(policyText({ ...status, state: "off" }), "");
 });

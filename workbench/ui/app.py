@@ -90,6 +90,7 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
                 "message": status.message,
                 "device": status.device,
                 "parameters": status.parameters,
+                "decoding": status.decoding,
             }
 
         header = json.dumps(HeaderPayload(title=TITLE, loop=LOOP))

@@ -77,6 +77,7 @@ class PolicyStatusPayload(TypedDict):
     message: str
     device: str
     parameters: int | None
+    decoding: str
 
 
 class StreamPayload(TypedDict):

@@ -22,7 +22,7 @@ export function header(handles) {
       const policy = await answerOf(handles.server.policy_status({}));
       state = policy.state;
       status.textContent = policyText(policy);
-      status.title = policy.message;
+      status.title = policy.message || (policy.decoding && `decoded by the ${policy.decoding}`);
       status.className = policy.state;
     } catch {
       state = "lost";
@@ -33,7 +33,7 @@ export function header(handles) {
 }
 
 /** @param {PolicyStatusPayload} status */
-export function policyText({ state, policy, seconds, device, parameters }) {
+export function policyText({ state, policy, seconds, device, parameters, decoding }) {
   const size = parameters ? ` · ${(parameters / 1e6).toPrecision(2)}M parameters` : "";
   switch (state) {
     case "loading":
@@ -41,7 +41,7 @@ export function policyText({ state, policy, seconds, device, parameters }) {
     case "sampling":
       return `policy ${policy} sampling`;
     case "ready":
-      return `policy ${policy}${size}${device ? ` · ${device}` : ""}`;
+      return `policy ${policy}${size}${device ? ` · ${device}` : ""}${decoding ? ` · ${decoding.split(" (")[0]}` : ""}`;
     case "failed":
       return `policy ${policy} failed`;
     default:

@@ -78,6 +78,7 @@
  * @property {string} message
  * @property {string} device
  * @property {number | null} parameters
+ * @property {string} decoding how its tokens are decoded, with the reason in brackets
  */
 
 /**
