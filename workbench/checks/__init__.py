@@ -2,6 +2,7 @@
 
 from workbench.checks.alarms import ALARMS, Alarm, alarms
 from workbench.checks.demo import split_step_demo
+from workbench.checks.difficulty import Difficulty
 from workbench.checks.edits import EDITS, Edit
 from workbench.checks.preflight import Finding, Preflight, preflight, preflight_of
 from workbench.checks.probes import ProbeReport, ProbeResult, probe
@@ -10,6 +11,7 @@ __all__ = [
     "ALARMS",
     "EDITS",
     "Alarm",
+    "Difficulty",
     "Edit",
     "Finding",
     "Preflight",

@@ -1,4 +1,4 @@
-"""``pairs``, ``demonstrations``, ``mix``: rows to train on, made of a policy's own completions and of earlier rows."""
+"""``pairs``, ``demonstrations``, ``difficulty``, ``mix``: rows to train on, made of a policy's own completions."""
 
 from __future__ import annotations
 
@@ -38,6 +38,22 @@ def add_making_commands(command: Adder) -> None:
     )
     _add_shared(parser, 1)
 
+    parser = command(
+        "difficulty", difficulty, "How often a policy is right by prompt, and which group size that asks for."
+    )
+    parser.add_argument(
+        "--keep", type=_share, nargs=2, default=(0.05, 0.95), metavar=("LOW", "HIGH"),
+        help="pass rates of the prompts that --out gets (default: 0.05 0.95)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--right-from",
+        type=_finite,
+        default=1.0,
+        metavar="X",
+        help="least outcome that is right (default: %(default)s)",
+    )
+    _add_sampled(parser, out=False)
+
     parser = command("mix", mix, "Mix fresh rows with a share of earlier ones, so that these are not forgotten.")
     parser.add_argument("--fresh", type=Path, required=True, metavar="FILE", help="rows that are all taken")
     parser.add_argument(
@@ -68,19 +84,23 @@ def _margin(text: str) -> float:
     return margin
 
 
-def _add_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the JSONL file to write")
+def _add_out(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    parser.add_argument("--out", type=Path, required=required, metavar="FILE", help="the JSONL file to write")
 
 
 def _add_shared(parser: argparse.ArgumentParser, per_group: int) -> None:
-    _add_out(parser)
+    parser.add_argument(
+        "--per-group", type=at_least_one, default=per_group, metavar="N", help="at most (default: %(default)s)"
+    )
+    _add_sampled(parser, out=True)
+
+
+def _add_sampled(parser: argparse.ArgumentParser, *, out: bool) -> None:
+    _add_out(parser, required=out)
     parser.add_argument(
         "--prompts", type=at_least_one, default=100, metavar="N", help="training prompts sampled (default: %(default)s)"
     )
     parser.add_argument("--first", type=int, default=0, metavar="I", help="the first of them (default: %(default)s)")
-    parser.add_argument(
-        "--per-group", type=at_least_one, default=per_group, metavar="N", help="at most (default: %(default)s)"
-    )
     parser.add_argument(
         "--group", type=Path, action="append", metavar="FILE", help="take a sampled group instead; repeatable"
     )
@@ -102,6 +122,25 @@ def demonstrations(args: argparse.Namespace) -> int:
     return _make(args, limits, lambda groups: demonstrations_of(groups, args.per_group, args.threshold))
 
 
+def difficulty(args: argparse.Namespace) -> int:
+    from workbench.checks import Difficulty
+    from workbench.tasks.made import prompts_of
+
+    (low, high), began = args.keep, time.monotonic()
+    if low > high:
+        raise TaskError(f"--keep {low:g} {high:g}: no pass rate is at least {low:g} and at most {high:g}; swap them")
+    config = _prepared(args)
+    groups = list(_scored(args, config))
+    found = Difficulty.of(groups, args.right_from)
+    if args.out is None:
+        return print_result(args, found.to_json(), lambda: str(found))
+    limits = {"keep": [low, high], "right_from": args.right_from}
+    about = {**_about(args, config, limits), "difficulty": found.to_json()}
+    sampled = 0 if args.group else sum(found.answers)
+    result, said = _write(prompts_of(groups, low, high, args.right_from), args.out, about, began, sampled)
+    return print_result(args, {**found.to_json(), **result}, lambda: f"{found}\n\n{said}")
+
+
 def mix(args: argparse.Namespace) -> int:
     from workbench.tasks.made import mixed_of, sha256
 
@@ -112,20 +151,31 @@ def mix(args: argparse.Namespace) -> int:
     return _print(args, *_write(made, args.out, about, time.monotonic(), sampled=0))
 
 
-def _make(args: argparse.Namespace, limits: dict[str, float], make: Callable[[Iterator[ScoredGroup]], Made]) -> int:
-    args.base = {"method": {"name": "grpo", "credit": {"scheme": "outcome"}}}  # which needs an outcome reward, as this
-    config = require_trust(args, read_config(args))
-    refuse_to_overwrite(args.out)
+def _make(args: argparse.Namespace, limits: dict[str, Any], make: Callable[[Iterator[ScoredGroup]], Made]) -> int:
+    config = _prepared(args)
     began = time.monotonic()
     made = make(_scored(args, config))
+    sampled = 0 if args.group else made.counts["completions"]
+    return _print(args, *_write(made, args.out, _about(args, config, limits), began, sampled))
+
+
+def _prepared(args: argparse.Namespace) -> RunConfig:
+    """The configuration, which has an outcome reward; said before anything is sampled where there is a file already."""
+    args.base = {"method": {"name": "grpo", "credit": {"scheme": "outcome"}}}  # which needs an outcome reward, as this
+    config = require_trust(args, read_config(args))
+    if args.out is not None:
+        refuse_to_overwrite(args.out)
+    return config
+
+
+def _about(args: argparse.Namespace, config: RunConfig, limits: dict[str, Any]) -> dict[str, Any]:
+    """What sampled and scored the groups that rows are made of, and by which limits."""
     outcome_rewards = [reward for reward in config.sampled.rewards if reward.kind == "outcome"]
-    about = {
+    return {
         **_source(args, config, args.group, {"first": args.first, "count": args.prompts}),
         "rewards": [reward.model_dump(exclude_defaults=True) for reward in outcome_rewards],
         "limits": limits,
     }
-    sampled = 0 if args.group else made.counts["completions"]
-    return _print(args, *_write(made, args.out, about, began, sampled))
 
 
 def label_steps(

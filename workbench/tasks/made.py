@@ -1,4 +1,6 @@
-"""Pairs and demonstrations made of scored groups, and mixes of earlier rows: JSONL in TRL's formats, with provenance.
+"""Pairs, demonstrations and prompts of a chosen difficulty made of scored groups, and mixes of earlier rows.
+
+JSONL in TRL's formats, with provenance.
 
 A completion counts if it is finished (training adds an end-of-sequence token, which a truncated one never had), has
 text, has an outcome and was not written before in its group. Where groups come from and how they were scored is not
@@ -16,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from workbench.checks.difficulty import right_of
 from workbench.errors import TaskError
 from workbench.rollouts import read_rows
 from workbench.rundir.files import encode, replace_file
@@ -69,6 +72,24 @@ def demonstrations_of(groups: Iterable[ScoredGroup], most: int, threshold: float
     return made
 
 
+def prompts_of(groups: Iterable[ScoredGroup], low: float, high: float, right_from: float = 1.0) -> Made:
+    """The prompts of a pass rate from ``low`` to ``high`` (both included), with their columns and ``pass_rate``."""
+    made = Made()
+    for group in groups:
+        made.counts["groups"] += 1
+        right, answers = right_of(group, right_from)
+        if not answers:
+            made.counts["groups without an outcome"] += 1
+        elif right < low * answers:
+            made.counts["prompts too hard"] += 1
+        elif right > high * answers:
+            made.counts["prompts too easy"] += 1
+        else:
+            made.rows.append(_row(group, {"pass_rate": right / answers}))
+    made.counts["prompts"] = len(made.rows)
+    return made
+
+
 def mixed_of(fresh: Path, replay: Sequence[Path], share: float, seed: int) -> Made:
     """All fresh rows, and ``share`` of the training rows of each file of ``replay``, in a drawn order.
 
@@ -118,7 +139,7 @@ def write_made(made: Made, file: Path, about: Mapping[str, Any]) -> Path:
     if not made.rows:
         raise TaskError(
             f"nothing to write to {file}: {made.told}; sample more completions (--grpo.sampling.num_generations) of "
-            "more prompts (--prompts), or lower the limit (--margin, --threshold)"
+            "more prompts (--prompts), or change the limit (--margin, --threshold, --keep)"
         )
     rows = b"".join(encode(row) + b"\n" for row in made.rows)
     provenance = {**about, "counts": dict(made.counts), "sha256": hashlib.sha256(rows).hexdigest()}

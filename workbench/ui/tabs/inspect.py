@@ -30,9 +30,9 @@ KINDS = [
     ("starts a step", "starts"),
     ("ends a step", "ends"),
     ("is a step", "is"),
-    ("none: before improbable tokens", "surprise"),
-    ("none: before uncertain tokens", "entropy"),
-    ("none: every n tokens", "tokens"),
+    ("improbable tokens", "surprise"),
+    ("uncertain tokens", "entropy"),
+    ("every n tokens", "tokens"),
 ]
 WHOLE: dict[str, Any] = {"precision": 0}
 NUMBERS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (

@@ -1,0 +1,117 @@
+"""How hard prompts are for a policy, and which group size that asks for.
+
+A group whose answers are all right, or all wrong, has no spread of outcomes and teaches nothing by them: it is dead.
+With a pass rate p, G answers are dead with probability p^G + (1 - p)^G. A prompt with s right answers of n has a p that
+is not known; with every p equally likely beforehand it is Beta(s + 1, n - s + 1) distributed, and
+
+    P(dead | G) = [B(s + 1 + G, n - s + 1) + B(s + 1, n - s + 1 + G)] / B(s + 1, n - s + 1).
+
+Groups are scored elsewhere; nothing is sampled here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from workbench.errors import CreditError
+from workbench.schema import ScoredGroup
+
+SIZES = (2, 4, 8, 16, 32, 64)
+BINS = 10
+ENOUGH = 0.05
+"""Share of all groups that a doubled size must bring to life to be worth its samples."""
+
+
+@dataclass(frozen=True)
+class Difficulty:
+    """Right answers and answers with an outcome, of each prompt."""
+
+    right: Sequence[int]
+    answers: Sequence[int]
+
+    @classmethod
+    def of(cls, groups: Iterable[ScoredGroup], right_from: float = 1.0) -> Difficulty:
+        """An answer is right from this outcome on; one without an outcome does not count.
+
+        Raises CreditError where no answer has an outcome.
+        """
+        counts = [right_of(group, right_from) for group in groups]
+        if not any(answers for _, answers in counts):
+            raise CreditError(
+                "no answer has an outcome reward, which says whether it is right; add one (answer_correctness, say)"
+            )
+        right, answers = zip(*((s, n) for s, n in counts if n), strict=True)
+        return cls(right, answers)
+
+    @property
+    def rates(self) -> list[float]:
+        return [s / n for s, n in zip(self.right, self.answers, strict=True)]
+
+    def histogram(self) -> list[int]:
+        """Prompts by pass rate, in tenths; the last one holds a rate of 1."""
+        counts = [0] * BINS
+        for s, n in zip(self.right, self.answers, strict=True):
+            counts[min(s * BINS // n, BINS - 1)] += 1
+        return counts
+
+    def dead_share(self, size: int) -> float:
+        """Expected share of groups of ``size`` answers that are all right or all wrong."""
+        pairs = list(zip(self.right, self.answers, strict=True))
+        return sum(_chance_dead(s, n, size) for s, n in pairs) / len(pairs)
+
+    @property
+    def proposed(self) -> int:
+        """The least size whose double would bring fewer than ``ENOUGH`` of all groups to life."""
+        for size, double in pairwise(SIZES):
+            if self.dead_share(size) - self.dead_share(double) < ENOUGH:
+                return size
+        return SIZES[-1]
+
+    def to_json(self) -> dict[str, object]:
+        rates = self.rates
+        return {
+            "prompts": len(rates),
+            "answers": sum(self.answers),
+            "mean_pass_rate": sum(rates) / len(rates),
+            "never_right": sum(rate == 0 for rate in rates),
+            "always_right": sum(rate == 1 for rate in rates),
+            "histogram": self.histogram(),
+            "dead_share": {str(size): self.dead_share(size) for size in SIZES},
+            "proposed_group_size": self.proposed,
+        }
+
+    def __str__(self) -> str:
+        rates, counts = self.rates, self.histogram()
+        longest = max(counts)
+        lines = [
+            f"{len(rates)} prompts, {sum(self.answers)} answers: pass rate {sum(rates) / len(rates):.2f}, "
+            f"never right {sum(rate == 0 for rate in rates)}, always right {sum(rate == 1 for rate in rates)}",
+            "",
+            "pass rate  prompts",
+        ]
+        for k, count in enumerate(counts):
+            bar = "█" * math.ceil(30 * count / longest)
+            lines.append(f"{k / BINS:.1f}–{(k + 1) / BINS:.1f}    {count:>6}  {bar}".rstrip())
+        lines += ["", "group size  groups without spread (expected)"]
+        for size in SIZES:
+            mark = "  ← proposed: twice as many answers bring few more groups to life" if size == self.proposed else ""
+            lines.append(f"{size:>10}  {self.dead_share(size):.0%}{mark}")
+        return "\n".join(lines)
+
+
+def right_of(group: ScoredGroup, right_from: float) -> tuple[int, int]:
+    """Right answers of a group, and its answers with an outcome."""
+    outcomes = [outcome for outcome in group.outcomes or () if outcome is not None]
+    return sum(outcome >= right_from for outcome in outcomes), len(outcomes)
+
+
+def _chance_dead(right: int, answers: int, size: int) -> float:
+    a, b = right + 1, answers - right + 1
+    return math.exp(_log_beta(a + size, b) - _log_beta(a, b)) + math.exp(_log_beta(a, b + size) - _log_beta(a, b))
+
+
+def _log_beta(a: int, b: int) -> float:
+    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
