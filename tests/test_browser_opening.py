@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, Page, Request, Route, expect
 
-from tests.browsing import SECONDS, App, expect_rollouts, with_token
+from tests.browsing import SECONDS, App, expect_rollouts, show_more, with_token
 
 pytestmark = pytest.mark.browser
 
@@ -101,6 +101,7 @@ def test_what_is_typed_while_the_page_or_a_part_of_it_opens_stays(browser: Brows
 
 
 def what_is_typed_into_a_part_that_just_opened_stays(page: Page) -> None:
+    show_more(page)
     assert [page.evaluate(TYPE_AT_ONCE, list(part)) for part in PARTS] == ["77"] * len(PARTS)
 
 
