@@ -91,7 +91,9 @@ function marksOf({ steps, matched, finished, stop, name }) {
 
 /** @param {Credited} rollout */
 const rankOf = ({ rank }) =>
-  rank ? el("span", { class: "rank", title: "rank in the group by reward" }, `rank ${rank}`) : null;
+  rank
+    ? el("span", { class: "rank", title: "Rank in the group by R + Σr, whatever the colours count" }, `rank ${rank}`)
+    : null;
 
 // ── text ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -116,7 +118,7 @@ function textElements(data, rollout, drawn, measure) {
 
 /** @param {Credited} rollout @param {number} drawn @param {Measure} measure */
 function textElement(rollout, drawn, measure) {
-  const pre = el("pre", { class: rollout.wrong?.includes(true) ? "text marks" : "text" });
+  const pre = el("pre", { class: "text" });
   const cuts = new Cuts(rollout);
   let holder = /** @type {HTMLElement} */ (pre);
   for (let t = 0; t < drawn; t++) {

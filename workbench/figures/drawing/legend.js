@@ -20,6 +20,7 @@ import { BINS } from "./measures.js";
 
 const END_LABEL = "Colours end at; empty for the 98th percentile";
 const END_TITLE = "Where the colours end; empty: at the 98th percentile of what is drawn";
+const MATCH_TITLE = "What the step pattern found: where a step starts or ends, or the step itself";
 const STRADDLES_TITLE =
   "A token that holds the end of one step and the start of the next; it counts for the first of the two";
 const HOLD_TITLE = "Keep this range while the drawing changes, so that a colour goes on meaning the same number";
@@ -101,16 +102,18 @@ class Legend {
     const isScored = data.rollouts.some(({ steps }) => steps) && !data.measures;
     this.reading.hidden = !isScored;
     if (!isScored) return;
+    const judgedTitle = `By the outcome reward ${judgedBy}: 1 is right`;
     const outcomes = data.rollouts.some(({ outcome }) => (outcome ?? null) !== null);
     this.reading.replaceChildren(
       ...(measure.key === "advantage" ? meaningOf(data.counts ?? "") : []),
       ...(outcomes ? [sign("R", "outcome", "The outcome reward of the whole answer")] : []),
-      ...(judgedBy === null
-        ? []
-        : [sign("✓ ○", "right, wrong answer", `By the outcome reward ${judgedBy}: 1 is right`)]),
+      ...(judgedBy === null ? [] : [sign("✓", "right", judgedTitle), sign("○", "wrong answer", judgedTitle)]),
       sign("Σr", "summed step rewards", "The sum of the answer's step rewards, before anything is normalised"),
       sign(WRONG, "wrong step", `${WRONG_TITLE}. The colour need not say so: it may count later steps too.`),
       sign("┊", "token of two steps", STRADDLES_TITLE),
+      ...(data.rollouts.some(({ matches }) => matches?.length)
+        ? [el("span", { title: MATCH_TITLE }, el("span", { class: "match" }, "match"), " of the pattern")]
+        : []),
     );
   }
 
