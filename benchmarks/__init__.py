@@ -53,6 +53,7 @@ class Bench:
 BENCHES = {
     "credit": Bench("assign_credit under every scheme, on 1,024 completions of 4,096 tokens", "benchmarks.credit"),
     "sampler": Bench("sample_group against transformers' generate, on the embedded policy", "benchmarks.sampler"),
+    "step": Bench("a training step of the default run against TRL's own GRPOTrainer", "benchmarks.step"),
     "gpu": Bench("sampling and training on a CUDA GPU, random weights of Qwen2.5-0.5B's size", "benchmarks.gpu"),
     "rewards": Bench("the reward worker: calls, starts, kills, errors past their deadline", "benchmarks.rewards"),
     "import": Bench("imports and the page's first answer against import gradio", "benchmarks.imports"),

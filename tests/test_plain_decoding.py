@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from types import MethodType
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
+from trl.trainer.utils import add_fused_lm_head
 
 from workbench.policies import sampler
 from workbench.policies.decoding import CachedDecoder, decoders
@@ -118,6 +120,21 @@ def test_lora_is_called_and_may_be_switched_off(dora: bool) -> None:
     assert [row.token_ids for row in again] == [row.token_ids for row in before]
 
 
+def test_a_model_in_trls_trainer_is_as_it_was() -> None:
+    """TRL puts a forward of its own around the class's; accelerate leaves that without decorators."""
+    model = small()
+    model.forward = MethodType(inspect.unwrap(type(model).forward), model)
+    assert decoding_of(model) == "plain step"
+    add_fused_lm_head(model)
+    assert vars(model)["forward"].__func__ is not type(model).forward
+    assert decoding_of(model) == "plain step"
+    rows = sampled(model, ALIKE)
+    check_log_probabilities(model, ALIKE, rows)
+    other = wrapped(small())
+    add_fused_lm_head(other)
+    assert "was replaced" in decoding_of(other)
+
+
 def test_hooks_of_linear_layers_are_heard() -> None:
     model = small()
     calls: list[int] = []
@@ -152,7 +169,8 @@ def hooked(model: Any) -> Any:
 
 
 def wrapped(model: Any) -> Any:
-    model.forward = MethodType(type(model).forward, model)
+    forward = model.forward
+    model.forward = lambda *args, **kwargs: forward(*args, **kwargs)
     return model
 
 

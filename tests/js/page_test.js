@@ -105,8 +105,6 @@ Deno.test("the policy's state in words", () => {
     decoding: "",
   };
   equal(policyText(status), "policy tiny · 1.2M parameters · cpu");
-  const decoding = "transformers' own step (no plain step is known for GPT2LMHeadModel)";
-  equal(policyText({ ...status, decoding }), "policy tiny · 1.2M parameters · cpu · transformers' own step");
   equal(policyText({ ...status, state: "loading" }), "loading policy, 4 s");
   equal(policyText({ ...status, state: "off" }), "");
 });

@@ -8,6 +8,7 @@ modules. Weights are never copied, so that what an optimiser makes of them is wh
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ ROTARY = ("default", "linear", "llama3", "yarn")
 ATTENTION = ("sdpa", "eager")
 LORA_MODEL, LORA_LINEAR = "peft.tuners.lora.model.LoraModel", "peft.tuners.lora.layer.Linear"
 SILU = "transformers.activations.SiLUActivation"
+TRL_FORWARD = ("trl.trainer.utils", "_fused_forward")
 PEFT_MODELS = ("peft.peft_model.PeftModelForCausalLM", "peft.peft_model.PeftModel")
 
 Apply = Callable[[torch.Tensor], torch.Tensor]
@@ -140,9 +142,31 @@ def _hooked(module: nn.Module) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
+def _replaced(module: nn.Module) -> bool:
+    """Whether a module's forward is not its class's.
+
+    What accelerate leaves on a model that it unwrapped is, its decorators taken off. So is what TRL puts around it for
+    its loss, which computes something else only where an argument asks for that.
+    """
+    forward: Any = vars(module).get("forward")
+    known: Any = type(module).forward
+    if _made_by(forward) == TRL_FORWARD:
+        forward = inspect.getclosurevars(forward.__func__).nonlocals["original_forward"]
+    function = getattr(forward, "__func__", None)
+    while known is not None and known is not function:
+        known = getattr(known, "__wrapped__", None)
+    return forward is not None and known is None
+
+
+def _made_by(method: Any) -> tuple[str, str] | None:
+    """The module and name of a method's function as it was written, whatever it passes for."""
+    function = getattr(method, "__func__", None)
+    return None if function is None else (function.__globals__["__name__"], function.__code__.co_name)
+
+
 def _check_untouched(module: nn.Module) -> None:
-    """Refuses a module with a hook, or whose forward was replaced, as accelerate and kernels do."""
-    if "forward" in vars(module) or _hooked(module):
+    """Refuses a module with a hook, or whose forward was replaced, as autocast in accelerate and kernels do."""
+    if _replaced(module) or _hooked(module):
         raise NotOfThisShape(f"the forward of its {type(module).__name__} has a hook or was replaced")
 
 
@@ -211,7 +235,7 @@ class _Parts:
         """Whether a linear layer is nothing but its weights. Raises NotOfThisShape for one that is not known."""
         if type(module) is not nn.Linear and _class_of(module) != LORA_LINEAR:
             raise NotOfThisShape(f"a linear layer is a {_class_of(module)}")
-        if type(module) is not nn.Linear or _hooked(module) or "forward" in vars(module):
+        if type(module) is not nn.Linear or _hooked(module) or _replaced(module):
             return False
         if type(module.weight) is not nn.Parameter or module.weight.dtype != self.dtype:
             raise NotOfThisShape(

@@ -33,7 +33,7 @@ export function header(handles) {
 }
 
 /** @param {PolicyStatusPayload} status */
-export function policyText({ state, policy, seconds, device, parameters, decoding }) {
+export function policyText({ state, policy, seconds, device, parameters }) {
   const size = parameters ? ` · ${(parameters / 1e6).toPrecision(2)}M parameters` : "";
   switch (state) {
     case "loading":
@@ -41,7 +41,7 @@ export function policyText({ state, policy, seconds, device, parameters, decodin
     case "sampling":
       return `policy ${policy} sampling`;
     case "ready":
-      return `policy ${policy}${size}${device ? ` · ${device}` : ""}${decoding ? ` · ${decoding.split(" (")[0]}` : ""}`;
+      return `policy ${policy}${size}${device ? ` · ${device}` : ""}`;
     case "failed":
       return `policy ${policy} failed`;
     default:
