@@ -261,6 +261,19 @@ def test_a_group_is_worth_the_same_in_a_preview_and_in_a_run_to_the_bit(tiny, tm
         assert preview.of(i).tobytes() == used[i, : len(rollout)].numpy().tobytes()
 
 
+@pytest.mark.parametrize("scheme", ["lambda_grpo", "ktae"])
+def test_schemes_by_tokens_are_worth_the_same_in_a_preview_and_in_a_run(tiny, tmp_path, scheme):
+    stored = []
+    options = {"right_from": 0.3} if scheme == "ktae" else {}
+    settings = {"credit_scheme": scheme, "credit_options": options}
+    trainer = ours(tiny, tmp_path, [thirds], lambda step, credits: stored.extend(credits), **settings)
+    used = trainer._generate_and_score_completions(rows(PLAIN))["advantages"]
+    preview = credit_group(score_group(stored[0].scored.group, trainer.step_pattern, [thirds]), scheme, **options)
+    for i, rollout in enumerate(preview.scored.group.rollouts):
+        assert preview.of(i).any()
+        assert preview.of(i).tobytes() == used[i, : len(rollout)].numpy().tobytes()
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -297,6 +310,13 @@ def test_without_step_rewards_the_scheme_is_outcome(tiny, tmp_path):
     assert ours(tiny, tmp_path, twelve).credit_scheme == "outcome"
     with pytest.raises(ConfigError, match="'process' credits steps and no reward scores steps"):
         ours(tiny, tmp_path, twelve, credit_scheme="process")
+
+
+def test_a_scheme_that_needs_an_outcome_is_refused_where_no_reward_gives_one(tiny, tmp_path):
+    tokenizer, args = tokenizer_of(tiny), ProcessGRPOConfig(**arguments(tmp_path, credit_scheme="papo"))
+    data, step_rewards = Dataset.from_list(rows(PLAIN)), [lambda prompt, step, **_: 1.0]
+    with pytest.raises(ConfigError, match="'papo' needs an outcome reward and reward_funcs has none; give one, or"):
+        ProcessGRPOTrainer(llama(tokenizer), None, args, data, None, tokenizer, step_rewards=step_rewards)
 
 
 def test_less_data_than_one_generation_takes_is_refused(tiny, tmp_path):

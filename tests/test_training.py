@@ -71,8 +71,9 @@ class Watch:
         {},
         {"scheme": "position", "normalise": "batch", "outcome_weight": 0.5, "clip": 0.9},
         {"scheme": "min", "gamma": 0.9, "options": {"temperature": 0.5}},
+        {"scheme": "ktae", "each_reward": True},
     ],
-    ids=["process", "position over the batch", "min"],
+    ids=["process", "position over the batch", "min", "by tokens"],
 )
 def test_invariant_parity(tmp_path, credit):
     """What is stored for a rollout, and what the heatmap draws of it, is bit for bit what the loss used."""

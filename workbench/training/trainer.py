@@ -154,6 +154,11 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
                 f"credit_scheme: {self.credit_scheme!r} credits steps and no reward scores steps, so nothing would be "
                 "learnt; give step_rewards, set outcome_weight, or leave credit_scheme out, which then is 'outcome'"
             )
+        if "outcome" in SCHEMES[self.credit_scheme].needs and not self.reward_func_names:
+            raise ConfigError(
+                f"credit_scheme: {self.credit_scheme!r} needs an outcome reward and reward_funcs has none; give one, "
+                "or choose a scheme that credits steps"
+            )
         self.args.check_credit(self.credit_scheme)
 
     def get_train_dataloader(self) -> Any:
