@@ -18,11 +18,11 @@ from workbench.policies.client import PolicyStatus
 from workbench.rewards import RewardWorker
 from workbench.rundir import RunDir
 from workbench.rundir.metrics import resumed
-from workbench.schema import Group
-from workbench.steps import pattern
+from workbench.schema import Group, Step
+from workbench.steps import Split, pattern
 from workbench.ui.handlers import config_import as imports
 from workbench.ui.handlers import example as inspect
-from workbench.ui.handlers import run_follow, run_setup
+from workbench.ui.handlers import run_follow, run_setup, scoring
 from workbench.ui.handlers.draft import AS_INSPECT, Draft
 from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, builtin_row
@@ -36,6 +36,14 @@ from workbench.ui.handlers.session import Services
 def worker():
     with RewardWorker() as worker:
         yield worker
+
+
+def test_a_rollout_without_a_step_is_not_one_without_a_match():
+    """One that is still thinking has no step; neither has an empty text cut by tokens."""
+    assert scoring._no_match([Split([], [])]) is None
+    note = scoring._no_match([Split([], []), Split([Step(0, 3, matched=False)], [])])
+    assert note is not None
+    assert note.text.startswith("no match in rollout 2")
 
 
 def form(*rows: RewardRow, regex: str = PATTERN, kind: str = "starts", **more) -> Draft:

@@ -32,6 +32,11 @@ class Split:
     matches: list[tuple[int, int]]
     failed: bool = False
 
+    @property
+    def matched(self) -> bool:
+        """Whether the pattern found a step."""
+        return any(step.matched for step in self.steps)
+
     def moved(self, by: int) -> Split:
         """The same, of a text that stands ``by`` characters into another."""
         steps = [Step(step.start + by, step.end + by, step.matched) for step in self.steps]

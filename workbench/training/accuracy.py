@@ -94,8 +94,8 @@ class HeldOutAccuracy:
             answers = answer_texts(texts, self._read, opened)
             right += sum(self._task.answer_is_right(text, row.columns) for text, row in zip(answers, rows, strict=True))
             if self._pattern is not None:
-                splits = split_rollouts(rollouts, self._pattern, split_leniently, leniently=True)
-                matched += sum(split.steps[0].matched for split in splits)
+                splits = split_rollouts(rollouts, self._pattern, split_leniently, opened=opened, leniently=True)
+                matched += sum(split.matched for split in splits)
         counts = torch.tensor([right, matched], device=trainer.accelerator.device)
         right, matched = trainer.accelerator.reduce(counts, reduction="sum").tolist()
         share = {} if self._pattern is None else {"match_share": matched / self._count}

@@ -256,7 +256,7 @@ def isolation_note(worker: RewardWorker) -> Note | None:
 
 
 def _no_match(splits: Sequence[Split]) -> Note | None:
-    unmatched = [str(i + 1) for i, text_split in enumerate(splits) if not text_split.steps[0].matched]
+    unmatched = [str(i + 1) for i, cut in enumerate(splits) if cut.steps and not cut.matched]
     if not unmatched:
         return None
     which = f"rollout {unmatched[0]}" if len(unmatched) == 1 else f"{len(unmatched)} of {len(splits)} rollouts"
