@@ -163,6 +163,16 @@ def test_invariant_weights_are_read_in_place() -> None:
     assert (plain.logits[:3] - before[:3]).abs().max() > 0.1
 
 
+def test_in_16_bits_the_difference_is_rounding() -> None:
+    model = small("qwen3").bfloat16()
+    assert decoding_of(model) == "plain step"
+    for prompt, row in zip(PROMPTS, sampled(model, PROMPTS), strict=True):
+        with torch.no_grad():
+            logits = model(torch.tensor([prompt + row.token_ids])).logits[0, len(prompt) - 1 : -1].float()
+        picked = (logits / 0.8).log_softmax(-1).gather(-1, torch.tensor(row.token_ids)[:, None])[:, 0]
+        assert row.logprobs == pytest.approx(picked.tolist(), abs=0.15)
+
+
 def hooked(model: Any) -> Any:
     model.model.layers[1].self_attn.register_forward_hook(lambda module, args, output: None)
     return model

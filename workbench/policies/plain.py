@@ -149,7 +149,10 @@ def attention(
         keys, values = keys[:, -layer.window :], values[:, -layer.window :]
         mask = None if mask is None else mask[..., -layer.window :]
     if query.device.type != "cpu" or query.dtype != torch.float32:
-        return functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=layer.scaling)
+        mask = None if mask is None else mask[None]  # four dimensions, as fused kernels want them
+        return functional.scaled_dot_product_attention(
+            query[None], keys[None], values[None], attn_mask=mask, scale=layer.scaling
+        )[0]
     scores = torch.bmm(query, keys.transpose(1, 2)).mul_(layer.scaling)  # faster on a CPU for one token
     return torch.bmm((scores if mask is None else scores.add_(mask)).softmax(-1), values)
 

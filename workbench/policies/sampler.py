@@ -228,15 +228,17 @@ def _sample_rows(
     for position in range(max(ends.limits[row] for row in decoder.rows)):
         if cancelled is not None and cancelled():
             return
-        rows, logits = decoder.rows, decoder.logits.float()  # (R, V)
-        scores = process(decoder.padding)(decoder.seen, logits)
-        logprobs = scores.log_softmax(-1)
-        probabilities = logprobs.exp()
-        tokens = draw(probabilities, next(uniform)[rows].to(logits.device))  # (R,)
-        chosen = _of_tokens(logprobs, tokens)
-        raw = _of_tokens((logits / sampling.temperature).log_softmax(-1), tokens) if _reshapes(sampling) else chosen
-        entropies = torch.special.entr(probabilities).sum(-1).tolist()
-        token_list = tokens.tolist()
+        rows = decoder.rows
+        with torch.inference_mode():
+            logits = decoder.logits.float()  # (R, V)
+            scores = process(decoder.padding)(decoder.seen, logits)
+            logprobs = scores.log_softmax(-1)
+            probabilities = logprobs.exp()
+            tokens = draw(probabilities, next(uniform)[rows].to(logits.device))  # (R,)
+            chosen = _of_tokens(logprobs, tokens)
+            raw = _of_tokens((logits / sampling.temperature).log_softmax(-1), tokens) if _reshapes(sampling) else chosen
+            entropies = torch.special.entr(probabilities).sum(-1).tolist()
+            token_list = tokens.tolist()
         if any(map(math.isnan, chosen)):
             raise PolicyError(
                 f"the policy gives no probabilities at position {position + 1} (its logits are NaN or infinite): it "
