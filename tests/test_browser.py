@@ -331,6 +331,26 @@ def test_from_the_open_page_to_a_live_run_and_back(browser: Browser, app: App, w
         expect(state).to_have_text("stopped")
         expect(page.locator("#run-message")).to_contain_text("stopped")
         expect(page.locator("#stop")).to_be_hidden()
+        its_settings_are_taken_over_and_given_back(page)
+        its_policy_is_inspected(page)
+
+
+def its_settings_are_taken_over_and_given_back(page: Page) -> None:
+    steps = page.locator("#steps input")
+    steps.fill("40")
+    page.locator("#use-settings").click()
+    expect(page.locator("#start-note")).to_contain_text("the settings are those of run live")
+    expect(steps).to_have_value("500")
+    page.locator("#start-note").get_by_role("button", name="Undo").click()
+    expect(steps).to_have_value("40")
+    expect(page.locator("#start-note button")).to_have_count(0)
+
+
+def its_policy_is_inspected(page: Page) -> None:
+    """The stopped run's last checkpoint answers the prompt of Inspect."""
+    page.locator("#inspect-policy").click()
+    expect(page.locator("#policy input")).to_have_value("run:live")
+    expect(page.locator("#drawing .about")).to_contain_text("sampled from run:live")
 
 
 def what_is_drawn_is_what_was_stored(page: Page, run: RunDir) -> None:

@@ -230,6 +230,8 @@ def chosen_runs_are_read_and_zoomed_with_the_keyboard(page: Page, workspace: Pat
 
 
 def a_run_is_downloaded_and_opened_in_train(page: Page, tmp_path: Path) -> None:
+    page.locator("summary[aria-label='Export process-0']").click()
+    expect(page.get_by_label("Export the model of process-0")).to_be_visible()
     with page.expect_download() as waiting:
         page.get_by_label("Download process-0 as ZIP").click()
     waiting.value.save_as(tmp_path / "run.zip")

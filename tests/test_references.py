@@ -203,12 +203,16 @@ def test_the_page_s_workers_take_the_runs_of_its_own_workspace(tmp_path: Path, f
 
 def test_finished_runs_are_suggested_as_policies(tmp_path: Path, first: Run, judge: Run) -> None:
     store(tmp_path, "stopped", state="stopped")
-    assert policy_choices(tmp_path) == ["tiny", "run:first"]
+    saved(store(tmp_path, "cut", state="stopped", made=1.0), "checkpoint-2")  # the oldest: it is listed last
+    (tmp_path / "runs" / "cut" / "checkpoints" / "checkpoint-3").mkdir()  # not written to its end
+    assert policy_choices(tmp_path) == ["tiny", "run:first", "run:first@4", "run:first@2", "run:cut@2"]
+    assert judge.summary().policies == ()
     assert [run.summary().gives for run in (first, judge)] == ["policy", "reward model"]
     assert {row["name"]: row["gives"] for row in runs_table(tmp_path)["runs"]} == {
         "first": "policy",
         "judge": "reward model",
         "stopped": None,
+        "cut": None,
     }
 
 

@@ -397,6 +397,8 @@ def test_downloads_are_behind_the_token_and_know_no_paths(run, tmp_path):
         assert client.get("/workbench-runs/a.csv").text == metrics_csv(run)
         assert client.get("/workbench-runs/a.json").json()["name"] == "a"
         assert "no run 'gone'" in client.get("/workbench-runs/gone.csv").json()["detail"]
+        refused = client.get("/workbench-runs/a/picture.zip")
+        assert (refused.status_code, refused.json()["detail"][:35]) == (404, "'picture' is nothing that a run is ")
         for path in ("/workbench-runs/..%2F..%2Fetc%2Fpasswd.csv", "/workbench-runs/%2e%2e.json"):
             assert client.get(path).status_code == 404
 
@@ -443,6 +445,19 @@ def test_alarms_and_corrupt_rows_are_told_at_every_poll(tmp_path):
         assert alarm["metrics"] == ("entropy",)
         (warning,) = one["warnings"]
         assert warning.startswith("skipped metrics.jsonl, line 62: ")
+
+
+def test_pace_and_place_in_the_queue_are_told(tmp_path):
+    """Eleven rows of 2 s, and before them one of 100 s that no longer counts; 28 of 40 steps are left: 56 s."""
+    rows = [{"step": 1, "seconds": 100.0}] + [{"step": n, "seconds": 98.0 + 2 * n} for n in range(2, 13)]
+    running = store(tmp_path, "running", rows, run={"steps": 40}, state="running")
+    store(tmp_path, "second", state="queued")
+    third = store(tmp_path, "third", state="queued")
+    for run, behind in ((running, None), (open_run("second", tmp_path), "running"), (third, "second")):
+        run.dir.note(behind=behind, pid=os.getpid(), pid_created=psutil.Process().create_time())
+    news = {name: run_follow.poll(tmp_path, name, 0, -1) for name in ("running", "second", "third")}
+    told = {name: (of["pace"], of["ahead"], of["wait"]) for name, of in news.items()}
+    assert told == {"running": (2.0, 0, None), "second": (None, 1, 56.0), "third": (None, 2, None)}
 
 
 def test_watched_steps_are_told_beside_the_others(tmp_path):

@@ -30,6 +30,11 @@ Deno.test("a run's state and progress are one line", () => {
   equal(progressText({ ...NEWS, resumed_from: 2 }, 165), "step 3 of 60 · 1 min 5 s · cpu · resumed from step 2");
   equal(progressText({ ...NEWS, final: true }, 999), "step 3 of 60 · 30 s · cpu");
   equal(progressText({ ...NEWS, state: "queued", started: null, reason: "waits for a" }, 0), "waits for a");
+  const queued = { ...NEWS, state: "queued", started: null, reason: "waits for a", ahead: 2 };
+  equal(progressText({ ...queued, wait: 190 }, 0), "waits for a · place 2 in the queue · starts in about 3 min 10 s");
+  equal(progressText({ ...queued, wait: null }, 0), "waits for a · place 2 in the queue");
+  const paced = "step 3 of 60 · 30 s · 2.1 s a step · about 2 min 0 s left · cpu"; // 57 · 2.1 = 119.7
+  equal(progressText({ ...NEWS, pace: 2.1 }, 130), paced);
   equal(progressText({ ...NEWS, state: "queued" }, 104), "loading the trainer, 4 s");
   equal([stateOf({ ...NEWS, stopping: true }), stateOf({ ...NEWS, state: "queued" })], ["stopping", "starting"]);
   equal([duration(59.6), duration(3599), duration(7260)], ["1 min 0 s", "59 min 59 s", "2 h 1 min"]);

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from workbench import hooks
 from workbench.config import METHODS, RUN_NAME, Method, RunConfig
 from workbench.errors import RunError, WorkbenchError, cut, did_you_mean, shown
+from workbench.places import RUN
 from workbench.rundir import RunDir, RunStatus
-from workbench.rundir.checkpoints import nothing_usable, saved
+from workbench.rundir.checkpoints import MANIFEST, nothing_usable, saved
 from workbench.rundir.environment import differences
 from workbench.runs import watch
 from workbench.runs.follow import MetricsReader
@@ -86,7 +87,15 @@ class Run:
             scheme=config.method.label,
             seed=config.seed,
             gives=_gives(config) if status.state == "finished" else None,
+            policies=self._policies() if status.final and _gives(config) == "policy" else (),
         )
+
+    def _policies(self) -> tuple[str, ...]:
+        """References to the checkpoints that were written to their end; whether they are whole is not looked at."""
+        name, folder = f"{RUN}{self.name}", self.dir.checkpoints
+        final = (name,) if (folder / "final" / MANIFEST).is_file() else ()
+        steps = (f"{name}@{point.step}" for point in saved(folder) if (point.path / MANIFEST).is_file())
+        return (*final, *steps)
 
     def data(self) -> dict[str, Any]:
         """Name, path, status, configuration and metrics rows as plain data; what is not finite is None.

@@ -30,6 +30,9 @@ class RunSummary:
     seed: int | None = None
     gives: Literal["policy", "reward model"] | None = None
     """What its last checkpoint is, which run:NAME names; None for a run that has not finished."""
+    policies: tuple[str, ...] = ()
+    """What names its policy's checkpoints in the place of a policy, the newest first: run:NAME of a finished run, and
+    run:NAME@STEP."""
 
     @property
     def readable(self) -> bool:

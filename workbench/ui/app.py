@@ -45,7 +45,7 @@ from workbench.ui.tabs.form import Updates, read
 from workbench.ui.tabs.help import build_help
 from workbench.ui.tabs.inspect import build_inspect
 from workbench.ui.tabs.inspect_events import opening, opening_outputs, wire_inspect
-from workbench.ui.tabs.models import wire_runs_as_rewards
+from workbench.ui.tabs.run_actions import wire_run_actions
 from workbench.ui.tabs.runs import build_runs
 from workbench.ui.tabs.share_events import READ_KEPT
 from workbench.ui.tabs.train import (
@@ -107,7 +107,7 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         form = Form(**fields, run=run_form)
         then_score = wire_inspect(form, inspect, services)
         wire_train(form, train, services)
-        wire_runs_as_rewards(form, tabs, [train.live, runs], services, then_score)
+        wire_run_actions(form, tabs, [train.live, runs], inspect, train, services, then_score)
         policies = [form.bound[path] for path in ("policy.path", "page.reference")]
 
         def suggested() -> list[Any]:

@@ -1,4 +1,7 @@
-"""Where a run's files are downloaded from: ``/workbench-runs/<run>.zip``, ``.csv`` and ``.json``, behind the guard."""
+"""Where a run's files are downloaded from: ``/workbench-runs/<run>.zip``, ``.csv`` and ``.json``, behind the guard.
+
+``/workbench-runs/<run>/model.zip``, ``adapter.zip`` and ``script.zip`` are what ``python -m workbench export`` writes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from fastapi.responses import Response, StreamingResponse
 
 from workbench.errors import WorkbenchError
 from workbench.runs import open_run
-from workbench.ui.handlers.run_download import metrics_csv, run_json, write_zip
+from workbench.ui.handlers.run_actions import export_run
+from workbench.ui.handlers.run_download import metrics_csv, run_json, write_folder, write_zip
 
 FOLDER = "workbench-runs"
 _CHUNK = 256 * 1024
@@ -30,6 +34,17 @@ def add_downloads(app: FastAPI, workspace: Path) -> None:
         write_zip(run, file)
         file.seek(0)
         return StreamingResponse(_sent(file), media_type="application/zip", headers=_as_file(f"{run.name}.zip"))
+
+    @app.get(f"/{FOLDER}/{{name}}/{{kind}}.zip")
+    def exported(name: str, kind: str) -> StreamingResponse:
+        with _refusals(), tempfile.TemporaryDirectory(prefix="workbench-export-") as aside:
+            folder = Path(aside) / f"{name}-{kind}"
+            export_run(name, kind, folder, workspace)
+            file = tempfile.TemporaryFile()  # noqa: SIM115 (closed when it has been sent)
+            write_folder(folder, file)
+        file.seek(0)
+        headers = _as_file(f"{name}-{kind}.zip")
+        return StreamingResponse(_sent(file), media_type="application/zip", headers=headers)
 
     @app.get(f"/{FOLDER}/{{name}}.csv")
     def metrics(name: str) -> Response:

@@ -18,7 +18,7 @@ Pairs = Sequence[tuple[str, str]]
 
 class NotePayload(TypedDict):
     """A message beside a control; ``editor`` is the elem_id of the code editor that ``line`` is of, ``fields`` those of
-    the fields that it is about."""
+    the fields that it is about, ``action`` the label of its button."""
 
     text: str
     level: str
@@ -26,6 +26,7 @@ class NotePayload(TypedDict):
     detail: str
     editor: str | None
     fields: Sequence[str]
+    action: str | None
 
 
 class FactsPayload(TypedDict):

@@ -7,7 +7,7 @@
 import { el, say } from "../../figures/dom.js";
 import { mount } from "../../figures/drawing/heatmap.js";
 import { address } from "./address.js";
-import { follow, rootOf } from "./widget.js";
+import { follow, rootOf, wanted } from "./widget.js";
 
 /** The group's prompt and where it is from, above all that is said of the group. */
 const heading = el("div", { class: "about" });
@@ -21,6 +21,21 @@ export function title(handles) {
 export function inspect(handles) {
   const view = new InspectView(handles);
   follow(handles, (root, /** @type {DrawingMessage | null} */ message) => view.update(root, message ?? {}));
+}
+
+const PATIENCE = 600; // frames until the tab is there
+
+/** Presses "Sample & score" once the policy that was asked for is the one chosen. */
+export function sampleWanted() {
+  const { policy } = wanted;
+  wanted.policy = null;
+  let frames = policy === null ? 0 : PATIENCE;
+  const look = () => {
+    const field = /** @type {HTMLInputElement | null} */ (document.querySelector("#policy input"));
+    if (field?.value === policy) document.getElementById("sample")?.click();
+    else if (frames-- > 0) requestAnimationFrame(look);
+  };
+  if (frames) look();
 }
 
 /** @param {Pick<GroupPayload, "prompt">} payload @param {string} [columns] The prompt as a title, and what it is of. */

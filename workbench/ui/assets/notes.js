@@ -3,7 +3,7 @@
 /** @import { FactsPayload, Handles, NotePayload } from "./payloads.js" */
 
 import { el } from "../../figures/dom.js";
-import { follow } from "./widget.js";
+import { follow, link } from "./widget.js";
 
 /** @param {Handles} handles A sentence beside a control, which may highlight a line of a code editor. */
 export function note(handles) {
@@ -20,6 +20,7 @@ export function note(handles) {
     root.replaceChildren();
     if (!value) return;
     root.append(el("p", { title: value.level === "plain" ? value.text : null }, value.text));
+    if (value.action) root.append(link(value.action, () => handles.trigger("apply", {})));
     if (value.detail) root.append(el("pre", {}, value.detail));
   });
 }

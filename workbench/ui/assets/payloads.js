@@ -27,6 +27,7 @@
  * @property {string} detail
  * @property {string | null} editor elem_id of that editor
  * @property {string[]} fields elem_ids of the fields that the message is about
+ * @property {string | null} action label of a button behind it
  */
 
 /**

@@ -8,7 +8,7 @@ export { code, keep, tools } from "./share.js";
 export { facts, note } from "./notes.js";
 export { header } from "./page.js";
 export { help } from "./help.js";
-export { inspect, title } from "./inspect.js";
+export { inspect, sampleWanted, title } from "./inspect.js";
 export { modelStatus, saveFile, watch } from "./rewards.js";
 export { taskRows } from "./rows.js";
 export { runs } from "./runs/runs.js";

@@ -25,6 +25,8 @@ from workbench.runs import Run
 from workbench.runs.follow import MetricsReader
 
 KEPT_RUNS = 64
+PACED = 10
+"""Steps that the pace is the mean of."""
 RECENT = 240
 """Rows kept whole, four times what an alarm looks at, because not every row has every metric."""
 ASKED_FOR = ("reward", "step_reward", "accuracy", "seconds")
@@ -80,6 +82,16 @@ class KeptRun:
         if self._alarms[0] != self.rows:
             self._alarms = self.rows, alarms(list(self.recent))
         return self._alarms[1]
+
+    @property
+    def pace(self) -> float | None:
+        """Seconds that one of the newest steps took; None before there are two."""
+        column = self.columns["seconds"]
+        if len(column) < 2:
+            return None
+        first = -min(len(column), PACED + 1)
+        steps = column.steps[-1] - column.steps[first]
+        return (column.values[-1] - column.values[first]) / steps if steps > 0 else None
 
     def drawn(self) -> dict[str, Column]:
         """The columns that curves are drawn of, with at least one value each."""

@@ -32,6 +32,7 @@ from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 
 LISTED = 50
+LISTED_STEPS = 4
 """Newest runs among which policies are suggested."""
 FORMAT_CHOICES: tuple[tuple[str, str], ...] = (
     ("by its architecture", ""),
@@ -195,9 +196,9 @@ def run_as_reward(rows: Sequence[RewardRow | None], name: str, workspace: Path) 
 
 
 def policy_choices(workspace: Path) -> list[str]:
-    """The policies that the page suggests: the embedded ones, and those that finished runs ended with."""
-    runs = (run for run in list_runs(workspace)[:LISTED] if run.summary().gives == "policy")
-    return [*EMBEDDED, *(f"{RUN}{run.name}" for run in runs)]
+    """The policies that the page suggests: the embedded ones, and the newest checkpoints of runs that are over."""
+    checkpoints = (name for run in list_runs(workspace)[:LISTED] for name in run.summary().policies[:LISTED_STEPS])
+    return [*EMBEDDED, *checkpoints]
 
 
 def cancel_load(services: Services, tab: str) -> None:

@@ -44,6 +44,14 @@ def write_zip(run: Run, file: IO[bytes]) -> None:
             archive.writestr(f"{run.name}/log.txt", redact(log))
 
 
+def write_folder(folder: Path, file: IO[bytes]) -> None:
+    """A folder with all that is in it, as it is: weights hardly shrink."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for path in sorted(folder.rglob("*")):
+            if _is_plain(path):
+                archive.write(path, str(path.relative_to(folder.parent)))
+
+
 def _kept_files(folder: Path) -> list[Path]:
     inner = [
         path for name in KEPT_FOLDERS if not (folder / name).is_symlink() for path in sorted((folder / name).glob("*"))

@@ -7,7 +7,7 @@ and asks for what it has not seen.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypedDict
@@ -78,8 +78,19 @@ class _NewRows(TypedDict):
     panels: list[PanelPayload] | None
 
 
+class _Queue(TypedDict):
+    """What a queued run waits for."""
+
+    ahead: int
+    wait: float | None
+
+
 class News(_NewRows):
-    """What is new in a run, and how it stands."""
+    """What is new in a run, and how it stands.
+
+    ``pace`` is in seconds a step; of a queued run, ``ahead`` counts the runs it waits for, and ``wait`` is how long
+    they will take, where that is known.
+    """
 
     run: str
     state: str
@@ -92,7 +103,11 @@ class News(_NewRows):
     updated: float
     behind: str | None
     resumable: bool
+    pace: float | None
+    ahead: int
+    wait: float | None
     gives: str | None
+    policies: Sequence[str]
     resumed_from: int | None
     warnings: list[str]
     alarms: list[dict[str, Any]]
@@ -160,12 +175,13 @@ def poll(workspace: Path, name: str, cursor: int, after: int, after_watched: int
     """
     try:
         run = open_run(name, workspace)
-        status, method = run.status(), run.method
+        status, method, summary = run.status(), run.method, run.summary()
         with kept(run) as known:
             news = _rows_since(run, known, cursor, method)
             if news["restarted"]:
                 after, after_watched = -1, -1
             alarms = [dataclasses.asdict(alarm) for alarm in known.alarms()]
+            pace = known.pace
             corrupt = [f"skipped {what}" for what in known.corrupt.values()]
         return {
             "run": run.name,
@@ -179,7 +195,10 @@ def poll(workspace: Path, name: str, cursor: int, after: int, after_watched: int
             "updated": status.updated,
             "behind": status.behind,
             "resumable": run.resumable,
-            "gives": run.summary().gives,
+            "pace": pace,
+            **_queue(workspace, status.behind if status.state == "queued" else None),
+            "gives": summary.gives,
+            "policies": summary.policies,
             "resumed_from": status.resumed_from,
             "warnings": [*status.warnings, *corrupt],
             "alarms": alarms,
@@ -193,6 +212,26 @@ def poll(workspace: Path, name: str, cursor: int, after: int, after_watched: int
         }
     except WorkbenchError as error:
         return {"run": name, "error": str(error)}
+
+
+def _queue(workspace: Path, behind: str | None) -> _Queue:
+    """The runs from ``behind`` on, each of which waits for the next."""
+    names: list[str] = []
+    wait: float | None = 0.0
+    try:
+        while behind is not None and behind not in names:
+            run = open_run(behind, workspace)
+            status = run.status()
+            if status.final:
+                break
+            names.append(behind)
+            with kept(run) as known:
+                pace = known.pace
+            wait = None if pace is None or wait is None else wait + pace * (status.total_steps - status.step)
+            behind = status.behind if status.state == "queued" else None
+    except WorkbenchError:
+        wait = None  # of another workspace, or damaged
+    return {"ahead": len(names), "wait": wait if names else None}
 
 
 def _rows_since(run: Run, known: KeptRun, cursor: int, method: Method) -> _NewRows:

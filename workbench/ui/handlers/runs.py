@@ -60,6 +60,7 @@ class RunRow(TypedDict):
     scheme: str | None
     seed: int | None
     gives: str | None
+    policies: Sequence[str]
     reward: NotRequired[float | None]
     reward_metric: NotRequired[str]
     accuracy_best: NotRequired[float | None]
@@ -206,6 +207,7 @@ def _row(run: Run) -> RunRow:
         "scheme": summary.scheme,
         "seed": summary.seed,
         "gives": summary.gives,
+        "policies": summary.policies,
     }
     return _measured(run, row) if summary.readable else row
 

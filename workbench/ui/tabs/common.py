@@ -71,13 +71,16 @@ def note(elem_id: str) -> gr.HTML:
     return drawn(elem_id, "note", classes=["note"])
 
 
-def note_value(value: Note | str | None, *, editor: str | None = None, fields: Sequence[str] = ()) -> str:
-    """``editor`` is the elem_id of the code editor whose line a note points at, ``fields`` those of fields to mark."""
+def note_value(
+    value: Note | str | None, *, editor: str | None = None, fields: Sequence[str] = (), action: str | None = None
+) -> str:
+    """``editor`` is the elem_id of the code editor whose line a note points at, ``fields`` those of fields to mark;
+    ``action`` the label of a button behind it, which is the element's event ``apply``."""
     if value is None or value == "":
         return ""
     if isinstance(value, str):
         value = Note(value, level="plain")
-    return json.dumps(value.to_json() | {"editor": editor, "fields": list(fields)})
+    return json.dumps(value.to_json() | {"editor": editor, "fields": list(fields), "action": action})
 
 
 def start_and_cancel(running: bool | None) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradio as gr
@@ -10,7 +10,6 @@ import gradio as gr
 from workbench.ui.handlers import models as handlers
 from workbench.ui.handlers.reward_rows import row_of
 from workbench.ui.handlers.rewards import free_place
-from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value, start_and_cancel
 from workbench.ui.tabs.form import Updates, read, shown
@@ -97,22 +96,3 @@ def wire_models(form: Form, services: Services, then_score: Callable[[Any], None
         handlers.cancel_load(services, request.session_hash or "")
 
     part.cancel.click(stop, None, None, queue=False, **PRIVATE)
-
-
-def wire_runs_as_rewards(
-    form: Form, tabs: gr.Tabs, elements: Sequence[gr.HTML], services: Services, then_score: Callable[[Any], None]
-) -> None:
-    """A finished run's reward model becomes a row on Inspect, which is shown: one click on Train or Runs."""
-    said, panels = form.rewards.models.note, (form.rewards.more, form.rewards.models.panel)
-
-    def add(event: gr.EventData, *held: Any) -> Updates:
-        draft = read(*held)
-        added = handlers.run_as_reward(draft.rows, str(event._data.get("reward")), services.workspace)
-        shows = {tabs: gr.Tabs(selected="inspect")}
-        if isinstance(added, Note):
-            return shows | {said: note_value(added)} | dict.fromkeys(panels, gr.update(open=True))
-        return shown(form, draft, draft.with_row(*added)) | shows | {said: ""}
-
-    outputs = [tabs, said, *panels, *form.outputs]
-    for element in elements:
-        then_score(element.apply(add, form.inputs, outputs, queue=False, **PRIVATE))

@@ -26,6 +26,7 @@
  * @property {string | null} scheme
  * @property {number | null} seed
  * @property {string | null} gives
+ * @property {string[]} policies what names its policy's checkpoints, the newest first
  * @property {number | null} [reward]
  * @property {string} [reward_metric]
  * @property {number | null} [accuracy_best]

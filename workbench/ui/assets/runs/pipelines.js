@@ -33,6 +33,7 @@ const BLANK = {
   scheme: null,
   seed: null,
   gives: null,
+  policies: [],
   reward: null,
   accuracy_best: null,
   accuracy_last: null,

@@ -10,8 +10,8 @@
 /** @import { PipelineRow, RunRow, RunsServer, RunsValue, TrashedPayload } from "./payloads.js" */
 /** @import { Row } from "./pipelines.js" */
 
-import { el, once, say, setText } from "../../../figures/dom.js";
-import { answerOf, follow, rootOf, tabs, whileVisible } from "../widget.js";
+import { download, el, once, say, setText } from "../../../figures/dom.js";
+import { answerOf, follow, inspectPolicy, rootOf, tabs, whileVisible } from "../widget.js";
 import { readRange } from "../train/state.js";
 import { ChosenRuns } from "./chosen.js";
 import { plural, readSort, writeSort } from "./columns.js";
@@ -111,6 +111,9 @@ class Runs {
       toggle: (name, on) => this.toggle(name, on),
       open: openInTrain,
       resume: (name) => this.resume(name),
+      inspect: (name) => this.inspect(name),
+      settle: (name) => this.handles.trigger("apply", { settings: name }),
+      take: (name, kind) => this.take(name, kind),
       use: (name) => this.handles.trigger("apply", { reward: name }),
       remove: (names) => this.remove(names),
       sort: (column) => this.sortBy(column),
@@ -303,6 +306,25 @@ class Runs {
   /** @param {string} name */
   resume(name) {
     return this.answered(() => this.server.resume({ run: name }));
+  }
+
+  /** @param {string} name */
+  inspect(name) {
+    const policy = this.runs?.find((run) => run.name === name)?.policies[0];
+    if (policy) inspectPolicy(this.handles.trigger, policy);
+  }
+
+  /** @param {string} name @param {string} kind Exports a run as a file, which takes a while. */
+  async take(name, kind) {
+    this.say(`Exporting the ${kind} of ${name} …`);
+    try {
+      const answer = await fetch(`${this.value.downloads}/${encodeURIComponent(name)}/${kind}.zip`);
+      if (!answer.ok) throw new Error((await answer.json()).detail);
+      download(`${name}-${kind}.zip`, await answer.blob());
+      this.say(`The ${kind} of ${name} is in your downloads.`);
+    } catch (error) {
+      this.say(`The ${kind} of ${name} was not exported: ${/** @type {Error} */ (error).message}`, true);
+    }
   }
 
   /** @param {() => ReturnType<Call<{}, Answer>>} call */

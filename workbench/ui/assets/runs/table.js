@@ -9,6 +9,9 @@
  * @property {(name: string) => void} open
  * @property {(name: string) => void} resume
  * @property {(name: string) => void} use
+ * @property {(name: string) => void} inspect
+ * @property {(name: string) => void} settle takes its settings over
+ * @property {(name: string, kind: string) => void} take exports it
  * @property {(names: string[]) => void} remove
  * @property {(column: Column) => void} sort
  * @property {(name: string) => void} unfold
@@ -23,6 +26,8 @@
  * @property {HTMLElement} [swatch]
  * @property {HTMLButtonElement} [resume]
  * @property {HTMLButtonElement} [use]
+ * @property {HTMLButtonElement} [inspect]
+ * @property {HTMLButtonElement} [settle]
  * @property {HTMLButtonElement} [remove]
  * @property {HTMLButtonElement} [unfold]
  * @property {HTMLButtonElement} [stop]
@@ -31,10 +36,16 @@
 
 import { el, setText } from "../../../figures/dom.js";
 import { link } from "../widget.js";
+import { INSPECT_TITLE, SETTLE_TITLE } from "../train/head.js";
 import { COLUMNS, plural } from "./columns.js";
 import { paint } from "./chosen.js";
 
 const KINDS = ["zip", "csv", "json"]; // that a run is downloaded as
+const EXPORTS = { // what `python -m workbench export` writes
+  model: "The newest checkpoint's model, an adapter put into its base, with a model card",
+  adapter: "The adapter alone, with a model card",
+  script: "A script that trains the same without the page, with its rows, rewards and an accelerate configuration",
+};
 
 export class RunTable {
   /** @param {TableActions} on */
@@ -144,10 +155,33 @@ export class RunTable {
       const href = `${downloads}/${encodeURIComponent(name)}.${kind}`;
       return el("a", { href, download: true, "aria-label": `Download ${name} as ${kind.toUpperCase()}` }, kind);
     });
+    const inspect = link("inspect", () => on.inspect(name), {
+      "aria-label": `Inspect the policy of ${name}`,
+      title: INSPECT_TITLE,
+    });
+    const settle = link("settings", () => on.settle(name), {
+      "aria-label": `Use the settings of ${name}`,
+      title: SETTLE_TITLE,
+    });
+    const exports = Object.entries(EXPORTS).map(([kind, title]) =>
+      link(kind, () => on.take(name, kind), { "aria-label": `Export the ${kind} of ${name}`, title })
+    );
+    const summary = el("summary", { "aria-label": `Export ${name}` }, "export");
+    const menu = el("details", { class: "export" }, summary, el("span", {}, ...exports, ...files));
     const remove = link("delete", () => on.remove([name]), { "aria-label": `Delete ${name}` });
     const named = link(label, () => on.open(name), { title: "Open in Train", "aria-label": name });
     const swatch = el("i", { class: "swatch", hidden: true });
-    return { box, swatch, named, resume, use, remove, actions: [resume, use, ...files, remove] };
+    return {
+      box,
+      swatch,
+      named,
+      resume,
+      use,
+      inspect,
+      settle,
+      remove,
+      actions: [inspect, settle, resume, use, menu, remove],
+    };
   }
 
   /** @param {Row} row @returns {Parts} */
@@ -176,6 +210,8 @@ export class RunTable {
     row.unfold?.setAttribute("aria-expanded", String(run.unfolded));
     if (row.resume) row.resume.hidden = !run.resumable;
     if (row.use) row.use.hidden = run.gives !== "reward model";
+    if (row.inspect) row.inspect.hidden = !run.policies?.length;
+    if (row.settle) row.settle.hidden = !run.final;
     if (row.stop) row.stop.hidden = run.final;
     if (!row.remove) return;
     row.remove.disabled = !run.final;

@@ -8,6 +8,8 @@
  * @property {() => void} stop
  * @property {() => void} resume
  * @property {() => void} use
+ * @property {() => void} inspect
+ * @property {() => void} settle takes its settings over
  * @property {() => void} startNow
  * @property {() => void} showRuns
  * @property {(metrics: string[]) => void} lead
@@ -15,6 +17,9 @@
 
 import { el, once, say, setText } from "../../../figures/dom.js";
 import { ADVICE, progressText, stateOf } from "./state.js";
+
+export const INSPECT_TITLE = "Sample from its newest checkpoint on Inspect";
+export const SETTLE_TITLE = "Put its configuration into the form of a new run; can be undone";
 
 /** @param {string | null} id @param {string} text @param {() => void} onclick @param {Attributes} [more] */
 const button = (id, text, onclick, more = {}) => el("button", { type: "button", id, onclick, ...more }, text);
@@ -39,6 +44,8 @@ export class RunHead {
       title: "Go on from the newest valid checkpoint",
     });
     this.use = button("use-as-reward", "Use as a reward on Inspect", on.use, { hidden: true });
+    this.inspect = button("inspect-policy", "Inspect this policy", on.inspect, { hidden: true, title: INSPECT_TITLE });
+    this.settle = button("use-settings", "Use these settings", on.settle, { hidden: true, title: SETTLE_TITLE });
     this.now = button("start-now", "Start anyway", on.startNow, {
       hidden: true,
       title: "Train beside the run that has the device, without waiting for it",
@@ -65,7 +72,7 @@ export class RunHead {
       this.badge,
       this.progress,
       this.ahead,
-      el("span", { class: "run-actions" }, this.use, this.now, this.resume, this.stop),
+      el("span", { class: "run-actions" }, this.inspect, this.use, this.settle, this.now, this.resume, this.stop),
     );
     this.above = [row, this.bar, this.reason, this.unknown, this.message, this.warnings, this.settingsBox, this.alarms];
   }
@@ -75,6 +82,8 @@ export class RunHead {
     say(this.message, "");
     say(this.reason, "");
     this.use.hidden =
+      this.inspect.hidden =
+      this.settle.hidden =
       this.now.hidden =
       this.resume.hidden =
       this.unknown.hidden =
@@ -142,6 +151,8 @@ export class RunHead {
     this.unknown.hidden = true;
     const waits = news.state === "queued" && !news.started;
     this.use.hidden = news.gives !== "reward model";
+    this.inspect.hidden = !news.policies.length;
+    this.settle.hidden = !news.final;
     this.now.hidden = !waits || news.stopping || !news.reason;
     this.ahead.hidden = !(waits && news.behind);
     setText(this.ahead, news.behind ?? "");

@@ -57,7 +57,11 @@
  * @property {number} updated
  * @property {string | null} behind
  * @property {boolean} resumable
+ * @property {number | null} pace in seconds a step
+ * @property {number} ahead runs that a queued one waits for
+ * @property {number | null} wait how long they will take, where that is known
  * @property {string | null} gives
+ * @property {string[]} policies what names its policy's checkpoints, the newest first
  * @property {number | null} resumed_from
  * @property {string[]} warnings
  * @property {AlarmPayload[]} alarms

@@ -1,6 +1,8 @@
 // What is said of a run's state, and what the page's address holds of it. Pure functions.
 // @ts-check
 
+import { precise } from "../../../figures/numbers.js";
+
 /** @import { News } from "./payloads.js" */
 /**
  * @typedef {{rollout: number, k: number}} Place a rollout and a step of it, from 1
@@ -26,12 +28,22 @@ const isStarting = (news) => news.state === "starting" || (news.state === "queue
 /** What stands beside the badge. @param {News} news @param {number} now in seconds */
 export function progressText(news, now) {
   if (isStarting(news)) return `${news.reason || "loading the trainer"}, ${duration(now - (news.started ?? now))}`;
-  if (news.state === "queued" && news.reason) return news.reason;
+  if (news.state === "queued" && news.reason) return [news.reason, ...queueText(news)].join(" · ");
   const parts = [`step ${news.step} of ${news.total}`];
   if (news.started) parts.push(duration((news.final ? news.updated : now) - news.started));
+  if (!news.final && news.pace) {
+    const left = news.pace * (news.total - news.step);
+    parts.push(`${precise(news.pace)} s a step`, `about ${duration(left)} left`);
+  }
   if (news.device) parts.push(news.device);
   if (news.resumed_from) parts.push(`resumed from step ${news.resumed_from}`);
   return parts.join(" · ");
+}
+
+/** @param {Pick<News, "ahead" | "wait">} news Its place in the queue, and when its turn comes. */
+function queueText({ ahead, wait }) {
+  const place = ahead ? [`place ${ahead} in the queue`] : [];
+  return wait === null || wait === undefined ? place : [...place, `starts in about ${duration(wait)}`];
 }
 
 /**

@@ -11,7 +11,7 @@
 
 import { mount as mountCurves } from "../../../figures/charts/curves.js";
 import { el, say } from "../../../figures/dom.js";
-import { answerOf, follow, rootOf, tabs, whileVisible } from "../widget.js";
+import { answerOf, follow, inspectPolicy, rootOf, tabs, whileVisible } from "../widget.js";
 import { RunHead } from "./head.js";
 import { followHistory, newEntry } from "./history.js";
 import { RunList } from "./list.js";
@@ -61,10 +61,14 @@ class Train {
     this.awaited = null;
     this.patience = PATIENCE;
     this.write = addressWriter();
+    /** @type {string[]} what names the run's checkpoints */
+    this.policies = [];
     this.head = new RunHead({
       open: (name) => this.pick(name),
       stop: () => this.stop(),
       resume: () => this.resume(),
+      inspect: () => inspectPolicy(handles.trigger, this.policies[0]),
+      settle: () => handles.trigger("apply", { settings: this.run }),
       use: () => this.handles.trigger("apply", { reward: this.run }),
       startNow: () => this.ask(this.head.now, (request) => this.server.start_now(request)),
       showRuns: () => tabs.showRuns([]),
@@ -271,6 +275,7 @@ class Train {
     if (news.final && this.isLive) this.handles.trigger("end"); // its pace is known now: the next run's time is told by it
     this.isLive = !news.final;
     this.head.show(news);
+    this.policies = news.policies;
     this.relist(news);
     this.rollouts.add(news);
     say(this.without, withoutRollouts(news, !this.rollouts.node.hidden));

@@ -1,0 +1,92 @@
+"""What a run that is over is used for on the page: inspected, taken as settings, exported."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.drafts import draft_of
+from tests.stored_runs import store
+from tests.test_references import saved
+from workbench.errors import RunError
+from workbench.rewards import TrustStore
+from workbench.runs import Run
+from workbench.ui.handlers.draft import with_path
+from workbench.ui.handlers.run_actions import export_run, inspect_policy, use_settings
+from workbench.ui.handlers.run_download import write_folder
+
+FOREIGN = "def mine(prompt, step, **columns):\n    return 1.0\n"
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Run:
+    """A stopped run of 7 steps on another task, with a checkpoint of step 4."""
+    run = store(tmp_path, "first", state="stopped", task="finish", run={"steps": 7})
+    saved(run, "checkpoint-4")
+    return run
+
+
+def test_a_checkpoint_is_the_policy_of_inspect_and_nothing_else_changes(tmp_path: Path, first: Run) -> None:
+    draft = draft_of()
+    draft = replace(draft, tree=with_path(draft.tree, "policy.adapter", "some/adapter"))
+    after, said = inspect_policy(draft, "run:first@4", tmp_path)
+    assert (after.policy, after.policy_options["adapter"]) == ("run:first@4", None)
+    assert replace(after, tree=draft.tree) == draft
+    assert said is not None
+    assert said.text == "run first was trained on finish; the prompt is of chain-arithmetic"
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("run:first", "run 'first' (stopped) has no final; it has those of steps 4"),
+        ("run:gone", "there is no run 'gone'"),
+        ("run:judge", "run:judge is a reward model; use it as a reward instead"),
+    ],
+)
+def test_what_is_no_policy_changes_nothing_and_is_said(tmp_path: Path, first: Run, reference: str, said: str) -> None:
+    saved(store(tmp_path, "judge", method="reward"), "final", "sequence")
+    draft = draft_of()
+    after, note = inspect_policy(draft, reference, tmp_path)
+    assert after is draft
+    assert note is not None
+    assert said in note.text
+
+
+def test_settings_are_the_run_s_and_the_draft_before_is_left(tmp_path: Path, first: Run) -> None:
+    draft = draft_of()
+    after, said = use_settings(draft, "first", tmp_path, TrustStore(tmp_path))
+    assert (after.tree["run"]["steps"], after.task) == (7, "finish")
+    assert said.text.startswith("the settings are those of run first")
+    assert draft.tree["run"]["steps"] != 7
+    assert after.config().run == first.config().run
+
+
+def test_settings_with_code_nobody_trusted_are_refused(tmp_path: Path) -> None:
+    reward = {"name": "mine", "code": FOREIGN}
+    store(tmp_path, "theirs", method={"rewards": [reward]})
+    draft, trust = draft_of(), TrustStore(tmp_path)
+    after, said = use_settings(draft, "theirs", tmp_path, trust)
+    assert after is draft
+    assert "brings code that was not run here before (mine)" in said.text
+    trust.trust(FOREIGN)
+    after, said = use_settings(draft, "theirs", tmp_path, trust)
+    assert said.level == "info"
+    assert any(row is not None and row.name == "mine" for row in after.rows)
+
+
+def test_a_model_is_exported_as_by_the_command_and_refusals_are_its_own(tmp_path: Path) -> None:
+    saved(store(tmp_path, "whole", state="stopped"), "checkpoint-4")  # it has no final one
+    folder = tmp_path / "aside" / "whole-model"
+    export_run("whole", "model", folder, tmp_path)
+    with (tmp_path / "model.zip").open("wb") as file:
+        write_folder(folder, file)
+    names = zipfile.ZipFile(tmp_path / "model.zip").namelist()
+    assert {"whole-model/README.md", "whole-model/config.json", "whole-model/model.safetensors"} <= set(names)
+    with pytest.raises(RunError, match="run 'whole' trained whole weights and has no adapter"):
+        export_run("whole", "adapter", tmp_path / "aside" / "whole-adapter", tmp_path)
+    with pytest.raises(RunError, match="'picture' is nothing that a run is exported as; take one of model, adapter"):
+        export_run("whole", "picture", folder, tmp_path)

@@ -1,0 +1,93 @@
+"""What a run that is over is used for: its policy is inspected, its settings are taken over, its model is exported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from workbench.errors import ConfigError, RunError, WorkbenchError, cut
+from workbench.places import RUN
+from workbench.rewards import TrustStore
+from workbench.runs import open_run
+from workbench.runs.references import find_checkpoint
+from workbench.ui.handlers.config_import import open_config, take_over
+from workbench.ui.handlers.draft import Draft, with_path
+from workbench.ui.handlers.scoring import Note
+
+EXPORTS = {"model": "--merged", "adapter": "--adapter", "script": "--script"}
+"""What a run is exported as, and the flag of ``python -m workbench export`` that does it."""
+LONGEST_EXPORT = 1800
+"""Seconds."""
+_one_at_a_time = threading.Lock()
+
+
+def inspect_policy(draft: Draft, reference: str, workspace: Path) -> tuple[Draft, Note | None]:
+    """The draft with a run's policy, ``run:NAME`` or ``run:NAME@STEP``; unchanged, with the reason, where it cannot be
+    sampled from."""
+    try:
+        find_checkpoint(reference, workspace)
+        run = open_run(reference.removeprefix(RUN).partition("@")[0], workspace)
+        config = run.config()
+        if config.method.reward_format is not None:
+            raise ConfigError(f"{reference} is a reward model; use it as a reward instead")
+    except WorkbenchError as error:
+        return draft, Note(str(error))
+    section = {**draft.tree["policy"], "path": reference, "adapter": None}
+    section["trust_remote_code"] = config.policy.trust_remote_code
+    note = None
+    if config.task.name != draft.task:
+        said = f"run {run.name} was trained on {config.task.name}; the prompt is of {draft.task}"
+        note = Note(said, level="info")
+    return replace(draft, tree=with_path(draft.tree, "policy", section)), note
+
+
+def use_settings(draft: Draft, name: str, workspace: Path, store: TrustStore) -> tuple[Draft, Note]:
+    """The page with a run's configuration; unchanged, with the reason, where it cannot be taken over."""
+    try:
+        run = open_run(name, workspace)
+        opened = open_config(f"run {run.name}", run.dir.config_text().encode(), store)
+        if opened.foreign:
+            code = ", ".join(name for name, _ in opened.foreign)
+            raise ConfigError(
+                f"run {run.name} brings code that was not run here before ({code}); open {run.path / 'run.yaml'} with "
+                "“Open a configuration …” on Inspect to read and trust it"
+            )
+        return take_over(draft, opened)
+    except WorkbenchError as error:
+        return draft, Note(str(error))
+
+
+def export_run(name: str, kind: str, folder: Path, workspace: Path) -> None:
+    """Write the model or adapter of a run's newest checkpoint, or its script, into ``folder``: ``workbench export``.
+
+    In a process of its own, as the page's holds no model. Raises RunError with what that said.
+    """
+    run = open_run(name, workspace)
+    if kind not in EXPORTS:
+        raise RunError(f"{kind!r} is nothing that a run is exported as; take one of {', '.join(EXPORTS)}")
+    command = [sys.executable, "-m", "workbench", "export", EXPORTS[kind], str(folder)]
+    newest = next(iter(run.summary().policies), run.name).removeprefix(RUN)
+    command += ["--workspace", str(workspace), "--", run.name if kind == "script" else newest]
+    with _one_at_a_time:
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=LONGEST_EXPORT,
+                env={**os.environ, "PYTHONSAFEPATH": "1"},
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RunError(
+                f"exporting run {run.name!r} took longer than {LONGEST_EXPORT} s; use the command"
+            ) from error
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        raise RunError(
+            cut(lines[-1].removeprefix("error: "), 500) if lines else f"the export ended with code {done.returncode}"
+        )

@@ -1,0 +1,75 @@
+"""Buttons on Runs and Train that use a run that is over on another tab: its policy, its reward model, its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gradio as gr
+
+from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.models import run_as_reward
+from workbench.ui.handlers.run_actions import inspect_policy, use_settings
+from workbench.ui.handlers.scoring import Note
+from workbench.ui.handlers.session import Services
+from workbench.ui.tabs.common import PRIVATE, note_value
+from workbench.ui.tabs.form import Updates, read, shown
+from workbench.ui.tabs.widgets import Form, InspectWidgets, TrainWidgets
+
+SAMPLE = "() => Workbench.sampleWanted()"
+
+
+def wire_run_actions(
+    form: Form,
+    tabs: gr.Tabs,
+    elements: Sequence[gr.HTML],
+    inspect: InspectWidgets,
+    train: TrainWidgets,
+    services: Services,
+    then_score: Callable[[Any], None],
+) -> None:
+    """One event of all ``elements``; its data names the run by what is wanted of it: reward, policy or settings."""
+    models, before = form.rewards.models, gr.State(None)
+    panels = (form.rewards.more, models.panel)
+
+    def reward(draft: Draft, name: str) -> Updates:
+        added = run_as_reward(draft.rows, name, services.workspace)
+        shows = {tabs: gr.Tabs(selected="inspect")}
+        if isinstance(added, Note):
+            return shows | {models.note: note_value(added)} | dict.fromkeys(panels, gr.update(open=True))
+        return shown(form, draft, draft.with_row(*added)) | shows | {models.note: ""}
+
+    def policy(draft: Draft, reference: str) -> Updates:
+        after, said = inspect_policy(draft, reference, services.workspace)
+        shows = {tabs: gr.Tabs(selected="inspect"), inspect.sample_note: note_value(said)}
+        return shows if after is draft else shown(form, draft, after, whole=True) | shows
+
+    def settings(draft: Draft, name: str) -> Updates:
+        after, said = use_settings(draft, name, services.workspace, services.trust)
+        shows = {tabs: gr.Tabs(selected="train")}
+        if after is draft:
+            return shows | {train.start_note: note_value(said)}
+        undoable = {before: draft, train.start_note: note_value(said, action="Undo")}
+        return shown(form, draft, after, whole=True) | shows | undoable
+
+    actions = {"reward": reward, "policy": policy, "settings": settings}
+
+    def act(event: gr.EventData, *held: Any) -> Any:
+        wanted, name = next(iter(event._data.items()), ("", ""))
+        action = actions.get(wanted)
+        return gr.skip() if action is None else action(read(*held), str(name))
+
+    outputs = [tabs, models.note, *panels, inspect.sample_note, train.start_note, before, *form.outputs]
+    acted = gr.on([element.apply for element in elements], act, form.inputs, outputs, queue=False, **PRIVATE)
+    then_score(acted)
+    acted.then(None, None, None, js=SAMPLE, **PRIVATE)
+
+    def undo(draft: Draft | None, *held: Any) -> Any:
+        if draft is None:
+            return gr.skip()
+        return shown(form, read(*held), draft, whole=True) | {before: None, train.start_note: ""}
+
+    undone = train.start_note.apply(
+        undo, [before, *form.inputs], [before, train.start_note, *form.outputs], queue=False, **PRIVATE
+    )
+    then_score(undone)
