@@ -15,6 +15,7 @@
 import { el, setText } from "../../../figures/dom.js";
 import { mount as mountHeatmap } from "../../../figures/drawing/heatmap.js";
 import { answerOf } from "../widget.js";
+import { BesideFirst } from "./beside.js";
 import { nearest } from "./state.js";
 
 const WATCHED =
@@ -111,11 +112,13 @@ export class Rollouts {
       turn: (by) => this.pickGroup(this.group + by),
       watch: (on) => this.watch(on),
     });
+    this.beside = new BesideFirst(server, () => this.fetch());
+    this.controls.pointed.before(this.beside.label);
     this.prompt = el("p", { class: "about" });
     this.message = el("p", { class: "muted", role: "status" });
     const holder = el("div", { id: "run-heatmap" });
     const named = { class: "rollouts", "aria-label": "Rollouts", hidden: true };
-    this.node = el("section", named, this.controls.node, this.prompt, this.message, holder);
+    this.node = el("section", named, this.controls.node, this.prompt, this.message, this.beside.node, holder);
     this.heatmap = mountHeatmap(holder, {
       onPin: (pinned) => {
         this.pinned = pinned;
@@ -149,6 +152,7 @@ export class Rollouts {
     this.follow = this.controls.following.checked = step === null;
     this.name(true);
     this.forget();
+    this.beside.clear();
     this.heatmap.unpin();
     this.heatmap.draw({ rollouts: [], prompt: "" });
     const { stepText, groupText } = this.controls;
@@ -201,6 +205,7 @@ export class Rollouts {
     which.hidden = !hasRollouts || !this.stored.watched.length;
     if (this.watched && !this.stored.watched.length && this.stored.batch.length) this.watched = false;
     which.value = this.watched ? "watched" : "batch";
+    this.offerBeside();
     if (!(this.watched ? watched : steps).length) return;
     slider.max = `${this.steps.length - 1}`;
     if (this.follow) this.latest();
@@ -226,8 +231,14 @@ export class Rollouts {
   watch(on) {
     this.watched = on;
     this.group = 0;
+    this.offerBeside();
     this.controls.slider.max = `${Math.max(0, this.steps.length - 1)}`;
     if (this.step !== null) this.pickStep(nearest(this.steps, this.step), false);
+  }
+
+  /** The first step's answers are of the same prompts and random numbers where prompts are watched. */
+  offerBeside() {
+    this.beside.offer(this.watched && this.noun === "group" ? this.stored.watched : []);
   }
 
   /** @param {number} step that was picked on a curve */
@@ -290,6 +301,8 @@ export class Rollouts {
     this.drawn = step;
     this.controls.groupText.textContent = `${this.noun} ${group + 1} of ${groups}`;
     this.prompt.replaceChildren(el("code", {}, payload.prompt.trim()));
+    const asked = { run: this.run ?? "", step, group, watched: this.watched };
+    this.beside.draw(payload, asked, this.stored.watched[0]);
     this.heatmap.draw({ ...payload, step });
     const { wanted } = this;
     this.wanted = null;
