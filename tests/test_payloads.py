@@ -20,7 +20,7 @@ from workbench.figures.heatmap import credit_payload, why_payload
 from workbench.figures.rows import row_payload
 from workbench.runs import discard
 from workbench.ui import payloads as page
-from workbench.ui.handlers import run_follow, runs
+from workbench.ui.handlers import held_out, run_follow, runs
 from workbench.ui.handlers.help import guide, live
 from workbench.ui.tabs import runs as runs_tab
 from workbench.ui.tabs import train as train_tab
@@ -32,7 +32,7 @@ FILES = {
     DRAWING: [drawing],
     ROOT / "figures" / "charts" / "payload.js": [curves, overlay, lines],
     ASSETS / "payloads.js": [page],
-    ASSETS / "train" / "payloads.js": [run_follow],
+    ASSETS / "train" / "payloads.js": [run_follow, held_out],
     ASSETS / "runs" / "payloads.js": [runs],
 }
 """The scripts' typedefs, and the modules that declare the same in Python."""

@@ -26,7 +26,7 @@ from workbench.figures.rows import row_payload
 from workbench.process.recorder import Recorder
 from workbench.rundir import RunDir
 from workbench.runs import Run
-from workbench.schema import WatchedRow
+from workbench.schema import HeldOutAnswer, WatchedRow
 from workbench.sections import RunSection
 from workbench.steps import StepPattern
 from workbench.training.accuracy import HeldOutAccuracy
@@ -318,13 +318,17 @@ def test_the_share_of_answers_in_steps_by_hand() -> None:
 
     rows = [SimpleNamespace(prompt=str(place), columns={}) for place in range(3)]
     accelerator = SimpleNamespace(
-        num_processes=1, process_index=0, device="cpu", reduce=lambda counts, reduction: counts
+        num_processes=1, process_index=0, device="cpu", reduce=lambda counts, reduction: counts, is_main_process=True
     )
+    told: dict[int, list[HeldOutAnswer]] = {}
     measured = HeldOutAccuracy(
-        SimpleNamespace(accelerator=accelerator),
+        SimpleNamespace(accelerator=accelerator, state=SimpleNamespace(global_step=7)),
         Sampler(),  # type: ignore[arg-type]
         SimpleNamespace(held_out=rows, answer_is_right=is_right),  # type: ignore[arg-type]
         RunSection(eval_every=1, eval_prompts=3),
         StepPattern(),
+        on_answers=told.__setitem__,
     )()
     assert measured == {"accuracy": 1 / 3, "match_share": 2 / 3}
+    texts = [HeldOutAnswer(str(place), text, place == 0) for place, text in enumerate(answers)]
+    assert told == {7: texts}

@@ -1,4 +1,5 @@
 import { changes, differences } from "../../workbench/figures/drawing/beside.js";
+import { sorted } from "../../workbench/ui/assets/train/problems.js";
 import { equal } from "./assert.js";
 
 const told = (pieces) => pieces.map(({ text, differs }) => (differs ? `[${text}]` : text)).join("");
@@ -21,4 +22,15 @@ Deno.test("which answers became right, and which stayed as they were", () => {
   const now = [of(true, "A"), of(false, "B"), of(true, "c"), of(false, "d"), of(true, "e"), of(true, "f")];
   equal(changes(before, now), { becameRight: 1, becameWrong: 1, right: 1, same: 3, judged: 4 });
   equal(changes([], now), { becameRight: 0, becameWrong: 0, right: 0, same: 0, judged: 0 });
+});
+
+Deno.test("problems by what became of them", () => {
+  const of = (was, is) => ({ prompt: "", before: { text: "", right: was }, now: { text: "", right: is } });
+  const rows = [of(false, true), of(true, true), of(true, false), of(false, false), of(false, true)];
+  equal(sorted(rows).map(({ key, places }) => [key, places]), [
+    ["became-right", [0, 4]],
+    ["became-wrong", [2]],
+    ["right", [1]],
+    ["wrong", [3]],
+  ]);
 });

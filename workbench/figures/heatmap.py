@@ -11,7 +11,7 @@ JavaScript does.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -33,6 +33,7 @@ from workbench.figures.payloads import (
 )
 from workbench.schema import Credit, Group, Rollout, StepScores
 from workbench.schema.credit import token_spans
+from workbench.schema.rollouts import prompt_text
 
 Payload = dict[str, Any]
 Spans = Sequence[tuple[int, int]]
@@ -156,14 +157,10 @@ def even_shares(credit: Credit) -> dict[str, list[float]]:
 def group_payload(group: Group) -> GroupPayload:
     """A group that nothing has scored: its texts, drawn without colour."""
     return {
-        "prompt": group.prompt if isinstance(group.prompt, str) else _conversation(group.prompt),
+        "prompt": prompt_text(group.prompt),
         "policy": group.policy,
         "rollouts": [_rollout_payload(group, i) for i in range(len(group))],
     }
-
-
-def _conversation(messages: Sequence[Mapping[str, str]]) -> str:
-    return "\n\n".join(f"{message['role']}: {message['content']}" for message in messages)
 
 
 def _rollout_payload(group: Group, i: int) -> RolloutPayload:

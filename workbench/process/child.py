@@ -52,7 +52,9 @@ def main(arguments: list[str]) -> int:
         trainer = METHODS[config.method.name].build(
             config,
             run.checkpoints,
-            Listeners(recorder.on_rollouts, recorder.on_watched, recorder.on_rows, callbacks=[recorder]),
+            Listeners(
+                recorder.on_rollouts, recorder.on_watched, recorder.on_rows, recorder.on_answers, callbacks=[recorder]
+            ),
         )
         if writes and config.run.report_to:
             tracking = recorder.tracking = Tracking.open(run, config, config.run.report_to, _say)

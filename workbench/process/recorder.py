@@ -18,7 +18,7 @@ from workbench.errors import WorkbenchError
 from workbench.rundir import RunDir
 from workbench.rundir.environment import peak_memory_mb
 from workbench.rundir.metrics import resumed
-from workbench.schema import Credit, WatchedRow
+from workbench.schema import Credit, HeldOutAnswer, WatchedRow
 from workbench.sections import SharedConfig
 from workbench.trackers import Tracking
 
@@ -115,6 +115,9 @@ class Recorder(TrainerCallback):
         self.run.write_rollouts(step, credits, watched=True)
         if self.tracking is not None:
             self.tracking.watched(step, credits)
+
+    def on_answers(self, step: int, answers: list[HeldOutAnswer]) -> None:
+        self.run.write_answers(step, answers)
 
     def on_rows(self, step: int, rows: list[WatchedRow]) -> None:
         self.run.write_watched_rows(step, rows)

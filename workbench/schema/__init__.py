@@ -6,6 +6,7 @@ Rollouts and scores are plain enough to travel as JSON, which is how they cross 
 """
 
 from workbench.schema.credit import Carry, Credit, CreditPart, Explanation, OnCredit, PartKind, Term
+from workbench.schema.held_out import HeldOutAnswer, OnAnswers
 from workbench.schema.rollouts import Example, Group, Prompt, Rollout, Step
 from workbench.schema.scores import RewardKind, RewardSummary, ScoredGroup, StepScores
 from workbench.schema.watched import OnRows, TokenMeasure, WatchedRow, WatchedText
@@ -17,6 +18,8 @@ __all__ = [
     "Example",
     "Explanation",
     "Group",
+    "HeldOutAnswer",
+    "OnAnswers",
     "OnCredit",
     "OnRows",
     "PartKind",

@@ -13,6 +13,13 @@ Prompt = str | list[dict[str, str]]
 """A prompt as TRL takes it: plain text, or chat messages with ``role`` and ``content``."""
 
 
+def prompt_text(prompt: Prompt) -> str:
+    """A prompt as a reader sees it: of messages, who says what."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n\n".join(f"{message['role']}: {message['content']}" for message in prompt)
+
+
 @dataclass(frozen=True)
 class Example:
     """One row of a task: a prompt and the row's other columns, which reward functions receive by name."""

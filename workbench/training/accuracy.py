@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from transformers import TrainerCallback
 
 from workbench.rewards.score import answer_texts, split_rollouts
+from workbench.schema import HeldOutAnswer, OnAnswers
+from workbench.schema.rollouts import prompt_text
 from workbench.sections import RunSection
 from workbench.steps import StepPattern, split_leniently
 from workbench.tasks import Task
@@ -52,6 +55,8 @@ class HeldOutAccuracy:
     sampling parameters; ranks share the rows. With a ``pattern`` also ``match_share``: in how many it finds steps.
     ``read`` is the pattern that may leave thinking out of what is checked.
 
+    ``on_answers`` is called on the first rank with the training step and what was answered.
+
     A measure over n rows has a standard error of about sqrt(a(1 - a) / n).
     """
 
@@ -63,9 +68,10 @@ class HeldOutAccuracy:
         run: RunSection,
         pattern: StepPattern | None = None,
         read: StepPattern | None = None,
+        on_answers: OnAnswers | None = None,
     ) -> None:
         self._trainer, self._sampler, self._pattern, self._read = trainer, sampler, pattern, read
-        self._task = task
+        self._task, self._on_answers = task, on_answers
         rows = run.measured_rows(task.held_out)
         self._count = len(rows)
         accelerator = trainer.accelerator
@@ -82,7 +88,7 @@ class HeldOutAccuracy:
     def __call__(self) -> dict[str, float]:
         """Sample and check the held-out rows now."""
         trainer = self._trainer
-        right = matched = 0
+        matched, measured = 0, list[HeldOutAnswer]()
         for start in range(0, len(self._rows), self._chunk):
             chunk = slice(start, start + self._chunk)
             first = self._first + start
@@ -92,11 +98,22 @@ class HeldOutAccuracy:
             prompts = [row.prompt for row in rows]
             opened = None if self._read is None else self._sampler.all_thinking_open(prompts, self._read)
             answers = answer_texts(texts, self._read, opened)
-            right += sum(self._task.answer_is_right(text, row.columns) for text, row in zip(answers, rows, strict=True))
+            for text, answer, row in zip(texts, answers, rows, strict=True):
+                right = bool(self._task.answer_is_right(answer, row.columns))
+                measured.append(HeldOutAnswer(prompt_text(row.prompt), text, right))
             if self._pattern is not None:
                 splits = split_rollouts(rollouts, self._pattern, split_leniently, opened=opened, leniently=True)
                 matched += sum(split.matched for split in splits)
-        counts = torch.tensor([right, matched], device=trainer.accelerator.device)
+        self._tell(measured)
+        counts = torch.tensor([sum(row.right for row in measured), matched], device=trainer.accelerator.device)
         right, matched = trainer.accelerator.reduce(counts, reduction="sum").tolist()
         share = {} if self._pattern is None else {"match_share": matched / self._count}
         return {"accuracy": right / self._count, **share}
+
+    def _tell(self, measured: list[HeldOutAnswer]) -> None:
+        """Ranks have consecutive rows, so that theirs one after the other are all in order."""
+        if self._on_answers is None:
+            return
+        everyone = gather_object(measured)
+        if self._trainer.accelerator.is_main_process:
+            self._on_answers(self._trainer.state.global_step, everyone)

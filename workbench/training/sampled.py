@@ -97,9 +97,10 @@ def build_trainer(
         **own,
     )
     if config.run.eval_every and task.can_check:
-        HeldOut.add_to(
-            trainer, config.run, [HeldOutAccuracy(trainer, trainer.sample, task, config.run, read=method.pattern)]
+        measure = HeldOutAccuracy(
+            trainer, trainer.sample, task, config.run, read=method.pattern, on_answers=listeners.on_answers
         )
+        HeldOut.add_to(trainer, config.run, [measure])
     if config.run.watch_prompts and (on_watched := listeners.on_watched) is not None:
         trainer.add_callback(WatchedPrompts(trainer, task, config, method.sampling, rewards, worker, on_watched))
     return trainer

@@ -16,6 +16,7 @@ from datasets import Dataset, disable_progress_bars
 
 from workbench.errors import ConfigError
 from workbench.policies.load import Policy
+from workbench.schema import OnAnswers
 from workbench.sections import SamplingConfig, SharedConfig
 from workbench.tasks import load_task
 from workbench.tasks.prompts import prompted
@@ -107,14 +108,16 @@ def held_out_measure(
     return [HeldOutRows(trainer, numbers, metrics)] if MEASURED in (trainer.eval_dataset or {}) else []
 
 
-def held_out_accuracy(trainer: Any, config: SharedConfig, policy: Policy, sampling: SamplingConfig) -> list[Measure]:
+def held_out_accuracy(
+    trainer: Any, config: SharedConfig, policy: Policy, sampling: SamplingConfig, on_answers: OnAnswers | None
+) -> list[Measure]:
     """The measure of accuracy, and of answers in steps, where the run measures and the task can check answers."""
     task = within_context(prompted(load_task(config.task), config.prompt), policy, config, sampling, 0)
     if not config.run.eval_every or not task.can_check:
         return []
     rows_at_once = trainer.args.per_device_train_batch_size
     sampler = PolicySampler(trainer, sampling, rows_at_once, config.prompt.template_kwargs)
-    return [HeldOutAccuracy(trainer, sampler, task, config.run, task.pattern)]
+    return [HeldOutAccuracy(trainer, sampler, task, config.run, task.pattern, on_answers=on_answers)]
 
 
 def _section(config: SharedConfig) -> StoredSection:

@@ -97,21 +97,26 @@ function headOf({ right, outcome, steps }) {
   return [verdict, (outcome ?? null) === null ? "" : `R ${score(outcome)}`, sum].filter(Boolean).join(" · ");
 }
 
-/** @param {Credited} was @param {Credited} is @param {number} g @param {[number, number]} steps */
-function pairElement(was, is, g, steps) {
-  const texts = differences(textOf(was), textOf(is));
-  const sides = [was, is].map((rollout, i) =>
+/** @typedef {{ text: string, right?: boolean | null, about: string }} Side an answer, and what is said of it */
+
+/** @param {Credited} rollout @returns {Side} */
+const sideOf = (rollout) => ({ text: textOf(rollout), right: rollout.right, about: headOf(rollout) });
+
+/** @param {Side} was @param {Side} is @param {string} name @param {[number, number]} steps Both answers, what differs marked. */
+export function pairElement(was, is, name, steps) {
+  const texts = differences(was.text, is.text);
+  const sides = [was, is].map((side, i) =>
     el(
       "div",
       { class: "side" },
-      el("h4", {}, `step ${steps[i]} `, el("span", {}, headOf(rollout))),
+      el("h4", {}, `step ${steps[i]} `, el("span", {}, side.about)),
       el("pre", { class: "text" }, ...texts[i].map(({ text, differs }) => (differs ? el("mark", {}, text) : text))),
     )
   );
   const turned = typeof was.right === "boolean" && typeof is.right === "boolean" && was.right !== is.right;
-  const said = turned ? (is.right ? "became right" : "became wrong") : textOf(was) === textOf(is) ? "same text" : "";
-  const title = el("h3", {}, `rollout ${g + 1} `, el("span", {}, said));
-  return el("article", { class: "changed", "aria-label": `Rollout ${g + 1} at both steps` }, title, ...sides);
+  const said = turned ? (is.right ? "became right" : "became wrong") : was.text === is.text ? "same text" : "";
+  const title = el("h3", {}, `${name} `, el("span", {}, said));
+  return el("article", { class: "changed", "aria-label": `${name} at both steps` }, title, ...sides);
 }
 
 /**
@@ -125,7 +130,7 @@ export function beside(before, now, steps) {
   const verdicts = judged ? `${becameRight} became right, ${becameWrong} became wrong, ${right} right at both; ` : "";
   const line = el("p", { class: "about" }, `${verdicts}${count(same, "answer")} of ${is.rollouts.length} unchanged.`);
   const pairs = is.rollouts.flatMap((rollout, g) =>
-    was.rollouts[g] ? [pairElement(was.rollouts[g], rollout, g, steps)] : []
+    was.rollouts[g] ? [pairElement(sideOf(was.rollouts[g]), sideOf(rollout), `rollout ${g + 1}`, steps)] : []
   );
   return [line, el("div", { class: "changes" }, ...pairs)];
 }

@@ -117,7 +117,8 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
         callbacks=list(listeners.callbacks),
     )
     measures = held_out_pairs(trainer, partial(margins, trainer))
-    HeldOut.add_to(trainer, config.run, measures + held_out_accuracy(trainer, config, policy, method.sampling))
+    measures += held_out_accuracy(trainer, config, policy, method.sampling, listeners.on_answers)
+    HeldOut.add_to(trainer, config.run, measures)
     WatchedRows.add_to(trainer, config, View((IMPLICIT_REWARD,), view), watched, listeners)
     return trainer
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from workbench.schema import OnCredit, OnRows
+from workbench.schema import OnAnswers, OnCredit, OnRows
 from workbench.sections import MethodSection
 
 
@@ -35,6 +35,8 @@ class Listeners:
     """Gets the groups of the run's watched prompts."""
     on_rows: OnRows | None = None
     """Gets the run's watched rows, by methods that train on stored rows."""
+    on_answers: OnAnswers | None = None
+    """Gets the answers to the held-out rows whenever accuracy is measured; on the first rank."""
     callbacks: Sequence[Any] = ()
     """transformers' ``TrainerCallback`` objects."""
 

@@ -69,7 +69,8 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
         peft_config=lora_config(config.policy),
         callbacks=list(listeners.callbacks),
     )
-    HeldOut.add_to(trainer, config.run, held_out_accuracy(trainer, config, policy, method.sampling))
+    measures = held_out_accuracy(trainer, config, policy, method.sampling, listeners.on_answers)
+    HeldOut.add_to(trainer, config.run, measures)
     WatchedRows.add_to(trainer, config, View((SURPRISAL,), view), watched, listeners)
     return trainer
 

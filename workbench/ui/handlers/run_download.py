@@ -17,7 +17,7 @@ from workbench.runs import Run
 from workbench.ui.handlers.csv_text import csv_text
 
 KEPT_FILES = ("run.yaml", "status.json", "environment.json", "metrics.jsonl")
-KEPT_FOLDERS = ("rewards", "rollouts")
+KEPT_FOLDERS = ("rewards", "rollouts", "answers")
 
 
 def metrics_csv(run: Run) -> str:

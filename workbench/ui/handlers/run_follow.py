@@ -116,6 +116,7 @@ class News(_NewRows):
     has_rollouts: bool
     steps: list[int]
     watched: list[int]
+    answers: list[int]
     log: list[str]
 
 
@@ -208,6 +209,7 @@ def poll(workspace: Path, name: str, cursor: int, after: int, after_watched: int
             "has_rollouts": method.has_rollouts,
             "steps": [step for step in run.rollout_steps() if step > after],
             "watched": [step for step in run.rollout_steps(watched=True) if step > after_watched],
+            "answers": run.dir.answer_steps(),
             "log": run.log_tail(LOG_LINES),
         }
     except WorkbenchError as error:

@@ -13,6 +13,7 @@ from typing import Any
 
 from workbench.config import SamplingConfig
 from workbench.errors import ConfigError, WorkbenchError
+from workbench.places import is_of_run
 from workbench.policies.find import known_chat_template
 from workbench.policies.templates import plain_prompt_note
 from workbench.schema import Example, Group, Prompt
@@ -118,7 +119,9 @@ def _sample(
         request.policy, request.example, request.sampling,
         seed=request.seed, on_event=on_event, cancelled=cancel.is_set, **request.options,
     )  # fmt: skip
-    group = group and replace(group, sampling={**group.sampling, **took})
+    if group is not None:
+        name = request.policy if is_of_run(request.policy) else group.policy  # not its checkpoint's folder
+        group = replace(group, policy=name, sampling={**group.sampling, **took})
     if group is None or not request.reference:
         return group, ""
     try:

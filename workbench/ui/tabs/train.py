@@ -13,7 +13,7 @@ from typing import Any
 import gradio as gr
 
 from workbench.figures.payloads import WhyPayload
-from workbench.ui.handlers import run_follow, run_setup
+from workbench.ui.handlers import held_out, run_follow, run_setup
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import first_draft
 from workbench.ui.handlers.session import Services
@@ -113,6 +113,9 @@ def _server_functions(services: Services) -> list[Any]:
         watched = bool(request.get("watched"))
         return run_follow.why(workspace, str(request["run"]), step, group, rollout, token, watched=watched)
 
+    def problems(request: dict[str, Any]) -> held_out.Problems | run_follow.Failed:
+        return held_out.problems(workspace, str(request["run"]))
+
     def stop(request: dict[str, Any]) -> run_follow.Answer:
         return run_follow.stop(workspace, str(request["run"]))
 
@@ -122,4 +125,4 @@ def _server_functions(services: Services) -> list[Any]:
     def start_now(request: dict[str, Any]) -> run_follow.Answer:
         return run_follow.start_now(workspace, str(request["run"]))
 
-    return [runs, poll, describe, rollouts, why, stop, resume, start_now]
+    return [runs, poll, describe, rollouts, why, problems, stop, resume, start_now]

@@ -70,6 +70,7 @@
  * @property {boolean} has_rollouts
  * @property {number[]} steps with stored rollouts
  * @property {number[]} watched steps with watched rows
+ * @property {number[]} answers steps whose answers to the held-out rows are stored: the first and the newest
  * @property {string[]} log
  */
 
@@ -94,6 +95,27 @@
  * @property {string} level
  */
 
+/**
+ * @typedef {Object} AnswerPayload
+ * @property {string} text
+ * @property {boolean} right
+ */
+
+/**
+ * @typedef {Object} ProblemPayload A held-out row with its answers at both measures.
+ * @property {string} prompt
+ * @property {AnswerPayload} before
+ * @property {AnswerPayload} now
+ */
+
+/**
+ * @typedef {Object} Problems
+ * @property {string} run
+ * @property {number} before step
+ * @property {number} now step
+ * @property {ProblemPayload[]} rows
+ */
+
 /** @typedef {{ run: string, step: number, group: number, watched: boolean }} GroupAsked */
 
 /**
@@ -103,6 +125,7 @@
  * @property {Call<{ run: string }, Described | Failed>} describe
  * @property {Call<GroupAsked, StoredGroup | Failed>} rollouts
  * @property {Call<GroupAsked & { rollout: number, token: number }, WhyPayload | null>} why
+ * @property {Call<{ run: string }, Problems | Failed>} problems
  * @property {Call<{ run: string }, Answer>} stop
  * @property {Call<{ run: string }, Answer>} resume
  * @property {Call<{ run: string }, Answer>} start_now

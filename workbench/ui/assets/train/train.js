@@ -15,6 +15,7 @@ import { answerOf, follow, inspectPolicy, rootOf, tabs, whileVisible } from "../
 import { RunHead } from "./head.js";
 import { followHistory, newEntry } from "./history.js";
 import { RunList } from "./list.js";
+import { ProblemList } from "./problems.js";
 import { Rollouts } from "./rollouts.js";
 import { addressWriter, readAddress, readNames, startedSince, withoutRollouts } from "./state.js";
 
@@ -75,6 +76,7 @@ class Train {
       lead: (metrics) => [...metrics, "step_reward", "reward"].some((metric) => this.curves.lead(metric)),
     });
     this.rollouts = new Rollouts(server, () => this.writeAddress());
+    this.problems = new ProblemList(server);
     this.list = new RunList((name) => this.pick(name));
     const chartsRoot = el("div", { id: "curves" });
     const { pointed } = this.rollouts.controls;
@@ -95,6 +97,7 @@ class Train {
       el("section", { "aria-label": "Curves" }, chartsRoot),
       this.waiting,
       this.without,
+      this.problems.node,
       this.rollouts.node,
       this.head.logBox,
     );
@@ -185,6 +188,7 @@ class Train {
     this.cursor = 0;
     this.final = this.isLive = false;
     this.rollouts.clear(name, shown);
+    this.problems.clear(name);
     this.curves.reset({ name: name ?? "", range: shown.range ?? null });
     this.head.clear();
     this.live.hidden = !name;
@@ -278,6 +282,7 @@ class Train {
     this.policies = news.policies;
     this.relist(news);
     this.rollouts.add(news);
+    this.problems.offer(news.answers);
     say(this.without, withoutRollouts(news, !this.rollouts.node.hidden));
     this.waiting.hidden = news.final || !this.rollouts.node.hidden || Boolean(news.block) || !this.curves.isEmpty;
     await added; // rows that come later go after it
