@@ -347,9 +347,9 @@ def its_settings_are_taken_over_and_given_back(page: Page) -> None:
 
 
 def its_policy_is_inspected(page: Page) -> None:
-    """The stopped run's last checkpoint answers the prompt of Inspect."""
+    """The stopped run's final checkpoint, or on a slow machine the last it wrote, answers the prompt of Inspect."""
     page.locator("#inspect-policy").click()
-    expect(page.locator("#policy input")).to_have_value("run:live")
+    expect(page.locator("#policy input")).to_have_value(re.compile(r"^run:live(@\d+)?$"))
     expect(page.locator("#drawing .about")).to_contain_text("sampled from run:live")
 
 

@@ -336,7 +336,9 @@ def a_queued_run_names_the_one_before_it(page: Page, workspace: Path) -> None:
     second = alive(store(workspace, "second", [], state="queued"))
     second.dir.set_status("queued", "waits for the CPU behind run 'first'", behind="first", started=None)
     page.locator("#run-picker").select_option("second")
-    expect(page.locator(".run-head .progress-text")).to_have_text("waits for the CPU behind run 'first'")
+    expect(page.locator(".run-head .progress-text")).to_have_text(
+        "waits for the CPU behind run 'first' · place 1 in the queue"
+    )
     page.get_by_role("button", name="Start anyway").click()
     expect(page.locator("#run-message")).to_have_text("second starts beside the run that it waited for")
     assert second.status().now
