@@ -350,7 +350,7 @@ def its_policy_is_inspected(page: Page) -> None:
     """The stopped run's final checkpoint, or on a slow machine the last it wrote, answers the prompt of Inspect."""
     page.locator("#inspect-policy").click()
     expect(page.locator("#policy input")).to_have_value(re.compile(r"^run:live(@\d+)?$"))
-    expect(page.locator("#drawing .about")).to_contain_text("sampled from run:live")
+    expect(page.locator("#title .about")).to_contain_text("sampled from run:live")
 
 
 def what_is_drawn_is_what_was_stored(page: Page, run: RunDir) -> None:
