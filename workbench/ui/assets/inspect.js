@@ -10,11 +10,13 @@ import { address } from "./address.js";
 import { follow, rootOf, wanted } from "./widget.js";
 
 /** The group's prompt and where it is from, above all that is said of the group. */
-const heading = el("div", { class: "about" });
+const heading = () => (made ??= el("div", { class: "about" }));
+/** @type {HTMLElement | undefined} */
+let made;
 
 /** @param {Handles} handles Where the group's prompt stands. */
 export function title(handles) {
-  rootOf(handles).append(heading);
+  rootOf(handles).append(heading());
 }
 
 /** @param {Handles<{ why: Call<WhyAsked, Why | null> }>} handles */
@@ -104,16 +106,16 @@ class InspectView {
       else this.draw(group);
     } else if (stream) {
       this.heatmap.stream(stream.texts, stream.finished);
-      heading.replaceChildren(...titleOf(stream));
+      heading().replaceChildren(...titleOf(stream));
       this.shown = false;
     } else if (busy) this.heatmap.dim(true);
-    else if (empty) heading.textContent = empty;
+    else if (empty) heading().textContent = empty;
   }
 
   /** @param {GroupPayload} payload @param {string} [columns] */
   draw(payload, columns) {
     this.heatmap.draw(payload);
-    heading.replaceChildren(...titleOf(payload, columns));
+    heading().replaceChildren(...titleOf(payload, columns));
     this.shown = true;
   }
 }
