@@ -18,14 +18,15 @@ Deno.test("the sum in one line names the first six terms", () => {
   const r = { ...rollout(), why: [{ first: 0, last: 3, list, total: 14, clip: null }] };
   const shown = "0.000 (step 1) +0.500 (step 2) +1.000 (step 3) +1.500 (step 4) +2.000 (step 5) +2.500 (step 6)";
   equal(sumLine(r, 2), `= ${shown} and 2 more`);
-  equal([term(null, 1), { ...term(null, 1), source: "sum" }].map(termName), ["outcome", "Σ steps"]);
+  const sources = ["outcome", "sum", "mean", "return"].map((source) => ({ ...term(null, 1), source }));
+  equal(sources.map(termName), ["outcome", "Σ steps", "mean of steps", "outcome + gains"]);
 });
 
 Deno.test("terms of a sum over tokens are named by their tokens", () => {
-  const names = [["delta", 3], ["later", 9], ["centre", null]].map(([source, token]) =>
+  const names = [["token", 2], ["delta", 3], ["later", 9], ["centre", null]].map(([source, token]) =>
     termName({ source, token, step: null })
   );
-  equal(names, ["token 3", "tokens 9 and later", "less the batch's mean"]);
+  equal(names, ["token 2", "token 3", "tokens 9 and later", "less the batch's mean"]);
 });
 
 Deno.test("what a critic's credit has of a token is among its facts, and a measure", () => {
