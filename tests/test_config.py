@@ -9,6 +9,12 @@ from workbench.errors import ConfigError
 from workbench.sections.section import is_section
 
 
+def test_words_become_one_name():
+    assert RunConfig(name=" my first  run ").name == "my-first-run"
+    with pytest.raises(ConfigError, match="name: use 1 to 80 letters"):
+        RunConfig.parse({"name": "  "})
+
+
 def test_defaults_round_trip_through_yaml():
     config = RunConfig()
     assert RunConfig.from_yaml(config.to_yaml()) == config

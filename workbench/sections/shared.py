@@ -140,9 +140,11 @@ class SharedConfig(Section):
     @field_validator("name")
     @classmethod
     def _name_fits_a_folder(cls, name: str | None) -> str | None:
-        if name is not None and not RUN_NAME.fullmatch(name):
+        """Words become one name: "my run" is "my-run"."""
+        joined = name and re.sub(" +", "-", name.strip(" "))
+        if joined is not None and not RUN_NAME.fullmatch(joined):
             raise ValueError("use 1 to 80 letters, digits, dots, dashes and underscores, a letter or digit first")
-        return name
+        return joined
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
