@@ -13,7 +13,7 @@ export class Finder {
   constructor({ onFind, onOrder }) {
     this.onFind = onFind;
     this.filter = "";
-    this.filters = el("span", { class: "filters", role: "group", "aria-label": "Which rollouts" });
+    this.filters = el("span", { class: "filters", role: "group", "aria-label": "Filter" });
     this.search = el("input", {
       type: "search",
       class: "search",
