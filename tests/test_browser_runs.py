@@ -82,6 +82,7 @@ def slide(page: Page, place: int) -> None:
 
 def drag(page: Page, chart: Locator, start: int, end: int) -> None:
     """Drag over a chart from one place to another, in pixels from its left, and leave it."""
+    chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
     page.mouse.move(box["x"] + start, box["y"] + 60)
     page.mouse.down()
