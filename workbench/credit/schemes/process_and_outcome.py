@@ -27,9 +27,9 @@ def papo(
     """The normalised outcome; right answers are also compared with each other, by the mean of their step rewards.
 
     A_i = z(R_i) + process_weight * z(mean over k of r_{i,k}), the second z over the group's right answers alone and 0
-    for the others, which have R_i < right_from. PAPO (arXiv 2603.26535), whose rubric scores an answer once, as its
-    code has it (``compute_grpo_dual_objective_advantage`` in ``verl/trainer/ppo/core_algos.py`` of
-    https://github.com/ScopeHLS/Process-Aware-Policy-Optimization).
+    for the others, which have R_i < right_from. PAPO (arXiv 2603.26535), whose rubric scores an answer once, as a
+    public reproduction of it has it (``compute_grpo_dual_objective_advantage`` in ``verl/trainer/ppo/core_algos.py`` of
+    https://github.com/ScopeHLS/Process-Aware-Policy-Optimization); no code of its authors was found.
     """
     outcomes = outcomes_of(batch)
     right = outcomes >= right_from  # NaN is not
@@ -51,7 +51,7 @@ def prpo(
     """A token gets its own step's reward, standardised with a fixed mean and deviation, shifted by the outcome.
 
     A_{i,t} = (r_{i,k(t)} - prior_mean) / prior_std + z(R_i); outside every step the second term alone. PRPO (arXiv
-    2601.07182), as its code has it (``Naive2RewardManager``, registered as ``srpo2``, in
+    2601.07182), as one of the variants in its code has it (``Naive2RewardManager``, registered as ``srpo2``, in
     ``verl2/verl/workers/reward_manager/naive2.py`` of https://github.com/SchumiDing/srpocode), which takes rewards from
     0 to 1, a variance of 1/24, and the group's mean from R without dividing. As everywhere, step rewards that are all
     equal in a group add nothing.
