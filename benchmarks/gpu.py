@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks import Measure
+from benchmarks.sampler import generated, grouped, random_policy
 from workbench.config import RunConfig
 from workbench.errors import TaskError
 from workbench.policies.load import load_policy
-from workbench.policies.prompts import encode_prompt
-from workbench.policies.sampler import sample_group
 from workbench.runs import start
 from workbench.tasks import load_task
 
@@ -40,52 +38,16 @@ def measure(repeat: int) -> list[Measure]:
     return [Measure(f"{name}: {row.what}", row.value, row.unit, row.ratio, row.against) for row in rows]
 
 
-def random_policy(path: Path, size: dict[str, int]) -> Path:
-    """Save a random policy of this size, with grouped-query attention and the embedded policy's tokenizer."""
-    tokenizer = load_policy("tiny", device="cpu").tokenizer
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        **size,
-        num_key_value_heads=2,
-        vocab_size=len(tokenizer),
-        max_position_embeddings=4096,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        tie_word_embeddings=True,
-    )
-    LlamaForCausalLM(config).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
-
-
 def _sampling(path: Path, repeat: int) -> list[Measure]:
     policy = load_policy(str(path), device="cuda", dtype="bfloat16")
     example = load_task("chain-arithmetic")[0]
-    prompt = torch.tensor([encode_prompt(policy.tokenizer, example.prompt)] * GENERATIONS, device=policy.device)
-
-    def ours() -> int:
-        group = sample_group(policy, example, num_generations=GENERATIONS, max_completion_length=LENGTH)
-        return sum(map(len, group.rollouts))
-
-    def generate() -> int:
-        pad = policy.tokenizer.pad_token_id
-        ids = policy.model.generate(
-            prompt,
-            attention_mask=torch.ones_like(prompt),
-            do_sample=True,
-            top_k=0,
-            max_new_tokens=LENGTH,
-            pad_token_id=pad,
-        )
-        return int((ids[:, prompt.shape[1] :] != pad).sum())
-
     rates: dict[str, list[float]] = {"sample_group": [], "generate": []}
     torch.cuda.reset_peak_memory_stats()
     for _ in range(repeat + 1):
-        for what, sample in (("sample_group", ours), ("generate", generate)):
+        for what, sample in (("sample_group", grouped), ("generate", generated)):
             torch.cuda.synchronize()
             began = time.perf_counter()
-            tokens = sample()
+            tokens = sample(policy, example, GENERATIONS, LENGTH, 0)
             torch.cuda.synchronize()
             rates[what].append(tokens / (time.perf_counter() - began))
     medians = {what: statistics.median(rate[1:]) for what, rate in rates.items()}

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks import Measure
-from benchmarks.gpu import random_policy
 from workbench.policies.load import Policy, load_policy
 from workbench.policies.prompts import encode_prompt
 from workbench.policies.sampler import sample_group
@@ -35,6 +35,24 @@ def measure(repeat: int, full: bool = False) -> list[Measure]:
             policy = load_policy(str(random_policy(Path(folder), SIZE)))
             rows += _pair(policy, "17M, 16 rows of 512 tokens", 16, 512, repeat)
     return rows
+
+
+def random_policy(path: Path, size: dict[str, int]) -> Path:
+    """Save a random policy of this size, with grouped-query attention and the embedded policy's tokenizer."""
+    tokenizer = load_policy("tiny", device="cpu").tokenizer
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        **size,
+        num_key_value_heads=2,
+        vocab_size=len(tokenizer),
+        max_position_embeddings=4096,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        tie_word_embeddings=True,
+    )
+    LlamaForCausalLM(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
 
 
 def _pair(policy: Policy, what: str, rows: int, length: int, repeat: int) -> list[Measure]:

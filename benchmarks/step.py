@@ -19,7 +19,7 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from benchmarks import Measure
-from benchmarks.gpu import random_policy
+from benchmarks.sampler import random_policy
 from workbench.config import RunConfig
 from workbench.tasks import load_task
 from workbench.training.common import load_trained_policy

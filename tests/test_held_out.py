@@ -19,39 +19,39 @@ def answers(*right: bool) -> list[HeldOutAnswer]:
 
 def test_the_first_and_the_newest_measure_are_kept(tmp_path: Path) -> None:
     run = store(tmp_path, "a").dir
-    assert run.answer_steps() == []
+    assert run.answers.steps() == []
     for step in (0, 10, 20):
-        run.write_answers(step, answers(step > 0, False))
-    assert run.answer_steps() == [0, 20]
-    assert run.read_answers(20) == answers(True, False)
-    run.write_answers(20, answers(False, False))  # measured once more
-    assert run.read_answers(20) == answers(False, False)
+        run.answers.write(step, answers(step > 0, False))
+    assert run.answers.steps() == [0, 20]
+    assert run.answers.read(20) == answers(True, False)
+    run.answers.write(20, answers(False, False))  # measured once more
+    assert run.answers.read(20) == answers(False, False)
     run.drop_rollouts(after=15)  # resumed
-    assert run.answer_steps() == [0]
+    assert run.answers.steps() == [0]
 
 
 def test_what_is_stored_is_bounded_and_a_damaged_file_is_said(tmp_path: Path) -> None:
     run = store(tmp_path, "a").dir
-    run.write_answers(0, [HeldOutAnswer("p" * 9000, "\ud800" * 9000, True)] * 900)
-    stored = run.read_answers(0)
+    run.answers.write(0, [HeldOutAnswer("p" * 9000, "\ud800" * 9000, True)] * 900)
+    stored = run.answers.read(0)
     assert (len(stored), len(stored[0].prompt), len(stored[0].text)) == (MOST_ANSWERS, MOST_CHARACTERS, MOST_CHARACTERS)
     (run.path / "answers" / "step-000000.json").write_text('[{"prompt": 1}]')
     with pytest.raises(RunError, match="answers of run 'a' at step 0 cannot be read: it holds no answers"):
-        run.read_answers(0)
+        run.answers.read(0)
 
 
 def test_the_page_is_told_both_answers_of_each_problem_or_why_not(tmp_path: Path) -> None:
     run = store(tmp_path, "a").dir
-    run.write_answers(0, answers(False, True))
+    run.answers.write(0, answers(False, True))
     assert problems(tmp_path, "a")["error"] == (  # type: ignore[typeddict-item]
         "run 'a' has measured accuracy 1 times; answers are compared from 2 on"
     )
-    run.write_answers(8, answers(True, True))
+    run.answers.write(8, answers(True, True))
     told = problems(tmp_path, "a")
     assert "error" not in told
     assert (told["before"], told["now"], [row["prompt"] for row in told["rows"]]) == (0, 8, ["problem 0", "problem 1"])
     assert told["rows"][0]["before"] == {"text": "it is False", "right": False}
     assert told["rows"][0]["now"] == {"text": "it is True", "right": True}
-    run.write_answers(8, answers(True))
+    run.answers.write(8, answers(True))
     assert "measured on other rows at step 0 than at 8" in problems(tmp_path, "a")["error"]  # type: ignore[typeddict-item]
     assert "no run 'gone'" in problems(tmp_path, "gone")["error"]  # type: ignore[typeddict-item]

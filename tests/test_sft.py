@@ -46,8 +46,8 @@ def test_a_run_by_sft_finishes_and_a_resumed_one_has_the_identical_curve(tmp_pat
     assert all(row["loss"] > 0 and 0 < row["mean_token_accuracy"] <= 1 for row in rows[1:])
     assert "rollouts" not in rows[1]
     assert run.rollout_steps() == []
-    assert run.dir.answer_steps() == [0, 4]  # the first measure and the newest
-    answers = run.dir.read_answers(4)
+    assert run.dir.answers.steps() == [0, 4]  # the first measure and the newest
+    answers = run.dir.answers.read(4)
     assert (len(answers), sum(row.right for row in answers) / 6) == (6, rows[4]["accuracy"])
     assert ("rollouts", "none: sft trains on demonstrations") in describe(tmp_path, run.name)["settings"]
     assert run.summary().scheme == "sft"
@@ -59,8 +59,8 @@ def test_a_run_by_sft_finishes_and_a_resumed_one_has_the_identical_curve(tmp_pat
     again.dir.set_status("stopped", "after step 2 of 4", step=2)
     assert carry_out(again, "checkpoint-2").status().state == "finished", again.status().reason
     assert numbers(again) == rows
-    assert again.dir.answer_steps() == [0, 4]
-    assert again.dir.read_answers(4) == answers
+    assert again.dir.answers.steps() == [0, 4]
+    assert again.dir.answers.read(4) == answers
     load_policy(str(again.dir.checkpoints / "final"))
 
 

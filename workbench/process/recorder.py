@@ -117,7 +117,7 @@ class Recorder(TrainerCallback):
             self.tracking.watched(step, credits)
 
     def on_answers(self, step: int, answers: list[HeldOutAnswer]) -> None:
-        self.run.write_answers(step, answers)
+        self.run.answers.write(step, answers)
 
     def on_rows(self, step: int, rows: list[WatchedRow]) -> None:
         self.run.write_watched_rows(step, rows)

@@ -42,14 +42,14 @@ import psutil
 
 from workbench.errors import RunError
 from workbench.redact import redact
-from workbench.rundir import answers as held_out
 from workbench.rundir import metrics as metrics_log
+from workbench.rundir.answers import Answers
 from workbench.rundir.files import encode, move_in, replace_file, sync
 from workbench.rundir.log import tail
 from workbench.rundir.metrics import MetricsWriter
 from workbench.rundir.rewards import write_rewards
 from workbench.rundir.status import FINAL_STATES, RunState, RunStatus
-from workbench.schema import Credit, HeldOutAnswer, WatchedRow
+from workbench.schema import Credit, WatchedRow
 from workbench.sections import SharedConfig
 
 if TYPE_CHECKING:
@@ -84,6 +84,11 @@ class RunDir:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @property
+    def answers(self) -> Answers:
+        """What the policy answered the held-out rows."""
+        return Answers(self.path / "answers", self.name)
 
     @property
     def log(self) -> Path:
@@ -357,29 +362,11 @@ class RunDir:
 
     def drop_rollouts(self, after: int) -> None:
         """Remove rollouts and answers of later steps than ``after``, which a run resumed from there makes again."""
-        held_out.drop(self.path / "answers", after)
+        self.answers.drop(after)
         for watched in (False, True):
             for step in self.rollout_steps(watched=watched):
                 if step > after:
                     self._rollouts_path(step, watched).unlink(missing_ok=True)
-
-    def write_answers(self, step: int, answers: Sequence[HeldOutAnswer]) -> None:
-        """Store how the held-out rows were answered after a step: the first and the newest measure are kept."""
-        try:
-            held_out.write(self.path / "answers", step, answers)
-        except OSError as error:
-            raise RunError(f"answers of run {self.name!r} cannot be written at step {step}: {error}") from error
-
-    def answer_steps(self) -> list[int]:
-        """The steps whose answers to the held-out rows are stored: none, one or two."""
-        return held_out.steps(self.path / "answers")
-
-    def read_answers(self, step: int) -> list[HeldOutAnswer]:
-        """The stored answers to the held-out rows after a step."""
-        try:
-            return held_out.read(self.path / "answers", step)
-        except (OSError, ValueError) as error:
-            raise RunError(f"answers of run {self.name!r} at step {step} cannot be read: {error}") from error
 
     def read_rollouts(self, step: int, *, watched: bool = False) -> list[Credit]:
         """The groups stored for one training step, in the order they were written."""

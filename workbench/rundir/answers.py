@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from workbench.errors import RunError
 from workbench.rundir.files import encode, replace_file
 from workbench.schema import HeldOutAnswer
 
@@ -23,40 +24,52 @@ MOST_CHARACTERS = 4000
 _FILE = re.compile(r"step-(\d{6,})\.json")
 
 
-def write(folder: Path, step: int, answers: Sequence[HeldOutAnswer]) -> None:
-    """Store a measure beside the first one, in place of those since. Raises OSError or RunError."""
-    folder.mkdir(exist_ok=True)
-    rows = [
-        {"prompt": row.prompt[:MOST_CHARACTERS], "text": row.text[:MOST_CHARACTERS], "right": row.right}
-        for row in answers[:MOST_ANSWERS]
-    ]
-    replace_file(_path(folder, step), encode(rows))
-    for between in steps(folder)[1:]:
-        if between != step:
-            _path(folder, between).unlink(missing_ok=True)
+class Answers:
+    """The stored answers in ``folder`` of the run called ``run``."""
+
+    def __init__(self, folder: Path, run: str) -> None:
+        self._folder, self._run = folder, run
+
+    def write(self, step: int, answers: Sequence[HeldOutAnswer]) -> None:
+        """Store a measure beside the first one, in place of those since. Raises RunError."""
+        rows = [
+            {"prompt": row.prompt[:MOST_CHARACTERS], "text": row.text[:MOST_CHARACTERS], "right": row.right}
+            for row in answers[:MOST_ANSWERS]
+        ]
+        try:
+            self._folder.mkdir(exist_ok=True)
+            replace_file(self._path(step), encode(rows))
+            for between in self.steps()[1:]:
+                if between != step:
+                    self._path(between).unlink(missing_ok=True)
+        except OSError as error:
+            raise RunError(f"answers of run {self._run!r} cannot be written at step {step}: {error}") from error
+
+    def steps(self) -> list[int]:
+        """The training steps whose answers are stored, ascending: none, one or two."""
+        names = (_FILE.fullmatch(name) for name in (os.listdir(self._folder) if self._folder.is_dir() else ()))
+        return sorted(int(match[1]) for match in names if match)
+
+    def read(self, step: int) -> list[HeldOutAnswer]:
+        """The stored answers after a step. Raises RunError where there are none, or the file is damaged."""
+        try:
+            return _read(self._path(step))
+        except (OSError, ValueError) as error:
+            raise RunError(f"answers of run {self._run!r} at step {step} cannot be read: {error}") from error
+
+    def drop(self, after: int) -> None:
+        """Remove the answers of later steps than ``after``."""
+        for step in self.steps():
+            if step > after:
+                self._path(step).unlink(missing_ok=True)
+
+    def _path(self, step: int) -> Path:
+        return self._folder / f"step-{step:06d}.json"
 
 
-def steps(folder: Path) -> list[int]:
-    """The training steps whose answers are stored, ascending."""
-    names = (_FILE.fullmatch(name) for name in (os.listdir(folder) if folder.is_dir() else ()))
-    return sorted(int(match[1]) for match in names if match)
-
-
-def read(folder: Path, step: int) -> list[HeldOutAnswer]:
-    """Raises OSError, or ValueError for a file that ``write`` did not make."""
-    rows = json.loads(_path(folder, step).read_bytes())
-    names = {field.name: field.type for field in dataclasses.fields(HeldOutAnswer)}
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and row.keys() == names.keys() for row in rows):
+def _read(path: Path) -> list[HeldOutAnswer]:
+    rows = json.loads(path.read_bytes())
+    names = {field.name for field in dataclasses.fields(HeldOutAnswer)}
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and row.keys() == names for row in rows):
         raise ValueError("it holds no answers")
     return [HeldOutAnswer(str(row["prompt"]), str(row["text"]), row["right"] is True) for row in rows]
-
-
-def drop(folder: Path, after: int) -> None:
-    """Remove the answers of later steps than ``after``."""
-    for step in steps(folder):
-        if step > after:
-            _path(folder, step).unlink(missing_ok=True)
-
-
-def _path(folder: Path, step: int) -> Path:
-    return folder / f"step-{step:06d}.json"

@@ -38,10 +38,10 @@ def problems(workspace: Path, name: str) -> Problems | Failed:
     """Every stored held-out row at the first and the newest measure; says why where there are not two."""
     try:
         run = open_run(name, workspace)
-        steps = run.dir.answer_steps()
+        steps = run.dir.answers.steps()
         if len(steps) < 2:
             raise RunError(f"run {run.name!r} has measured accuracy {len(steps)} times; answers are compared from 2 on")
-        first, newest = (run.dir.read_answers(step) for step in (steps[0], steps[-1]))
+        first, newest = (run.dir.answers.read(step) for step in (steps[0], steps[-1]))
         if [row.prompt for row in first] != [row.prompt for row in newest]:
             raise RunError(f"run {run.name!r} was measured on other rows at step {steps[0]} than at {steps[-1]}")
     except WorkbenchError as error:

@@ -209,7 +209,7 @@ def poll(workspace: Path, name: str, cursor: int, after: int, after_watched: int
             "has_rollouts": method.has_rollouts,
             "steps": [step for step in run.rollout_steps() if step > after],
             "watched": [step for step in run.rollout_steps(watched=True) if step > after_watched],
-            "answers": run.dir.answer_steps(),
+            "answers": run.dir.answers.steps(),
             "log": run.log_tail(LOG_LINES),
         }
     except WorkbenchError as error:
