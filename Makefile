@@ -7,7 +7,7 @@ WORKERS ?= 3
 SCRIPTS := $(wildcard workbench/figures/*.js workbench/figures/*/*.js workbench/ui/assets/*.js workbench/ui/assets/*/*.js)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: app test extras gpu lint fmt bench docs notebooks screenshots browser clean
+.PHONY: app test extras gpu lint fmt bench docs notebooks screenshots space browser clean
 
 app: .venv/app
 	$(BIN)/python app.py $(ARGS)
@@ -57,6 +57,13 @@ screenshots: .venv/test browser
 	$(BIN)/python -m tests.screenshots build/screenshots --steps 60
 	cp build/screenshots/inspect-1280-light.png assets/inspect.png
 	cp build/screenshots/train-top-1280-light.png assets/train.png
+
+# What a Space of Hugging Face is made of: the files of the last commit, with the header that Spaces read in the README.
+space:
+	rm -rf build/space && mkdir -p build/space
+	git archive HEAD | tar -x -C build/space
+	sed -n '/^---$$/,/^---$$/p' docs/space.md | cat - README.md > build/space/README.md
+	@echo build/space
 
 .venv/app: requirements.txt pyproject.toml setup.py
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -32,21 +32,22 @@ class Measure:
 class Bench:
     """``module`` defines ``measure(repeat) -> list[Measure]``; it is imported when it is run.
 
-    One whose module defines ``measure(repeat, full)`` has a longest version, ``full``, and rows of its own.
+    One whose module defines ``measure(repeat, full)`` has a longest version, ``full``, and rows of its own; one that
+    trains runs under names defines ``measure(repeat, where)``.
     """
 
     summary: str
     module: str
 
-    def measure(self, repeat: int, *, full: bool = False) -> list[Any]:
-        """One dataclass a row. Raises TaskError if there is no full version."""
+    def measure(self, repeat: int, *, full: bool = False, where: Any = None) -> list[Any]:
+        """One dataclass a row. Raises TaskError for a full version, or runs under names, that it does not have."""
         measure = import_module(self.module).measure
-        if not full:
-            rows: list[Any] = measure(repeat)
-        elif "full" in inspect.signature(measure).parameters:
-            rows = measure(repeat, full=True)
-        else:
-            raise TaskError("this bench has no --full version; use --repeat")
+        asked = {name: value for name, value in (("full", full), ("where", where)) if value}
+        for name in asked:
+            if name not in inspect.signature(measure).parameters:
+                flags = "--full version" if name == "full" else "runs for --workspace, --only or --stored"
+                raise TaskError(f"this bench has no {flags}; use --repeat")
+        rows: list[Any] = measure(repeat, **asked)
         return rows
 
 
@@ -54,20 +55,27 @@ BENCHES = {
     "credit": Bench("assign_credit under every scheme, on 1,024 completions of 4,096 tokens", "benchmarks.credit"),
     "sampler": Bench("sample_group against transformers' generate, on the embedded policy", "benchmarks.sampler"),
     "step": Bench("a training step of the default run against TRL's own GRPOTrainer", "benchmarks.step"),
+    "growth": Bench("time and memory by size: groups, tasks, stored runs, long runs", "benchmarks.growth"),
     "gpu": Bench("sampling and training on a CUDA GPU, random weights of Qwen2.5-0.5B's size", "benchmarks.gpu"),
     "rewards": Bench("the reward worker: calls, starts, kills, errors past their deadline", "benchmarks.rewards"),
     "import": Bench("imports and the page's first answer against import gradio", "benchmarks.imports"),
     "ui": Bench("keystroke to repaint, large groups drawn, long runs followed, in Chromium", "benchmarks.ui"),
+    "schemes": Bench("the default run under every scheme, with right and wrong step labels", "benchmarks.schemes"),
+    "alarms": Bench(
+        "how often alarms are raised in healthy runs, and in runs with a planted fault", "benchmarks.alarms"
+    ),
     "faults": Bench("what is left of runs killed, stopped, starved, corrupted, resumed", "benchmarks.faults"),
 }
 
 
-def median_seconds(cases: Mapping[str, Callable[[], object]], repeat: int) -> dict[str, float]:
+def median_seconds(
+    cases: Mapping[str, Callable[[], object]], repeat: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
     """Each case's median time over ``repeat`` rounds in which all take their turn, after one that is not counted."""
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(repeat + 1):
         for name, case in cases.items():
-            began = time.perf_counter()
+            began = clock()
             case()
-            seconds[name].append(time.perf_counter() - began)
+            seconds[name].append(clock() - began)
     return {name: statistics.median(times[1:]) for name, times in seconds.items()}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
+from pathlib import Path
 
 from benchmarks import BENCHES
+from benchmarks.trained import Where
 from workbench.cli.output import print_result
 from workbench.display.tables import table
 from workbench.errors import WorkbenchError
@@ -17,6 +19,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("name", nargs="?", choices=sorted(BENCHES), help="what to measure")
     made.add_argument("--repeat", type=int, default=5, metavar="N", help="measurements of each (default: %(default)s)")
     made.add_argument("--full", action="store_true", help="the longest version, where a benchmark has one")
+    made.add_argument("--workspace", type=Path, metavar="DIR", help="where a benchmark that trains has its runs")
+    made.add_argument("--only", metavar="CELLS", help="of a benchmark that trains: cells of its table, by commas")
+    made.add_argument("--stored", action="store_true", help="start nothing, show what was trained before")
     made.add_argument("--json", action="store_true", help="print the result as JSON")
     return made
 
@@ -32,7 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: --repeat {args.repeat}: must be at least 1", file=sys.stderr)
         return 2
     try:
-        measures = [dataclasses.asdict(row) for row in BENCHES[args.name].measure(args.repeat, full=args.full)]
+        bench = BENCHES[args.name]
+        measures = [dataclasses.asdict(row) for row in bench.measure(args.repeat, full=args.full, where=_where(args))]
     except WorkbenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -41,6 +47,13 @@ def main(arguments: list[str] | None = None) -> int:
         {"bench": args.name, "rows": measures},
         lambda: table(list(measures[0]), [list(row.values()) for row in measures]),
     )
+
+
+def _where(args: argparse.Namespace) -> Where | None:
+    if args.workspace is None and args.only is None and not args.stored:
+        return None
+    only = None if args.only is None else tuple(name.strip() for name in args.only.split(","))
+    return Where(args.workspace, only, args.stored)
 
 
 if __name__ == "__main__":

@@ -42,5 +42,6 @@ def _group(tokens: int, steps: int) -> Callable[..., Any]:
         [[(k + 1) * tokens // steps - 1 for k in range(steps)] for _ in range(COMPLETIONS)],
         [tokens] * COMPLETIONS,
         outcome_rewards=[draw.random() for _ in range(COMPLETIONS)],
+        states=[[draw.randrange(8) for _ in range(steps)] for _ in range(COMPLETIONS)],
         token_ids=np.random.default_rng(0).integers(1000, size=(COMPLETIONS, tokens)).tolist(),
     )

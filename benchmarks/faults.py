@@ -11,7 +11,9 @@ import contextlib
 import json
 import os
 import random
+import re
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -170,12 +172,14 @@ def full_disks(workspace: Path, count: int) -> Fault:
 def corrupted(workspace: Path) -> Fault:
     """Files of a run damaged in every way that is promised to be named."""
     lost = named = 0
+    whole = _begin(workspace, "write")
+    _at_row(whole, 2 * writer.SAVE_EVERY + 1)
+    psutil.Process(whole.status().pid).kill()
+    whole.wait()
     for name, corrupt in CORRUPTIONS.items():
-        run = _begin(workspace, "write")
-        _at_row(run, 2 * writer.SAVE_EVERY + 1)
-        psutil.Process(run.status().pid).kill()
-        run.wait()
-        message = corrupt(run)
+        copy = whole.path.with_name(re.sub(r"\W+", "-", name))
+        shutil.copytree(whole.path, copy)
+        message = corrupt(open_run(copy.name, workspace))
         named += message is not None
         if message is None:
             print(f"not named: {name}", file=sys.stderr)

@@ -114,7 +114,7 @@ HOSTILE = (
     Hostile("breaks the interpreter", "import builtins\nbuiltins.isinstance = None", r"worker exited 1$"),
     Hostile(
         "breaks the checks",
-        "import workbench.rewards.protocol as protocol\nprotocol._score = lambda *_: 1e30",
+        "import workbench.rewards.protocol as protocol\nprotocol.score_of = lambda *_: 1e30",
         r"gave 1e\+30 for rollout 1, step 1",
     ),
 )

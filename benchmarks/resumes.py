@@ -15,6 +15,22 @@ from workbench.runs.processes import kill_all, members
 
 _TIMES = re.compile(r"time|seconds|memory")  # columns that no two runs share
 
+CLERK = {
+    "name": "Clerk",
+    "code": """
+class Clerk:
+    stop = ("\\n",)
+
+    def reset(self, prompt, **columns):
+        self.lines = 0
+
+    def reply(self, turn):
+        self.lines += 1
+        return f"line {self.lines}.\\n" if self.lines % 2 else ""
+""",
+}
+"""An environment that counts the lines of an answer, and says so at every second one."""
+
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "process, all weights": {},
     "outcome scheme, LoRA, reference, redrawn prompts": {
@@ -22,7 +38,12 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
         "training": {"lora": {"r": 4, "alpha": 8}, "beta": 0.04},
         "method": {"resample_flat": 2},
     },
+    "episodes of several turns": {"environment": CLERK, "training": {"beta": 0.04}},
     "two iterations, reference that moves": {
+        "rewards": [
+            {"name": "step_correctness"},
+            {"name": "length_and_mistake", "schedule": [[0, 2.0], [8, 0.0]]},
+        ],
         "training": {"num_iterations": 2, "beta": 0.04, "sync_ref_model": True, "ref_model_sync_steps": 1},
     },
     "two ranks": {"training": {"ranks": 2}},

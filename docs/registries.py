@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from workbench.checks import ALARMS, EDITS
+from workbench.checks import ALARMS, EDITS, TURN_EDITS
 from workbench.checks.demo import split_step_demo
 from workbench.config import METHODS, RunConfig, Section
 from workbench.credit import LOSS_TYPES, NORMALISATIONS, SCHEMES, credit_group, length_normalisers
@@ -70,9 +70,15 @@ def presets() -> str:
 
 
 def probes() -> str:
-    edits = table(("edit", "what it does"), [(name, edit.summary) for name, edit in EDITS.items()])
+    edits, of_episodes = (
+        table(("edit", "what it does"), [(name, edit.summary) for name, edit in made.items()])
+        for made in (EDITS, TURN_EDITS)
+    )
     told = table(("alarm", "raised when"), [(name, inspect.getdoc(check) or "") for name, check in ALARMS.items()])
-    return _joined(["**Edits** that the probes make:", edits, "**Alarms** that read a run's curves:", told])
+    between = "and in episodes of several turns:"
+    return _joined(
+        ["**Edits** that the probes make:", edits, between, of_episodes, "**Alarms** that read a run's curves:", told]
+    )
 
 
 def formats() -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,14 +18,23 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Runs of the tests wait for each other, not for a run that somebody has going on this machine.
 os.environ["WORKBENCH_LOCKS"] = tempfile.mkdtemp(prefix="workbench-test-locks-")
-
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
 
     from tests.browsing import App
+    from workbench.runs.warm import Warm
+
+# Hundreds of processes import this package: it is compiled once, also where the shell says that nothing shall be kept.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# Libraries make a million objects that stay; the collector need not look through them every 700 objects.
+gc.set_threshold(20_000)
 
 # No wall clock decides whether a property holds.
 settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -30,8 +42,57 @@ settings.load_profile("here")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that drive a browser come first: they take longest, and what is short fills the end."""
-    items.sort(key=lambda item: item.get_closest_marker("browser") is None)
+    """What drives a browser comes first, it takes longest, and what is short fills the end; then what uses an app."""
+    items.sort(key=lambda item: (item.get_closest_marker("browser") is None, not _uses_app(item)))
+
+
+BROWSER_LOTS = (
+    {
+        "test_browser",
+        "test_browser_opening",
+        "test_browser_rewards",
+        "test_browser_runs",
+        "test_drawing",
+        "test_drawing_links",
+        "test_live",
+        "test_viewers",
+    },
+    {
+        "test_api",
+        "test_browser_checks",
+        "test_browser_importing",
+        "test_browser_models",
+        "test_browser_polish",
+        "test_browser_trust",
+        "test_hostile_text",
+    },
+)
+"""Files that drive a browser or ask an app, in lots that take about as long."""
+
+
+class FilesScheduling(LoadFileScheduling):
+    """Files as a whole, those that drive a browser in two lots: an app, its policy and its warm process serve each lot,
+    while a third process of tests needs none of them."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        for number, lot in enumerate(BROWSER_LOTS):
+            if Path(file).stem in lot:
+                return f"browser {number}"
+        return file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    return FilesScheduling(config, log)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _parser_stays() -> None:
+    """The process that reads data files waits for another file for as long as tests run."""
+    from workbench.rollouts import load
+
+    load.IDLE_SECONDS = 3600.0
 
 
 @pytest.fixture(scope="session")
@@ -74,30 +135,62 @@ def warm_runs() -> None:
     warm_up()
 
 
+@pytest.fixture(scope="session")
+def light_forks() -> Warm:
+    """The warm process of runs that do not train, for all files."""
+    from workbench.runs import warm
+
+    return warm.Warm("tests.light_forks")
+
+
 @pytest.fixture(scope="module")
-def warm_fake_runs() -> Iterator[None]:
+def warm_fake_runs(light_forks: Warm) -> Iterator[None]:
     """Runs of ``tests.fake_run`` start warm."""
     from workbench.runs import warm
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(warm, "_warm", warm.Warm("tests.light_forks"))
+        patched.setattr(warm, "_warm", light_forks)
         warm.warm_up()
         while not warm.is_warm():
             time.sleep(0.02)
         yield
 
 
-# Files that want nothing special share one app in each process of tests; a file has a browser of its own, because what
-# drives it runs an event loop in this thread for as long as it is open.
+# Files share one app and one Chromium in each process of tests, until a test comes that uses neither: what drives the
+# browser runs an event loop in this thread, and an app costs something while it waits.
+_opened = ExitStack()
+_apps: list[App] = []
+_browsers: list[Browser] = []
 
 
-@pytest.fixture(scope="session")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    """The workbench, for all tests: what one leaves in its workspace must not matter to another."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("browser") is None and not _uses_app(item):
+        _close()
+
+
+def _uses_app(item: pytest.Item) -> bool:
+    return "app" in getattr(item, "fixturenames", ())
+
+
+def pytest_sessionfinish() -> None:
+    _close()
+
+
+def _close() -> None:
+    _apps.clear()
+    _browsers.clear()
+    _opened.close()
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> App:
+    """The workbench, for all files: what one leaves in its workspace must not matter to another."""
     from tests.browsing import serve
 
-    with serve(tmp_path_factory.mktemp("workspace")) as app:
-        yield app
+    if not _apps:
+        _apps.append(_opened.enter_context(serve(tmp_path_factory.mktemp("workspace"))))
+    return _apps[0]
 
 
 @pytest.fixture
@@ -116,10 +209,14 @@ def workspace(app: App) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    from tests.browsing import chromium
+    """Chromium, remembering nothing of what other files did in it."""
+    from tests.browsing import chromium, forget
 
-    with chromium() as browser:
-        yield browser
+    if not _browsers:
+        _browsers.append(_opened.enter_context(chromium()))
+    yield _browsers[0]
+    if _browsers:
+        forget(_browsers[0])
 
 
 @pytest.fixture

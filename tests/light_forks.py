@@ -1,11 +1,12 @@
-"""A warm process that has imported what a run needs that does not train, as ``tests.fake_run`` is one."""
+"""A warm process that has imported what runs need that do not train: ``tests.fake_run`` and ``benchmarks.writer``."""
 
 from __future__ import annotations
 
+from benchmarks import writer
 from workbench import runs
 from workbench.child import fork_modules
 
-__all__ = ["runs"]
+__all__ = ["runs", "writer"]
 
 if __name__ == "__main__":
     fork_modules()

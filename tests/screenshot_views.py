@@ -60,6 +60,19 @@ def slow_pattern(page: Page) -> None:
     expect(page.locator("#pattern-note .drawn.error")).to_be_visible()
 
 
+def presets(page: Page) -> None:
+    _unfold(page)
+    page.get_by_role("button", name="What other presets find").click()
+    expect(page.locator("#preset-table tbody tr").first).to_be_visible()
+    page.locator("#regex").scroll_into_view_if_needed()
+
+
+def tour(page: Page) -> None:
+    page.get_by_role("tab", name="Help").click()
+    page.get_by_role("button", name="Show the tour").click()
+    expect(page.get_by_role("dialog", name="Tour")).to_be_visible()
+
+
 def reward_error(page: Page) -> None:
     _unfold(page)
     page.locator("#add-reward input").click()
@@ -158,8 +171,9 @@ def offline(page: Page) -> None:
 
 
 INSPECT: tuple[View, ...] = (
-    inspect, pinned, hovered, entropy, no_match, bad_pattern, slow_pattern, reward_error, reward_model_form,
-    step_values, two_schemes, no_spread, probes, own_rollouts, sampling, notebook_code, help_page, glossary,
+    inspect, pinned, hovered, entropy, no_match, bad_pattern, slow_pattern, presets, reward_error,
+    reward_model_form, step_values, two_schemes, no_spread, probes, own_rollouts, sampling, notebook_code,
+    help_page, glossary, tour,
 )  # fmt: skip
 
 
@@ -219,6 +233,7 @@ def runs_diff(page: Page) -> None:
 
 def runs_deleted(page: Page) -> None:
     runs_table(page)
+    page.get_by_label("Actions of stopped", exact=True).click()
     page.get_by_role("button", name="Delete stopped").click()
     undo = page.get_by_role("button", name="Undo").first
     expect(undo).to_be_visible()
@@ -260,13 +275,13 @@ def store_runs(workspace: Path) -> None:
     )
     watched = store(workspace, "watched", ({"step": i, "entropy": 1.0 if i < 30 else 0.01} for i in range(1, 61)))
     for step in (30, 60):
-        watched.dir.write_rollouts(step, [worked_credit()] * 2)
+        watched.dir.rollouts.write(step, [worked_credit()] * 2)
     for step in (0, 20, 60):
-        watched.dir.write_rollouts(step, [worked_credit()], watched=True)
+        watched.dir.rollouts.write(step, [worked_credit()], watched=True)
     pairs = store(workspace, "pairs", learning(30), method={"name": "dpo"})
     for row in (before_and_now().before, before_and_now()):
         assert row is not None
-        pairs.dir.write_watched_rows(row.step, [row])
+        pairs.dir.rollouts.write_rows(row.step, [row])
     for name, state in (("going", "running"), ("queued", "queued")):  # as if this process trained them
         run = store(workspace, name, learning(12), state=state, made=1.764e9)
         run.dir.note(pid=os.getpid(), pid_created=psutil.Process().create_time())

@@ -1,7 +1,8 @@
 """Pictures of the page: ``python -m tests.screenshots [FOLDER] [--steps N] [--only NAME …]``.
 
-Every page and state in light and dark, 1280 and 390 px wide, as PNG files named after view, width and theme. The live
-views show a run of N steps that is started for them; the whole takes about a quarter of an hour.
+Every page and state in light and dark, 1440, 1280 and 390 px wide, as PNG files named after view, width and theme. A
+page is opened once a width, and changes its theme as the button does. The live views show a run of N steps that is
+started for them; the whole takes about a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from playwright.sync_api import Browser, Error, Page, expect
+from playwright.sync_api import Browser, Error, Page, ViewportSize, expect
 
 from tests.browsing import SECONDS, App, chromium, serve, stopped, visit, with_token
 from tests.screenshot_views import (
@@ -31,12 +32,10 @@ from tests.screenshot_views import (
     store_runs,
 )
 
-HEIGHTS = {1280: 860, 390: 844}
-LOOKS: tuple[dict[str, Any], ...] = tuple(
-    {"width": width, "height": height, "color_scheme": theme}
-    for width, height in HEIGHTS.items()
-    for theme in ("light", "dark")
+LOOKS: tuple[dict[str, int], ...] = tuple(
+    {"width": width, "height": height} for width, height in ((1440, 900), (1280, 860), (390, 844))
 )
+THEMES: tuple[Literal["dark", "light"], ...] = ("dark", "light")
 
 SETTLED = """() => new Promise((settled) => {
   let due = setTimeout(settled, 1500);
@@ -61,18 +60,21 @@ class Album:
     def wants(self, *names: str) -> bool:
         return not self.only or any(name in self.only for name in names)
 
-    def take(self, page: Page, name: str, look: dict[str, Any]) -> None:
-        page.evaluate(PAINTED)
-        page.screenshot(path=self.folder / f"{name}-{look['width']}-{look['color_scheme']}.png")
+    def take(self, page: Page, name: str, look: dict[str, int]) -> None:
+        for theme in THEMES:
+            page.emulate_media(color_scheme=theme)  # the locked page has no button
+            page.evaluate("isDark => document.body.classList.toggle('dark', isDark)", theme == "dark")
+            page.evaluate(PAINTED)
+            page.screenshot(path=self.folder / f"{name}-{look['width']}-{theme}.png")
 
     @contextmanager
-    def tried(self, name: str, look: dict[str, Any]) -> Iterator[None]:
+    def tried(self, name: str, look: dict[str, int]) -> Iterator[None]:
         """A picture that cannot be had is named at the end and keeps nobody from the others."""
         try:
             yield
         except (AssertionError, Error) as error:
             reason = str(error).partition("\n")[0]
-            self.missed.append(f"{name} at {look['width']}, {look['color_scheme']}: {reason}")
+            self.missed.append(f"{name} at {look['width']}: {reason}")
 
 
 def _name(view: Any) -> str:
@@ -80,7 +82,7 @@ def _name(view: Any) -> str:
 
 
 @contextmanager
-def _inspect(browser: Browser, app: App, look: dict[str, Any]) -> Iterator[Page]:
+def _inspect(browser: Browser, app: App, look: dict[str, int]) -> Iterator[Page]:
     with visit(browser, app.url, **look) as page:
         expect(page.locator("#drawing .rollout .chip").first).to_be_visible()
         expect(page.locator("#policy-status")).to_contain_text("parameters")
@@ -116,9 +118,7 @@ def shoot_inspect(browser: Browser, app: App, album: Album) -> None:
                     view(page)
                     album.take(page, _name(view), look)
         if album.wants("offline"):  # its console has errors, as it should
-            context = browser.new_context(
-                viewport={"width": look["width"], "height": look["height"]}, color_scheme=look["color_scheme"]
-            )
+            context = browser.new_context(viewport=ViewportSize(width=look["width"], height=look["height"]))
             page = context.new_page()
             page.goto(with_token(app.url))
             expect(page.locator("#drawing .rollout .chip").first).to_be_visible()
@@ -129,6 +129,12 @@ def shoot_inspect(browser: Browser, app: App, album: Album) -> None:
 
 def shoot_without_runs(browser: Browser, app: App, album: Album) -> None:
     for look in LOOKS:
+        if album.wants("locked"):
+            context = browser.new_context(viewport=ViewportSize(width=look["width"], height=look["height"]))
+            page = context.new_page()
+            page.goto(app.url)
+            album.take(page, "locked", look)
+            context.close()
         for view in WITHOUT_RUNS:
             if album.wants(_name(view)):
                 with album.tried(_name(view), look), _inspect(browser, app, look) as page:

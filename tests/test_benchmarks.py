@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from benchmarks import BENCHES, Measure
+from benchmarks import BENCHES, Measure, alarms, schemes
 from benchmarks.__main__ import main
+from benchmarks.trained import Where
+from tests.stored_runs import store
+from workbench.errors import ConfigError
 
 
 def test_a_benchmark_prints_its_rows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("benchmarks.credit.COMPLETIONS", 16)
+    monkeypatch.setattr("benchmarks.credit.TOKENS", 64)
     assert main(["credit", "--repeat", "1", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["bench"] == "credit"
@@ -33,3 +39,37 @@ def test_what_cannot_be_measured_is_refused(capsys: pytest.CaptureFixture[str]) 
     assert main(["credit", "--repeat", "0"]) == 2
     assert main(["credit", "--full"]) == 2
     assert "no --full version" in capsys.readouterr().err
+
+
+def test_cells_are_chosen_by_name_and_only_what_finished_is_read(tmp_path: Path) -> None:
+    where = Where(tmp_path, only=("noise30/process", "prm"), stored=True)
+    names = schemes.cells()
+    assert where.chosen(names)[0] == "noise30/process"
+    assert {name.partition("/")[0] for name in where.chosen(names)} == {"noise30", "prm"}
+    assert "noise30/outcome" not in names  # which reads no labels
+    with pytest.raises(ConfigError, match="--only right/none: there is no such cell; choose among right/outcome"):
+        Where(only=("right/none",)).chosen(names)
+    store(
+        tmp_path, "schemes-noise30-process-0", [{"step": n, "accuracy": n / 4, "steps_per_answer": 7} for n in (0, 2)]
+    )
+    (row,) = schemes.measure(2, Where(tmp_path, only=("noise30/process",), stored=True))
+    assert (row.seeds, row.base, row.final, row.steps_per_answer, row.probes) == (1, 0.0, 0.5, 7.0, "")
+    assert 0.2 < (row.agreement or 0) < 0.5
+
+
+def test_an_alarm_counts_once_a_run_from_the_step_it_is_raised_at(tmp_path: Path) -> None:
+    """Accuracy falls to nothing at once after row 9: from row 18 on, the first with two thirds to compare."""
+    rows = [{"step": n, "accuracy/train": 0.5 + 0.01 * (-1) ** n if n < 10 else 0.01 * (n % 2)} for n in range(1, 31)]
+    assert alarms.first_raised(rows) == {"accuracy fell": 18}
+    store(tmp_path, "alarms-rate-process-0", rows)
+    store(tmp_path, "schemes-right-step-1", [{"step": n} for n in range(1, 31)])
+    measured = alarms.measure(1, Where(tmp_path, stored=True))
+    found = {(row.case, row.alarm): (row.runs, row.raised, row.first) for row in measured}
+    assert found["rate", "accuracy fell"] == found["rate", "any"] == (1, 1, 18)
+    assert found["healthy", "any"] == (1, 0, None)
+    assert found.get(("length", "any")) is None
+
+
+def test_flags_of_training_are_refused_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["credit", "--stored"]) == 2
+    assert "no runs for --workspace, --only or --stored" in capsys.readouterr().err

@@ -47,6 +47,7 @@ def test_a_group_is_split_scored_and_explained(page: Page, app: App) -> None:
     a_scored_group_is_on_screen_and_the_pages_process_has_no_torch(page, app)
     typing_a_pattern_splits_anew(page)
     a_pattern_that_does_not_compile_keeps_the_last_drawing(page)
+    a_preset_is_chosen_by_what_it_finds(page)
     a_reward_of_ones_own_changes_the_scores_and_its_errors_have_a_line(page)
     equal_rewards_teach_nothing_and_the_page_says_so(page)
     a_token_is_pinned_and_explained(page)
@@ -59,6 +60,9 @@ def test_a_group_is_split_scored_and_explained(page: Page, app: App) -> None:
 
 def a_scored_group_is_on_screen_and_the_pages_process_has_no_torch(page: Page, app: App) -> None:
     assert page.locator(CHIPS).count() > 8
+    expect(page.locator("#pattern-note")).to_contain_text(
+        "finds 6 steps an answer: “Step 1: 7 + 3 = 10” to “Answer: 88”"
+    )
     assert "libtorch" not in Path(f"/proc/{app.pid}/maps").read_text()
     expect(page.locator("#policy-status.ready")).to_be_visible()
     assert "libtorch" not in Path(f"/proc/{app.pid}/maps").read_text()
@@ -83,7 +87,16 @@ def a_pattern_that_does_not_compile_keeps_the_last_drawing(page: Page) -> None:
     assert page.locator(CHIPS).count() == before
     set_regex(page, PATTERN)
     expect(page.locator("#drawing .stale")).to_be_hidden()
-    expect(page.locator("#pattern-note .drawn")).to_be_hidden()
+    expect(page.locator("#pattern-note .drawn.plain")).to_contain_text(re.compile("finds .* an answer"))
+
+
+def a_preset_is_chosen_by_what_it_finds(page: Page) -> None:
+    page.get_by_role("button", name="What other presets find").click()
+    page.locator("#preset-table tr", has_text="GRPO tutorials").filter(has_text="5 steps").click()
+    expect(page.locator("#regex textarea")).to_have_value(r"(?m)^Step \d+:")
+    expect(page.locator("#preset-table table")).to_be_hidden()
+    set_regex(page, PATTERN)
+    expect(page.locator("#pattern-note")).to_contain_text("finds 6 steps an answer")
 
 
 def a_reward_of_ones_own_changes_the_scores_and_its_errors_have_a_line(page: Page) -> None:
@@ -127,9 +140,10 @@ def a_token_is_pinned_and_explained(page: Page) -> None:
     first = page.locator(f"{CARDS}").first
     first.locator(".chip").nth(1).click()
     details = page.get_by_role("region", name="Why this colour")
-    expect(details.locator("tbody tr")).to_have_count(first.locator(".chip").count() - 1)
-    total = details.locator("tfoot td").inner_text()
-    rows = details.locator("tbody td:last-child").all_inner_texts()
+    terms = details.get_by_role("region", name="Terms of the advantage")
+    expect(terms.locator("tbody tr")).to_have_count(first.locator(".chip").count() - 1)
+    total = terms.locator("tfoot td").inner_text()
+    rows = terms.locator("tbody td:last-child").all_inner_texts()
     number = [float(text.replace("\u2212", "-")) for text in [*rows, total]]
     assert sum(number[:-1]) == pytest.approx(number[-1], abs=1e-3)
     page.keyboard.press("Escape")
@@ -172,6 +186,8 @@ def colours_follow_the_chosen_measure(page: Page) -> None:
     choice = page.get_by_label("Colour by")
     assert choice.locator("option").all_inner_texts() == [
         "advantage",
+        "contribution to the loss",
+        "push by the loss",
         *(f"weight in the {loss} loss" for loss in ("grpo", "bnpo", "dapo", "dr_grpo")),
         "step score",
         "normalised reward",
@@ -336,14 +352,14 @@ def test_from_the_open_page_to_a_live_run_and_back(browser: Browser, app: App, w
 
 
 def its_settings_are_taken_over_and_given_back(page: Page) -> None:
-    steps = page.locator("#steps input")
+    steps, undone = page.locator("#steps input"), page.locator("#train-undo-note")
     steps.fill("40")
     page.locator("#use-settings").click()
-    expect(page.locator("#start-note")).to_contain_text("the settings are those of run live")
+    expect(undone).to_contain_text("the settings are those of run live")
     expect(steps).to_have_value("500")
-    page.locator("#start-note").get_by_role("button", name="Undo").click()
+    undone.get_by_role("button", name="Undo").click()
     expect(steps).to_have_value("40")
-    expect(page.locator("#start-note button")).to_have_count(0)
+    expect(undone).to_contain_text("as it was before")
 
 
 def its_policy_is_inspected(page: Page) -> None:
@@ -360,7 +376,7 @@ def what_is_drawn_is_what_was_stored(page: Page, run: RunDir) -> None:
     expect(page.locator("#step-shown")).to_have_text("1")
     expect(page).to_have_url(re.compile("run=live&step=1(&|$)"))
     page.wait_for_function("document.querySelector('#run-heatmap').heatmap.data.step === 1")
-    stored = run.read_rollouts(1)[0]
+    stored = run.rollouts.read(1)[0]
     for i, advantages in enumerate(drawn(page, "#run-heatmap")):
         assert bits(advantages) == stored.of(i).tobytes()
 

@@ -37,7 +37,9 @@ def real_groups_are_opened_looked_through_and_checked(page: Page, app: App) -> N
         "A robe takes 2 bolts of blue fiber and half that much white fiber.  How many bolts in total does it take?"
     )
     expect(page.locator(f"{CARDS} .text").first).to_contain_text("It takes 2*1/2=<<2*1/2=1.0>>1 bolt of white fiber")
-    page.locator("#import-groups").get_by_text("Josh decides to try flipping").last.click()
+    page.locator("#import-groups [aria-selected=true]").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
     expect(page.locator("#import-where")).to_contain_text("group 3 of 300")
     page.locator("#check-rewards").click()
     expect(page.locator("#check-note")).to_contain_text("20 of the worst disagreements listed")

@@ -17,7 +17,6 @@ from tests.browsing import (
     expect_no_sideways_scroll,
     expect_reward,
     open_config,
-    serve,
     unfold_more,
     visit,
 )
@@ -118,6 +117,7 @@ def test_a_run_s_reward_model_is_an_outcome_reward_in_one_click(page: Page, app:
     shutil.copytree(folders["judge"], draft)
     seal(draft, run.dir.checkpoints / "final", {"step": 2})
     page.get_by_role("tab", name="Runs").click()
+    page.get_by_label("Actions of judge", exact=True).click()
     page.get_by_role("button", name="Use judge as a reward on Inspect").click()
     expect_reward(page, 2, "judge · model", "outcome")
     expect(page.locator("#reward-note-2")).to_contain_text("mean")
@@ -225,18 +225,20 @@ def test_estimating_is_cancelled(page: Page) -> None:
 
 
 def test_each_page_has_a_reward_worker_and_all_share_one_of_models(
-    browser: Browser, folders: dict[str, str], tmp_path: Path
+    browser: Browser, folders: dict[str, str], app: App
 ) -> None:
     """And the page's own process has no torch in its memory, whatever it was asked to score with."""
-    with serve(tmp_path) as app, visit(browser, app.url) as first, visit(browser, app.url) as second:
+    before = {process.pid for process in children(app, "workbench.rewards.worker")}
+    with visit(browser, app.url) as first, visit(browser, app.url) as second:
         for page in (first, second):
             expect(page.locator(CHIPS).first).to_be_visible()
             expect(page.locator("#trust-model")).to_contain_text(TRUST_MODEL)
             add_model(page, folders["my-prm"])
             expect(page.locator("#reward-note-2")).to_contain_text("mean")
-        parents = [process.ppid() for process in children(app, "workbench.rewards.worker")]
-        assert parents.count(app.pid) == 1  # the warm process, of which
-        assert len(parents) == 3  # each page has a copy for its pattern
+        workers = children(app, "workbench.rewards.worker")
+        (warm,) = (process.pid for process in workers if process.ppid() == app.pid)
+        copies = [process for process in workers if process.pid not in (warm, *before)]
+        assert [process.ppid() for process in copies] == [warm, warm]  # one of each page, for its pattern
         assert len(children(app, "workbench.rewards.models.worker")) == 1
         with RewardWorker() as worker:
             missing = worker.reduced_isolation()

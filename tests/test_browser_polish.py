@@ -44,7 +44,7 @@ def clipboard(page: Page) -> str:
 
 def choose(page: Page, box: str, option: str) -> None:
     page.locator(f"{box} input").click()
-    page.get_by_role("option", name=option, exact=True).click()
+    page.locator(f"li[role=option][aria-label='{option}']").click()
 
 
 def exported(page: Page, kind: str, folder: Path) -> Path:
@@ -137,7 +137,19 @@ def help_has_the_live_numbers_of_the_pinned_token(page: Page) -> None:
     assert sum(values) == pytest.approx(float(total.replace("\u2212", "-").replace("+", "")), abs=1e-3)
     page.get_by_label("Find a metric").fill("kl/k")
     expect(page.locator("#help-metrics tbody tr:visible")).to_have_count(3)
-    page.get_by_role("tab", name="Inspect").click()
+    help_shows_the_tour_which_is_left_at_any_moment(page)
+
+
+def help_shows_the_tour_which_is_left_at_any_moment(page: Page) -> None:
+    page.get_by_role("button", name="Show the tour").click()
+    tour = page.get_by_role("dialog", name="Tour")
+    expect(tour).to_contain_text("1 of 3")
+    expect(page.locator("#heatmap.toured")).to_be_visible()
+    tour.get_by_role("button", name="Next").click()
+    expect(page.locator("#controls.toured")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(tour).to_have_count(0)
+    expect(page.locator(".toured")).to_have_count(0)
 
 
 def files_hold_what_is_on_screen(page: Page, browser: Browser, tmp_path: Path) -> None:
@@ -246,6 +258,12 @@ def every_control_can_be_reached_by_keyboard_and_shows_its_focus(page: Page) -> 
     expect(page.locator(".options")).to_have_count(0)  # lists of the dropdowns that were left
     page.keyboard.press("ArrowRight")
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    skip = page.get_by_role("link", name="Skip to the heatmap")
+    expect(skip).not_to_be_in_viewport()
+    skip.focus()
+    expect(skip).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.locator("#heatmap .step:focus")).to_be_in_viewport()
 
 
 def axe_finds_nothing_serious(page: Page, width: int) -> None:

@@ -231,7 +231,7 @@ def chosen_runs_are_read_and_zoomed_with_the_keyboard(page: Page, workspace: Pat
 
 
 def a_run_is_downloaded_and_opened_in_train(page: Page, tmp_path: Path) -> None:
-    page.locator("summary[aria-label='Export process-0']").click()
+    page.get_by_label("Actions of process-0", exact=True).click()
     expect(page.get_by_label("Export the model of process-0")).to_be_visible()
     with page.expect_download() as waiting:
         page.get_by_label("Download process-0 as ZIP").click()
@@ -264,7 +264,9 @@ def a_run_is_downloaded_and_opened_in_train(page: Page, tmp_path: Path) -> None:
 def deleting_offers_undo_and_refuses_a_run_that_goes_on(page: Page, workspace: Path) -> None:
     alive(store(workspace, "busy", [{"step": 1}], state="running", made=3e9))
     page.get_by_role("tab", name="Runs").click()
+    page.get_by_label("Actions of busy", exact=True).click()
     expect(page.get_by_role("button", name="Delete busy")).to_be_disabled()
+    page.get_by_label("Actions of outcome-0", exact=True).click()
     page.get_by_role("button", name="Delete outcome-0").click()
     expect(page.locator("#runs-toast")).to_contain_text("Deleted outcome-0.")
     expect(page.locator(ROWS)).to_have_count(5)
@@ -378,9 +380,9 @@ def checks_warnings_and_watched_prompts_of_a_run(page: Page, workspace: Path) ->
     with open(run.path / "metrics.jsonl", "a") as file:
         file.write("{torn\n")
     for step in (30, 60):
-        run.dir.write_rollouts(step, [worked_credit()] * 2)
+        run.dir.rollouts.write(step, [worked_credit()] * 2)
     for step in (0, 20, 60):
-        run.dir.write_rollouts(step, [worked_credit()], watched=True)
+        run.dir.rollouts.write(step, [worked_credit()], watched=True)
     page.locator("#run-picker").select_option("watched")
     expect(page.locator("#run-warnings")).to_contain_text("skipped metrics.jsonl, line 62")
     page.locator("#run-alarms").get_by_role("button", name=re.compile("^check: entropy fell")).click()
@@ -411,8 +413,8 @@ def a_run_that_samples_nothing_shows_the_rows_it_watches(page: Page, workspace: 
     """Those of a pair side by side, before and now."""
     run = store(workspace, "pairs", [{"step": 30, "loss": 0.5}], method={"name": "dpo"})
     now = before_and_now()
-    run.dir.write_watched_rows(0, [now.before])
-    run.dir.write_watched_rows(30, [now])
+    run.dir.rollouts.write_rows(0, [now.before])
+    run.dir.rollouts.write_rows(30, [now])
     page.locator("#run-picker").select_option("pairs")
     expect(page.get_by_role("heading", name="Watched rows")).to_be_visible()
     expect(page.locator("#group-shown")).to_have_text("row 1 of 1")
@@ -448,12 +450,12 @@ def a_run_that_samples_nothing_shows_the_rows_it_watches(page: Page, workspace: 
 
 def test_the_curves_of_a_run_are_read_smoothed_and_zoomed(browser: Browser, app: App, workspace: Path) -> None:
     long = alive(store(workspace, "long", with_rewards(learning(LONG)), state="running", training={"steps": LONG + 10}))
-    long.dir.write_rollouts(LONG, [worked_credit()])
+    long.dir.rollouts.write(LONG, [worked_credit()])
     few = [{"step": i, "grad_norm": value, "entropy": value - 2} for i, value in enumerate((1.0, 10.0, 100.0), start=1)]
     store(workspace, "few", few)
     keys = store(workspace, "keys", [{"step": i, "entropy": i / 4} for i in (1, 2, 3, 5, 8, 13, 21, 34, 55)])
     for step in (5, 34):
-        keys.dir.write_rollouts(step, [worked_credit()])
+        keys.dir.rollouts.write(step, [worked_credit()])
     with visit(browser, f"{app.url}?run=long") as page:
         ten_thousand_steps_are_drawn_with_few_points(page)
         dragging_zooms_every_chart_while_rows_come(page, long)
@@ -494,7 +496,7 @@ def dragging_zooms_every_chart_while_rows_come(page: Page, run: Run) -> None:
     svg.dblclick(position={"x": 100, "y": 60})
     expect(loss.locator(".main-svg")).to_contain_text("10000")
     expect(page.locator("#curves .show-all")).to_be_hidden()
-    run.dir.write_rollouts(LONG + 2, [worked_credit()])
+    run.dir.rollouts.write(LONG + 2, [worked_credit()])
     expect(page.locator("#step-shown")).to_have_text(f"{LONG + 2}")
     expect(page.locator("#follow-latest")).to_be_checked()
     drag(page, svg, 60, 110)

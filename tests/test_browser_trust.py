@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import SECONDS, App, chromium, expect_reward, open_config, unfold_more, visit
+from tests.browsing import SECONDS, App, expect_reward, open_config, unfold_more, visit
 from tests.judge_server import serving, steps_answer
 from workbench.config import RewardConfig, RunConfig
 from workbench.rewards import TrustStore
@@ -22,8 +22,8 @@ CODE = "def shared_reward(prompt, step, **columns):\n    return float(len(step) 
 
 
 @pytest.fixture(scope="module")
-def page(app: App) -> Iterator[Page]:
-    with chromium() as browser, visit(browser, app.url) as page:
+def page(browser: Browser, app: App) -> Iterator[Page]:
+    with visit(browser, app.url) as page:
         yield page
 
 

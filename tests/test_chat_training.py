@@ -43,7 +43,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train(folder: Path, config: RunConfig) -> tuple[RunDir, list[dict[str, torch.Tensor]], dict[str, float]]:
     """The run, what its loss was given, and the metrics of its step."""
     run = RunDir.create(folder, config)
-    trainer = METHODS["grpo"].build(config_of(run), folder / "out", Listeners(on_rollouts=run.write_rollouts))
+    trainer = METHODS["grpo"].build(config_of(run), folder / "out", Listeners(on_rollouts=run.rollouts.write))
     seen: list[dict[str, torch.Tensor]] = []
     original = trainer._compute_loss  # type: ignore[attr-defined]
 
@@ -74,7 +74,7 @@ def test_a_run_s_prompts_stops_and_thinking_are_the_preview_s(tmp_path: Path, mo
         }
     )
     run, (inputs,), metrics = train(tmp_path, config)
-    credits = run.read_rollouts(1)
+    credits = run.rollouts.read(1)
     rollouts = [rollout for credit in credits for rollout in credit.scored.group.rollouts]
     stopped = [rollout.stop is not None for rollout in rollouts]
     assert any(stopped)
@@ -128,7 +128,7 @@ def test_a_completion_that_never_ends_its_thinking_has_no_step_in_a_run_either(t
         }
     )
     run, (inputs,), metrics = train(tmp_path, config)
-    (credit,) = run.read_rollouts(1)
+    (credit,) = run.rollouts.read(1)
     assert credit.scored.group.thinking_open
     assert "Step" in credit.scored.group.rollouts[0].text
     assert [row.steps for row in credit.scored.scored] == [()] * 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import replace
 
@@ -421,11 +422,11 @@ def test_preflight_tells_what_the_scheme_says_of_the_rewards():
 # -- alarms -----------------------------------------------------------------------------------------------------------
 
 
-def curve(**metrics):
+def curve(count=30, **metrics):
     """Rows of metrics, each given as (from, to) with a small wobble around the straight line."""
     return [
-        {name: low + (high - low) * n / 29 + 0.001 * (-1) ** n for name, (low, high) in metrics.items()}
-        for n in range(30)
+        {name: low + (high - low) * n / (count - 1) + 0.001 * (-1) ** n for name, (low, high) in metrics.items()}
+        for n in range(count)
     ]
 
 
@@ -433,6 +434,14 @@ def curve(**metrics):
     ("rows", "expected"),
     [
         (curve(**{"steps_per_answer": (4, 9), "accuracy/train": (0.5, 0.5)}), "steps without accuracy"),
+        (curve(**{"accuracy/train": (0.5, 0.1)}), "accuracy fell"),
+        # A rate of 5e-3: gone within a few rows, which are no trend.
+        ([{"accuracy/train": value} for value in (0.28, 0.2, 0.1, 0.03, *[0.0] * 14)], "accuracy fell"),
+        (curve(**{"rewards/a/mean": (0, 1), "accuracy/train": (0.5, 0.49)}), "reward without accuracy"),
+        (
+            curve(48, **{"rewards/a/mean": (0.5, 0.5), "accuracy/train": (0.5, 0.5), "kl/k3": (0, 1e-5)}),
+            "nothing learnt",
+        ),
         (curve(**{"rewards/a/mean": (0, 1), "rewards/b/mean": (1, 0.2)}), "rewards apart"),
         (curve(**{"completions/mean_length": (60, 120)}), "length drift"),
         (curve(entropy=(1.0, 0.01)), "entropy collapse"),
@@ -453,7 +462,11 @@ def test_each_alarm_is_raised_and_says_check(rows, expected):
         curve(**{"rewards/a/mean": (0, 1), "rewards/b/mean": (0.2, 1)}),
         curve(**{"completions/mean_length": (60, 66)}),
         curve(entropy=(1.0, 0.5)),
+        curve(**{"entropy": (1.0, 0.01), "accuracy/train": (0.1, 0.8)}),  # sure because it is right
         curve(zero_spread_share=(0.1, 0.3)),
+        # The default run under outcome, seed 2: half of the groups were flat for some steps, by chance.
+        [{"zero_spread_share": n / 6} for n in (0, 0, 1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 2, 0, 3, 4, 4, 3, 2, 2, 4)],
+        curve(48, **{"rewards/a/mean": (0.2, 0.2), "accuracy/train": (0.3, 0.7), "kl/k3": (0, 0.01)}),
         curve(entropy=(1.0, 0.01))[:11],
         [{"entropy": None, "steps_per_answer": float("nan")}] * 30,
         [],
@@ -498,3 +511,21 @@ def test_the_threshold_is_in_the_groups_own_spread():
     assert report.results["split a step"]["process"].threshold == pytest.approx(2 * tokens.std())
     assert "gains over 2 of the group's spread" in str(report)
     assert report.threshold / 8 == THRESHOLD
+
+
+def test_a_hedged_answer_names_others_of_the_group() -> None:
+    one = rollout("Step 1: 2 + 2 = 5", "\n", "Answer: 5")
+    scored = target(one, STARTS)
+    assert EDITS["hedge the answer"].apply(scored).text.endswith("Answer: 5 or 6 or 7")
+    others = dataclasses.replace(scored, others=("so 4", "Answer: 5", "= 4", "9", "no number"))
+    assert EDITS["hedge the answer"].apply(others).text.endswith("Answer: 5 or 4 or 9")
+
+
+def test_a_cell_has_the_group_before_and_after_its_worst_case() -> None:
+    group, pattern, rewards = split_step_demo()
+    result = probe(group, pattern, rewards, ["process"], edits=["split a step"]).results["split a step"]["process"]
+    before, after = result.pair
+    i = result.worst.rollout
+    assert before.scored.group is group
+    assert (before.of(i)[0], after.of(i)[0]) == result.worst.first
+    assert len(after.scored.scored[i].steps) > len(before.scored.scored[i].steps)

@@ -243,7 +243,7 @@ def test_code_that_a_file_brings_is_shown_and_not_run_until_it_is_trusted(
     argv = ["train", "--workspace", str(workspace), "--config", str(file), "--training.steps", "1"]
     assert main(argv) == 2
     said = capsys.readouterr().err
-    assert f"--config {file} brings reward code that was not run here before ('mine')" in said
+    assert f"--config {file} brings code that was not run here before ('mine')" in said
     assert FOREIGN.rstrip() in said
     assert not (workspace / "runs").exists()
     # A reward of one's own takes the place of the file's.
@@ -529,13 +529,14 @@ def test_app_is_launched_as_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setitem(sys.modules, "workbench.ui.app", page)  # the real one takes seconds to import
     assert main(["app", "--port", "7999", "--no-browser", "--workspace", "w", "--json"]) == 0
     given = {"host": "127.0.0.1", "port": 7999, "workspace": Path("w"), "open_browser": False}
-    assert launched == [{**given, "login": None, "token": True, "allow_hosts": [], "mcp": False}]
+    owner = {"visitors": False, "framed_by": ()}
+    assert launched == [{**given, **owner, "login": None, "token": True, "allow_hosts": (), "mcp": False}]
     assert answer(capsys) == {"url": "http://127.0.0.1:7999/?token=t"}
     monkeypatch.setenv("WORKBENCH_AUTH", "ada:correct horse")
     assert main(["app", "--host", "0.0.0.0", "--allow-host", "wb.example", "--no-token", "--json"]) == 0
     how = launched[1]
     assert (how["login"].name, how["login"].password) == ("ada", "correct horse")
-    assert (how["host"], how["allow_hosts"], how["token"]) == ("0.0.0.0", ["wb.example"], False)
+    assert (how["host"], how["allow_hosts"], how["token"]) == ("0.0.0.0", ("wb.example",), False)
 
 
 def test_text_cannot_steer_the_terminal() -> None:

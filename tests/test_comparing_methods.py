@@ -331,7 +331,7 @@ def test_a_recipe_with_code_of_its_own_is_shown_and_not_run(tmp_path: Path, caps
     method = {"rewards": [{"name": "mine", "kind": "outcome", "code": code}], "credit": {"scheme": "outcome"}}
     file = written(tmp_path, {"name": "a", "run": {"method": method}})
     assert main(["compare", "--methods", str(file), "--workspace", str(tmp_path)]) == 2
-    assert "mine, stage a, brings reward code that was not run here before ('mine')" in capsys.readouterr().err
+    assert "mine, stage a, brings code that was not run here before ('mine')" in capsys.readouterr().err
     assert not (tmp_path / "pipelines").exists()
 
 

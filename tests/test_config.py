@@ -103,7 +103,7 @@ def test_a_full_configuration_round_trips():
         ({"name": "a\n"}, "name: use 1 to 80 letters"),
         ({"name": ".hidden"}, "name: use 1 to 80 letters"),
         ({"training": {"loss_type": "vespo"}}, "method.loss_type: Input should be 'grpo', 'bnpo'"),
-        ({"pattern": {"kind": "middle"}}, "method.pattern.kind: Input should be 'starts', 'ends', 'is', 'surprise'"),
+        ({"pattern": {"kind": "middle"}}, "method.pattern.kind: Input should be 'starts', 'ends', 'is', 'turns'"),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(data, message):

@@ -79,8 +79,8 @@ def metrics(tree: Path, run: str) -> list[dict[str, Any]]:
 def test_a_new_scheme_is_everywhere_by_its_one_line(tree: Path) -> None:
     in_tree(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_only_errors.py")
     shown = json.loads(
-        in_tree(tree, "-m", "workbench", "score", "--credit.scheme", "only_errors", "--credit.options", "threshold=0.5",
-                "--grpo.sampling.num_generations", "2", "--json")
+        in_tree(tree, "-m", "workbench", "score", "--group", str(tree / "assets" / "first-group.json"),
+                "--credit.scheme", "only_errors", "--credit.options", "threshold=0.5", "--json")
     )  # fmt: skip
     assert shown["scheme"] == "only_errors"
 
@@ -111,5 +111,5 @@ def test_a_new_method_trains_in_a_run_of_its_own(tree: Path) -> None:
         "--rloo.prompts_per_step", "2", "--rloo.sampling.num_generations", "2", "--run.save_every", "1",
     )  # fmt: skip
     assert [row["step"] for row in metrics(tree, "method") if "loss" in row] == [1, 2]
-    shown = json.loads(in_tree(tree, "-m", "workbench", "runs", "show", "method", "--json"))
-    assert shown["state"] == "finished"
+    status = json.loads((tree / "workspace" / "runs" / "method" / "status.json").read_text(encoding="utf-8"))
+    assert status["state"] == "finished"

@@ -35,11 +35,14 @@ def test_a_scheme_reads_one_kind_of_rewards_and_the_outcome_by_its_weight(
     assert unused_rewards(credited(WORKED_REWARDS, [1.0, 0.0, 0.0], scheme, weight)) == unused
 
 
+SUMMED = "step rewards above or below the mean, summed over this step and all later ones"
+
+
 @pytest.mark.parametrize(
     ("scheme", "weight", "outcomes", "said"),
     [
-        ("process", 0.0, None, "the sum over this step and all later ones"),
-        ("process", 0.0, [1.0, 0.0, 0.0], "the sum over this step and all later ones; the outcome R is not in it"),
+        ("process", 0.0, None, SUMMED),
+        ("process", 0.0, [1.0, 0.0, 0.0], f"{SUMMED}; the outcome R is not in it"),
         ("step", 0.5, [1.0, 0.0, 0.0], "this step's own reward, and the outcome R"),
         ("outcome", 0.0, [1.0, 0.0, 0.0], "the outcome of the whole answer"),
     ],

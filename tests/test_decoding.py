@@ -127,7 +127,7 @@ def test_invariant_held_out_accuracy_does_not_depend_on_ranks(random_policy, ran
         def rollout(self, row):
             return to_rollout(random_policy.tokenizer, row)
 
-        def __call__(self, prompt_ids, seed, *, first_row, total_rows):
+        def __call__(self, prompt_ids, seed, *, first_row, total_rows, **asked):
             sampling = SamplingConfig(max_completion_length=6)
             return sample_rows(
                 random_policy.model, prompt_ids, sampling, eos_token_ids=random_policy.eos_token_ids, pad_token_id=1,

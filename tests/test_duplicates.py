@@ -33,7 +33,7 @@ from workbench.training.config import ProcessGRPOConfig
 from workbench.training.methods.grpo import build, trainer_arguments
 from workbench.training.methods.method import Listeners
 from workbench.training.ppo import ProcessPPOConfig
-from workbench.training.trainer import ProcessGRPOTrainer
+from workbench.training.rank_rows import leave_copies_out
 
 GOOD, BAD = (make_rollout(["a", "b"], first_id=first) for first in (10, 20))
 LONG = make_rollout(["a", "b", "c", "d"], first_id=30)
@@ -183,7 +183,7 @@ def test_each_rank_masks_its_own_copies_of_groups_that_lie_on_both(ranks: int) -
     for rank, share in enumerate(shares):
         accelerator = SimpleNamespace(process_index=rank, gather=lambda value: counted.append(value) or value)
         fake: Any = SimpleNamespace(accelerator=accelerator)
-        ProcessGRPOTrainer._leave_copies_out(fake, credits, share)
+        leave_copies_out(fake, credits, share)
     masks = torch.cat([share["tool_mask"] for share in shares])
     assert masks.tolist() == [[int(i not in (2, 4))] * 4 for i in range(6)]
     assert sum(int(value) for value in counted) == 2 + 2 + 4 + 2

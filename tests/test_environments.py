@@ -19,6 +19,7 @@ from trl import GRPOConfig, GRPOTrainer
 from workbench.credit import LOSS_TYPES, loss_weights
 from workbench.figures import heatmap
 from workbench.schema import Credit
+from workbench.steps import StepPattern
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.trainer import ProcessGRPOTrainer
 
@@ -240,3 +241,52 @@ def test_rewards_and_stored_rollouts_have_the_prompts_that_the_policy_got(tokeni
     # Only the first environment owns its reward: 2 + 2 + 3 = 7 in its first row, 2 in its second, which called nothing.
     assert [score["Adder"] for score in scores] == [1.0, 2 / 7, None, None]
     assert [score["answered"] for score in scores] == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_invariant_what_tools_wrote_has_advantage_0_bit_for_bit(tokenizer, tmp_path):
+    """TRL's own loop, its mask, and steps that stay in their turns, of a pattern that would match in tools' answers."""
+    rows, credits = [{"prompt": USER}] * 4, list[Credit]()
+
+    def short(prompt: Any, step: str, **columns: Any) -> float:
+        assert "tool_response" not in step
+        return 1.0 / len(step)
+
+    trainer = trainer_of(
+        ProcessGRPOTrainer, tokenizer, tmp_path, rows, tools=[add], step_rewards=[short],
+        on_rollouts=lambda step, made: credits.extend(made),
+    )  # fmt: skip
+    trainer.step_pattern = StepPattern(r"(?m)^\S")
+    output = trainer._generate_and_score_completions(rows)
+    (credit,) = credits
+    calls = 0
+    for i, rollout in enumerate(credit.scored.group.rollouts):
+        row, tool = output["advantages"][i, : len(rollout)], output["tool_mask"][i, : len(rollout)]
+        assert tool.tolist() == list(rollout.mask or ())
+        assert row.numpy().tobytes() == credit.of(i).tobytes()
+        assert row[tool == 0].numpy().tobytes() == bytes(4 * int((tool == 0).sum()))
+        spans = rollout.turn_spans
+        for first, last in credit.scored.scored[i].spans:
+            assert any(begin <= first and last <= end for begin, end in spans)
+        if len(spans) > 1:
+            calls += 1
+            assert "<tool_response>" in (rollout.observations[0] or "")
+            assert row[: spans[0][1] + 1].any()  # process: the call is credited with the steps behind the answer
+            assert row[spans[1][0] :].any()
+    assert calls == 2
+
+
+def test_trls_loop_never_renders_earlier_turns_anew(tokenizer, tmp_path):
+    """Qwen3's template would; TRL takes one in its place that does not, and refuses a template that it has none for."""
+    from trl.chat_template_utils import get_training_chat_template, is_chat_template_prefix_preserving
+
+    rows, settings = CASES["tools"]
+    assert not is_chat_template_prefix_preserving(tokenizer)
+    trainer = trainer_of(ProcessGRPOTrainer, tokenizer, tmp_path, **{"data": rows, **settings})
+    assert trainer.chat_template == get_training_chat_template(tokenizer)
+    output = trainer._generate_and_score_completions(rows)
+    answered_call = tokenizer(CALL)["input_ids"]
+    assert output["completion_ids"][0][: len(answered_call)].tolist() == answered_call
+    assert output["tool_mask"][0][: len(answered_call)].tolist() == [1] * len(answered_call)
+    tokenizer.chat_template += "{# another #}"
+    with pytest.raises(ValueError, match="not training-compatible"):
+        trainer_of(ProcessGRPOTrainer, tokenizer, tmp_path, **{"data": rows, **settings})

@@ -7,6 +7,7 @@ Unigram with Metaspace, to which some characters are unknown, and a WordPiece th
 from __future__ import annotations
 
 import json
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -32,6 +33,7 @@ def corpus() -> list[str]:
     return [text for texts in TEXTS for text in texts]
 
 
+@cache
 def byte_level_bpe() -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -44,6 +46,7 @@ def byte_level_bpe() -> Tokenizer:
     return tokenizer
 
 
+@cache
 def unigram() -> Tokenizer:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -56,6 +59,7 @@ def unigram() -> Tokenizer:
     return tokenizer
 
 
+@cache
 def wordpiece() -> Tokenizer:
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)

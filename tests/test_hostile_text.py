@@ -22,6 +22,7 @@ from workbench.config import RunConfig
 from workbench.figures import heatmap
 from workbench.rundir import RunDir
 from workbench.schema import Credit, RewardSummary
+from workbench.schema.turns import Turn
 
 pytestmark = pytest.mark.browser
 
@@ -50,6 +51,20 @@ def hostile_credit() -> Credit:
     )
 
 
+def hostile_episodes() -> Credit:
+    """Two episodes: a call of a tool with a payload's name, answered by all payloads, and one that calls nothing."""
+    call = f"<tool_call>{json.dumps({'name': PAYLOADS[0]})}</tool_call>"
+    turns = (
+        Turn("assistant", 0, 1, 0.5, error=ALL),
+        Turn(PAYLOADS[0], 1, 2, 0.25, note=ALL),
+        Turn("assistant", 2, 3),
+    )
+    rollouts = [
+        replace(make_rollout([text, ALL, "end"], finished=False), mask=(1, 0, 1), turns=turns) for text in (call, "no")
+    ]
+    return make_credit(rollouts, [[0, 2]] * 2, [[1.0, 0.0], [0.0, 1.0]], starts=[[0, 2]] * 2)
+
+
 def hostile_run(workspace: Path) -> RunDir:
     config = {
         "name": "hostile",
@@ -61,7 +76,7 @@ def hostile_run(workspace: Path) -> RunDir:
     }
     run = RunDir.create(workspace, RunConfig.parse(config))
     run.append_metrics({"step": 1, "reward": 0.25, ALL: 1.0})
-    run.write_rollouts(1, [hostile_credit()])
+    run.rollouts.write(1, [hostile_credit()])
     run.log.write_text(f"first\n{ONE_LINE}\n")
     run.set_status("failed", ALL, step=1, device=ALL)
     return run
@@ -89,7 +104,7 @@ def a_run_is_text(page: Page, run: RunDir) -> None:
     expect(page.locator("#run-heatmap .rollout")).to_have_count(2)
     expect(page.locator("#run-reason")).to_contain_text("<img src=x onerror")
     drawn = page.locator("#run-heatmap .rollout .text").evaluate_all("nodes => nodes.map(node => node.textContent)")
-    assert drawn[0] == run.read_rollouts(1)[0].scored.group.rollouts[0].text
+    assert drawn[0] == run.rollouts.read(1)[0].scored.group.rollouts[0].text
     expect(page.locator("#run-log")).to_contain_text("<script>")
     expect(page.locator("#live .rollouts .about")).to_contain_text("</textarea><script>")
     page.locator(".settings summary").first.click()
@@ -180,6 +195,20 @@ def test_an_exported_heatmap_full_of_payloads_is_text(browser: Browser, tmp_path
         page.locator(".chip").first.click()
         page.locator(".text i").nth(5).hover()
         expect(page.locator(".notices")).to_contain_text("<svg onload")
+        check(page)
+    file.write_text(heatmap(hostile_episodes()).html(), encoding="utf-8", errors="surrogatepass")
+    with visit(browser, file.as_uri(), script=WATCH) as page:
+        observation = page.locator(".observation .seen").first
+        assert observation.evaluate("node => node.textContent") == ALL
+        page.locator(".unfold").first.press("Enter")
+        expect(page.locator(".unfold").first).to_have_attribute("aria-expanded", "true")
+        observation.locator("i").first.click()
+        expect(page.locator(".details")).to_contain_text("not sampled: no advantage")
+        expect(page.locator(".details .where")).to_contain_text("<img src=x onerror")
+        page.get_by_role("button", name="calls <img").click()
+        expect(page.locator(".rollout:visible")).to_have_count(1)
+        page.get_by_role("searchbox").fill("<SVG onload")
+        expect(page.locator(".rollout:visible")).to_have_count(1)
         check(page)
 
 

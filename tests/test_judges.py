@@ -190,6 +190,35 @@ def test_two_ranks_that_ask_the_same_ask_once(store: Store, tmp_path: Path) -> N
     assert [result.verdicts[0][0].score for result in results] == [0.5, 0.5]
 
 
+def test_cancel_ends_what_is_asked_and_keeps_what_was_answered(tmp_path: Path) -> None:
+    asked, go = threading.Event(), threading.Event()
+
+    def answer(body: dict[str, Any]) -> str:
+        if body["messages"][0]["content"] == "slow":
+            asked.set()
+            go.wait(30)
+        return '{"score": 0.5}'
+
+    with serving(answer) as endpoint, JudgeWorker(tmp_path) as judges:
+        config, said = config_of(endpoint.url, concurrency=1), []
+        questions = [Question("quick", None), Question("slow", None)]
+
+        def ask_both() -> None:
+            with pytest.raises(RewardError) as error:
+                judges.judged("j", config, questions)
+            said.append(str(error.value))
+
+        thread = threading.Thread(target=ask_both)
+        thread.start()
+        assert asked.wait(30)
+        assert judges.cancel()
+        thread.join(30)  # the endpoint has not answered yet, nor will it before this
+        assert said == ["cancelled; what was answered is kept, and is not asked again"]
+        assert not judges.cancel()
+        go.set()
+        assert judges.judged("j", config, questions).calls == 1
+
+
 def test_what_may_pass_is_asked_again_after_a_growing_pause(store: Store) -> None:
     given = iter([(429, {}, {"Retry-After": "7"}), (503, b"busy", {}), (500, {}, {}), '{"score": 1}'])
     with serving(lambda body: next(given)) as endpoint:

@@ -17,7 +17,7 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 
 import workbench as wb
-from tests.browsing import ROOT, chromium, visit
+from tests.browsing import ROOT, visit
 from tests.credits import worked_credit
 from tests.drafts import draft_of
 from workbench import handoff
@@ -172,7 +172,7 @@ def streams(client: Any, request: str) -> Iterator[str]:
 
 def test_rollouts_as_a_table_have_a_row_a_step(tmp_path):
     directory = RunDir.create(tmp_path, wb.RunConfig(name="table"))
-    directory.write_rollouts(1, [worked_credit()])
+    directory.rollouts.write(1, [worked_credit()])
     table = wb.open_run("table", tmp_path).rollouts_frame(1)
     assert table["rollout"].tolist() == [0, 0, 0, 1, 1, 2, 2, 2, 2]
     assert table["rule"].tolist() == [1, 1, 0, 1, 0, 0, 0, 0, 1]
@@ -323,14 +323,14 @@ def test_the_link_splits_by_the_preset_and_says_what_has_to_be_set_by_hand(tmp_p
 
 
 @pytest.mark.browser
-def test_the_page_shows_the_credit_that_was_opened_in_it(app):
+def test_the_page_shows_the_credit_that_was_opened_in_it(app, browser):
     first = first_group()
     group = replace(first, rollouts=first.rollouts[5:1:-1])
     task = wb.load_task("chain-arithmetic")
     credit = wb.credit_group(wb.score_group(group, task.pattern, task.rewards), "process", gamma=0.5)
     link = open_in_page(credit, app.workspace)
     assert link.note == ""
-    with chromium() as browser, visit(browser, link.url) as page:
+    with visit(browser, link.url) as page:
         page.locator("#drawing .rollout:not(.streaming)").nth(3).wait_for()
         drawn = page.evaluate("() => document.querySelector('#heatmap').heatmap.data.rollouts")
         shown = page.locator("#drawing .rollout .text").evaluate_all("nodes => nodes.map(node => node.textContent)")

@@ -9,10 +9,17 @@ import nbformat
 import pytest
 
 from workbench.display import rendering
-from workbench.display.rendering import NOTEBOOKS, executed, page
+from workbench.display.rendering import NOTEBOOKS, executed, page, started
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
-TRAINING = ("04_train_and_watch", "06_your_model_and_data", "07_process_against_outcome", "08_methods")
+TRAINING = (
+    "04_train_and_watch",
+    "06_your_model_and_data",
+    "07_process_against_outcome",
+    "08_methods",
+    "09_which_scheme",
+    "10_turns",
+)
 LINES = 18
 """Most lines of a code cell; short enough to be read at a glance."""
 
@@ -34,14 +41,22 @@ def html_of(notebook) -> list[str]:
     return [o["data"]["text/html"] for c in code_cells(notebook) for o in c.outputs if "text/html" in o.get("data", {})]
 
 
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    """One for all notebooks; ``make notebooks`` gives each its own."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("OMP_NUM_THREADS", "1")
+        with started(tmp_path_factory.mktemp("notebooks"), budget="test") as kernel:
+            yield kernel
+
+
 @pytest.mark.filterwarnings("default")  # Jupyter's own
 @pytest.mark.parametrize(
     "path",
     [pytest.param(path, id=path.stem, marks=[pytest.mark.training] * (path.stem in TRAINING)) for path in PATHS],
 )
-def test_a_notebook_runs_and_every_code_cell_shows_something(path, tmp_path, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    notebook = executed(path, tmp_path, budget="test", seconds=900)
+def test_a_notebook_runs_and_every_code_cell_shows_something(path, tmp_path, kernel):
+    notebook = executed(path, tmp_path, seconds=900, kernel=kernel)
     for cell in code_cells(notebook):
         assert cell.outputs, f"shows nothing: {cell.source}"
     assert html_of(notebook)
@@ -63,8 +78,8 @@ def test_pages_go_where_they_are_asked_for_and_runs_beside_them(tmp_path, monkey
     assert asked == [tmp_path / "out" / "workspace"]  # a notebook runs in another folder
 
 
-def test_the_notebooks_are_the_eight():
-    assert [path.stem[:2] for path in PATHS] == [f"{n:02}" for n in range(1, 9)]
+def test_the_notebooks_are_the_ten():
+    assert [path.stem[:2] for path in PATHS] == [f"{n:02}" for n in range(1, 11)]
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

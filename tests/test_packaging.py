@@ -55,7 +55,8 @@ def test_a_wheel_holds_every_file_that_the_package_reads(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
     wanted = {re.sub("^assets/", "workbench/data/", path.relative_to(ROOT).as_posix()) for path in FILES}
     assert {"workbench/data/tiny/model.safetensors", "workbench/ui/assets/page.css"} <= wanted
-    assert sorted(wanted - inside - {"workbench/data/tiny/build.py"}) == []
+    recipes = {"workbench/data/tiny/build.py", "workbench/data/tiny_tools/build.py"}
+    assert sorted(wanted - inside - recipes) == []
 
 
 def test_a_wheel_depends_on_what_requirements_name(wheel: Path) -> None:
@@ -88,3 +89,19 @@ def test_the_command_of_an_installed_package_serves_the_page_from_any_folder(sit
         process.communicate(timeout=60)
     assert b"workbench-assets/page.css" in page
     assert b"globalThis.Workbench" in script
+
+
+def test_the_image_installs_as_the_readme_says_and_holds_what_the_app_reads() -> None:
+    lines = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text(encoding="utf-8")).splitlines()
+    steps = [line.split(None, 1) for line in lines if line and not line.startswith("#")]
+    known = {"FROM", "RUN", "ENV", "WORKDIR", "COPY", "USER", "VOLUME", "EXPOSE", "ENTRYPOINT", "CMD"}
+    assert {name for name, _ in steps} == known
+    assert steps[0] == ["FROM", "python:3.11-slim"]
+    install = "pip install -r requirements.txt"
+    assert ["RUN", install] in steps
+    assert f"{install} && python app.py" in (ROOT / "README.md").read_text(encoding="utf-8")
+    last = {name: text for name, text in steps if name in ("USER", "ENTRYPOINT", "CMD")}
+    assert last == {"USER": "workbench", "ENTRYPOINT": '["python", "app.py"]', "CMD": '["--host", "0.0.0.0"]'}
+    left_out = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    assert {".git", ".venv", "workspace"} <= set(left_out)
+    assert {"app.py", "assets", "workbench", "requirements.txt"}.isdisjoint(left_out)

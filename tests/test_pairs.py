@@ -18,17 +18,19 @@ from tests import reward_models
 from tests.in_this_process import trained
 from tests.stored_runs import config_of
 from workbench.checks.calibration import calibration_error
-from workbench.config import METHODS, ModelConfig, RewardConfig, RunConfig
+from workbench.config import METHODS, ModelConfig, PolicySection, RewardConfig, RunConfig
 from workbench.errors import ConfigError, PolicyError, TaskError, WorkbenchError
 from workbench.figures.metrics import find_metric
+from workbench.policies.find import base_and_adapter, base_of
 from workbench.policies.load import load_policy
 from workbench.policies.prompts import encode_prompt
 from workbench.process.recorder import Recorder
 from workbench.rewards.models.formats import guess_format
-from workbench.rewards.models.load import load_model, load_trained_classifier
+from workbench.rewards.models.load import load_model, load_trained_classifier, load_trained_process_model
 from workbench.rewards.score import score_group
 from workbench.rundir import RunDir
 from workbench.runs import start
+from workbench.runs.check import checked
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 from workbench.tasks import load_task
@@ -207,12 +209,54 @@ def test_a_run_by_reward_makes_a_model_that_scores_in_another_run(tmp_path: Path
     assert trainer.state.global_step == 1
 
 
-@pytest.mark.training
-@pytest.mark.parametrize("lora", [None, {"r": 2, "alpha": 4}])
-def test_a_resumed_run_by_reward_has_the_identical_curve(
-    tmp_path: Path, sums: str, small: str, lora: dict[str, int] | None
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory: pytest.TempPathFactory, small: str) -> str:
+    """An adapter on ``small`` that changes it."""
+    from peft import LoraConfig, get_peft_model
+
+    lora = LoraConfig(r=2, target_modules=["q_proj", "down_proj"], init_lora_weights=False)
+    lora.task_type = "CAUSAL_LM"
+    adapted = get_peft_model(load_policy(small, device="cpu").model, lora)
+    adapted.save_pretrained(folder := tmp_path_factory.mktemp("adapter"))
+    return str(folder)
+
+
+@pytest.mark.parametrize("kind", ["classifier", "stepwise", "ki"])
+@pytest.mark.parametrize("by", ["path", "adapter"])
+def test_a_reward_model_of_a_policy_with_an_adapter_begins_with_both(
+    small: str, adapter: str, kind: Any, by: str
 ) -> None:
-    run = RunDir.create(tmp_path, configuration(sums, REWARD, {"path": small, "lora": lora}))
+    section = PolicySection(path=adapter) if by == "path" else PolicySection(path=small, adapter=adapter)
+    where = base_and_adapter(section)
+    assert where == (small, adapter)
+    if kind == "classifier":
+        model, _ = load_trained_classifier(section.path, *where)
+    else:
+        model, _ = load_trained_process_model(section.path, *where, kind)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        expected, base = (load_policy(path, device="cpu").model.base_model for path in (adapter, small))
+        expected = getattr(expected, "model", expected)  # in the adapter's wrapper
+        states = [getattr(body, "model", body)(ids).last_hidden_state for body in (model, expected, base)]
+    torch.testing.assert_close(states[0], states[1], atol=1e-5, rtol=1e-5)
+    assert (states[0] - states[2]).abs().max() > 1e-2
+    assert all(weight.requires_grad for weight in model.parameters())
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("lora", [None, {"r": 2, "alpha": 4}, "on an adapter"])
+def test_a_resumed_run_by_reward_has_the_identical_curve(
+    tmp_path: Path, sums: str, small: str, adapter: str, lora: Any
+) -> None:
+    policy = {"path": small, "lora": lora}
+    if lora == "on an adapter":
+        policy = {"path": adapter, "lora": {"r": 2, "alpha": 4}}
+        checked(configuration(sums, REWARD, policy))
+        with pytest.raises(
+            ConfigError, match=r"policy\.lora: the policy .* is an adapter already, which is trained on"
+        ):
+            checked(configuration(sums, DPO, policy))
+    run = RunDir.create(tmp_path, configuration(sums, REWARD, policy))
     trainer = train(run)
     learns = [name for name, value in trainer.model.named_parameters() if value.requires_grad]
     assert [name for name in learns if "lora_" not in name and "score" not in name] == [] or lora is None
@@ -221,6 +265,9 @@ def test_a_resumed_run_by_reward_has_the_identical_curve(
     shutil.rmtree(run.checkpoints / "checkpoint-4")
     again = train(run, resume="checkpoint-2")
     assert numbers(run) == rows
+    if lora == "on an adapter":  # its base is in no folder
+        with pytest.raises(PolicyError, match="names no base model"):
+            base_of(run.checkpoints / "checkpoint-2")
 
     batch = again.data_collator([again.train_dataset[i] for i in range(3)])
     expected = again.model.eval()(**batch).logits
@@ -483,8 +530,6 @@ def test_a_reward_model_starts_from_a_policy_or_from_one_with_a_single_label(tmp
     model, _ = load_trained_classifier(single, single)
     kept = LlamaForSequenceClassification.from_pretrained(single)
     torch.testing.assert_close(model.score.weight, kept.score.weight)
-    with pytest.raises(ConfigError, match="a reward model is trained on whole weights and 'there' is an adapter"):
-        RunConfig.parse({"method": "reward", "policy": {"adapter": "there"}})
 
 
 @pytest.mark.parametrize("form", ["classifier", "stepwise"])

@@ -5,22 +5,25 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import pytest
 
-from tests.credits import worked_credit
+from tests.credits import make_rollout, worked_credit
 from tests.stored_runs import store, store_pipeline
 from tests.watched import before_and_now
 from workbench.figures import curves, lines, overlay
 from workbench.figures import payloads as drawing
-from workbench.figures.heatmap import credit_payload, why_payload
+from workbench.figures.heatmap import credit_payload, group_payload, why_payload
 from workbench.figures.rows import row_payload
 from workbench.runs import discard
+from workbench.schema import Group
+from workbench.schema.turns import Turn
 from workbench.ui import payloads as page
-from workbench.ui.handlers import held_out, run_follow, runs
+from workbench.ui.handlers import held_out, run_changes, run_follow, run_loss, runs, sides
 from workbench.ui.handlers.help import guide, live
 from workbench.ui.tabs import runs as runs_tab
 from workbench.ui.tabs import train as train_tab
@@ -32,12 +35,12 @@ FILES = {
     DRAWING: [drawing],
     ROOT / "figures" / "charts" / "payload.js": [curves, overlay, lines],
     ASSETS / "payloads.js": [page],
-    ASSETS / "train" / "payloads.js": [run_follow, held_out],
-    ASSETS / "runs" / "payloads.js": [runs],
+    ASSETS / "train" / "payloads.js": [run_follow, run_loss, held_out],
+    ASSETS / "runs" / "payloads.js": [runs, run_changes, sides],
 }
 """The scripts' typedefs, and the modules that declare the same in Python."""
 TYPEDEF = re.compile(r"/\*\*\n \* @typedef \{Object\} (\w+)[^\n]*\n(.*?)\*/", re.DOTALL)
-LOCAL = {"Handles", "Measure", "Prepares", "TermPayload", "TrainServer", "RunsServer"}
+LOCAL = {"Handles", "Measure", "Prepares", "TermPayload", "TokenLosses", "TrainServer", "RunsServer", "LabelServer"}
 """Typedefs of the scripts' own, and of the terms of a sum, which are ``schema.Term``'s fields."""
 
 
@@ -148,6 +151,15 @@ def test_a_drawing_has_the_keys_it_declares():
     why = why_payload(worked_credit(), 0, 0)
     assert_keys(why, drawing.WhyPayload)
     assert set(why["list"][0]) == set(term)
+
+
+def test_an_episode_has_the_keys_it_declares_and_a_single_turn_none():
+    turns = (Turn("assistant", 0, 2, 0.5, error="no reply"), Turn("environment", 2, 3, note="cut"))
+    episode = replace(make_rollout(["call:", " 1+1", "= 2\n"], finished=False), mask=(1, 1, 0), turns=turns)
+    drawn = [group_payload(Group("", (rollout,)))["rollouts"][0] for rollout in (episode, make_rollout(["a"]))]
+    for turn in drawn[0]["turns"]:
+        assert_keys(turn, drawing.TurnPayload)
+    assert "turns" not in drawn[1]
 
 
 def test_a_watched_row_has_the_keys_it_declares():

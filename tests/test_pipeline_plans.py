@@ -196,6 +196,17 @@ def test_what_a_stage_cannot_name_is_refused(tmp_path: Path, number: int, stage:
     assert not (tmp_path / "pipelines").exists()
 
 
+def test_a_reward_model_begins_with_a_policys_adapter_and_is_one_at_its_end(tmp_path: Path) -> None:
+    every = stages()[:4]
+    lora = {"r": 2, "alpha": 4}
+    every[0]["run"]["policy"] = {"lora": lora}
+    every[2]["run"] |= {"policy": {"path": "run:policy-0", "lora": lora}, "run": {"steps": 4, "save_every": 2}}
+    check_plan(read_plan({"stages": every}, "p"), tmp_path)
+    every[3]["run"] = grpo(reward={**JUDGE, "model": {"path": "run:judge-0@2", "format": "classifier"}})
+    with pytest.raises(ConfigError, match=r"stage 'judge-0' saves its adapter alone until its end; name run:judge-0$"):
+        check_plan(read_plan({"stages": every}, "p"), tmp_path)
+
+
 def test_a_stage_that_comes_later_is_named(tmp_path: Path) -> None:
     every = [{"name": "b", "run": {"policy": "run:a"}}, {"name": "a", "run": {}}]
     with pytest.raises(ConfigError, match=r"stage b: policy\.path: stage 'a' comes later; move it before 'b'"):
@@ -373,7 +384,7 @@ def test_code_that_a_file_brings_is_shown_and_not_run(tmp_path: Path, capsys: py
     run = {"method": {"rewards": rewards, "credit": {"scheme": "outcome"}}}
     file.write_text(json.dumps({"stages": [{"name": "a", "run": run}]}))
     assert main(["pipeline", str(file), "--workspace", str(tmp_path)]) == 2
-    assert "stage a, brings reward code that was not run here before ('mine')" in capsys.readouterr().err
+    assert "stage a, brings code that was not run here before ('mine')" in capsys.readouterr().err
     assert not (tmp_path / "pipelines").exists()
 
 

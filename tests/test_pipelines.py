@@ -75,9 +75,10 @@ def states(pipeline: Pipeline) -> list[str]:
 
 @pytest.fixture(scope="module")
 def lives(pipeline: Pipeline) -> list[tuple[RunStatus, list[StageProgress]]]:
-    """The status and the stages at each end: a run killed, rows killed, the pipeline killed in a run, and stopped."""
+    """The status and the stages at each end: a run killed, rows killed, the pipeline killed in a run, a mix killed, and
+    stopped."""
     ends = [(pipeline.wait(), pipeline.stages())]
-    for who, step, more in (("pairs", 0, {}), ("judge", 2, {"driver": True})):
+    for who, step, more in (("pairs", 0, {}), ("judge", 2, {"driver": True}), ("learnt", 0, {})):
         write_death(pipeline.workspace, who, step, **more)
         ends.append((go_on(pipeline), pipeline.stages()))
     pipeline.resume(module=FAKE, maker=FAKE)
@@ -110,10 +111,13 @@ def test_killed_rows_and_a_killed_pipeline_are_found_as_such(
     assert (status.state, status.step) == ("crashed", 2)
     assert "SIGKILL" in status.reason
     assert [stage.state for stage in stages[:2]] == ["finished", "finished"]
+    status, stages = lives[3]
+    assert (status.state, status.reason) == ("failed", "stage learnt crashed: its process ended with code -9")
+    assert [stage.state for stage in stages] == [*["finished"] * 3, "crashed", "waiting"]
 
 
 def test_a_stop_ends_the_stage_at_hand_cleanly(lives: list[tuple[RunStatus, list[StageProgress]]]) -> None:
-    status, stages = lives[3]
+    status, stages = lives[4]
     assert (status.state, status.reason) == ("stopped", "stage endless stopped: after step 1 of 4")
     assert [stage.state for stage in stages] == [*["finished"] * 4, "stopped"]
 
@@ -121,7 +125,7 @@ def test_a_stop_ends_the_stage_at_hand_cleanly(lives: list[tuple[RunStatus, list
 def test_invariant_a_pipeline_that_was_killed_in_every_stage_comes_to_the_same_end(
     pipeline: Pipeline, lives: list[tuple[RunStatus, list[StageProgress]]]
 ) -> None:
-    status, stages = lives[4]
+    status, stages = lives[5]
     assert (status.state, status.reason, status.step) == ("finished", "5 stages", 5)
     policy = weights(0, 4, "tiny", [])
     rows = [{"prompt": f"{i}?", "chosen": f"{policy} {i}", "rejected": "no"} for i in range(20)]

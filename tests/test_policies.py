@@ -7,7 +7,8 @@ import warnings
 import pytest
 import torch
 
-from assets.tiny.build import Recipe, build_tiny
+from assets.tiny.build import Recipe, _batch, build_tiny
+from assets.tiny_tools.build import Round, build_tiny_tools
 from workbench.config import SamplingConfig
 from workbench.errors import PolicyError
 from workbench.policies.embedded import EMBEDDED
@@ -124,6 +125,35 @@ def test_build_tiny_teaches_and_saves_a_loadable_policy_twice_the_same(tmp_path)
     assert load_policy(str(tmp_path / "one"), device="cpu").tokenizer.eos_token == "<|end|>"
     one, two = ((tmp_path / folder / "model.safetensors").read_bytes() for folder in ("one", "two"))
     assert one == two
+
+
+def test_tiny_tools_is_small_and_calls_the_calculator_greedily_right():
+    assert sum(file.stat().st_size for file in EMBEDDED["tiny-tools"].iterdir()) <= 5 * 2**20
+    policy, task = load_policy("tiny-tools", device="cpu"), load_task("calculator")
+    assert (task.policy, task.environment) == ("tiny-tools", "calculator")
+    settings = {"num_generations": 2, "top_k": 1, "environment": "calculator"}
+    groups = [sample_group(policy, row, max_completion_length=192, **settings) for row in task.held_out[:20]]
+    right = [task.answer_is_right(group.rollouts[0].text, group.columns) for group in groups]
+    assert sum(right) >= 18
+    assert all(len(rollout.turn_spans) > 1 for group in groups for rollout in group.rollouts)
+
+
+def test_observations_carry_no_loss_when_tiny_tools_is_taught(tiny):
+    lesson = [("Start with 7.\n", False), ("call: 7*8\n", True), ("= 56\n", False), ("Answer: 56", True)]
+    batch = _batch(tiny.tokenizer, [lesson, lesson[:2]])
+    taught = batch["input_ids"][0][batch["labels"][0] != -100]
+    assert tiny.tokenizer.decode(taught) == "call: 7*8\nAnswer: 56<|end|>"
+    assert (batch["labels"][batch["attention_mask"] == 0] == -100).all()
+
+
+def test_build_tiny_tools_teaches_and_saves_a_loadable_policy_twice_the_same(tmp_path):
+    rounds = (Round(steps=2, batch_size=2), Round(steps=1, decay_steps=2, batch_size=2, seed=1))
+    for folder in ("one", "two"):
+        build_tiny_tools(tmp_path / folder, rounds)
+    one, two, before = (
+        (folder / "model.safetensors").read_bytes() for folder in (tmp_path / "one", tmp_path / "two", EMBEDDED["tiny"])
+    )
+    assert one == two != before
 
 
 @pytest.mark.parametrize("file", ["pytorch_model.bin", "model.pt", "consolidated.00.pth"])

@@ -176,7 +176,7 @@ def test_invariant_parity_what_is_stored_and_drawn_is_what_the_loss_used(trained
     run, used = trained
     seen = 0
     for step in (1, 3):
-        for credit in run.read_rollouts(step):
+        for credit in run.rollouts.read(step):
             drawn = credit_payload(credit)["rollouts"]
             for i, rollout in enumerate(credit.scored.group.rollouts):
                 loss = used[(step, *rollout.token_ids)]
@@ -201,7 +201,7 @@ def test_what_a_run_logs_has_a_meaning_and_a_curve(trained) -> None:
         assert is_drawn(name)
         assert name in METHODS["ppo"].metrics
         assert rows[0][name] is not None
-    credits = run.read_rollouts(1)
+    credits = run.rollouts.read(1)
     outcomes = [scored.outcome for credit in credits for scored in credit.scored.scored]
     assert rows[0]["score_clamped_share"] == np.mean([abs(outcome) > 5 for outcome in outcomes])
     values, returns = (np.concatenate([c.values[n][i] for c in credits for i in (0, 1)]) for n in ("value", "return"))
@@ -214,7 +214,7 @@ def test_what_a_run_logs_has_a_meaning_and_a_curve(trained) -> None:
 
 def test_watched_prompts_are_credited_by_the_critic_too(trained) -> None:
     run, _ = trained
-    (before,), (after,) = run.read_rollouts(0, watched=True), run.read_rollouts(4, watched=True)
+    (before,), (after,) = run.rollouts.read(0, watched=True), run.rollouts.read(4, watched=True)
     assert (before.scheme, after.scheme) == ("gae", "gae")
     assert not any(row.any() for row in before.values["value"])
     assert all(row.any() for row in after.values["value"])

@@ -372,9 +372,13 @@ def test_a_model_that_a_format_cannot_be_trained_on_is_refused(tmp_path: Path, l
     ):
         with pytest.raises(error, match=message):
             start(configuration(labelled, policy, format=form), tmp_path)
+    judge = reward_models.save("causal", tmp_path / "judge", step_format="ki", step_separator=None)
+    for method in ("grpo", "ppo", "sft", "dpo"):
+        with pytest.raises(PolicyError, match="is a process reward model of format 'ki', trained to judge steps"):
+            start(RunConfig.parse({"method": method, "policy": judge}), tmp_path)
+    config = configuration(labelled, judge, format="ki")
+    config.method.check_files(config)  # it is trained further
     assert not (tmp_path / "runs").exists()
-    with pytest.raises(ConfigError, match="a reward model is trained on whole weights and 'there' is an adapter"):
-        configuration(labelled, {"adapter": "there"})
     with pytest.raises(ConfigError, match=r"method\.separator: format 'turns' has turns"):
         configuration(labelled, "tiny", format="turns", separator="ки")
     with pytest.raises(ConfigError, match=r"method\.separator: format 'ki' needs one with a visible mark"):

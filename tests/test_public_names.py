@@ -43,6 +43,7 @@ NAMES = [
     "probe",
     "run_pipeline",
     "sample_group",
+    "score_both",
     "score_group",
     "show",
     "split_steps",

@@ -64,6 +64,11 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
     assert redact_known(text, {}) == text
 
 
+@pytest.mark.parametrize("text", ["", "ab://", "ab://x@"])
+def test_the_shortest_secret_is_found(text: str) -> None:
+    assert redact_known(text, {}) == text.replace("x@", "[redacted]@")
+
+
 def test_the_environments_own_secrets_are_found_whatever_they_look_like() -> None:
     environment = {"MY_TOKEN": "plain old words", "TOKENIZERS_PARALLELISM": "false false", "PIN_TOKEN": "1234"}
     text = "plain old words, false false, 1234"
@@ -73,9 +78,9 @@ def test_the_environments_own_secrets_are_found_whatever_they_look_like() -> Non
 @pytest.mark.parametrize(
     "start", ["sk-", "sk-aa-", "password", "a://", "-eyJ", "-----BEGIN PRIVATE KEY-----", "x" * 40, "hf_", "-ghp_"]
 )
-def test_half_a_megabyte_of_beginnings_is_read(start: str) -> None:
+def test_a_hundred_thousand_characters_of_beginnings_are_read(start: str) -> None:
     """With an expression that backtracked over it, this would not end."""
-    text = start * (500_000 // len(start))
+    text = start * (100_000 // len(start))
     assert redact(f"{text} {HF}", {}).endswith("[redacted]")
 
 

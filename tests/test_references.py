@@ -56,7 +56,7 @@ def sha256(folder: Path) -> str:
 
 
 def test_a_started_run_has_the_folders_and_their_hashes_in_its_yaml(tmp_path: Path, first: Run) -> None:
-    judge = saved(store(tmp_path, "judge"), "final", "sequence")
+    judge = saved(store(tmp_path, "judge", method={"name": "reward"}), "final", "sequence")
     model = {"path": "run:judge", "format": "classifier"}
     config = RunConfig.parse(
         {
@@ -143,7 +143,7 @@ def test_the_command_line_takes_runs_where_it_takes_paths(
     tmp_path: Path, first: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORKBENCH_WORKSPACE", str(tmp_path))
-    saved(store(tmp_path, "judge"), "final", "sequence")
+    saved(store(tmp_path, "judge", method={"name": "reward"}), "final", "sequence")
     argv = ["--policy", "run:first@2", "--grpo.sampling.max_completion_length", "4", "--prompt", "7 + 5?", "--json"]
     assert main(["sample", *argv]) == 0
     group: Any = json.loads(capsys.readouterr().out)
@@ -187,6 +187,51 @@ def test_a_policy_is_loaded_by_its_run(tmp_path: Path, first: Run, judge: Run, m
     assert scores[0] == scores[1]
 
 
+@pytest.mark.parametrize(
+    ("policy", "method", "model", "message"),
+    [
+        ("run:judge", "grpo", None, r"run:judge is a reward model, trained by reward, and writes no text; name a run"),
+        ("run:judge", "dpo", None, "run:judge is a reward model"),
+        (
+            "tiny",
+            "grpo",
+            ("run:first", "ki"),
+            "run:first is a policy, trained by grpo, and no reward model; name a run",
+        ),
+        (
+            "tiny",
+            "ppo",
+            ("run:judge", "stepwise"),
+            "run:judge is a reward model of format 'classifier', not 'stepwise'",
+        ),
+    ],
+)
+def test_a_policy_is_no_reward_model_and_the_other_way_round(
+    tmp_path: Path, first: Run, judge: Run, policy: str, method: str, model: tuple[str, str] | None, message: str
+) -> None:
+    """Of the formats that ask language models, files alone do not tell; the run that is named does."""
+    rewards = {} if model is None else {"rewards": [{"name": "it", "kind": "step", "model": _named(*model)}]}
+    with pytest.raises(RunError, match=message):
+        start(RunConfig.parse({"policy": policy, "method": {"name": method, **rewards}}), tmp_path)
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+    resolved(RunConfig.parse({"policy": "run:judge", "method": "reward"}), tmp_path)  # trained further
+
+
+def test_an_adapter_that_is_put_into_the_weights_later_is_no_reward_model_yet(tmp_path: Path, judge: Run) -> None:
+    draft = judge.dir.checkpoints / ".saving"
+    draft.mkdir()
+    (draft / "adapter_config.json").write_text("{}")
+    seal(draft, judge.dir.checkpoints / "checkpoint-2", {"step": 2})
+    reward = {"name": "it", "kind": "outcome", "model": _named("run:judge@2", "classifier")}
+    config = RunConfig.parse({"method": {"name": "grpo", "rewards": [reward], "credit": {"scheme": "outcome"}}})
+    with pytest.raises(RunError, match=r"run:judge@2 is an adapter alone, .* at the end; name run:judge$"):
+        resolved(config, tmp_path)
+
+
+def _named(path: str, form: str) -> dict[str, str]:
+    return {"path": path, "format": form}
+
+
 def test_the_page_s_workers_take_the_runs_of_its_own_workspace(tmp_path: Path, first: Run, judge: Run) -> None:
     services = Services(tmp_path)
     try:
@@ -205,7 +250,7 @@ def test_finished_runs_are_suggested_as_policies(tmp_path: Path, first: Run, jud
     store(tmp_path, "stopped", state="stopped")
     saved(store(tmp_path, "cut", state="stopped", made=1.0), "checkpoint-2")  # the oldest: it is listed last
     (tmp_path / "runs" / "cut" / "checkpoints" / "checkpoint-3").mkdir()  # not written to its end
-    assert policy_choices(tmp_path) == ["tiny", "run:first", "run:first@4", "run:first@2", "run:cut@2"]
+    assert policy_choices(tmp_path) == ["tiny", "tiny-tools", "run:first", "run:first@4", "run:first@2", "run:cut@2"]
     assert judge.summary().policies == ()
     assert [run.summary().gives for run in (first, judge)] == ["policy", "reward model"]
     assert {row["name"]: row["gives"] for row in runs_table(tmp_path)["runs"]} == {

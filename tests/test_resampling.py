@@ -154,7 +154,7 @@ class FakeTrainer:
     def _tokenize_prompts(self, prompts: list[str]) -> Any:
         return [[int(prompt)] for prompt in prompts], None, {}
 
-    def sample(self, prompt_ids: Any, seed: int, *, first_row: int, total_rows: int) -> list[Sampled]:
+    def sample(self, prompt_ids: Any, seed: int, *, first_row: int, total_rows: int, examples: Any) -> list[Sampled]:
         return [
             Sampled(token_ids=[*ids, seed, first_row + i, total_rows], finished=True)
             for i, ids in enumerate(prompt_ids)

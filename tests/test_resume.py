@@ -39,6 +39,7 @@ RESUMED = (
     "process, all weights",
     "outcome scheme, LoRA, reference, redrawn prompts",
     "two iterations, reference that moves",
+    "episodes of several turns",
 )
 
 
@@ -91,6 +92,14 @@ RUNS = {name: configuration(CONFIGURATIONS[name] | SHORT) for name in RESUMED} |
 }
 
 
+def weights(run: Run) -> dict[int, dict[str, float]]:
+    """Of each reward in each generation, by the step that it is stored under."""
+    return {
+        step: {reward.name: reward.weight for reward in run.rollouts(step)[0].scored.rewards}
+        for step in run.rollout_steps()
+    }
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_invariant_a_resumed_run_is_the_run_it_would_have_been(tmp_path: Path, name: str) -> None:
     config = RUNS[name]
@@ -105,6 +114,11 @@ def test_invariant_a_resumed_run_is_the_run_it_would_have_been(tmp_path: Path, n
     steps = [row["step"] for row in broken.read_metrics()[0]]
     assert steps == list(range(0 if config.run.eval_every else 1, config.run.steps + 1))
     assert difference(Run(alone.path), Run(broken.path)) == 0
+    scheduled = {
+        step: {reward.name: reward.weight_at(step - 1) for reward in config.method.reward_functions}
+        for step in Run(alone.path).rollout_steps()
+    }
+    assert weights(Run(alone.path)) == weights(Run(broken.path)) == scheduled
     redrawn = [row["resample/prompts"] for row in alone.read_metrics()[0] if "resample/prompts" in row]
     assert len(redrawn) == (config.run.steps if getattr(config.method, "resample_flat", 0) else 0)
     assert any(redrawn[every:]) == bool(redrawn)
@@ -120,7 +134,7 @@ def test_a_resume_in_a_later_epoch_meets_the_prompts_in_their_order(tmp_path: Pa
     config = RunConfig.parse({"task": str(tmp_path / "rows.jsonl"), "training": training, "sampling": sampling})
     alone, resumed = RunDir.create(tmp_path, config), RunDir.create(tmp_path, config)
     train(alone)
-    prompts = [[credit.scored.group.prompt for credit in alone.read_rollouts(step)] for step in range(1, 9)]
+    prompts = [[credit.scored.group.prompt for credit in alone.rollouts.read(step)] for step in range(1, 9)]
     assert sorted(map(str, prompts[:3])) == sorted(map(str, prompts[3:6]))
     assert prompts[:3] != prompts[3:6]  # or a forgotten epoch would not show
     with pytest.raises(RuntimeError, match="the power went"):

@@ -36,7 +36,7 @@ def test_a_run_on_a_process_reward_model(tmp_path):
     assert run.status().state == "finished", run.status()
     assert {"rewards/prm/mean", "rewards/least/mean"} <= set(run.metrics().columns)
     models, seen = LocalModels("cpu"), 0
-    for credit in RunDir(run.path).read_rollouts(1):
+    for credit in RunDir(run.path).rollouts.read(1):
         scored = credit.scored
         texts = [
             [rollout.text[step.start : step.end] for step in one.steps]
@@ -66,8 +66,8 @@ def test_a_run_on_monte_carlo_values(tmp_path):
     stored = []
     for folder in ("one", "two"):
         run = RunDir.create(tmp_path / folder, config(rewards))
-        build_trainer(config_of(run), tmp_path / folder / "out", Listeners(on_rollouts=run.write_rollouts)).train()
-        stored.append([credit for step in (1, 2) for credit in run.read_rollouts(step)])
+        build_trainer(config_of(run), tmp_path / folder / "out", Listeners(on_rollouts=run.rollouts.write)).train()
+        stored.append([credit for step in (1, 2) for credit in run.rollouts.read(step)])
     for one, two in zip(*stored, strict=True):  # the same run twice
         assert np.array_equal(one.advantages, two.advantages)
         for row in one.scored.step_rewards:

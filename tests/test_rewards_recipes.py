@@ -394,6 +394,37 @@ def test_math_equality_gives_up_on_what_takes_for_ever() -> None:
     assert score("math_equality", r"\boxed{9^{9^{9^{9^9}}}}", answer="72") == 0.0
 
 
+def test_math_equality_says_nothing_of_a_limit_that_ran_out_inside_a_destructor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import sys
+    import time
+
+    import math_verify
+
+    class Slow:
+        def __del__(self) -> None:
+            started = time.process_time()
+            while time.process_time() < started + 0.3:
+                pass
+
+    def parse(*values: Any, **options: Any) -> Any:
+        Slow()
+        while True:
+            pass
+
+    said: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    hook = sys.unraisablehook
+    assert score("math_equality", "1", answer="1") == 1.0  # the library's tables are loaded
+    monkeypatch.setattr(math_verify, "parse", parse)
+    function = BUILTINS["math_equality"].function
+    assert function is not None
+    assert function(prompts=["p"], completions=["1"], answer=["1"], seconds=0.1) == [None]
+    assert said == []
+    assert sys.unraisablehook is hook
+
+
 def test_math_equality_works_on_any_thread() -> None:
     import threading
 

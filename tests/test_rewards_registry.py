@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import threading
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ TEXTS = [
     "<start_working_out>a<end_working_out><SOLUTION>12</SOLUTION>",
     "<think>\na\n</think>\n\\boxed{12}",
     "a mistake " * 40 + "<<7+5=12>>",
+    "call: 7+5\n",
     "",
 ]
 BATCH = Batch(
@@ -35,10 +37,13 @@ BATCH = Batch(
         "operations": [[["+", 5]]] * len(TEXTS),
         "reward": [0.5] * len(TEXTS),
         "labelled_steps": [[text.strip() for text in STEPS], *([text.strip()] for text in TEXTS[1:])],
+        "calls": [["7+5"]] * len(TEXTS),
         "labels": [[1.0, 0.0], *([1.0] for _ in TEXTS[1:])],
     },
     steps=[STEPS, *([text] for text in TEXTS[1:])],
     completion_ids=[[1] * len(text) for text in TEXTS],
+    turn=[[0, 1], *([n] for n in range(len(TEXTS) - 1))],
+    observation=[["", "= 12\n"], *(["= 7\n"] for _ in TEXTS[1:])],
 )
 
 
@@ -71,7 +76,7 @@ def test_a_builtins_source_needs_nothing_around_it(name: str) -> None:
     pasted: dict[str, Any] = {}
     exec(BUILTINS[name].source, pasted)
     arguments: dict[str, Any] = dict(BATCH.columns)
-    if name in ("length_and_mistake", "calculator_notes"):
+    if "step" in inspect.signature(BUILTINS[name].called).parameters:
         arguments |= {"prompt": "p", "step": "a"}
     else:
         arguments |= {"prompts": BATCH.prompts, "completions": BATCH.completions, "steps": BATCH.steps}

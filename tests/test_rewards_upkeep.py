@@ -163,9 +163,7 @@ def test_what_is_not_trusted_is_shown_whole(tmp_path: Path) -> None:
     store = TrustStore(tmp_path)
     rewards = [RewardConfig(name="step_correctness"), RewardConfig(name="mine", code=CODE)]
     assert [one.name for one in store.untrusted(rewards)] == ["mine"]
-    with pytest.raises(
-        ConfigError, match=r"--config x brings reward code that was not run here before \('mine'\)"
-    ) as e:
+    with pytest.raises(ConfigError, match=r"--config x brings code that was not run here before \('mine'\)") as e:
         store.require(rewards, "--config x")
     assert CODE.rstrip() in str(e.value)
     store.trust(CODE)

@@ -56,7 +56,7 @@ def test_chat_prompts_and_completions(tmp_path):
     [group] = wb.load_groups(file)
     assert (group.prompt, group.rollouts[0].text) == (prompt, "2")
     two = [{"role": "assistant", "content": "2"}] * 2
-    with pytest.raises(TaskError, match="line 1: 'completion' is a conversation of 2 messages"):
+    with pytest.raises(TaskError, match="line 1: messages 2 and 3 are both the assistant's"):
         wb.load_groups(jsonl(tmp_path, {"prompt": prompt, "completion": two}))
 
 
@@ -281,7 +281,7 @@ def test_measures_that_are_not_one_number_a_token_are_refused_by_name(tmp_path, 
 
 def test_a_mask_of_other_numbers_than_0_and_1_is_refused(tmp_path):
     rollout = {"token_ids": [1, 2], "texts": ["a", "b"], "mask": [1, 2]}
-    with pytest.raises(TaskError, match="'mask' of rollout 1 must be 1 for each token that the policy sampled"):
+    with pytest.raises(TaskError, match="rollout 1: 'mask' must be 1 for each token that the policy sampled"):
         wb.load_groups(jsonl(tmp_path, {"prompt": "p", "rollouts": [rollout]}))
 
 

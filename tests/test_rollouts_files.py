@@ -33,7 +33,10 @@ DEEP = b"[" * 100_000 + b"]" * 100_000
         (b"\n \n", r"data\.jsonl has no rows"),
         (b"[]", r"data\.jsonl has no rows"),
         (GOOD + b'{"prompt": "a", "prompt": "b"}', r"line 2: the key 'prompt' is there twice; keep one"),
-        (GOOD + b'{"prompt": "a", "completion": 7}', r"line 2: 'completion' must be text, not int"),
+        (
+            GOOD + b'{"prompt": "a", "completion": 7}',
+            r"line 2: 'completion' must be text or a list of messages, not int",
+        ),
         (GOOD + b'{"prompt": 3, "completion": "x"}', r"line 2: 'prompt' is of type int; it must be text or a list"),
         (GOOD + b'{"completion": "x"}', r"line 2: 'prompt' is missing"),
         (b'{"completion": "x"}', r"line 1: the columns 'completion' are no known format: there is no 'prompt'"),

@@ -49,7 +49,7 @@ def test_openrlhfs_outputs_are_groups() -> None:
     )
 
 
-def test_verifiers_results_are_groups_and_a_turns_answer_has_what_came_before_as_its_prompt() -> None:
+def test_verifiers_results_are_groups() -> None:
     row = {
         "example_id": 7,
         "prompt": [{**USER, "tool_calls": None}],
@@ -61,26 +61,20 @@ def test_verifiers_results_are_groups_and_a_turns_answer_has_what_came_before_as
         "is_truncated": False,
         "timing": {"total": 0.5},
     }
-    call = {"role": "assistant", "content": None, "tool_calls": ['{"name": "add"}']}
-    turns = [
-        call,
+    failed = {**row, "completion": [], "reward": 0.0, "error": {"error": "TimeoutError"}}
+    called = [
+        {"role": "assistant", "content": None, "tool_calls": ['{"name": "add"}']},
         {"role": "tool", "content": [{"type": "text", "text": "2"}]},
         {"role": "assistant", "content": "It is 2"},
     ]
-    failed = {**row, "completion": [], "reward": 0.0, "error": {"error": "TimeoutError"}}
-    groups, format, notes = read(row, {**row, "is_truncated": True}, {**row, "completion": turns}, failed)
-    assert (format, [len(group) for group in groups]) == ("verifiers", [2, 1])
-    assert [rollout.finished for rollout in groups[0].rollouts] == [True, False]
-    assert groups[0].columns["answer"] == "2"
-    assert "timing" not in groups[0].columns
-    assert groups[1].prompt == [
-        USER,
-        {"role": "assistant", "content": '{"name": "add"}'},
-        {"role": "tool", "content": "2"},
-    ]
-    assert groups[1].rollouts[0].text == "It is 2"
+    [group], format, notes = read(row, {**row, "is_truncated": True}, {**row, "completion": called}, failed)
+    assert (format, group.prompt) == ("verifiers", [USER])
+    assert [rollout.finished for rollout in group.rollouts] == [True, False, True]
+    assert group.columns["answer"] == "2"
+    assert "timing" not in group.columns
+    assert [rollout.is_episode for rollout in group.rollouts] == [False, False, True]
+    assert group.rollouts[2].text == '<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call>\n2\nIt is 2'
     assert "1 row without a completion left out" in notes
-    assert "1 completion of several turns: the last answer, with what came before as prompt" in notes
 
 
 def test_prime_rls_token_exports_keep_ids_logprobs_and_the_mask() -> None:

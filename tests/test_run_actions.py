@@ -14,9 +14,9 @@ from tests.test_references import saved
 from workbench.errors import RunError
 from workbench.rewards import TrustStore
 from workbench.runs import Run
-from workbench.ui.handlers.draft import with_path
 from workbench.ui.handlers.run_actions import export_run, inspect_policy, use_settings
 from workbench.ui.handlers.run_download import write_folder
+from workbench.ui.handlers.tree import with_path
 
 FOREIGN = "def mine(prompt, step, **columns):\n    return 1.0\n"
 

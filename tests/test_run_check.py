@@ -39,6 +39,8 @@ def _code(code: str, **more: object) -> dict:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
+        ({"environment": "calcolator"}, r"no environment called 'calcolator'; did you mean 'calculator'\?"),
+        ({"environment": {"name": "Mine", "code": "class Mine: ..."}}, "environment 'Mine' has no method 'reset'"),
         ({"pattern": {"regex": "(["}}, r"method\.pattern: the step pattern does not compile"),
         ({"pattern": {"regex": "x*"}}, r"method\.pattern: the step pattern matches empty text"),
         ({"rewards": [{"name": "step_corectness"}]}, "'step_corectness'; did you mean 'step_correctness'?"),

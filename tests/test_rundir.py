@@ -102,7 +102,7 @@ def test_a_new_run_is_queued_and_holds_its_config(tmp_path: Path) -> None:
     assert (status.state, status.step, status.total_steps, status.ranks) == ("queued", 0, 7, 2)
     assert not status.final
     assert run.read_metrics() == ([], len(metrics.HEADER))
-    assert run.rollout_steps() == []
+    assert run.rollouts.steps() == []
     assert run.log_tail() == []
 
 
@@ -442,8 +442,8 @@ def test_invariant_the_run_directory_is_the_truth(run: RunDir) -> None:
     chat = make_credit(prompt=[{"role": "user", "content": "7 + 5?\u2028\ud800"}])
     zero = dataclasses.replace(make_credit(), mean=None, std=None, spread=False, warnings=())
     written = [make_credit(), chat, zero]
-    run.write_rollouts(12, written)
-    read = RunDir(run.path).read_rollouts(12)
+    run.rollouts.write(12, written)
+    read = RunDir(run.path).rollouts.read(12)
     assert len(read) == 3
     for a, b in zip(written, read, strict=True):
         assert_same(a, b)
@@ -458,14 +458,14 @@ def test_every_float32_keeps_its_bits(bits: list[int], tmp_path_factory: pytest.
     values[np.isnan(values)] = np.float32(0.0)
     credit = dataclasses.replace(credit, advantages=np.stack([values, -values]))
     run = RunDir(tmp_path_factory.mktemp("run"))
-    run.write_rollouts(1, [credit])
-    assert run.read_rollouts(1)[0].advantages.tobytes() == credit.advantages.tobytes()
+    run.rollouts.write(1, [credit])
+    assert run.rollouts.read(1)[0].advantages.tobytes() == credit.advantages.tobytes()
 
 
 def test_odd_text_keeps_its_offsets(run: RunDir) -> None:
     texts = ("\x00\u2028\r\n", "é字🙂\u202e", "a\ud800b")
-    run.write_rollouts(1, [make_credit(texts)])
-    read = run.read_rollouts(1)[0].scored.group.rollouts[0].texts
+    run.rollouts.write(1, [make_credit(texts)])
+    read = run.rollouts.read(1)[0].scored.group.rollouts[0].texts
     assert read == ("\x00\u2028\r\n", "é字🙂\u202e", "a\ufffdb")  # one character for one
     assert len("".join(read)) == len("".join(texts))
 
@@ -476,34 +476,34 @@ def test_tokens_without_text_and_steps_without_scores(run: RunDir) -> None:
     credit = Credit(
         ScoredGroup(group, (scored, scored), ()), "step", {}, np.zeros((2, 2), np.float32), [[], []], None, None, False
     )
-    run.write_rollouts(1, [credit])
-    assert_same(credit, run.read_rollouts(1)[0])
-    run.write_rollouts(2, [])
-    assert run.read_rollouts(2) == []
+    run.rollouts.write(1, [credit])
+    assert_same(credit, run.rollouts.read(1)[0])
+    run.rollouts.write(2, [])
+    assert run.rollouts.read(2) == []
 
 
 def test_stored_steps_are_listed_in_order(run: RunDir) -> None:
     for step in (10, 2, 1_000_000):
-        run.write_rollouts(step, [make_credit()])
+        run.rollouts.write(step, [make_credit()])
     (run.path / "rollouts" / ".step-000003.parquet.tmp").write_bytes(b"half")
-    assert run.rollout_steps() == [2, 10, 1_000_000]
+    assert run.rollouts.steps() == [2, 10, 1_000_000]
     with pytest.raises(RunError, match="no rollouts of step 3; stored are 3 steps from 2 to 1000000"):
-        run.read_rollouts(3)
+        run.rollouts.read(3)
 
 
 def test_rollouts_that_are_missing_or_broken_are_named(run: RunDir, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no rollouts of step 1; none are stored yet"):
-        run.read_rollouts(1)
-    run.write_rollouts(1, [make_credit()])
+        run.rollouts.read(1)
+    run.rollouts.write(1, [make_credit()])
     path = run.path / "rollouts" / "step-000001.parquet"
     for content in (b"", b"PAR1", path.read_bytes()[:-20]):
         path.write_bytes(content)
         with pytest.raises(RunError, match=r"step 1 cannot be read .*step-000001\.parquet"):
-            run.read_rollouts(1)
+            run.rollouts.read(1)
 
 
 def test_the_file_reads_as_a_table_of_rollouts(run: RunDir) -> None:
-    run.write_rollouts(1, [make_credit(), make_credit()])
+    run.rollouts.write(1, [make_credit(), make_credit()])
     table = pq.read_table(run.path / "rollouts" / "step-000001.parquet")
     assert table.column("group").to_pylist() == [0, 0, 1, 1]
     assert table.column("rollout").to_pylist() == [0, 1, 0, 1]

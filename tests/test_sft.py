@@ -165,6 +165,12 @@ def test_files_say_their_kind_by_their_columns(tmp_path: Path) -> None:
             "demonstrations",
             r"jsonl line 1: 'completion' must be .* not int",
         ),
+        ({"prompt": "q", "completion": " "}, "demonstrations", "line 1: 'completion' is empty and teaches nothing"),
+        (
+            {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}]},
+            "demonstrations",
+            "line 1: the last of 'messages' is empty",
+        ),
         ({"prompt": "q", "chosen": "a", "rejected": None}, "pairs", r"line 1: 'rejected' must be .* not NoneType"),
         (
             {"prompt": "q", "completions": ["a"], "labels": [True, False]},

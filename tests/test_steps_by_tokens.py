@@ -15,7 +15,7 @@ from workbench.rewards import score_group
 from workbench.rewards.score import score_completions
 from workbench.schema import Group, Rollout
 from workbench.steps import NUMBERS, PRESETS, StepPattern, split_by_tokens, split_steps
-from workbench.ui.handlers.example import regex_for
+from workbench.ui.handlers.example import pattern_label, regex_for
 
 TEXTS = ("The ", "sum ", "is ", "12", ".", " Twice", " it", " is", " 24")
 PROBABILITIES = (0.5, 0.95, 0.8, 0.99, 0.9, 0.3, 0.95, 0.85, 0.6)
@@ -157,6 +157,7 @@ def test_preview_and_training_find_the_same_spans(kind):
 def test_what_the_pages_field_holds_when_the_kind_changes():
     assert regex_for("surprise", r"(?m)^Step") == "0.9 5"
     assert regex_for("tokens", "16") == "16"
+    assert [pattern_label(kind) for kind in ("starts", "tokens")] == ["Regular expression", "Numbers of the kind"]
     assert regex_for("tokens", "0.9 5") == "32"
     assert regex_for("starts", "0.9 5") == StepPattern().regex
     assert regex_for("ends", r"\n+") == r"\n+"

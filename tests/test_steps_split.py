@@ -104,6 +104,7 @@ PIECES = {
     "extra-0": ["7 + 5 = 12<extra_0>", "12 * 2 = 24<extra_0>"],
     "action": ["Up ||", " Right ||", " Up"],
     "mixed-list": ["# Plan\n", "1. Add.\n", "- seven\n", "* five\n", "Finally, double."],
+    "turns": ["call: 37*8"],
     "window": [
         "Seven and five are twelve, and twelve taken twice is twenty-four, so the answer that we ",
         "were asked for is 24.",

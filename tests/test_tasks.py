@@ -230,6 +230,19 @@ def test_rows_of_the_hub_are_mapped_filtered_and_drawn_by_split(hub):
         load_task("hub:owner/sums", split="tran")
 
 
+def test_labelled_rows_of_the_hub_are_read_as_those_of_a_file(hub, tmp_path):
+    """ProcessBench as it is on the Hub: the first wrong step, of those after it nothing is known."""
+    rows = [{"problem": f"{n}?", "steps": ["a", "b", "c"], "label": label} for n in range(10) for label in (-1, 1)]
+    hub("test.jsonl", rows)
+    (tmp_path / "rows.jsonl").write_text((tmp_path / "owner" / "sums" / "test.jsonl").read_text())
+    task, file = load_task("hub:owner/sums", split="test"), load_task(str(tmp_path / "rows.jsonl"))
+    assert task.kind == "labelled_steps"
+    assert [row.labels for row in task.rows("labelled_steps")[:2]] == [(1.0, 1.0, 1.0), (1.0, 0.0, None)]
+    for held_out in (False, True):
+        of_hub, of_file = (source.rows("labelled_steps", held_out=held_out) for source in (task, file))
+        assert list(of_hub) == list(of_file)
+
+
 def test_a_row_of_the_hub_without_a_prompt_is_named(hub):
     hub("train.jsonl", [{"text": "1 + 1 ="}])
     with pytest.raises(TaskError, match="hub:owner/sums training row 1: every row must be an object with a 'prompt'"):

@@ -66,8 +66,8 @@ def run(tmp_path: Path) -> RunDir:
     run = RunDir.create(tmp_path, RunConfig.parse(config))
     credit = make_credit([make_rollout("ab"), make_rollout("cd")], [[1], [1]], [[1.0], [0.0]])
     for step in (1, 2, 11):
-        run.write_rollouts(step, [credit, credit])
-    run.write_rollouts(10, [credit], watched=True)
+        run.rollouts.write(step, [credit, credit])
+    run.rollouts.write(10, [credit], watched=True)
     for row in ROWS:
         run.append_metrics(row)
     run.sync_metrics()

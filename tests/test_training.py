@@ -5,9 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import os
-import subprocess
-import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -17,11 +15,15 @@ import torch
 from trl import GRPOTrainer
 
 from tests import train_on_ranks
+from tests.browsing import free_port
 from tests.stored_runs import config_of
+from workbench.child import child_environment
 from workbench.config import RunConfig
 from workbench.credit import LOSS_TYPES, assign_credit, length_normalisers
 from workbench.errors import ConfigError, RewardError
 from workbench.rundir import RunDir
+from workbench.runs import warm
+from workbench.runs.processes import TAG
 from workbench.schema import Credit
 from workbench.tasks import load_task
 from workbench.training.accuracy import HeldOutAccuracy
@@ -80,13 +82,13 @@ def test_invariant_parity(tmp_path, credit):
     from workbench.figures import heatmap
 
     run = RunDir.create(tmp_path, config(training={"micro_batch_size": 4}, credit=credit))
-    trainer = build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.write_rollouts))
+    trainer = build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write))
     watch = Watch(trainer)
     trainer.train()
     assert watch.losses == 4  # two optimiser steps of two micro-batches
     seen = 0
     for step in (1, 2):
-        for credit in run.read_rollouts(step):
+        for credit in run.rollouts.read(step):
             drawn = heatmap(credit).payload()
             for i, rollout in enumerate(credit.scored.group.rollouts):
                 used = watch.rows[(step - 1, *rollout.token_ids)]
@@ -100,26 +102,36 @@ def test_invariant_parity(tmp_path, credit):
     assert seen == 16
 
 
-def test_invariant_ranks_agree(tmp_path):
+def on_two_ranks(module: str, *arguments: str, log: Path) -> None:
+    """``python -m module`` on each of two ranks, as torchrun starts them, in copies of the warm process: what they need
+    is imported once."""
+    while not warm.is_warm():
+        time.sleep(0.05)
+    launched = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    with log.open("wb") as printed:
+        ranks = [
+            warm.start_warm(
+                [module, *arguments],
+                child_environment() | launched | {"RANK": rank, "LOCAL_RANK": rank, TAG: ""},
+                printed.fileno(),
+            )
+            for rank in ("0", "1")
+        ]
+    try:
+        assert [rank.wait(300) for rank in ranks] == [0, 0], log.read_text()[-3000:]
+    finally:
+        for rank in ranks:
+            rank.kill()
+
+
+def test_invariant_ranks_agree(tmp_path, warm_runs):
     """A group spread over two ranks is normalised as one group: two ranks use one rank's advantages, bit for bit.
 
     What is seen of watched rows is told to the first rank alone, and is what one rank sees.
     """
     one = {scheme: train_on_ranks.train(tmp_path / "1", scheme, 1) for scheme in train_on_ranks.SCHEMES}
     one["ppo"] = train_on_ranks.train_by_ppo(tmp_path / "1", 1)
-    script = Path(train_on_ranks.__file__)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"),
-            *(script, str(tmp_path / "2"), "2"),
-        ],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(script.parents[1])},
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    on_two_ranks("tests.train_on_ranks", str(tmp_path / "2"), "2", log=tmp_path / "ranks.txt")
     two = [json.loads((tmp_path / "2" / f"{rank}.json").read_text()) for rank in (0, 1)]
     for scheme, size in (*((scheme, 4) for scheme in train_on_ranks.SCHEMES), ("ppo", 2)):
         halves = [rank[scheme]["rows"] for rank in two]
@@ -132,6 +144,7 @@ def test_invariant_ranks_agree(tmp_path):
     distinct = {tuple(ids) for ids, _, _ in one["outcome, distinct"]["rows"]}
     assert {counted for _, _, counted in one["outcome, distinct"]["rows"]} == {sum(map(len, distinct))}
     assert len(distinct) < 8
+    assert [rank["scheduled"] for rank in two] == [[[1.0, 2.0], [1.0, 1.5]]] * 2  # 2 at step 0, 0 at step 4
     seen = train_on_ranks.watch(tmp_path / "1", 1)
     assert two[1]["watched"] == {}
     assert list(two[0]["watched"]) == ["0", "1", "2"]
@@ -145,6 +158,10 @@ def test_invariant_ranks_agree(tmp_path):
     for ours, alone in zip(gradients[0], one["ppo"]["gradients"], strict=True):
         assert any(alone)
         assert ours == pytest.approx(alone, rel=1e-3, abs=1e-6)
+    labelled = train_on_ranks.train_by_prm(tmp_path / "1", 1)
+    assert [len(values) for values in labelled.values()] == [2, 2, 2, 3, 3]
+    for name, values in labelled.items():
+        assert two[0]["prm"][name] == pytest.approx(values, rel=1e-3), name
 
 
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
@@ -195,8 +212,8 @@ def test_outcome_scheme_is_trls_own_advantage(tmp_path):
 
 def test_stored_rollouts_are_credited_by_assign_credit(tmp_path):
     run = RunDir.create(tmp_path, config(credit={"outcome_weight": 0.5, "clip": 1.5}))
-    build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.write_rollouts)).train()
-    for credit in run.read_rollouts(1):
+    build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write)).train()
+    for credit in run.rollouts.read(1):
         s = credit.scored
         again = assign_credit(
             s.step_rewards,
@@ -214,10 +231,10 @@ def test_stored_rollouts_are_credited_by_assign_credit(tmp_path):
 
 def test_invariant_end_of_sequence_belongs_to_the_last_step_and_truncation_is_marked(tmp_path):
     run = RunDir.create(tmp_path, config(sampling={"max_completion_length": 60}, training={"steps": 1}))
-    build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.write_rollouts)).train()
+    build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write)).train()
     rollouts = [
         (rollout, scores)
-        for credit in run.read_rollouts(1)
+        for credit in run.rollouts.read(1)
         for rollout, scores in zip(credit.scored.group.rollouts, credit.scored.scored, strict=True)
     ]
     assert {rollout.finished for rollout, _ in rollouts} == {True, False}
@@ -354,8 +371,8 @@ def test_the_seam_in_trl_is_as_this_project_expects():
 def test_a_completion_that_cannot_be_split_is_unscored_and_ends_nothing(tmp_path):
     """A pattern that is too slow on every rollout is no reason to end a run."""
     run = RunDir.create(tmp_path, config(pattern={"regex": r"(?s)(?:.|..)+(?<!.)"}, training={"steps": 1}))
-    build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.write_rollouts)).train()
-    scores = [one for credit in run.read_rollouts(1) for one in credit.scored.scored]
+    build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write)).train()
+    scores = [one for credit in run.rollouts.read(1) for one in credit.scored.scored]
     assert not any(one.matched for one in scores)
     assert all(one.rewards == (None,) for one in scores)
 
@@ -375,7 +392,7 @@ def mine(prompts, completions, steps, **columns):
 def failing(tmp_path, **training) -> tuple[RunDir, ProcessGRPOTrainer]:
     rewards = [{"name": "mine", "code": FAILS_LATER}]
     run = RunDir.create(tmp_path, config(rewards=rewards, training=training))
-    return run, build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.write_rollouts))
+    return run, build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write))
 
 
 def test_a_reward_that_raises_at_the_second_step_ends_the_run_with_its_line(tmp_path):
@@ -384,14 +401,14 @@ def test_a_reward_that_raises_at_the_second_step_ends_the_run_with_its_line(tmp_
         trainer.train()
     assert (caught.value.reward, caught.value.line) == ("mine", 7)
     assert trainer.state.global_step == 1
-    assert run.rollout_steps() == [1]
+    assert run.rollouts.steps() == [1]
 
 
 def test_reward_errors_are_counted_while_the_budget_lasts(tmp_path, capsys):
     run, trainer = failing(tmp_path, on_reward_error="unscored", max_reward_errors=1)
     trainer.train()
     assert [row["reward_errors"] for row in trainer.state.log_history if "reward_errors" in row] == [0.0, 1.0]
-    second = [one for credit in run.read_rollouts(2) for one in credit.scored.scored]
+    second = [one for credit in run.rollouts.read(2) for one in credit.scored.scored]
     assert all(reward is None for one in second for reward in one.rewards)
     assert "unscored: reward 'mine' raised ZeroDivisionError" in capsys.readouterr().out
 
@@ -404,15 +421,15 @@ def test_what_trl_samples_is_credited_as_it_was_sampled(tmp_path, monkeypatch):
     """As it is with vLLM."""
 
     def by_trl(self, *arguments):
-        self._sampled = None
+        self.sampled = None
         return super(ProcessGRPOTrainer, self)._generate_single_turn(*arguments)
 
     monkeypatch.setattr(ProcessGRPOTrainer, "_sample_turn", by_trl)
     run = RunDir.create(tmp_path, config(training={"steps": 1, "eval_every": 0}))
-    trainer = build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.write_rollouts))
+    trainer = build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write))
     watch = Watch(trainer)
     trainer.train()
-    for credit in run.read_rollouts(1):
+    for credit in run.rollouts.read(1):
         for i, rollout in enumerate(credit.scored.group.rollouts):
             assert rollout.logprobs is None  # transformers' generate gives none
             assert rollout.finished

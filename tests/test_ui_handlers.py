@@ -8,9 +8,10 @@ import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from tests.credits import worked_credit
+from tests.credits import make_rollout, worked_credit
 from tests.drafts import PATTERN, draft_of, own_row
 from workbench.config import METHODS, RewardConfig, RunConfig, SamplingConfig
 from workbench.errors import ConfigError, PolicyError, TaskError
@@ -18,18 +19,20 @@ from workbench.policies.client import PolicyStatus
 from workbench.rewards import RewardWorker
 from workbench.rundir import RunDir
 from workbench.rundir.metrics import resumed
-from workbench.schema import Group, Step
-from workbench.steps import Split, pattern
+from workbench.schema import Group, LossPass, LossSettings, RolloutPass, Step
+from workbench.steps import PRESETS, Split, pattern
 from workbench.ui.handlers import config_import as imports
 from workbench.ui.handlers import example as inspect
 from workbench.ui.handlers import run_follow, run_setup, scoring
 from workbench.ui.handlers.draft import AS_INSPECT, Draft
 from workbench.ui.handlers.example import first_group
+from workbench.ui.handlers.presets import pattern_note, preset_rows
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, builtin_row
 from workbench.ui.handlers.rewards import OWN_OUTCOME, OWN_STEP, TEMPLATES, add_reward, task_rows
 from workbench.ui.handlers.sampling import adopt, sample
 from workbench.ui.handlers.scoring import explain_token, remedied, rescore
 from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.task_rows import read_as
 
 
 @pytest.fixture(scope="module")
@@ -310,7 +313,7 @@ class FakePolicy:
 
     def sample(self, policy, example, sampling, *, seed, on_event, cancelled, **options):
         assert isinstance(sampling, SamplingConfig)
-        self.asked = (policy, example, sampling, seed)
+        self.asked, self.options = (policy, example, sampling, seed), options
         for event in self.events:
             if cancelled():
                 return None
@@ -331,6 +334,14 @@ def services(tmp_path):
     services = Services(tmp_path)
     yield services
     services.close()
+
+
+@pytest.mark.parametrize("task", ["calculator", "gsm8k"])
+def test_the_environment_of_the_task_answers_what_is_sampled(services, task):
+    services.policy = FakePolicy([], first_group())
+    list(sample(read_as(form(), task, form()), services, "tab"))
+    environment = services.policy.options.get("environment")
+    assert (environment and environment.name) == (task if task == "calculator" else None)
 
 
 def test_a_sampled_group_takes_the_place_of_the_old_one(services):
@@ -524,7 +535,7 @@ def test_what_train_inherits_is_said():
 def run(tmp_path, services):
     run = RunDir.create(tmp_path, RunConfig(name="seen"))
     run.append_metrics({"step": 1, "reward": 0.5})
-    run.write_rollouts(1, [worked_credit()])
+    run.rollouts.write(1, [worked_credit()])
     run.set_status("finished", step=1)
     return run
 
@@ -577,7 +588,7 @@ def test_what_a_reader_should_know_of_a_run_is_told(run, tmp_path):
     assert run_follow.runs_table(tmp_path)[0]["resumable"]
     (run.checkpoints / "checkpoint-1").rmdir()
     assert not run_follow.poll(tmp_path, "seen", 0, -1)["resumable"]
-    assert "no checkpoint to resume from" in run_follow.resume(tmp_path, "seen")["message"]
+    assert "no checkpoint to resume from" in run_follow.resume(Services(tmp_path), "seen")["message"]
 
 
 def test_a_queued_run_tells_what_it_waits_for(tmp_path):
@@ -591,7 +602,7 @@ def test_a_queued_run_tells_what_it_waits_for(tmp_path):
 def test_rollouts_written_again_are_read_again(run, services):
     before = json.loads(run_follow.rollouts(services, "seen", 1, 0)["drawing"])
     credit = worked_credit()
-    run.write_rollouts(1, [dataclasses.replace(credit, advantages=credit.advantages * 2)])
+    run.rollouts.write(1, [dataclasses.replace(credit, advantages=credit.advantages * 2)])
     after = json.loads(run_follow.rollouts(services, "seen", 1, 0)["drawing"])
     assert after["rollouts"][0]["advantages"] == pytest.approx([2 * a for a in before["rollouts"][0]["advantages"]])
 
@@ -610,6 +621,22 @@ def test_stored_rollouts_are_drawn_as_stored(run, services, tmp_path):
     assert drawn["rollouts"][0]["advantages"] == pytest.approx(worked_credit().of(0).tolist())
     assert "no rollouts of step 9" in run_follow.rollouts(services, "seen", 9, 0)["error"]
     assert run_follow.why(tmp_path, "seen", 1, 0, 0, 0)["list"]
+    assert (drawn["loss"]["passes"], answer["shares"]) == ([], [])  # of an earlier version: on policy
+
+
+def test_a_stored_group_is_drawn_with_its_passes(run, services):
+    group = worked_credit().scored.group
+    logprobs = tuple(np.full(len(rollout), -0.5, np.float32) for rollout in group.rollouts)
+    settings = LossSettings("grpo", max_completion_length=10)
+    for step in (1, 2):  # two passes over the generation of step 1
+        rows = tuple(RolloutPass(0, row * step, row) for row in logprobs)
+        run.passes.write(LossPass(step, 1, step, settings, rows, tokens=28, loss=0.25))
+    answer = run_follow.rollouts(services, "seen", 1, 0)
+    drawn = json.loads(answer["drawing"])
+    assert [(p["step"], p["number"], p["logged"]) for p in drawn["loss"]["passes"]] == [(1, 1, 0.25), (2, 2, 0.25)]
+    assert drawn["rollouts"][0]["loss"]["coefficients"]["grpo"] == pytest.approx(1 / 30)  # 3 answers, 10 tokens
+    assert drawn["rollouts"][0]["loss"]["passes"][1]["logprobs"] == [-1.0] * 10
+    assert sum(part["share"] for part in answer["shares"] if part["name"].startswith("step")) == pytest.approx(1)
 
 
 def test_runs_are_listed_and_described(run, tmp_path):
@@ -645,3 +672,33 @@ def test_credits_are_kept_by_tab(services):
     assert services.credit("b") is None
     services.leave("a")
     assert services.credit("a") is None
+
+
+# ── presets ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def answers(*texts: str) -> Group:
+    return Group("p", tuple(make_rollout(text.splitlines(keepends=True), finished=False) for text in texts))
+
+
+def test_the_pattern_says_what_it_finds_and_what_is_wrong_with_it_comes_first(worker):
+    scored = form(own("def mine(prompt, step, **columns):\n    return 1.0\n"))
+    draft = replace(scored, group=answers("Step 1: a\nStep 2: b\nAnswer: 3", "Step 1: a\nAnswer: 3"))
+    note = pattern_note(draft.group, rescore(draft, worker))
+    assert (note.text, note.level) == ("finds 2 to 3 steps an answer: “Step 1: a” to “Answer: 3”", "plain")
+    unmatched = replace(draft, group=answers("Step 1: a\nAnswer: 3", "nothing"))
+    assert pattern_note(unmatched.group, rescore(unmatched, worker)).text.startswith("no match in rollout 2")
+    broken = form(regex="(?m)^(Step")
+    assert "does not compile" in pattern_note(broken.group, rescore(broken, worker)).text
+
+
+def test_every_preset_says_what_it_finds_on_the_group(worker):
+    draft = replace(form(), group=answers("Step 1: a\nStep 2: bbbbbbbbbbbbbbbbbbbb", "x\ny\nz"))
+    rows = {name: found for name, *found, _ in preset_rows(draft, worker)}
+    assert rows.keys() == PRESETS.keys()
+    matching = [bool(first) for _, first, _ in rows.values()]
+    assert matching == sorted(matching, reverse=True)  # those that match come first
+    assert rows["step-n"] == ["2 steps in 1 of 2", "Step 1: a", "Step 2: bbbbbbbbbbb…"]
+    assert rows["line"] == ["2 to 3 steps", "Step 1: a", "Step 2: bbbbbbbbbbb…"]
+    assert rows["step-tag"] == ["no match", "", ""]
+    assert preset_rows(replace(draft, group=None), worker) == []

@@ -73,6 +73,7 @@ def test_a_configuration_with_options_is_shown_as_its_code() -> None:
 @pytest.mark.parametrize("name", BUILTINS)
 def test_every_builtin_previews_on_the_group_on_screen(name: str, worker: RewardWorker) -> None:
     of_a_file = {"reward": 1.0, "labelled_steps": ["Step 1"], "labels": [1.0]}  # what imported rollouts have
+    of_a_file |= {"calls": ["7+3"]}  # what the task of episodes has
     group = first_group()
     draft = form(builtin_row("step_correctness"), builtin_row(name))
     view = rescore(replace(draft, group=replace(group, columns={**group.columns, **of_a_file})), worker)

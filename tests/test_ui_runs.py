@@ -31,10 +31,11 @@ from workbench.runs import discard, list_runs, open_run, restore, trashed
 from workbench.ui.access import Access
 from workbench.ui.downloads import add_downloads
 from workbench.ui.guard import Guard
-from workbench.ui.handlers import run_follow, runs
+from workbench.ui.handlers import metrics_cache, run_changes, run_follow, runs
 from workbench.ui.handlers.metrics_cache import kept
 from workbench.ui.handlers.run_download import metrics_csv, run_json, write_zip
 from workbench.ui.handlers.run_estimate import Pace, estimate, measured_pace
+from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.train import _live_value
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -114,9 +115,9 @@ def test_a_pipeline_is_a_row_with_its_stages_and_a_damaged_one_hides_no_other(tm
 
 def test_what_cannot_be_done_to_a_pipeline_is_said(tmp_path):
     store_pipeline(tmp_path, state="finished")
-    assert "is finished" in runs.resume_pipeline(tmp_path, "iterative")["message"]
-    assert runs.stop_pipeline(tmp_path, "iterative")["level"] == "error"
-    assert "there is no pipeline '../x'" in runs.resume_pipeline(tmp_path, "../x")["message"]
+    assert "is finished" in run_changes.resume_pipeline(tmp_path, "iterative")["message"]
+    assert run_changes.stop_pipeline(tmp_path, "iterative")["level"] == "error"
+    assert "there is no pipeline '../x'" in run_changes.resume_pipeline(tmp_path, "../x")["message"]
 
 
 def test_a_damaged_row_of_the_metrics_is_skipped_and_counted(tmp_path):
@@ -142,6 +143,25 @@ def test_rows_are_parsed_once_and_a_resume_starts_over(tmp_path):
         assert list(again.columns["reward"].values) == [0.1, 0.2], "the superseded step is gone"
         assert again.rows == 2
     assert runs.table(tmp_path)["runs"][0]["reward"] == 0.2
+
+
+def test_the_figures_of_a_run_that_stays_as_it_is_are_read_once(tmp_path, monkeypatch):
+    store(tmp_path, "a", [{"step": 1, "reward": 0.5}])
+    store(tmp_path, "b", [{"step": 1, "reward": 0.25}])
+    assert [row["reward"] for row in runs.table(tmp_path)["runs"]] == [0.25, 0.5]
+    looked = []
+    monkeypatch.setattr(metrics_cache, "kept", lambda run: looked.append(run.name) or kept(run))
+    assert [row["reward"] for row in runs.table(tmp_path)["runs"]] == [0.25, 0.5]
+    assert looked == []
+    with (tmp_path / "runs" / "a" / "metrics.jsonl").open("a") as log:
+        log.write('{"step": 2, "reward": 0.75}\n')
+    assert [row["reward"] for row in runs.table(tmp_path)["runs"]] == [0.25, 0.75]
+    assert looked == ["a"]
+    monkeypatch.setattr(metrics_cache, "KEPT_FIGURES", 1)
+    runs.table(tmp_path)  # one is kept, and the other is read again
+    store(tmp_path, "c", [{"step": 1, "reward": 1.0}])
+    assert len(runs.table(tmp_path)["runs"]) == 3
+    assert len(metrics_cache._figures) <= 1
 
 
 def test_a_configuration_is_read_again_when_its_file_changes(tmp_path):
@@ -271,19 +291,19 @@ def test_differences_name_only_what_differs(tmp_path):
 
 def test_a_deleted_run_comes_back_as_it_was(tmp_path):
     run = store(tmp_path, "a", learning(4))
-    run.dir.write_rollouts(1, [worked_credit()])
+    run.dir.rollouts.write(1, [worked_credit()])
     before = {path.relative_to(run.path): path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
-    answer = runs.delete(tmp_path, ["a", "gone"])
+    answer = run_changes.delete(tmp_path, ["a", "gone"])
     (moved,) = answer["moved"]
     assert "no run 'gone'" in answer["problems"][0]
     assert list_runs(tmp_path) == []
     assert (tmp_path / "trash" / moved["entry"] / "a" / "run.yaml").is_file()
     assert [one["name"] for one in runs.table(tmp_path)["trash"]] == ["a"]
-    assert runs.undelete(tmp_path, [moved["entry"]]) == {"restored": ["a"], "problems": []}
+    assert run_changes.undelete(tmp_path, [moved["entry"]]) == {"restored": ["a"], "problems": []}
     after = {path.relative_to(run.path): path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     assert after == before
     assert trashed(tmp_path) == []
-    assert "nothing in the trash" in runs.undelete(tmp_path, [moved["entry"]])["problems"][0]
+    assert "nothing in the trash" in run_changes.undelete(tmp_path, [moved["entry"]])["problems"][0]
 
 
 def test_the_same_name_can_be_deleted_twice_and_comes_back_once(tmp_path):
@@ -342,7 +362,7 @@ def test_links_are_not_followed(tmp_path):
 def run(tmp_path):
     secret = "hf_" + "a1B2" * 8
     run = store(tmp_path, "a", [{"step": 1, "loss": float("nan")}, {"step": 2, "loss": 0.5, "kl/k3": 0.25}])
-    run.dir.write_rollouts(1, [worked_credit()])
+    run.dir.rollouts.write(1, [worked_credit()])
     run.dir.log.write_text(f"token {secret}\nstep 1\n")
     (run.path / "checkpoints" / "checkpoint-2").mkdir()
     (run.path / "checkpoints" / "checkpoint-2" / "weights").write_text("big")
@@ -385,7 +405,8 @@ def test_no_metric_is_a_formula_in_a_spreadsheet(run):
 
 def test_downloads_are_behind_the_token_and_know_no_paths(run, tmp_path):
     app = FastAPI()
-    add_downloads(app, tmp_path)
+    services = Services(tmp_path)
+    add_downloads(app, services)
     app.add_middleware(Guard, access=Access("the-token"))
     with TestClient(app, base_url="http://127.0.0.1") as client:
         assert client.get("/workbench-runs/a.zip").status_code == 401
@@ -401,6 +422,7 @@ def test_downloads_are_behind_the_token_and_know_no_paths(run, tmp_path):
         assert (refused.status_code, refused.json()["detail"][:35]) == (404, "'picture' is nothing that a run is ")
         for path in ("/workbench-runs/..%2F..%2Fetc%2Fpasswd.csv", "/workbench-runs/%2e%2e.json"):
             assert client.get(path).status_code == 404
+    services.close()
 
 
 # ── what the Train tab is told ───────────────────────────────────────────────────────────────────────────────────
@@ -462,9 +484,9 @@ def test_pace_and_place_in_the_queue_are_told(tmp_path):
 
 def test_watched_steps_are_told_beside_the_others(tmp_path):
     run = store(tmp_path, "a", [])
-    run.dir.write_rollouts(1, [worked_credit()])
+    run.dir.rollouts.write(1, [worked_credit()])
     for step in (0, 10):
-        run.dir.write_rollouts(step, [worked_credit()], watched=True)
+        run.dir.rollouts.write(step, [worked_credit()], watched=True)
     news = run_follow.poll(tmp_path, "a", 0, -1)
     assert (news["steps"], news["watched"]) == ([1], [0, 10])
     assert run_follow.poll(tmp_path, "a", 0, 1, 0)["watched"] == [10]

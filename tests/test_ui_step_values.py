@@ -178,7 +178,7 @@ def services(worker: RewardWorker, load: Any = None, policy: Any = None) -> Any:
     made.estimating = Works()
     made.models = SimpleNamespace(load=load, close=lambda: None, busy=None)  # type: ignore[assignment]
     made.judges = SimpleNamespace(busy="")  # type: ignore[assignment]
-    made.policy = policy
+    made.policy, made.visitors = policy, None
     made.reward_worker = lambda tab: worker  # type: ignore[method-assign]
     return made
 

@@ -58,6 +58,24 @@ def test_a_file_of_other_columns_is_read_once_its_fields_say_how(file: str) -> N
     assert read_as(draft, file, draft) is None  # nothing was changed
 
 
+def test_a_task_of_several_turns_brings_its_environment_and_its_policy_and_takes_them_away_again(file: str) -> None:
+    first = draft_of()
+    played = read_as(first, "calculator", first)
+    assert played is not None
+    assert (played.policy, played.kind, played.pattern().kind) == ("tiny-tools", "turns", "turns")
+    environment = played.environment()
+    assert environment is not None
+    assert environment.name == "calculator"
+    assert played.config().environment == environment  # Train starts what Inspect sampled
+    back = read_as(played, "chain-arithmetic", played)
+    assert back is not None
+    assert (back.policy, back.environment()) == ("tiny", None)
+    mine = played.with_values({"policy.path": "my/model"})
+    away = read_as(mine, "chain-arithmetic", mine)
+    assert away is not None
+    assert away.policy == "my/model"
+
+
 def test_a_field_that_does_not_fit_is_said_where_the_rows_are(file: str) -> None:
     draft = typed(draft_of(), columns="q")
     assert json.loads(preview(draft)) == {

@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import Browser, expect
 from playwright.sync_api import Error as PlaywrightError
-from playwright.sync_api import expect
 
-from tests.browsing import SECONDS, App, chromium, free_port, serve, with_token
+from tests.browsing import SECONDS, App, free_port, serve, with_token
 from workbench.config import RunConfig
 from workbench.errors import RunError
 from workbench.rundir import RunDir
@@ -59,11 +59,10 @@ def test_twenty_viewers_of_one_live_run_each_see_every_row_once(app: App, worksp
 
 
 @pytest.mark.browser
-def test_an_open_page_goes_on_after_the_app_was_started_again(tmp_path: Path) -> None:
+def test_an_open_page_goes_on_after_the_app_was_started_again(browser: Browser, tmp_path: Path) -> None:
     RunDir.create(tmp_path, RunConfig(name="there")).set_status("finished", step=1)
     port = free_port()
-    with chromium() as browser:
-        page = browser.new_page()
+    with browser.contexts[0].new_page() as page:
         page.set_default_timeout(SECONDS)
         with serve(tmp_path, port=port) as app:
             page.goto(with_token(app.url))
@@ -72,6 +71,7 @@ def test_an_open_page_goes_on_after_the_app_was_started_again(tmp_path: Path) ->
             expect(page.locator("#run-picker")).to_have_value("there")
             page.get_by_role("tab", name="Runs").click()
             expect(page.locator("#runs tbody tr")).to_have_count(1)
+        page.get_by_label("Actions of there", exact=True).click()
         page.get_by_role("button", name="Delete there").click()
         expect(page.locator("#runs-lost")).to_be_visible()
         expect(page.locator("#runs tbody tr")).to_have_count(1)

@@ -243,8 +243,8 @@ def stored(tmp_path: Path) -> Run:
     run = store(tmp_path, "pairs", [{"step": 30, "loss": 0.5}], method={"name": "dpo"})
     now = before_and_now()
     assert now.before is not None
-    run.dir.write_watched_rows(0, [now.before])
-    run.dir.write_watched_rows(30, [dataclasses.replace(now, before=None)])
+    run.dir.rollouts.write_rows(0, [now.before])
+    run.dir.rollouts.write_rows(30, [dataclasses.replace(now, before=None)])
     return run
 
 
@@ -307,11 +307,11 @@ def test_the_share_of_answers_in_steps_by_hand() -> None:
         def encode(self, prompt: str) -> list[int]:
             return [int(prompt)]
 
-        def __call__(self, prompts: list[list[int]], seed: int, **rows: int) -> list[int]:
+        def __call__(self, prompts: list[list[int]], seed: int, **rows: Any) -> list[int]:
             return [place for (place,) in prompts]
 
         def rollout(self, place: int) -> Any:
-            return SimpleNamespace(text=answers[place])
+            return SimpleNamespace(text=answers[place], is_episode=False)
 
     def is_right(answer: str, columns: Mapping[str, Any]) -> bool:
         return answer.endswith("Answer: 2")

@@ -46,10 +46,10 @@ def rows(run: RunDir) -> list[dict]:
 def test_watched_prompts_are_stored_apart_and_leave_the_run_as_it_is(tmp_path):
     watched = trained(tmp_path, "watched")
     alone = trained(tmp_path, "alone", watch_prompts=0)
-    assert alone.rollout_steps(watched=True) == []
+    assert alone.rollouts.steps(watched=True) == []
     # Before the first step, every second one, and at the end.
-    assert watched.rollout_steps(watched=True) == [0, 2, 3]
-    assert watched.rollout_steps() == alone.rollout_steps() == [1, 2, 3]
+    assert watched.rollouts.steps(watched=True) == [0, 2, 3]
+    assert watched.rollouts.steps() == alone.rollouts.steps() == [1, 2, 3]
     assert rows(watched) == rows(alone)
     assert all(_same(watched, alone, step) for step in (1, 2, 3))
 
@@ -63,13 +63,13 @@ def test_watched_prompts_are_stored_apart_and_leave_the_run_as_it_is(tmp_path):
     assert ids[0] != ids[1], "three steps at this rate change what is sampled"
 
     again = trained(tmp_path, "again")
-    other = [[r.token_ids for credit in again.read_rollouts(3, watched=True) for r in credit.scored.group.rollouts]]
+    other = [[r.token_ids for credit in again.rollouts.read(3, watched=True) for r in credit.scored.group.rollouts]]
     assert other[0] == ids[1], "the same seed gives the same answers of the same policy"
 
 
 def _same(one: RunDir, other: RunDir, step: int) -> bool:
     """Credits hold arrays, which do not compare as a whole."""
-    pairs = zip(one.read_rollouts(step), other.read_rollouts(step), strict=True)
+    pairs = zip(one.rollouts.read(step), other.rollouts.read(step), strict=True)
     return all(a.scored == b.scored and a.advantages.tobytes() == b.advantages.tobytes() for a, b in pairs)
 
 
@@ -101,10 +101,10 @@ def test_a_resume_drops_later_looks(tmp_path):
 
     run = RunDir.create(tmp_path, RunConfig(name="a"))
     for step in (0, 10, 20):
-        run.write_rollouts(step, [worked_credit()], watched=True)
-    run.write_rollouts(11, [worked_credit()])
+        run.rollouts.write(step, [worked_credit()], watched=True)
+    run.rollouts.write(11, [worked_credit()])
     run.drop_rollouts(after=10)
-    assert run.rollout_steps(watched=True) == [0, 10]
-    assert run.rollout_steps() == []
-    assert run.rollouts_written(10, watched=True) > 0
-    assert run.rollouts_written(10) == 0
+    assert run.rollouts.steps(watched=True) == [0, 10]
+    assert run.rollouts.steps() == []
+    assert run.rollouts.written(10, watched=True) > 0
+    assert run.rollouts.written(10) == 0

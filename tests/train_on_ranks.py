@@ -1,6 +1,6 @@
-"""Started by torchrun: a step of each scheme on each rank, the loss's advantages left in ``<folder>/<rank>.json``.
+"""Started once a rank: a step of each scheme on each rank, the loss's advantages left in ``<folder>/<rank>.json``.
 
-And a step of DPO, with what the rank is told of the watched rows.
+And steps of DPO, with what the rank is told of the watched rows, and of PRM, with what it logs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from benchmarks.resumes import CLERK
 from workbench.config import RunConfig
 from workbench.schema import WatchedRow
-from workbench.training.methods import METHODS, dpo
+from workbench.training.methods import METHODS, dpo, prm
 from workbench.training.methods.method import Listeners
 
-SCHEMES = ("process", "outcome, distinct", "outcome, redrawn")
+SCHEMES = ("process", "outcome, distinct", "outcome, redrawn", "process, played")
 FLAT = """
 def flat_in_most_groups(prompts, completions, **columns):
     return [len(text) * float(sum(map(ord, prompt)) % 4 == 0) for prompt, text in zip(prompts, completions)]
@@ -34,7 +35,9 @@ def main(folder: Path, ranks: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     used = {scheme: train(folder / "out", scheme, ranks) for scheme in SCHEMES}
     used["ppo"] = train_by_ppo(folder / "out", ranks)
-    (folder / f"{os.environ['RANK']}.json").write_text(json.dumps({**used, "watched": watch(folder / "dpo", ranks)}))
+    used["scheduled"] = train_on_a_schedule(folder / "out", ranks)
+    used |= {"watched": watch(folder / "dpo", ranks), "prm": train_by_prm(folder / "prm", ranks)}
+    (folder / f"{os.environ['RANK']}.json").write_text(json.dumps(used))
 
 
 def watch(folder: Path, ranks: int) -> dict[int, list[list[float]]]:
@@ -62,6 +65,7 @@ def train(folder: Path, scheme: str, ranks: int) -> dict[str, list]:
         {
             "credit": {"scheme": scheme.partition(",")[0], "drop_duplicates": "distinct" in scheme},
             **({"rewards": [REDRAWN], "method": {"resample_flat": 8}} if "redrawn" in scheme else {}),
+            **({"environment": CLERK} if "played" in scheme else {}),
             # One prompt of G = 8: over two ranks the one group is split in the middle.
             "sampling": {"num_generations": 8, "max_completion_length": 112},
             "training": {"steps": 1, "prompts_per_step": 1, "eval_every": 0, "ranks": ranks, "device": "cpu"},
@@ -83,6 +87,46 @@ def train_by_ppo(folder: Path, ranks: int) -> dict[str, list]:
         }
     )
     return watched(config, folder)
+
+
+def train_on_a_schedule(folder: Path, ranks: int) -> list[list[float]]:
+    """The weights that this rank's completions were scored with in each of two steps."""
+    rewards = [{"name": "step_correctness"}, {"name": "length_and_mistake", "schedule": [[0, 2.0], [4, 0.0]]}]
+    sampling = {"num_generations": 2, "max_completion_length": 16}
+    config = RunConfig.parse(
+        {
+            "method": {"rewards": rewards, "prompts_per_step": 1, "sampling": sampling},
+            "run": {"steps": 2, "eval_every": 0, "save_every": 0, "ranks": ranks, "device": "cpu"},
+        }
+    )
+    trainer: Any = METHODS["grpo"].build(config, folder)
+    used: list[list[float]] = []
+    score = trainer.scored
+
+    def scored(*args: Any) -> Any:
+        share = score(*args)
+        used.append([reward.weight for reward in share.rewards])
+        return share
+
+    trainer.scored = scored
+    trainer.train()
+    return used
+
+
+def train_by_prm(folder: Path, ranks: int) -> dict[str, list[float]]:
+    """Metrics of each step and of each measure of a process reward model; rows of a batch have few and many steps."""
+    config = RunConfig.parse(
+        {
+            "method": {"name": "prm", "batch_size": 4},
+            "optimiser": {"warmup_steps": 0},
+            "run": {"steps": 2, "eval_every": 1, "eval_prompts": 5, "save_every": 0, "ranks": ranks, "device": "cpu"},
+        }
+    )
+    trainer: Any = prm.build(config, folder)
+    trainer.train()
+    names = ("loss", "grad_norm", "step_accuracy/train", "step_accuracy", "auc")
+    history = trainer.state.log_history
+    return {name: [row[name] for row in history if name in row] for name in names}
 
 
 class Gradients(TrainerCallback):

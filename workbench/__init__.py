@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from workbench.policies.monte_carlo import step_values
     from workbench.policies.reference import with_reference
     from workbench.policies.sampler import sample_group
-    from workbench.rewards import Reward, score_group
+    from workbench.rewards import Reward, score_both, score_group
     from workbench.rollouts import group_of, load_groups
     from workbench.runs import list_runs, open_run, train
     from workbench.runs.pipelines import Pipeline, open_pipeline, run_pipeline
@@ -69,6 +69,7 @@ __all__ = [
     "probe",
     "run_pipeline",
     "sample_group",
+    "score_both",
     "score_group",
     "show",
     "split_steps",
@@ -94,7 +95,7 @@ _MODULES = {
     "workbench.policies.monte_carlo": ("step_values",),
     "workbench.policies.reference": ("with_reference",),
     "workbench.policies.sampler": ("sample_group",),
-    "workbench.rewards": ("Reward", "score_group"),
+    "workbench.rewards": ("Reward", "score_both", "score_group"),
     "workbench.checks.reward_check": ("check_reward",),
     "workbench.rollouts": ("group_of", "load_groups"),
     "workbench.runs": ("list_runs", "open_run", "train"),

@@ -11,6 +11,8 @@ from typing import Any
 from workbench.errors import PolicyError
 from workbench.places import checkpoint_or, local_path
 
+STEP_FORMAT, STEP_SEPARATOR = "step_format", "step_separator"
+"""Settings of a process reward model that was trained here, which say what it reads; public models have neither."""
 _SCORERS = ("SequenceClassification", "TokenClassification", "RewardModel")
 _WRITERS = ("CausalLM", "LMHeadModel", "ConditionalGeneration")
 
@@ -52,10 +54,15 @@ def writes_text(path: str) -> bool:
     return architecture(path).endswith(_WRITERS)
 
 
-def check_language_model(path: str) -> None:
-    """Raises PolicyError for the folder of a classifier or reward model, which cannot be sampled from."""
+def check_language_model(path: str, *, may_judge: bool = False) -> None:
+    """Raises PolicyError for the folder of a classifier or reward model, which cannot be sampled from.
+
+    ``may_judge``: a language model that was trained to judge steps by the signs it writes after them is one, too.
+    """
+    advice = "give a language model as the policy, and this one as a reward (model.path of a reward, --reward-model)"
     if scores_text(path):
+        raise PolicyError(f"policy {path!r} is a {architecture(path)}, which scores text and writes none; {advice}")
+    if not may_judge and (form := saved_setting(path, STEP_FORMAT)) is not None:
         raise PolicyError(
-            f"policy {path!r} is a {architecture(path)}, which scores text and writes none; give a language model as "
-            "the policy, and this one as a reward (model.path of a reward, --reward-model)"
+            f"policy {path!r} is a process reward model of format {form!r}, trained to judge steps by signs; {advice}"
         )

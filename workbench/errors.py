@@ -17,6 +17,7 @@
     │   └── ChildFailed             its handler raised something unexpected
     ├── TaskError               a task or data file that cannot be read
     ├── PolicyError             a policy that cannot be loaded or sampled
+    ├── EpisodeError            an environment that cannot be used, or failed in an episode (``line``)
     ├── ConfigError             a configuration that cannot work
     ├── CreditError             step rewards, step ends and lengths that do not fit together
     └── RunError                a run that cannot be started, stopped or read
@@ -109,6 +110,15 @@ class TaskError(WorkbenchError):
 
 class PolicyError(WorkbenchError):
     pass
+
+
+class EpisodeError(WorkbenchError):
+    """An environment failed: at which line of its source, after it had ``printed`` what."""
+
+    def __init__(self, message: str, *, line: int | None = None, printed: str = "") -> None:
+        super().__init__(message)
+        self.line = line
+        self.printed = printed
 
 
 class ConfigError(WorkbenchError, ValueError):

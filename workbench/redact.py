@@ -45,6 +45,7 @@ _BEARER = re.compile(r"(?P<name>\b(?:bearer|basic)\s{1,3})[A-Za-z0-9._~+/=-]{12,
 _SECRET_NAME = re.compile(
     r"(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|SECRET_?KEY|ACCESS_?KEY|_AUTH)$", re.I
 )
+_SHORTEST_OF_ALL = 7  # characters of an address with a password, ab://x@
 _SHORTEST = 8  # characters of an environment's secret; a shorter one would blank out ordinary words
 
 
@@ -56,6 +57,8 @@ def redact(text: str, environment: Mapping[str, str] | None = None) -> str:
 
 def redact_known(text: str, environment: Mapping[str, str] | None = None) -> str:
     """``text`` without what is certainly a secret; everything else is left as it was, code included."""
+    if len(text) < _SHORTEST_OF_ALL:
+        return text
     values = os.environ if environment is None else environment
     secret_values = _own_values(tuple(sorted(value for name, value in values.items() if _is_secret(name))))
     if secret_values is not None:

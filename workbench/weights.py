@@ -1,4 +1,4 @@
-"""Validation of weights before they are loaded: files, names, shapes, values, memory.
+"""Validation of weights before they are loaded: files, names, shapes, values, memory; adapters that fit their base.
 
 Policies and reward models are loaded through these checks; which of the two it is they do not know. Each raises
 ``WeightsError`` with a sentence that names the tensor or number and what to do, to follow the model's own name.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,50 @@ def check_loaded(model: torch.nn.Module, info: Mapping[str, Any]) -> None:
             f"the weights hold {listed(unexpected)}, which a model by its config.json has no place for; the two are "
             "not of the same model"
         )
+
+
+def with_adapter(model: Any, where: str, *, trainable: bool = False) -> Any:
+    """The language model with the adapter in ``where``, a folder or Hub id, on it.
+
+    Raises WeightsError for a folder's adapter that was trained on another base.
+    """
+    adapted, unexpected = _adapted(model, where, is_trainable=trainable)
+    if unexpected:
+        raise WeightsError(f"{ADAPTER} holds {listed(unexpected)}, for which this base has no place")
+    return adapted
+
+
+def with_merged_adapter(model: Any, where: str) -> Any:
+    """A model with a language model's body and perhaps another head, the adapter added to its weights.
+
+    What the adapter has for a head that is not here is left out. Raises WeightsError as ``with_adapter`` does.
+    """
+    from peft import PeftConfig
+
+    config = PeftConfig.from_pretrained(where)
+    config.task_type = None  # what PEFT would look for the methods of a language model by
+    adapted, unexpected = _adapted(model, where, config=config)
+    body = f"base_model.model.{model.base_model_prefix}."
+    if inside := [name for name in unexpected if name.startswith(body)]:
+        raise WeightsError(f"{ADAPTER} holds {listed(inside)}, for which this base has no place")
+    merged = adapted.merge_and_unload().requires_grad_(True)  # PEFT had frozen them
+    merged.name_or_path = None  # an adapter trained on these weights must not name the base without this one
+    return merged
+
+
+def _adapted(model: Any, where: str, **options: Any) -> tuple[Any, list[str]]:
+    """The model with an adapter, and what a folder's adapter holds that has no place there."""
+    from peft import PeftModel, get_peft_model_state_dict
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Found missing adapter keys")  # refused below
+        adapted = PeftModel.from_pretrained(model, where, **options)
+    if not Path(where).is_dir():
+        return adapted, []
+    stored, expected = set(read_header(Path(where) / ADAPTER)), set(get_peft_model_state_dict(adapted))
+    if missing := sorted(expected - stored):
+        raise WeightsError(f"{ADAPTER} holds no {listed(missing)}; it was trained on another base than this one")
+    return adapted, sorted(stored - expected)
 
 
 def check_finite(model: torch.nn.Module) -> None:

@@ -17,7 +17,7 @@ import dataclasses
 import json
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,9 @@ from workbench.policies.sampler import sample_group
 from workbench.tasks import chain_arithmetic, load_task
 
 EOS, PAD = "<|end|>", "<|pad|>"
+Lesson = Sequence[tuple[str, bool]]
+"""Texts, and whether the policy is to learn to write each; an end-of-sequence token follows the last."""
+Report = Callable[[int, float, float], None]
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Recipe:
     """The numbers of the recipe; the defaults made the shipped policy."""
 
     steps: int = 2000
+    decay_steps: int | None = None
+    """Steps over which the learning rate would fall to 0, where there are more than are taken."""
     batch_size: int = 64
     learning_rate: float = 2e-3
     warmup_steps: int = 50
@@ -79,7 +84,7 @@ def build_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    texts = (part for prompt, answer in _islice(teach(recipe), 4000) for part in (prompt, answer))
+    texts = (text for lesson in _islice(teach(recipe), 4000) for text, _ in lesson)
     tokenizer.train_from_iterator(texts, trainer=trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -90,28 +95,24 @@ def build_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
     )
 
 
-def teach(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """The noisy teacher's endless lessons: (prompt, answer), never a held-out problem."""
+def teach(recipe: Recipe) -> Iterator[Lesson]:
+    """The noisy teacher's endless lessons: a prompt and an answer, never a held-out problem."""
     rng = random.Random(f"teacher/{recipe.seed}")
     while True:
         chain = chain_arithmetic.draw_chain(rng)
         if chain_arithmetic.is_held_out(chain):
             continue
         style: chain_arithmetic.Style = "tags" if rng.random() < recipe.tags_share else "steps"
-        yield chain.prompt(style), chain_arithmetic.noisy_answer(chain, rng, style, recipe.wrong, recipe.slip)
+        answer = chain_arithmetic.noisy_answer(chain, rng, style, recipe.wrong, recipe.slip)
+        yield [(chain.prompt(style), False), (answer, True)]
 
 
-def _islice(lessons: Iterator[tuple[str, str]], count: int) -> list[tuple[str, str]]:
+def _islice(lessons: Iterator[Lesson], count: int) -> list[Lesson]:
     return [next(lessons) for _ in range(count)]
 
 
-def build_tiny(
-    folder: Path, recipe: Recipe | None = None, report: Callable[[int, float, float], None] | None = None
-) -> None:
-    """Teach the policy and save model and tokenizer to ``folder``.
-
-    ``report(step, loss, seconds)`` is called every 50 steps. The loss is cross-entropy in nats per answer token.
-    """
+def build_tiny(folder: Path, recipe: Recipe | None = None, report: Report | None = None) -> None:
+    """Teach the policy and save model and tokenizer to ``folder``; ``report`` as for ``teach_and_save``."""
     recipe = recipe or Recipe()
     torch.manual_seed(recipe.seed)
     tokenizer = build_tokenizer(recipe)
@@ -130,11 +131,25 @@ def build_tiny(
             pad_token_id=tokenizer.pad_token_id,
         )
     )
+    teach_and_save(model, tokenizer, teach(recipe), recipe, folder, report)
+
+
+def teach_and_save(
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    lessons: Iterator[Lesson],
+    recipe: Recipe,
+    folder: Path,
+    report: Report | None = None,
+) -> None:
+    """Teach a model the lessons and save it and its tokenizer to ``folder``.
+
+    ``report(step, loss, seconds)`` is called every 50 steps. The loss is cross-entropy in nats per taught token.
+    """
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, betas=(0.9, 0.98)
     )
-    schedule = get_cosine_schedule_with_warmup(optimizer, recipe.warmup_steps, recipe.steps)
-    lessons = teach(recipe)
+    schedule = get_cosine_schedule_with_warmup(optimizer, recipe.warmup_steps, recipe.decay_steps or recipe.steps)
     started = time.monotonic()
     for step in range(1, recipe.steps + 1):
         loss = model(**_batch(tokenizer, _islice(lessons, recipe.batch_size))).loss
@@ -161,14 +176,14 @@ def write_first_group(policy_folder: Path, file: Path, *, index: int = 1) -> Non
     file.write_text(json.dumps(named.to_json(), ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _batch(tokenizer: PreTrainedTokenizerFast, lessons: list[tuple[str, str]]) -> dict[str, torch.Tensor]:
-    """Right-padded ids, mask and labels, each (B, T) int64; labels are -100 on prompt and padding."""
+def _batch(tokenizer: PreTrainedTokenizerFast, lessons: Sequence[Lesson]) -> dict[str, torch.Tensor]:
+    """Right-padded ids, mask and labels, each (B, T) int64; labels are -100 on what is not taught and on padding."""
     rows, labels = [], []
-    for prompt, answer in lessons:
-        prompt_ids = tokenizer(prompt)["input_ids"]
-        answer_ids = [*tokenizer(answer)["input_ids"], tokenizer.eos_token_id]
-        rows.append(prompt_ids + answer_ids)
-        labels.append([-100] * len(prompt_ids) + answer_ids)
+    for lesson in lessons:
+        pieces = [(tokenizer(text)["input_ids"], is_taught) for text, is_taught in lesson]
+        pieces.append(([tokenizer.eos_token_id], True))
+        rows.append([token for ids, _ in pieces for token in ids])
+        labels.append([token if is_taught else -100 for ids, is_taught in pieces for token in ids])
     width = max(map(len, rows))
     pad = tokenizer.pad_token_id
     return {

@@ -44,6 +44,14 @@ Deno.test("measures against a reference policy", () => {
   equal(measure("kl").token(r, 1), 0); // within the rounding of the payload
 });
 
+Deno.test("the trainer's log-probabilities against the sampler's", () => {
+  const r = rollout({ logprobs: [-0.2, -3, -1, -0.1], raw: [-0.1, -3 - 1e-5, -1, -0.4] });
+  near(measure("mismatch").token(r, 0), 0.1);
+  equal([1, 2].map((t) => measure("mismatch").token(r, t)), [0, 0]); // within the rounding of the payload
+  equal(measure("mismatch").has({ prompt: "", rollouts: [r] }), true);
+  equal(measure("mismatch").has({ prompt: "", rollouts: [rollout({ logprobs: [-1], raw: [-1] })] }), false);
+});
+
 Deno.test("a measure is offered where a group has it", () => {
   const data = { prompt: "", rollouts: [rollout()] };
   equal(MEASURES.filter((candidate) => candidate.has(data)).map(({ key }) => key), [

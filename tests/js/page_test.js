@@ -1,5 +1,5 @@
-import { linkIn, pinAsked, placeOf } from "../../workbench/ui/assets/address.js";
-import { gainText, verdict } from "../../workbench/ui/assets/checks.js";
+import { choiceOf, linkIn, pinAsked, placeOf } from "../../workbench/ui/assets/address.js";
+import { byGain, gainText, remedyOf, verdict } from "../../workbench/ui/assets/checks.js";
 import { isAbout, sumText, termCells } from "../../workbench/ui/assets/help.js";
 import { sameAnswers } from "../../workbench/ui/assets/inspect.js";
 import { policyText } from "../../workbench/ui/assets/page.js";
@@ -122,4 +122,20 @@ Deno.test("bars of a histogram, the smallest still to be seen", () => {
     { x: 64 / 3, y: 0, width: 32 / 3 - 1, height: 16 },
   ]);
   equal(barsOf([]), []);
+});
+
+Deno.test("probes: the edit that gains most comes first, and the schemes that pay for none are named", () => {
+  const row = (edit, scheme, gain, pays) => ({ edit, scheme, largest_gain: gain, pays_for_no_content: pays });
+  const edits = [{ name: "a" }, { name: "b" }, { name: "none" }];
+  const rows = [row("a", "process", 0.1, false), row("b", "process", 2, true), row("none", "process", null, false)];
+  equal(byGain({ edits, rows }).map(({ name }) => name), ["b", "a", "none"]);
+  const others = [row("a", "outcome", 0, false)];
+  const said = "outcome pays for none of these; choose one under Credit.";
+  equal(remedyOf({ schemes: ["process", "outcome"], rows: [...rows, ...others] }), said);
+  equal(remedyOf({ schemes: ["outcome"], rows: others }), "No scheme here pays for any of these.");
+});
+
+Deno.test("a link says which cards are shown in which order, where that is not how a drawing opens", () => {
+  equal(choiceOf({ filter: "", text: "", order: "sampled" }), {});
+  equal(choiceOf({ filter: "wrong", text: "a b", order: "best" }), { show: "wrong", find: "a b", order: "best" });
 });

@@ -13,6 +13,7 @@ import {
   startedSince,
   stateOf,
 } from "../../workbench/ui/assets/train/state.js";
+import { tagsOf } from "../../workbench/ui/assets/runs/about.js";
 import { equal } from "./assert.js";
 
 const NEWS = {
@@ -129,4 +130,12 @@ Deno.test("the run of a Start whose answer was lost is the newest that was not t
   equal(startedSince(["old", "new", "newest"], runs), null);
   equal(readNames('["old"]'), ["old"]);
   for (const stored of [null, "", "{", '{"a": 1}', "null"]) equal(readNames(stored), null);
+});
+
+Deno.test("a run is found by its tags and note, and tags are read between commas", () => {
+  const runs = [{ name: "a", tags: ["Baseline"], note: "" }, { name: "b", tags: [], note: "repeat this one" }];
+  const sort = readSort(null);
+  equal(shownRuns(runs, sort, "baseline").map(({ name }) => name), ["a"]);
+  equal(shownRuns(runs, sort, "repeat").map(({ name }) => name), ["b"]);
+  equal(tagsOf(" one, two words ,, one"), ["one", "two words"]);
 });

@@ -5,11 +5,14 @@ from workbench.checks.demo import split_step_demo
 from workbench.checks.difficulty import Difficulty
 from workbench.checks.edits import EDITS, Edit
 from workbench.checks.preflight import Finding, Preflight, preflight, preflight_of
-from workbench.checks.probes import ProbeReport, ProbeResult, probe
+from workbench.checks.probes import ALL_EDITS, ProbeReport, ProbeResult, probe
+from workbench.checks.turn_edits import TURN_EDITS, TurnEdit
 
 __all__ = [
     "ALARMS",
+    "ALL_EDITS",
     "EDITS",
+    "TURN_EDITS",
     "Alarm",
     "Difficulty",
     "Edit",
@@ -17,6 +20,7 @@ __all__ = [
     "Preflight",
     "ProbeReport",
     "ProbeResult",
+    "TurnEdit",
     "alarms",
     "preflight",
     "preflight_of",

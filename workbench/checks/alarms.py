@@ -20,6 +20,12 @@ import numpy.typing as npt
 Rows = Sequence[Mapping[str, Any]]
 WINDOW = 60
 LEAST = 18
+LEAST_LEARNING = 48
+"""Rows after which a run that learns has shown it."""
+GONE = 0.02
+"""Accuracy that is as good as none."""
+LEARNT = 0.12
+"""A rise of accuracy that a run which learns has made by then."""
 EFFECT = 0.1
 SURE = 5.0
 FLOOR_ENTROPY = 0.05
@@ -37,11 +43,16 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Trend:
-    """Means of a metric over the first and the last third of a window, and whether they really differ."""
+    """Means of a metric over the first and the last third of a window, and whether they really differ.
+
+    ``error`` is the standard error of their difference, ``after_error`` that of ``after`` alone.
+    """
 
     before: float
     after: float
     moved: bool
+    error: float = 0.0
+    after_error: float = 0.0
 
     @property
     def rose(self) -> bool:
@@ -52,18 +63,21 @@ class Trend:
         return self.moved and self.after < self.before
 
 
-def trend(rows: Rows, metric: str) -> Trend | None:
-    """None where there are fewer than ``LEAST`` finite values."""
-    values = np.array([row[metric] for row in rows if _finite(row.get(metric))][-WINDOW:], dtype=np.float64)
-    if len(values) < LEAST:
+def trend(rows: Rows, metric: str, *, window: int | None = WINDOW, least: int = LEAST) -> Trend | None:
+    """Over the last ``window`` values, None for all. None where there are fewer than ``least`` finite ones."""
+    values = np.array([row[metric] for row in rows if _finite(row.get(metric))], dtype=np.float64)
+    values = values if window is None else values[-window:]
+    if len(values) < least:
         return None
     third = len(values) // 3
     first, last = values[:third], values[-third:]
     left = [_detrended(piece) for piece in (first, last)]
-    error = math.sqrt(sum(float(piece.var()) for piece in left) / (third * _freshness(*left)))
+    fresh = third * _freshness(*left)
+    error = math.sqrt(sum(float(piece.var()) for piece in left) / fresh)
     before, after = float(first.mean()), float(last.mean())
     large = abs(after - before) > EFFECT * max(abs(before), abs(after))
-    return Trend(before, after, large and abs(after - before) > SURE * error)
+    sure = abs(after - before) > SURE * error
+    return Trend(before, after, large and sure, error, math.sqrt(float(left[1].var()) / fresh))
 
 
 def _detrended(piece: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -106,11 +120,80 @@ def steps_without_accuracy(rows: Rows) -> list[Alarm]:
     ]
 
 
+def reward_without_accuracy(rows: Rows) -> list[Alarm]:
+    """A reward function's mean rises by a fifth and accuracy does not: what is paid for may not be what is wanted."""
+    accuracy = trend(rows, "accuracy/train")
+    rose = [(name, course) for name, course in _reward_trends(rows).items() if course.rose and _much(course)]
+    if accuracy is None or not rose or accuracy.after > accuracy.before:
+        return []
+    name, course = rose[0]
+    return [
+        Alarm(
+            "reward without accuracy",
+            f"check: {_short(name)} rose from {course.before:.2f} to {course.after:.2f} while accuracy went from "
+            f"{accuracy.before:.0%} to {accuracy.after:.0%}; look at rollouts that gained",
+            (name, "accuracy/train"),
+        )
+    ]
+
+
+def _much(course: Trend) -> bool:
+    return course.after - course.before > 2 * EFFECT * max(abs(course.before), abs(course.after))
+
+
+def accuracy_fell(rows: Rows) -> list[Alarm]:
+    """Accuracy falls to two fifths of what it was, or is gone: the steps are too large, or something else is paid for.
+
+    A policy that a high rate destroys does so in a few rows, which are no trend: what it began with counts, too.
+    """
+    accuracy = trend(rows, "accuracy/train")
+    if accuracy is None:
+        return []
+    first = [row["accuracy/train"] for row in rows if _finite(row.get("accuracy/train"))][:3]
+    gone = accuracy.after < GONE and sum(first) / len(first) > 5 * GONE
+    if not gone and not (accuracy.fell and accuracy.after <= 0.4 * accuracy.before):
+        return []
+    accuracy = Trend(max(accuracy.before, sum(first) / len(first)), accuracy.after, True) if gone else accuracy
+    return [
+        Alarm(
+            "accuracy fell",
+            f"check: accuracy fell from {accuracy.before:.0%} to {accuracy.after:.0%}; lower the learning rate, look "
+            "at what the rewards pay for, or go on from an earlier checkpoint",
+            ("accuracy/train",),
+        )
+    ]
+
+
+def nothing_learnt(rows: Rows) -> list[Alarm]:
+    """Since the run began no reward rose and accuracy hardly can have, though groups have spread."""
+    accuracy = trend(rows, "accuracy/train", window=None, least=LEAST_LEARNING)
+    flat = trend(rows, "zero_spread_share")
+    if accuracy is None or (flat is not None and flat.after >= 0.5):
+        return []
+    if accuracy.after - accuracy.before + 2 * accuracy.error >= LEARNT or accuracy.fell or accuracy.before > 1 - LEARNT:
+        return []
+    if any(risen.rose for risen in _reward_trends(rows, window=None).values()):
+        return []
+    kl = trend(rows, "kl/k3")
+    held = "" if kl is None else f" (KL to the reference {kl.after:.1g}: a smaller beta lets it move)"
+    return [
+        Alarm(
+            "nothing learnt",
+            f"check: since the first rows accuracy went from {accuracy.before:.0%} to {accuracy.after:.0%} and no "
+            f"reward rose{held}; see whether the rewards tell answers apart, and the learning rate",
+            ("accuracy/train", *(() if kl is None else ("kl/k3",))),
+        )
+    ]
+
+
+def _reward_trends(rows: Rows, window: int | None = WINDOW) -> dict[str, Trend]:
+    names = sorted({name for row in rows[-WINDOW:] for name in row if _is_reward(name)})
+    return {name: course for name in names if (course := trend(rows, name, window=window)) is not None}
+
+
 def rewards_apart(rows: Rows) -> list[Alarm]:
     """One reward function rises while another falls: the policy may be trading one for the other."""
-    names = sorted({name for row in rows[-WINDOW:] for name in row if _is_reward(name)})
-    trends = {name: rising_or_falling for name in names if (rising_or_falling := trend(rows, name)) is not None}
-    pairs = []
+    trends, pairs = _reward_trends(rows), []
     for first, second in combinations(trends, 2):
         up, down = (first, second) if trends[first].rose else (second, first)
         if trends[up].rose and trends[down].fell:
@@ -150,9 +233,14 @@ def length_drift(rows: Rows) -> list[Alarm]:
 
 
 def entropy_collapse(rows: Rows) -> list[Alarm]:
-    """The policy's entropy fell to a quarter of what it was within the window, or lies below 0.05 nats after a fall."""
-    entropy = trend(rows, "entropy")
+    """Entropy fell to a quarter within the window, or lies below 0.05 nats after a fall, and accuracy did not rise.
+
+    A policy that learns grows sure; one that grows sure without getting better has stopped looking.
+    """
+    entropy, accuracy = trend(rows, "entropy"), trend(rows, "accuracy/train")
     if entropy is None:
+        return []
+    if accuracy is not None and accuracy.after - accuracy.before > 2 * accuracy.error:
         return []
     began = next((row["entropy"] for row in rows if _finite(row.get("entropy"))), entropy.before)
     low = entropy.after < FLOOR_ENTROPY and entropy.after < began / 4
@@ -170,9 +258,9 @@ def entropy_collapse(rows: Rows) -> list[Alarm]:
 
 
 def no_spread(rows: Rows) -> list[Alarm]:
-    """Over the last third of the window most groups had no spread and taught nothing."""
+    """Over the last third of the window most groups had no spread and taught nothing, by more than chance."""
     share = trend(rows, "zero_spread_share")
-    if share is None or share.after < 0.5:
+    if share is None or share.after - 2 * share.after_error < 0.5:
         return []
     return [
         Alarm(
@@ -185,6 +273,9 @@ def no_spread(rows: Rows) -> list[Alarm]:
 
 
 ALARMS: dict[str, Callable[[Rows], list[Alarm]]] = {
+    "accuracy fell": accuracy_fell,
+    "reward without accuracy": reward_without_accuracy,
+    "nothing learnt": nothing_learnt,
     "steps without accuracy": steps_without_accuracy,
     "rewards apart": rewards_apart,
     "length drift": length_drift,

@@ -20,6 +20,8 @@ from workbench.steps import PatternKind, Split
 INSERTED = -1
 """The id of a token that no policy sampled."""
 PIECES = 4
+HEDGES = 3
+"""Further answers that are named."""
 FILLER = " Let us think about this carefully, step by step, so that we are sure." * 2
 _CHUNK = re.compile(r"\s*\S+|\s+$")
 _DIGITS = re.compile(r"\d+")
@@ -31,7 +33,7 @@ _TAGS = re.compile(r"\s*(<[^<>/]+>)(.*)(</[^<>]+>)\s*", re.DOTALL)
 class Target:
     """A rollout to edit, with its scored steps, the kind of the pattern and the prompt text.
 
-    ``split`` splits a text by the pattern, wherever that runs.
+    ``split`` splits a text by the pattern, wherever that runs; ``others`` are the texts of the group.
     """
 
     rollout: Rollout
@@ -39,6 +41,7 @@ class Target:
     kind: PatternKind
     prompt: str
     split: Callable[[str], Split]
+    others: Sequence[str] = ()
 
     @property
     def text(self) -> str:
@@ -136,7 +139,12 @@ def _replaced(pieces: list[Piece], start: int, stop: int, new: str) -> list[Piec
             if end > stop:
                 after.append((text[stop - at :], INSERTED, sampled))
         at = end
-    return before + [(chunk, INSERTED, 1) for chunk in _CHUNK.findall(new)] + after
+    return before + [(word, INSERTED, 1) for word in words_of(new)] + after
+
+
+def words_of(text: str) -> list[str]:
+    """The text cut into words, each with the space before it."""
+    return _CHUNK.findall(text)
 
 
 def _same_words(target: Target, text: str) -> bool:
@@ -285,6 +293,20 @@ def _copy_numbers(target: Target) -> list[Change]:
     return [(at, at, " " + " ".join(numbers))] if numbers else []
 
 
+def _hedge(target: Target) -> list[Change]:
+    """Other answers of the group behind the last number: "A or B or C"; the neighbours where all answer the same."""
+    numbers = [match for match in _NUMBER.finditer(target.text) if match.start() >= target.scored.steps[-1].start]
+    if not numbers:
+        return []
+    answer, at = numbers[-1][0], numbers[-1].end()
+    last = (_NUMBER.findall(text)[-1:] for text in target.others)
+    rest = [text for text in dict.fromkeys(text for texts in last for text in texts) if text != answer]
+    if not rest:
+        whole = int(_DIGITS.findall(answer)[0])
+        rest = [f"{whole + 1}", f"{whole + 2}"]
+    return [(at, at, "".join(f" or {text}" for text in rest[:HEDGES]))]
+
+
 def _last_word(target: Target, step: Step) -> int:
     """Behind a step's last word, inside its closing tag and before its separator."""
     text = target.text[step.start : step.end]
@@ -312,5 +334,6 @@ EDITS: dict[str, Edit] = {
         ),
         Edit("append an empty step", "a step without content at the end", _empty_step),
         Edit("copy the prompt's numbers", "into the best step", _copy_numbers),
+        Edit("hedge the answer", "other answers of the group beside it: A or B or C", _hedge),
     )
 }

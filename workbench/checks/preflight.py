@@ -23,6 +23,7 @@ from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
 from workbench.schema.rounding import differ
 from workbench.sections import CreditConfig, RewardConfig
 from workbench.steps import StepPattern
+from workbench.steps.turns import turn_texts
 
 Level = Literal["ok", "check", "stop"]
 _TAG_AT_END = re.compile(r"<([A-Za-z_][\w-]*)>\s*$")
@@ -172,7 +173,7 @@ def _splitting(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
     )
 
     covered = sum(step.end - step.start for _, scores in rows for step in scores.steps)
-    characters = max(sum(len(rollout.text) for rollout, _ in rows), 1)
+    characters = max(sum(turn.end - turn.start for rollout, _ in rows for turn in turn_texts(rollout)), 1)
     outside = 1 - covered / characters
     yield Finding(
         "text outside steps",
@@ -182,7 +183,9 @@ def _splitting(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
         "own-step schemes leave these tokens at 0; widen the pattern if they matter" if outside > 0.2 else "",
     )
 
-    straddling = sum(_straddling(rollout, scores) for rollout, scores in rows) / max(sum(len(r) for r, _ in rows), 1)
+    straddling = sum(_straddling(rollout, scores) for rollout, scores in rows) / max(
+        sum(r.sampled_length for r, _ in rows), 1
+    )
     yield Finding(
         "straddling tokens",
         "check" if straddling > 0.05 else "ok",

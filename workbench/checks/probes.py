@@ -11,12 +11,13 @@ content: a policy that finds the place would be taught the edit.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from workbench.checks.edits import EDITS, Edit, Target
+from workbench.checks.turn_edits import TURN_EDITS, Replay, TurnEdit
 from workbench.credit import SCHEMES, SHARED, credit_groups
 from workbench.errors import CreditError, PatternError
 from workbench.rewards import Reward, RewardWorker, score_group
@@ -30,6 +31,10 @@ from workbench.steps import Split, StepPattern, split_preview
 THRESHOLD = 0.25
 """What an edit must gain to count, in standard deviations of the group's own advantages under the scheme; less comes
 from the pool's own shift with one edit."""
+
+AnyEdit = Edit | TurnEdit
+ALL_EDITS: Mapping[str, AnyEdit] = {**EDITS, **TURN_EDITS}
+"""Of answers of one turn and of episodes."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,8 @@ class ProbeResult:
     gains: tuple[Gain, ...]
     threshold: float
     """In advantage: ``ProbeReport.threshold`` times the standard deviation of the group's advantages."""
+    pair: tuple[Credit, Credit] | None = field(default=None, compare=False)
+    """The group's credit before and after the edit in the rollout in which it gains most."""
 
     @property
     def worst(self) -> Gain | None:
@@ -157,6 +164,7 @@ def probe(
 ) -> ProbeReport:
     """Try every edit in every rollout of ``group`` under each of ``schemes`` (all by default).
 
+    In a group of episodes the edits are those of ``TURN_EDITS``, in any other those of ``EDITS``.
     ``options`` (``normalise``, ``gamma``, …) go to every scheme that has them; on one group, ``batch`` is ``pooled``.
     Raises CreditError for an edit, a scheme or an option that there is not. All edited completions are scored in one
     call of each reward. With a ``worker`` the pattern and the rewards' code run there; reward models are held by
@@ -174,12 +182,19 @@ def probe(
 
     base = score_one(group)
     prompt = group.prompt if isinstance(group.prompt, str) else "\n".join(m["content"] for m in group.prompt)
-    chosen = [EDITS[name] for name in (edits if edits is not None else EDITS)]
+    replay = Replay.of(group)
+    known: Mapping[str, AnyEdit] = TURN_EDITS if _has_episodes(group) else EDITS
+    chosen = [ALL_EDITS[name] for name in (edits if edits is not None else known)]
+    texts = tuple(rollout.text for rollout in group.rollouts)
+    targets = [
+        Target(rollout, scored, pattern.kind, prompt, splitter, texts)
+        for rollout, scored in zip(group.rollouts, base.scored, strict=True)
+    ]
     made = [
         (edit, i, edited)
         for edit in chosen
-        for i, rollout in enumerate(group.rollouts)
-        if (edited := edit.apply(Target(rollout, base.scored[i], pattern.kind, prompt, splitter))) is not None
+        for i, target in enumerate(targets)
+        if (edited := _edited(edit, target, replay)) is not None
     ]
     made, scored = _scored(made, group, score_one)
     variants = [_with(base, i, rollout, edited) for (_, i, rollout), edited in zip(made, scored, strict=True)]
@@ -187,18 +202,31 @@ def probe(
     results: dict[str, dict[str, ProbeResult]] = {edit.name: {} for edit in chosen}
     for scheme, (before, *after) in credited.items():
         limit = threshold * _unit(before)
-        gains: dict[str, list[Gain]] = {edit.name: [] for edit in chosen}
+        gains: dict[str, list[tuple[Gain, Credit]]] = {edit.name: [] for edit in chosen}
         for (edit, i, _), credit in zip(made, after, strict=True):
-            gains[edit.name].append(_gain(before, credit, i))
+            gains[edit.name].append((_gain(before, credit, i), credit))
         for name, cases in gains.items():
-            results[name][scheme] = ProbeResult(name, scheme, tuple(cases), limit)
+            most = max(cases, key=lambda case: case[0].largest, default=None)
+            pair = None if most is None else (before, most[1])
+            results[name][scheme] = ProbeResult(name, scheme, tuple(gain for gain, _ in cases), limit, pair)
     return ProbeReport(results, tuple(reward.name for reward in base.rewards), left_out, len(group), threshold)
+
+
+def _has_episodes(group: Group) -> bool:
+    return any(rollout.is_episode for rollout in group.rollouts)
+
+
+def _edited(edit: AnyEdit, target: Target, replay: Replay) -> Rollout | None:
+    """None, too, where an edit of answers of one turn is asked for in an episode."""
+    if isinstance(edit, TurnEdit):
+        return edit.apply(target, replay)
+    return None if target.rollout.is_episode else edit.apply(target)
 
 
 def _check_names(schemes: Sequence[str] | None, edits: Sequence[str] | None, options: Mapping[str, Any] | None) -> None:
     known = {*SHARED, *(option.name for scheme in SCHEMES.values() for option in scheme.options)}
     for what, names, choices in (
-        ("edit", edits or (), EDITS),
+        ("edit", edits or (), ALL_EDITS),
         ("credit scheme", schemes or (), SCHEMES),
         ("option", options or (), known),
     ):
@@ -218,7 +246,7 @@ def _splitter(group: Group, pattern: StepPattern, worker: RewardWorker | None) -
     return lambda text: split_answers([text], pattern, split, opened=[group.thinking_open])[0]
 
 
-Made = tuple[Edit, int, Rollout]
+Made = tuple[AnyEdit, int, Rollout]
 
 
 def _scored(

@@ -21,10 +21,10 @@ zygote may also fork off processes that nobody talks to and that outlive it.
 """
 
 from workbench.child.forking import serve_forks
-from workbench.child.frames import MAX_FRAME
+from workbench.child.frames import MAX_FRAME, is_json
 from workbench.child.modules import ROOM, fork_modules, is_forked, program_request, run_module
 from workbench.child.parent import START_SECONDS, Child
-from workbench.child.process import KEPT_OUTPUT, Ends, Handle, child_environment
+from workbench.child.process import KEPT_OUTPUT, Ends, Handle, child_environment, seen_by_libraries
 from workbench.child.serve import Emitter, Handler, heartbeat, serve
 from workbench.child.zygote import Zygote
 
@@ -43,8 +43,10 @@ __all__ = [
     "fork_modules",
     "heartbeat",
     "is_forked",
+    "is_json",
     "program_request",
     "run_module",
+    "seen_by_libraries",
     "serve",
     "serve_forks",
 ]

@@ -99,3 +99,12 @@ def _shortened(value: Any) -> Any:
         return value
     half = MAX_TEXT // 2
     return f"{value[:half]} … {len(value) - 2 * half:,} characters left out … {value[-half:]}"
+
+
+def is_json(value: Any) -> bool:
+    """Whether a value can be sent in a frame."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True

@@ -9,7 +9,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -34,6 +34,11 @@ def child_environment() -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not LAUNCHED.fullmatch(name)}
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
     return {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1", **inherited, "PYTHONPATH": path}
+
+
+def seen_by_libraries(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that what a child imports may read: not this package's own, nor those that name a running test."""
+    return {name: value for name, value in environment.items() if not name.startswith(("WORKBENCH_", "PYTEST_"))}
 
 
 class EndedError(Exception):

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 from workbench.cli import commands, data, models
 from workbench.cli.checks import add_check_commands
 from workbench.cli.export import add_export_command
-from workbench.cli.flags import add_flags, add_reward_flags, at_least_one
+from workbench.cli.flags import add_flags, at_least_one
 from workbench.cli.making import add_making_commands
 from workbench.cli.pipelines import add_pipeline_command
 from workbench.cli.recipe import add_recipe_flags, add_recipes_command
+from workbench.cli.rewards import add_reward_flags
+from workbench.cli.space import CHOICES
 from workbench.cli.trust import add_trust
 from workbench.display.tables import visible
 from workbench.errors import WorkbenchError
@@ -28,7 +30,7 @@ from workbench.runs import COMPLETIONS, recipes
 __all__ = ["main"]
 
 MAP = "NAME=COLUMN,…"
-SAMPLED = ("task", "policy", "prompt", "seed", "grpo.sampling")
+SAMPLED = ("task", "policy", "prompt", "environment", "seed", "grpo.sampling")
 """Fields that say what is sampled."""
 Command = Callable[[argparse.Namespace], int]
 AddCommand = Callable[..., argparse.ArgumentParser]
@@ -88,7 +90,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_app(command: AddCommand) -> None:
     added = command("app", commands.app, "Open the workbench's page.")
-    added.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    added.add_argument("--host", help="address to listen on (default: 127.0.0.1; on a Space 0.0.0.0)")
     added.add_argument("--port", type=int, default=7860, help="port to listen on (default: %(default)s)")
     added.add_argument("--no-browser", action="store_true", help="do not open a browser")
     added.add_argument(
@@ -99,6 +101,11 @@ def _add_app(command: AddCommand) -> None:
     )
     added.add_argument(
         "--allow-host", action="append", default=[], metavar="HOST", help="answer to this name too, a proxy's say"
+    )
+    added.add_argument(
+        "--visitors",
+        choices=CHOICES,
+        help="let strangers in, who run no code and small runs (default: $WORKBENCH_VISITORS, else on in a Space)",
     )
     added.add_argument(
         "--mcp", action="store_true", help="serve the tools that only read, for MCP clients (needs the package mcp)"
@@ -114,6 +121,12 @@ def _add_group_commands(command: AddCommand) -> None:
     added = command("score", commands.score, "Split a group into steps, score them and assign credit.")
     _add_group(added)
     added.add_argument("--html", type=Path, metavar="FILE", help="write the heatmap there as a page of its own")
+    added.add_argument(
+        "--other",
+        type=Path,
+        metavar="FILE",
+        help="YAML whose rewards or credit take the place of these for a second credit of the same answers, beside it",
+    )
     add_flags(added, (*SAMPLED, "grpo.pattern", "grpo.rewards", "grpo.credit"))
     add_trust(added)
 

@@ -19,7 +19,7 @@ from workbench.errors import TaskError
 from workbench.schema import Group
 
 Adder = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
-FIELDS = ("task", "policy", "seed", "grpo.sampling", "grpo.pattern", "grpo.rewards", "grpo.credit")
+FIELDS = ("task", "policy", "environment", "seed", "grpo.sampling", "grpo.pattern", "grpo.rewards", "grpo.credit")
 
 
 def add_check_commands(command: Adder) -> None:
@@ -93,6 +93,7 @@ def _sampled(config: RunConfig, count: int, first: int | None = None) -> tuple[l
     indices = sorted(drawn) if first is None else range(first, min(first + count, len(task)))
     policy = load_configured(config.policy)
     options = config.sampled.sampling.model_dump() | config.prompt.model_dump()
+    options["environment"] = config.environment
     began = time.monotonic()
     groups = [sample_group(policy, task[i], **options, seed=config.seed + n) for n, i in enumerate(indices)]
     return groups, time.monotonic() - began

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import display, runs
 from workbench.cli import show
-from workbench.cli.flags import gives_rewards, read_config
+from workbench.cli.flags import other_config, read_config
 from workbench.cli.groups import given_group, sampled_group
 from workbench.cli.output import print_result, say
 from workbench.cli.pipelines import stage_line, trust_plan
 from workbench.cli.recipe import train_recipe
-from workbench.cli.trust import require_trust
+from workbench.cli.rewards import gives_rewards
+from workbench.cli.space import place_of
+from workbench.cli.trust import require_trust, require_trust_of_other
 from workbench.errors import ConfigError
+from workbench.importing import uncollected
 from workbench.rundir.files import encode
 from workbench.runs.recipes import load_recipe_file
 
@@ -27,20 +30,27 @@ if TYPE_CHECKING:
     from workbench.runs.pipelines import Pipeline
 
 
-def app(args: argparse.Namespace) -> int:
-    from workbench.ui.access import Login
-    from workbench.ui.app import launch
+DIFFERENCES = ("flipped_share", "correlation", "mean_absolute_difference")
+"""What two credits of a group differ in, of a ``Comparison``."""
 
-    auth = args.auth or os.environ.get("WORKBENCH_AUTH")
+
+def app(args: argparse.Namespace) -> int:
+    with uncollected():
+        from workbench.ui.access import Login
+        from workbench.ui.app import launch
+
+    auth, place = args.auth or os.environ.get("WORKBENCH_AUTH"), place_of(os.environ, args.visitors)
     launch(
-        host=args.host,
+        host=args.host or place.host or "127.0.0.1",
         port=args.port,
         workspace=args.workspace,
         open_browser=not args.no_browser,
         login=Login.parse(auth) if auth else None,
         token=not args.no_token,
-        allow_hosts=args.allow_host,
+        allow_hosts=(*args.allow_host, *place.names),
         mcp=args.mcp,
+        visitors=place.visitors,
+        framed_by=place.framed_by,
         announce=(lambda link: print(encode({"url": link}).decode(), flush=True)) if args.json else None,
     )
     return 0
@@ -53,18 +63,26 @@ def sample(args: argparse.Namespace) -> int:
 
 def score(args: argparse.Namespace) -> int:
     from workbench.cli.models import with_policy
-    from workbench.credit import credit_group
-    from workbench.rewards import score_group
+    from workbench.credit import compare_credits, credit_group
+    from workbench.figures import heatmap
+    from workbench.rewards import score_both, score_group
 
     config = require_trust(args, read_config(args))
-    group = given_group(args, config)
-    scored = score_group(group, config.sampled.pattern, rewards=with_policy(config))
-    credit = credit_group(scored, **config.grpo.credit.keywords())
-    code = print_result(args, credit.to_json(), lambda: display.text(credit))
+    side = None if args.other is None else require_trust_of_other(args, other_config(args.other, config), config)
+    group, pattern, other = given_group(args, config), config.sampled.pattern, None
+    if side is None:
+        credit = credit_group(score_group(group, pattern, with_policy(config)), **config.grpo.credit.keywords())
+        code = print_result(args, credit.to_json(), lambda: display.text(credit))
+    else:
+        scored = score_both(group, pattern, with_policy(config), with_policy(side))
+        sections = config.grpo.credit, side.grpo.credit
+        credit, other = [credit_group(of, **by.keywords()) for of, by in zip(scored, sections, strict=True)]
+        compared = compare_credits(credit, other)
+        numbers = {name: getattr(compared, name) for name in ("names", *DIFFERENCES)}
+        data = {"credit": credit.to_json(), "other": other.to_json(), "compared": numbers}
+        code = print_result(args, data, lambda: display.text(compared))
     if args.html is not None:  # what cannot be written loses nothing that was computed
-        from workbench.figures import heatmap
-
-        args.html.write_text(heatmap(credit).html(), encoding="utf-8")
+        args.html.write_text(heatmap(credit, other=other).html(), encoding="utf-8")
     return code
 
 
@@ -140,7 +158,7 @@ def _compared(
         schemes = _names(args.schemes)
         yield from runs.compare(config, schemes, args.seeds, args.workspace, report=_report, tell=say)
         return
-    if gives_rewards(args) or args.reward_option:
+    if gives_rewards(args) or args.reward_option or args.reward_schedule:
         raise ConfigError(
             "the rewards of --methods are their recipes' own: write a recipe with others, and name its file"
         )

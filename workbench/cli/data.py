@@ -6,7 +6,8 @@ import argparse
 import sys
 from typing import Any
 
-from workbench.cli.flags import read_config, read_rewards
+from workbench.cli.flags import read_config
+from workbench.cli.rewards import read_rewards
 from workbench.display.tables import table, visible
 from workbench.errors import ConfigError, TaskError, cut
 from workbench.rundir.files import encode

@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from workbench import runs
+from workbench.cli.rewards import add_model_flags, add_reward_flags, named_rewards, put_reward_settings
 from workbench.config import (
     METHODS,
     MOVED,
     SHORTHAND,
     Leaf,
-    ModelFormat,
-    Reduction,
-    RewardConfig,
     RunConfig,
     SharedConfig,
     leaves,
@@ -32,7 +30,6 @@ from workbench.config import (
 from workbench.config.reading import read_text, read_yaml
 from workbench.config.task_defaults import fill_from_task, method_of
 from workbench.errors import ConfigError, cut
-from workbench.places import is_of_run
 
 
 @dataclass(frozen=True)
@@ -144,63 +141,6 @@ def add_flags(parser: argparse.ArgumentParser, fields: Sequence[str] | None = No
         add_model_flags(add_reward_flags(parser))
 
 
-def add_reward_flags(parser: argparse.ArgumentParser) -> Any:
-    """The group the flags are in."""
-    rewards = parser.add_argument_group("rewards")
-    how = "NAME[:KIND[:WEIGHT]]"
-    rewards.add_argument("--reward", action="append", default=[], metavar=how, help="a built-in reward; repeatable")
-    rewards.add_argument(
-        "--reward-option",
-        action="append",
-        default=[],
-        metavar="NAME.OPTION=VALUE",
-        help="an option of a built-in reward that is given or configured; repeatable",
-    )
-    rewards.add_argument(
-        "--reward-file",
-        action="append",
-        default=[],
-        metavar="FILE.py[:KIND[:WEIGHT]]",
-        help="a file that defines a reward function, named like the file or `reward`; repeatable. Rewards given "
-        "replace the task's own",
-    )
-    rewards.add_argument(
-        "--trusted-file",
-        action="append",
-        default=[],
-        metavar="FILE.py[:KIND[:WEIGHT]]",
-        help="the same, run outside the seal: with the network, your files and modules, and your secrets; repeatable",
-    )
-    rewards.add_argument(
-        "--judge",
-        action="append",
-        default=[],
-        metavar="FILE.yaml[:KIND[:WEIGHT]]",
-        help="a file with a judge's settings (base_url, model, rubric, …), named like the file; repeatable",
-    )
-    return rewards
-
-
-def add_model_flags(to: Any) -> None:
-    to.add_argument(
-        "--reward-model",
-        action="append",
-        default=[],
-        metavar="PATH[,WEIGHT]",
-        help="a reward model's folder or Hub id; repeatable",
-    )
-    to.add_argument(
-        "--format",
-        choices=get_args(ModelFormat),
-        help="what the reward models read (default: by their architecture, where that is enough)",
-    )
-    to.add_argument(
-        "--reduce",
-        choices=get_args(Reduction),
-        help="use process reward models as outcome rewards: the step scores' last, min or product",
-    )
-
-
 def given_flags(args: argparse.Namespace) -> dict[str, Any]:
     """The fields' flags that were given, by the name that was used."""
     return {option: value for option, value in vars(args).items() if option in _by_option()}
@@ -216,22 +156,6 @@ def flags_of(options: Mapping[str, Any], method: str) -> dict[str, Any]:
     }
 
 
-def read_rewards(args: argparse.Namespace) -> list[RewardConfig]:
-    """The rewards of ``--reward`` and ``--reward-file``. Raises ConfigError."""
-    try:
-        return [
-            RewardConfig.parse(reward)
-            for reward in (
-                *map(_built_in, args.reward),
-                *map(_from_file, args.reward_file),
-                *map(_trusted, args.trusted_file),
-                *map(_judge, args.judge),
-            )
-        ]
-    except ConfigError as error:
-        raise ConfigError(f"--reward: {error}") from error
-
-
 def read_config(args: argparse.Namespace) -> RunConfig:
     """The configuration that ``--config``, the task's own defaults and the flags come to, the last the strongest.
 
@@ -243,40 +167,16 @@ def read_config(args: argparse.Namespace) -> RunConfig:
     if args.config is not None:
         data = _over(data, _migrated(_read_file(args.config)))
     put_flags(data, options)
-    rewards = [_built_in(text) for text in options.get("reward", [])]
-    rewards += [_from_file(text) for text in options.get("reward_file", [])]
-    rewards += [_trusted(text) for text in options.get("trusted_file", [])]
-    rewards += [_judge(text) for text in options.get("judge", [])]
-    rewards += [
-        _from_model(text, options.get("format"), options.get("reduce"), options.get("workspace"))
-        for text in options.get("reward_model", [])
-    ]
-    if rewards:
+    if rewards := named_rewards(options):
         put(data, ("method", "rewards"), rewards)
     fill_from_task(data)
-    if assignments := options.get("reward_option"):
-        _put_reward_options(data, assignments)
+    put_reward_settings(data, options)
     return runs.resolved(RunConfig.parse(data), options.get("workspace"))
 
 
-def _put_reward_options(data: dict[str, Any], assignments: Sequence[str]) -> None:
-    """Set options of the rewards in ``data``. Raises ConfigError for a reward or an option that is not there."""
-    from workbench.errors import RewardCodeError
-    from workbench.rewards import find_builtin
-
-    rewards = [reward.model_dump() for reward in RunConfig.parse(data).method.reward_functions]
-    named = {reward["name"]: reward for reward in rewards}
-    for text in assignments:
-        place, _, value = text.partition("=")
-        name, _, option = place.rpartition(".")
-        if name not in named:
-            there = ", ".join(named) or "none"
-            raise ConfigError(f"--reward-option {text}: no reward {name!r} in this run; its rewards are {there}")
-        try:
-            named[name]["options"] |= {option: find_builtin(name).option_of_text(option, value)}
-        except RewardCodeError as error:
-            raise ConfigError(f"--reward-option {text}: {error}") from error
-    put(data, ("method", "rewards"), rewards)
+def other_config(file: Path, config: RunConfig) -> RunConfig:
+    """``config`` with the sections of a file in place of its own. Raises as ``read_config`` does."""
+    return read_config(argparse.Namespace(base=config.model_dump(mode="json"), config=file))
 
 
 def _migrated(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -316,62 +216,6 @@ def _read_file(path: Path) -> dict[str, Any]:
     if data is not None and not isinstance(data, dict):
         raise ConfigError(f"{what}: a mapping of fields is wanted, and this is a {type(data).__name__}")
     return data or {}
-
-
-def gives_rewards(args: argparse.Namespace) -> bool:
-    """Whether flags name rewards, which then replace the task's or a file's."""
-    return any(getattr(args, name, None) for name in ("reward", "reward_file", "reward_model", "trusted_file", "judge"))
-
-
-def _built_in(text: str) -> dict[str, Any]:
-    from workbench.errors import RewardCodeError
-    from workbench.rewards import find_builtin
-
-    prefix = "trl:" if text.startswith("trl:") else ""  # its colon is part of the name
-    name, kind, weight = _reward_parts(text.removeprefix(prefix))
-    try:
-        builtin = find_builtin(prefix + name)
-    except RewardCodeError as error:
-        raise ConfigError(f"--reward {text}: {error}") from error
-    return {"name": builtin.name, "kind": kind or builtin.kind, "weight": weight}
-
-
-def _from_file(text: str) -> dict[str, Any]:
-    from workbench.rewards.source import kind_in
-
-    name, kind, weight = _reward_parts(text)
-    code = read_text(Path(name), f"--reward-file {cut(name, 300)}")
-    stem = Path(name).stem
-    return {"name": stem, "kind": kind or kind_in(code, stem) or "step", "weight": weight, "code": code}
-
-
-def _trusted(text: str) -> dict[str, Any]:
-    return {**_from_file(text), "trusted": True}
-
-
-def _judge(text: str) -> dict[str, Any]:
-    name, kind, weight = _reward_parts(text)
-    what = f"--judge {cut(name, 300)}"
-    settings = read_yaml(read_text(Path(name), what), what)
-    return {"name": Path(name).stem, "kind": kind or "step", "weight": weight, "judge": settings}
-
-
-def _from_model(
-    text: str, form: ModelFormat | None, reduce: Reduction | None, workspace: Path | None
-) -> dict[str, Any]:
-    from workbench.rewards.models.formats import guess_format
-
-    path, _, weight = text.partition(",")
-    form = form or guess_format(str(runs.find_checkpoint(path, workspace)) if is_of_run(path) else path)
-    model: dict[str, Any] = {"path": path, "format": form} | ({"reduce": reduce} if reduce else {})
-    kind = "outcome" if form == "classifier" or reduce else "step"
-    return {"name": Path(path).name.removeprefix("run:"), "kind": kind, "weight": weight or "1.0", "model": model}
-
-
-def _reward_parts(text: str) -> tuple[str, str, str]:
-    name, _, rest = text.partition(":")
-    kind, _, weight = rest.partition(":")
-    return name, kind, weight or "1.0"
 
 
 def at_least_one(text: str) -> int:

@@ -42,9 +42,8 @@ def sampled_group(args: argparse.Namespace, config: RunConfig) -> Group:
     policy = load_configured(config.policy)
     if note := plain_prompt_note(policy.tokenizer.chat_template, config.prompt, example.prompt):
         say(f"note: {note}")
-    return sample_group(
-        policy, example, **config.sampled.sampling.model_dump(), **config.prompt.model_dump(), seed=config.seed
-    )
+    options = config.sampled.sampling.model_dump() | config.prompt.model_dump()
+    return sample_group(policy, example, **options, environment=config.environment, seed=config.seed)
 
 
 def sampled_groups(policy: Policy, config: RunConfig, first: int, count: int) -> Iterator[Group]:
@@ -58,7 +57,8 @@ def sampled_groups(policy: Policy, config: RunConfig, first: int, count: int) ->
         raise TaskError(f"--first {first}: {config.task.name} has training prompts 0 to {len(task) - 1}")
     examples = [task[i] for i in range(first, min(first + count, len(task)))]
     kwargs = config.prompt.template_kwargs
-    return sample_groups(policy, examples, config.sampled.sampling, config.seed, template_kwargs=kwargs)
+    sampling, environment = config.sampled.sampling, config.environment
+    return sample_groups(policy, examples, sampling, config.seed, template_kwargs=kwargs, environment=environment)
 
 
 def _example(section: TaskSection, index: int, held_out: bool) -> Example:

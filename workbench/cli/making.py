@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from workbench.tasks.made import Made
 
 Adder = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
-FIELDS = ("task", "policy", "seed", "grpo.sampling", "grpo.rewards")
+FIELDS = ("task", "policy", "environment", "seed", "grpo.sampling", "grpo.rewards")
 
 
 def add_making_commands(command: Adder) -> None:

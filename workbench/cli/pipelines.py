@@ -30,7 +30,7 @@ def add_pipeline_command(command: Adder) -> argparse.ArgumentParser:
     what.add_argument("--stop", action="store_true", help="stop the pipeline of the name FILE, its stage at hand first")
     what.add_argument("--check", action="store_true", help="check FILE and start nothing")
     parser.add_argument("--detach", action="store_true", help="start it and return at once")
-    parser.add_argument("--trust", action="store_true", help="run the reward code that FILE brings, with your rights")
+    parser.add_argument("--trust", action="store_true", help="run the code that FILE brings, with your rights")
     return parser
 
 
@@ -62,12 +62,11 @@ def trust_plan(args: argparse.Namespace, plan: Plan, source: str) -> None:
 
     store = TrustStore(default_workspace() if args.workspace is None else args.workspace)
     for stage in plan.stages:
-        rewards = stage.config.method.reward_functions if stage.config is not None else ()
+        foreign = stage.config.foreign if stage.config is not None else []
         if not args.trust:
-            store.require(rewards, f"{source}, stage {stage.name},")
-        for reward in rewards:
-            if reward.foreign is not None:
-                store.trust(reward.foreign)
+            store.require(foreign, f"{source}, stage {stage.name},")
+        for part in foreign:
+            store.trust(part.foreign or "")
 
 
 def follow_pipeline(args: argparse.Namespace, pipeline: Pipeline) -> int:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from workbench import runs
-from workbench.cli.flags import gives_rewards
+from workbench.cli.rewards import gives_rewards
 from workbench.config import RunConfig
 
 
@@ -14,8 +14,21 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="run the reward code that --config, --from or a recipe brings, with your rights",
+        help="run the code that --config, --from or a recipe brings, with your rights",
     )
+
+
+def require_trust_of_other(args: argparse.Namespace, side: RunConfig, config: RunConfig) -> RunConfig:
+    """The second side, unless the file ``--other`` brings code that is neither ``config``'s nor trusted here.
+
+    Raises ConfigError, showing the code, in that case.
+    """
+    from workbench.rewards.trust import TrustStore
+
+    if not args.trust:
+        brought = [part for part in side.foreign if part not in config.foreign]
+        TrustStore(Path(runs.default_workspace())).require(brought, f"--other {args.other}")
+    return side
 
 
 def require_trust(args: argparse.Namespace, config: RunConfig) -> RunConfig:
@@ -30,11 +43,10 @@ def require_trust(args: argparse.Namespace, config: RunConfig) -> RunConfig:
     store = TrustStore(Path(runs.default_workspace() if workspace is None else workspace))
     base, recipe = (getattr(args, name, None) for name in ("from_run", "recipe"))
     source = f"--config {args.config}" if args.config is not None else f"--from {base}" if base else recipe
-    replaced = gives_rewards(args)  # instead of what a file brings
-    if source is not None and not replaced and not args.trust:
-        store.require(config.method.reward_functions, source)
+    replaced = config.method.reward_functions if gives_rewards(args) else ()  # instead of what a file brings
+    if source is not None and not args.trust:
+        store.require([part for part in config.foreign if part not in replaced], source)
     if args.trust or hasattr(args, "workspace"):
-        for reward in config.method.reward_functions:
-            if reward.foreign is not None:
-                store.trust(reward.foreign)
+        for part in config.foreign:
+            store.trust(part.foreign or "")
     return config

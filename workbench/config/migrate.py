@@ -32,7 +32,7 @@ MOVED: dict[str, str] = {
     **{name: f"method.{name}" for name in ("pattern", "rewards", "credit", "sampling")},
 }
 """Dotted key of 0.3.0 → where it is today. A key under a moved one (``sampling.top_p``) moves with it."""
-SHORTHAND = {"policy": "path", "task": "name", "method": "name"}
+SHORTHAND = {"policy": "path", "task": "name", "environment": "name", "method": "name"}
 """Sections that may be given as one string, and the field that the string is."""
 
 

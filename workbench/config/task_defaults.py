@@ -1,4 +1,4 @@
-"""What a task brings to a configuration that leaves it open: step pattern, rewards, completion length."""
+"""What a task brings to a configuration that leaves it open: pattern, rewards, length, environment, policy."""
 
 from __future__ import annotations
 
@@ -18,22 +18,31 @@ def method_of(data: Mapping[str, Any]) -> str:
 
 
 def fill_from_task(data: dict[str, Any]) -> None:
-    """A task other than the default one brings its own pattern, rewards and length where none are given."""
+    """A task other than the default one brings what is not given: pattern, rewards, length, environment, policy."""
     section = data.get("task")
     name = section.get("name") if isinstance(section, Mapping) else None
     method = METHODS.get(method_of(data))
     if not isinstance(name, str) or name == TaskSection().name or method is None:
         return
-    from workbench.tasks import load_task
+    from workbench.tasks import TASKS, load_task
 
     fields = method.section.model_fields
-    if not _leaves_open(data.get("method"), fields):
+    asks = name in TASKS and not {"environment", "policy"} <= data.keys()  # no other task has them
+    if not asks and not _leaves_open(data.get("method"), fields):
         return  # rows of the Hub, say, are not read for nothing
     try:
         read = TaskSection.parse(section)
     except ConfigError:
         return  # said by whoever parses the whole
     task = load_task(read)
+    if task.environment is not None:
+        environment = data.setdefault("environment", {})
+        if isinstance(environment, dict):
+            environment.setdefault("name", task.environment)
+    if task.policy is not None:
+        policy = data.setdefault("policy", {})
+        if isinstance(policy, dict):
+            policy.setdefault("path", task.policy)
     settings = data.setdefault("method", {"name": method.name})
     if "pattern" in fields:
         pattern = settings.setdefault("pattern", {})

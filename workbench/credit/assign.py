@@ -7,7 +7,7 @@ models, tokenizers, rewards or pages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -34,6 +34,7 @@ def assign_credit(
     outcome_rewards: Sequence[float | None] | None = None,
     masks: Sequence[Sequence[int] | None] | None = None,
     token_ids: Sequence[Sequence[int]] | None = None,
+    states: Sequence[Sequence[Hashable]] | None = None,
     outcome_weight: float = 0.0,
     clip: float | None = None,
     **options: Any,
@@ -51,6 +52,7 @@ def assign_credit(
         masks: 1 for each token of a completion that the policy sampled, 0 for each that a tool or an environment wrote,
             whose advantage is 0; None where the policy sampled all.
         token_ids: those of each completion, needed by schemes that compare completions token by token.
+        states: what stands for the state in which each step begins, needed by schemes that compare steps of equal ones.
         outcome_weight: α of the term α · z(R_i) added to every token, z as the other options say.
         clip: bound on the size of an advantage.
         **options: the scheme's own, as ``SCHEMES[scheme].options`` lists them: ``normalise``, ``scale``, ``gamma`` and
@@ -64,7 +66,9 @@ def assign_credit(
         CreditError: if the lists do not fit together, a reward is not finite, an option is unknown or out of range, or
             the scheme lacks what it needs.
     """
-    group = GroupRewards.checked(step_rewards, step_ends, lengths, step_starts, outcome_rewards, masks, token_ids)
+    group = GroupRewards.checked(
+        step_rewards, step_ends, lengths, step_starts, outcome_rewards, masks, token_ids, states=states
+    )
     return _assigned([group], scheme, {**options, "outcome_weight": outcome_weight, "clip": clip})[0].advantages
 
 
@@ -163,6 +167,11 @@ def _check_needs(scheme: Scheme, batch: Batch) -> None:
         raise CreditError(
             f"scheme {scheme.name!r} compares completions token by token and their ids are not there; give token_ids, "
             "or choose another scheme"
+        )
+    if "states" in scheme.needs and batch.step_state is None:
+        raise CreditError(
+            f"scheme {scheme.name!r} compares steps that begin in the same state and states are not there; give "
+            "states, or choose another scheme"
         )
 
 

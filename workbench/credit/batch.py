@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise
@@ -36,6 +36,7 @@ class GroupRewards:
     ``lengths[i]`` is T_i in tokens. ``outcomes`` is None when no outcome reward was given. ``masks[i]`` is 1 for each
     token that the policy sampled and 0 for others, None where it sampled all. ``token_ids[i]`` are the completion's
     ids, and ``finished[i]`` says that the last of them is an end-of-sequence token; only schemes that need ids look.
+    ``states[i][k]`` stands for the state in which step k of completion i begins, equal where states are.
     """
 
     steps: Sequence[Sequence[float | None]]
@@ -46,6 +47,7 @@ class GroupRewards:
     masks: Sequence[Sequence[int] | None] | None = None
     token_ids: Sequence[Sequence[int]] | None = None
     finished: Sequence[bool] | None = None
+    states: Sequence[Sequence[Hashable]] | None = None
 
     def __post_init__(self) -> None:
         self._check()
@@ -61,6 +63,7 @@ class GroupRewards:
         masks: Sequence[Sequence[int] | None] | None = None,
         token_ids: Sequence[Sequence[int]] | None = None,
         finished: Sequence[bool] | None = None,
+        states: Sequence[Sequence[Hashable]] | None = None,
     ) -> GroupRewards:
         """By default a step starts right after the one before it. Raises CreditError where the lists do not fit."""
         steps, ends, lengths = _lists("step_rewards", steps), _integers("step_ends", ends), _whole("lengths", lengths)
@@ -69,7 +72,7 @@ class GroupRewards:
         outcome_list = None if outcomes is None else _list("outcome_rewards", outcomes)
         mask_lists = None if masks is None else _list("masks", masks)
         firsts = _integers("step_starts", starts)
-        return cls(steps, firsts, ends, lengths, outcome_list, mask_lists, token_ids, finished)
+        return cls(steps, firsts, ends, lengths, outcome_list, mask_lists, token_ids, finished, states)
 
     @classmethod
     def of(cls, scored: ScoredGroup, *, drop_duplicates: bool = False, each_reward: bool = False) -> GroupRewards:
@@ -87,7 +90,7 @@ class GroupRewards:
         ids = [rollout.token_ids for rollout in scored.group.rollouts]
         finished = [rollout.finished for rollout in scored.group.rollouts]
         starts, ends, masks = scored.step_starts, scored.step_ends, scored.masks
-        return cls.checked(steps, ends, scored.lengths, starts, outcomes, masks, ids, finished)
+        return cls.checked(steps, ends, scored.lengths, starts, outcomes, masks, ids, finished, scored.step_states)
 
     def spans(self, i: int) -> list[tuple[int, int]]:
         return list(zip(self.starts[i], self.ends[i], strict=True))
@@ -105,6 +108,7 @@ class GroupRewards:
             "outcome_rewards": self.outcomes,
             "masks": self.masks,
             "token_ids": self.token_ids,
+            "states": self.states,
         }
         for name, rows in named.items():
             if rows is not None and len(rows) != len(self.lengths):
@@ -123,6 +127,12 @@ class GroupRewards:
             if len(ids) != self.lengths[i]:
                 raise CreditError(
                     f"completion {i} has {len(ids)} token ids and {self.lengths[i]} tokens; give one each"
+                )
+        for i, states in enumerate(() if self.states is None else self.states):
+            if len(states) != len(self.steps[i]):
+                raise CreditError(
+                    f"completion {i} has {len(states)} states and {len(self.steps[i])} steps; give each step the "
+                    "state in which it begins"
                 )
         for i, reward in enumerate(() if self.outcomes is None else self.outcomes):
             _check_number(f"completion {i}: outcome reward", reward)
@@ -293,6 +303,26 @@ class Batch:
                 arrays.append(np.array(ids, dtype=np.int64))
                 arrays[-1][len(ids) - int(ended) :] = END
         return tuple(arrays)
+
+    @cached_property
+    def step_state(self) -> Integers | None:
+        """A number for the state of its group in which each step begins, (N,); None where a group has no states."""
+        numbers: dict[tuple[int, Hashable], int] = {}
+        states: list[int] = []
+        for number, group in enumerate(self.groups):
+            if group.states is None:
+                return None
+            states += [numbers.setdefault((number, state), len(numbers)) for row in group.states for state in row]
+        return np.array(states, dtype=np.int64)
+
+    @cached_property
+    def turns(self) -> Integers:
+        """How many turns of the policy's each completion has, (B,)."""
+        masks = [group.sampled(i) for group in self.groups for i in range(len(group.lengths))]
+        return np.array(
+            [1 if mask is None else np.count_nonzero(np.diff(mask.astype(int), prepend=0) == 1) for mask in masks],
+            dtype=np.int64,
+        )
 
     @cached_property
     def sampled(self) -> tuple[Integers, ...]:

@@ -30,12 +30,14 @@ class StepDifference:
 class Comparison:
     """``a`` and ``b`` credit the same group; ``difference`` = b − a and ``flipped`` are (G, T_max).
 
-    ``flipped_share`` is the share of tokens whose advantage is above 0 in one and below 0 in the other;
-    ``correlation`` Pearson's r over all tokens, None where one of them is constant.
+    ``names`` are the two schemes', with the rewards behind them where these are what differs. ``flipped_share`` is the
+    share of tokens whose advantage is above 0 in one and below 0 in the other; ``correlation`` Pearson's r over all
+    tokens, None where one of them is constant.
     """
 
     a: Credit
     b: Credit
+    names: tuple[str, str]
     difference: npt.NDArray[np.float32]
     flipped: npt.NDArray[np.bool_]
     flipped_share: float
@@ -55,6 +57,7 @@ def compare_credits(a: Credit, b: Credit) -> Comparison:
     return Comparison(
         a=a,
         b=b,
+        names=_names(a, b),
         difference=b.advantages - a.advantages,
         flipped=flipped,
         flipped_share=float(flipped[inside].mean()) if len(x) else 0.0,
@@ -73,3 +76,17 @@ def compare_credits(a: Credit, b: Credit) -> Comparison:
             for k, (first, last) in enumerate(scored.spans)
         ),
     )
+
+
+def _names(a: Credit, b: Credit) -> tuple[str, str]:
+    first, second = _rewards(a), _rewards(b)
+    if a.scored.scored == b.scored.scored and first == second:
+        return a.scheme, b.scheme
+    if first == second:  # the same functions by name, with other scores: other options, say
+        second += ", other scores"
+    return f"{a.scheme} on {first}", f"{b.scheme} on {second}"
+
+
+def _rewards(credit: Credit) -> str:
+    weighed = (f"{r.name}{'' if r.weight == 1 else f' × {r.weight:g}'}" for r in credit.scored.rewards)
+    return ", ".join(weighed) or "no reward"

@@ -30,30 +30,57 @@ LOSS_TYPES: Mapping[str, str] = {
 
 
 def length_normalisers(
-    lengths: Sequence[int], loss_type: str, *, max_completion_length: int, masked: Sequence[bool] | None = None
+    lengths: Sequence[int],
+    loss_type: str,
+    *,
+    max_completion_length: int,
+    masked: Sequence[bool] | None = None,
+    micro_batches: Sequence[int] | None = None,
+    all_tokens: float | None = None,
 ) -> npt.NDArray[np.float64]:
     """The coefficient c_i of completion i's tokens, (G,): the loss is −Σ_i c_i Σ_t A_{i,t} ρ_{i,t}.
 
     ``lengths`` are T_i, the tokens that the policy sampled: what tools wrote has no part in the loss.
     ``masked`` completions (truncated ones, under ``mask_truncated_completions``, and copies, under ``drop_duplicates``)
-    weigh nothing and are left out of Σ T; they count in G.
+    weigh nothing and are left out of Σ T; they count in G. ``micro_batches`` numbers the micro-batch, of any rank, that
+    each was in (all of one by default): losses are averaged over these, each with its own G and Σ T. ``all_tokens`` is
+    the generation's Σ T, where these are not all of it.
     Sources: grpo, DeepSeekMath (arXiv 2402.03300) eq. 3; dapo (2503.14476) eq. 8; dr_grpo (2503.20783) section 3.
     Raises CreditError for a loss there is not.
     """
-    if loss_type not in LOSS_TYPES:
+    if loss_type not in LOSS_TYPES and loss_type != "vespo":  # which divides as dapo does
         raise CreditError(f"unknown loss_type {loss_type!r}; choose one of {', '.join(LOSS_TYPES)}")
     counted = np.ones(len(lengths), dtype=bool) if masked is None else ~np.asarray(masked, dtype=bool)
     tokens = np.where(counted, np.asarray(lengths, dtype=np.float64), 0.0)  # (G,)
-    count = max(len(lengths), 1)
+    parts = np.zeros(len(lengths), dtype=np.int64) if micro_batches is None else np.asarray(micro_batches)
+    rows = np.bincount(parts)[parts] * (parts.max(initial=0) + 1)  # (G,): those of its micro-batch, times their number
     if loss_type in ("grpo", "sapo"):
-        each = 1.0 / (count * np.maximum(tokens, 1.0))
-    elif loss_type in ("bnpo", "dapo", "cispo"):
-        each = np.full(count, 1.0 / max(float(tokens.sum()), 1.0))[: len(lengths)]
+        each = 1.0 / (rows * np.maximum(tokens, 1.0))
+    elif loss_type == "bnpo":
+        of_part = np.bincount(parts, weights=tokens)[parts]
+        each = 1.0 / (np.maximum(of_part, 1.0) * (parts.max(initial=0) + 1))
+    elif loss_type in ("dapo", "cispo", "vespo"):
+        each = np.full(len(lengths), 1.0 / max(float(tokens.sum()) if all_tokens is None else all_tokens, 1.0))
     elif loss_type == "dr_grpo":
-        each = np.full(len(lengths), 1.0 / (count * max_completion_length))
+        each = 1.0 / (rows * max_completion_length)
     else:
-        each = np.full(len(lengths), 1.0 / count)
+        each = 1.0 / rows
     return np.asarray(np.where(counted, each, 0.0))
+
+
+def counted_rollouts(
+    group: Group, left_out: Sequence[bool] | None = None, mask_truncated: bool | None = None
+) -> list[bool]:
+    """Which rollouts of a group the loss counts: neither ``left_out`` ones nor masked truncated ones."""
+    masking = group.sampling.get("mask_truncated_completions", False) if mask_truncated is None else mask_truncated
+    out = left_out or [False] * len(group)
+    return [not (dropped or (masking and r.truncated)) for r, dropped in zip(group.rollouts, out, strict=True)]
+
+
+def longest_allowed(group: Group) -> int:
+    """Tokens that a completion of a group may have at most; those of its longest where the group does not know."""
+    limit = group.sampling.get("max_completion_length")
+    return int(limit) if limit else max(map(len, group.rollouts), default=1)
 
 
 def group_normalisers(
@@ -69,13 +96,13 @@ def group_normalisers(
     The limit matters to dr_grpo alone; where the group does not know its own it is its longest completion. ``left_out``
     rollouts (``Credit.left_out``) weigh nothing.
     """
-    lengths = [rollout.sampled_length for rollout in group.rollouts]
-    longest = max(map(len, group.rollouts), default=1)
-    limit = max_completion_length or group.sampling.get("max_completion_length") or longest
-    masking = group.sampling.get("mask_truncated_completions", False) if mask_truncated is None else mask_truncated
-    out = left_out or [False] * len(group)
-    masked = [(bool(masking) and r.truncated) or dropped for r, dropped in zip(group.rollouts, out, strict=True)]
-    return length_normalisers(lengths, loss_type, max_completion_length=int(limit), masked=masked)
+    counted = counted_rollouts(group, left_out, mask_truncated)
+    return length_normalisers(
+        [rollout.sampled_length for rollout in group.rollouts],
+        loss_type,
+        max_completion_length=max_completion_length or longest_allowed(group),
+        masked=[not is_counted for is_counted in counted],
+    )
 
 
 def loss_weights(credit: Credit, loss_type: str = "dapo", **limits: Any) -> npt.NDArray[np.float64]:

@@ -187,8 +187,9 @@ def _numbers(now: Mapping[str, float], before: Mapping[str, float]) -> str:
 
 
 def comparison(value: Comparison) -> Blocks:
-    names = value.a.scheme, value.b.scheme
+    names = value.names
     correlation = "undefined" if value.correlation is None else f"{value.correlation:.3f}"
+    columns = names if names == (value.a.scheme, value.b.scheme) else ("A", "B")
     rows = [(s.rollout + 1, s.step + 1, s.tokens, s.mean_a, s.mean_b, s.flipped) for s in value.steps]
     return (
         Line(
@@ -196,7 +197,7 @@ def comparison(value: Comparison) -> Blocks:
             f"{correlation}, mean absolute difference {value.mean_absolute_difference:.3f}"
         ),
         Drawing(Heatmap(value.a, other=value.b)._repr_html_),
-        in_terminal(Table(("rollout", "k", "tokens", *names, "flipped"), rows)),
+        in_terminal(Table(("rollout", "k", "tokens", *columns, "flipped"), rows)),
     )
 
 

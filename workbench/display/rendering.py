@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +22,47 @@ _FETCHING = ("html_head_js_requirejs", "html_head_js_mathjax", "html_head_js_mer
 """Blocks of nbconvert's template that load scripts from the network; the notebooks have no formulas or diagrams."""
 
 
-def executed(path: Path, workspace: Path, *, budget: str = "", seconds: int = 3600) -> Any:
-    """The notebook at ``path`` with its outputs; runs go to ``workspace``. Raises CellExecutionError."""
+def executed(path: Path, workspace: Path, *, budget: str = "", seconds: int = 3600, kernel: Any = None) -> Any:
+    """The notebook at ``path`` with its outputs; runs go to ``workspace``. Raises CellExecutionError.
+
+    It has a kernel of its own, or a ``kernel`` of ``started``, in which no name is left of what ran there before.
+    """
     import nbformat
     from nbclient import NotebookClient
 
-    given = {
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-        "WORKBENCH_WORKSPACE": str(workspace),
-        BUDGET: budget,
-    }
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
-    client = NotebookClient(notebook, timeout=seconds, resources={"metadata": {"path": str(path.parent)}})
-    client.execute(env={**os.environ, **given})
+    client = NotebookClient(notebook, km=kernel, timeout=seconds, resources={"metadata": {"path": str(path.parent)}})
+    if kernel is None:
+        client.execute(env=_environment(workspace, budget))
+        return notebook
+    anew = f"%reset -f\nimport os\nos.environ['WORKBENCH_WORKSPACE'] = {str(workspace)!r}\ndel os"
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(anew))
+    try:
+        client.execute()
+    finally:
+        if client.kc is not None:
+            client.kc.stop_channels()
+    del notebook.cells[0]
     return notebook
+
+
+@contextmanager
+def started(workspace: Path, *, budget: str = "") -> Iterator[Any]:
+    """A kernel for several notebooks, one after the other, which need not each import all that they use."""
+    from jupyter_client.manager import KernelManager
+
+    kernel = KernelManager()
+    kernel.start_kernel(cwd=str(NOTEBOOKS), env=_environment(workspace, budget))
+    try:
+        yield kernel
+    finally:
+        kernel.shutdown_kernel(now=True)
+
+
+def _environment(workspace: Path, budget: str) -> dict[str, str]:
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path, "WORKBENCH_WORKSPACE": str(workspace), BUDGET: budget}
 
 
 def page(notebook: Any) -> str:

@@ -23,6 +23,7 @@ from workbench.credit.critic import FORMULA as GAE_FORMULA
 from workbench.credit.unused import what_counts
 from workbench.figures.fragment import fragment, page
 from workbench.figures.fragment import to_json as to_json
+from workbench.figures.loss import DrawnLoss
 from workbench.figures.payloads import (
     CreditedPayload,
     GroupPayload,
@@ -31,6 +32,7 @@ from workbench.figures.payloads import (
     StretchPayload,
     WhyPayload,
 )
+from workbench.figures.turns import turns_payload
 from workbench.schema import Credit, Group, Rollout, StepScores
 from workbench.schema.credit import token_spans
 from workbench.schema.rollouts import prompt_text
@@ -70,16 +72,23 @@ class Heatmap(Drawn):
     """A drawn credit.
 
     ``matches[i]`` are the character spans of rollout i to underline, usually where the step pattern matched; ``other``
-    is a second credit of the same group to show beside the first.
+    is a second credit of the same group to show beside the first, ``loss`` what the advantages are put into.
     """
 
-    def __init__(self, credit: Credit, matches: Sequence[Spans] | None = None, other: Credit | None = None) -> None:
+    def __init__(
+        self,
+        credit: Credit,
+        matches: Sequence[Spans] | None = None,
+        other: Credit | None = None,
+        loss: DrawnLoss | None = None,
+    ) -> None:
         self.credit = credit
         self.matches = matches
         self.other = other
+        self.loss = loss
 
     def payload(self) -> Payload:
-        return credit_payload(self.credit, self.matches, other=self.other)
+        return credit_payload(self.credit, self.matches, other=self.other, loss=self.loss)
 
     @property
     def title(self) -> str:
@@ -98,11 +107,13 @@ def credit_payload(
     *,
     other: Credit | None = None,
     explain_at_most: int | None = None,
+    loss: DrawnLoss | None = None,
 ) -> Payload:
     """Everything the drawing needs, as plain JSON values.
 
     Every token is explained, unless that takes more than ``explain_at_most`` terms: then none is, and ``why_payload``
-    answers for a single token. ``other`` is a second credit of the same rollouts, to be drawn beside the first.
+    answers for a single token. ``other`` is a second credit of the same rollouts, to be drawn beside the first, and
+    ``loss`` what the advantages are put into, by default dapo on policy.
     Raises CreditError where it is of other rollouts.
     """
     group = credit.scored.group
@@ -111,14 +122,18 @@ def credit_payload(
     payload: Payload = {**group_payload(group), **_scheme_payload(credit)}
     payload["rewards"] = [{"name": r.name, "kind": r.kind, "weight": r.weight} for r in credit.scored.rewards]
     payload["normalisers"] = True
+    loss = loss or DrawnLoss.on_policy(credit)
+    payload["loss"] = loss.payload()
     for i, rollout in enumerate(payload["rollouts"]):
         rollout |= _credited_payload(credit, i, matches[i] if matches else (), explained)
         if credit.values:
             rollout["values"] = {name: _shortest(values[i]) for name, values in credit.values.items()}
+        rollout["loss"] = loss.of_rollout(credit, i)
         rollout["normalisers"] = {loss: values[i] for loss, values in normalisers.items()}
     if other is not None:
         compared = compare_credits(credit, other)
         payload["other"] = _scheme_payload(other) | {
+            "names": list(compared.names),
             "flippedShare": compared.flipped_share,
             "correlation": compared.correlation,
             "meanDifference": compared.mean_absolute_difference,
@@ -176,10 +191,13 @@ def _rollout_payload(group: Group, i: int) -> RolloutPayload:
         payload["stop"] = rollout.stop
     if (first := group.copy_of[i]) is not None:
         payload["copyOf"] = first
-    if reference := rounded(rollout.ref_logprobs):
+    if turns := turns_payload(rollout):
+        payload["turns"] = turns
+    reference, raw = rounded(rollout.ref_logprobs), rounded(group.raw_logprobs(i))
+    if reference:
         payload["reference"] = reference
-        if raw := rounded(group.raw_logprobs(i)):
-            payload["raw"] = raw
+    if raw and (reference or raw != payload["logprobs"]):
+        payload["raw"] = raw
     return payload
 
 

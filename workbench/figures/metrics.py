@@ -13,6 +13,8 @@ REWARD = "<name>"
 SYMBOLS: tuple[tuple[str, str], ...] = (
     ("B", "completions in an optimiser step's batch"),
     ("T_i", "tokens of completion i"),
+    ("turn", "a run of tokens that the policy sampled, between observations; an episode has several"),
+    ("observation", "what an environment or a tool wrote between turns: not sampled, so no advantage and no loss"),
     ("r", "a step's reward"),
     ("R", "a completion's reward"),
     ("A", "a token's advantage"),
@@ -71,6 +73,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("reward_errors", "n", "Calls of reward functions that failed and were left unscored."),
     # steps and credit
     Metric("steps_per_answer", "Σ steps / B", "Mean number of steps of a completion; without a match it is one step."),
+    Metric("turns_per_answer", "Σ turns / B", "Mean number of the policy's turns in an episode."),
+    Metric("observation_share", "tokens not sampled / tokens", "Share of tokens that an environment or a tool wrote."),
+    Metric("environment/errors", "n", "Turns that the environment failed to answer: it raised, hung, or gave no text."),
+    Metric("environment/time", "s", "Seconds of a generation in which the environment answered, over all ranks."),
     Metric("no_match_share", "completions without a match / B", "Share of answers in which the pattern found nothing."),
     Metric("unscored_share", "steps with r = None / steps", "Share of steps that no function scored."),
     Metric("zero_spread_share", "groups without spread / groups", "Share of groups that teach nothing: advantage 0."),

@@ -27,7 +27,7 @@ export function score(value) {
 /** @param {Value} value @param {number} [figures] A number with so many significant figures, without trailing zeros. */
 export function precise(value, figures = 2) {
   if (value === null || value === undefined) return NONE;
-  return `${Number(value.toPrecision(figures))}`.replace("-", MINUS);
+  return `${Number(value.toPrecision(figures))}`.replaceAll("-", MINUS);
 }
 
 /** @param {number} value A sign that is read without colour. */

@@ -75,6 +75,38 @@ def band(runs: Sequence[tuple[Sequence[float], Sequence[float]]], points: int = 
     return Band(last, mean, low, high, count, each)
 
 
+def over(runs: Sequence[tuple[str, Columns]], axis: str) -> list[tuple[str, Columns]]:
+    """The runs' columns over the metric ``axis`` in place of steps; what has no value of it at its step is left out.
+
+    Where there are several runs, each is read off at the others' places, too, between its first and last value, as no
+    two runs log the same time.
+    """
+    moved = [(name, {metric: _moved(columns, metric, axis) for metric in columns}) for name, columns in runs]
+    if len(runs) < 2:
+        return [(name, {metric: (x.tolist(), y.tolist()) for metric, (x, y) in of.items()}) for name, of in moved]
+    places = {
+        metric: np.unique(np.concatenate([of[metric][0] for _, of in moved if metric in of]))
+        for metric in dict.fromkeys(metric for _, of in moved for metric in of)
+    }
+    return [(name, {metric: _read_off(places[metric], *of[metric]) for metric in of}) for name, of in moved]
+
+
+def _moved(columns: Columns, metric: str, axis: str) -> tuple[Numbers, Numbers]:
+    """(x, y), x ascending and each once: equal places have the mean."""
+    at = dict(zip(*columns[axis], strict=True)) if axis in columns else {}
+    pairs = [(at[step], value) for step, value in zip(*columns[metric], strict=True) if step in at]
+    x, place = np.unique(np.array([x for x, _ in pairs], dtype=np.float64), return_inverse=True)
+    sums = np.bincount(place, weights=np.array([y for _, y in pairs], dtype=np.float64), minlength=len(x))
+    return x, sums / np.maximum(np.bincount(place, minlength=len(x)), 1)
+
+
+def _read_off(places: Numbers, x: Numbers, y: Numbers) -> tuple[list[float], list[float]]:
+    if not len(x):
+        return [], []
+    within = places[(places >= x[0]) & (places <= x[-1])]
+    return within.tolist(), np.interp(within, x, y).tolist()
+
+
 class RunLine(TypedDict):
     """One run of a line, packed; ``x`` is None where it has a value at each of the line's steps."""
 

@@ -88,6 +88,61 @@ class BeforePayload(TypedDict):
     raw: NotRequired[Sequence[float]]
 
 
+class PassPayload(TypedDict):
+    """An optimiser step: the sum of all contributions of its batch, and the loss that the trainer computed."""
+
+    step: int
+    number: int
+    total: float
+    logged: float | None
+
+
+class LossPayload(TypedDict):
+    """A loss, under TRL's names; see ``schema.LossSettings``."""
+
+    type: str
+    epsilon: float
+    epsilonHigh: float
+    delta: float | None
+    beta: float
+    klTimesRatio: bool
+    sequenceRatio: bool
+    sapoTemperatures: Sequence[float]
+    vespoK: Sequence[float]
+    vespoLambda: Sequence[float]
+    passes: Sequence[PassPayload]
+
+
+class SeenPayload(TypedDict):
+    """What a pass saw of a rollout; None where it was left out, or the ratio is taken to its own numbers."""
+
+    logprobs: Sequence[float] | None
+    old: Sequence[float] | None
+    weights: NotRequired[Sequence[float]]
+
+
+class RolloutLossPayload(TypedDict):
+    """``coefficients`` by loss type; ``sampled`` is 0 for what the policy did not sample, where there is any."""
+
+    coefficients: Mapping[str, float]
+    passes: Sequence[SeenPayload]
+    sampled: NotRequired[Sequence[int]]
+
+
+class TurnPayload(TypedDict):
+    """A stretch of an episode, end exclusive; ``calls`` are the tools it calls, ``isCall`` that it is all calls."""
+
+    role: str
+    sampled: bool
+    start: int
+    end: int
+    seconds: float
+    error: str | None
+    note: str
+    calls: NotRequired[Sequence[str]]
+    isCall: NotRequired[bool]
+
+
 class RolloutPayload(TypedDict):
     """What was sampled, and where it is scored the fields of ``CreditedPayload``; a watched text has a ``name``.
 
@@ -101,9 +156,11 @@ class RolloutPayload(TypedDict):
     logprobs: Sequence[float] | None
     entropies: Sequence[float] | None
     copyOf: NotRequired[int]
+    turns: NotRequired[Sequence[TurnPayload]]
     raw: NotRequired[Sequence[float]]
     reference: NotRequired[Sequence[float]]
     normalisers: NotRequired[Mapping[str, float]]
+    loss: NotRequired[RolloutLossPayload]
     twin: NotRequired[CreditedPayload]
     name: NotRequired[str]
     values: NotRequired[Mapping[str, Sequence[float]]]
@@ -134,6 +191,7 @@ class SchemePayload(TypedDict):
 class OtherPayload(SchemePayload):
     """The second scheme, compared with the first."""
 
+    names: Sequence[str]
     flippedShare: float
     correlation: float | None
     meanDifference: float
@@ -150,6 +208,7 @@ class GroupPayload(TypedDict):
     rollouts: Sequence[RolloutPayload]
     rewards: NotRequired[Sequence[Mapping[str, Any]]]
     normalisers: NotRequired[bool]
+    loss: NotRequired[LossPayload]
     other: NotRequired[OtherPayload]
     measures: NotRequired[Sequence[MeasurePayload]]
     facts: NotRequired[Sequence[FactPayload]]

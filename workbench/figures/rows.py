@@ -8,6 +8,7 @@ from typing import Any
 
 from workbench.credit import Comparison
 from workbench.figures.heatmap import Drawn, Heatmap, Payload, Spans, group_payload, rounded, utf16_offsets
+from workbench.figures.loss import DrawnLoss
 from workbench.figures.payloads import BeforePayload, FactPayload
 from workbench.schema import Credit, Group, WatchedRow, WatchedText
 
@@ -34,13 +35,17 @@ def heatmap(
     matches: Sequence[Spans] | None = None,
     *,
     other: Credit | None = None,
+    loss: DrawnLoss | None = None,
 ) -> Heatmap | RowHeatmap:
-    """Draw a credit, two of one group, or a watched row; a notebook cell shows it, ``.html()`` gives a page to keep."""
+    """Draw a credit, two of one group, or a watched row; a notebook cell shows it, ``.html()`` gives a page to keep.
+
+    ``loss`` is what the advantages are put into, by default dapo on policy.
+    """
     if isinstance(shown, WatchedRow):
         return RowHeatmap(shown)
     if isinstance(shown, Comparison):
-        return Heatmap(shown.a, matches, shown.b)
-    return Heatmap(shown, matches, other)
+        return Heatmap(shown.a, matches, shown.b, loss)
+    return Heatmap(shown, matches, other, loss)
 
 
 def row_payload(row: WatchedRow) -> Payload:

@@ -18,7 +18,7 @@ from workbench.errors import PatternError, RewardError, WorkbenchError
 from workbench.places import checkpoint_or
 from workbench.policies.step_values import StepValues
 from workbench.schema import Example, Group
-from workbench.sections import PromptSection, RewardConfig, SamplingConfig
+from workbench.sections import EnvironmentSection, PromptSection, RewardConfig, SamplingConfig
 from workbench.steps import StepPattern
 
 SILENCE_SECONDS = 300.0
@@ -83,11 +83,12 @@ class PolicyWorker:
         adapter: str | None = None,
         loading: Mapping[str, str] | None = None,
         prompting: PromptSection | None = None,
+        environment: EnvironmentSection | None = None,
         on_event: OnEvent | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> Group | None:
         """Sample one group; None when cancelled. ``loading`` says how the weights are held (``PolicySection.loading``),
-        ``prompting`` how the prompt is put to the policy.
+        ``prompting`` how the prompt is put to the policy, ``environment`` who answers its turns.
 
         ``on_event`` gets ``{"waiting": True}`` while another call has its turn, ``{"loading": name}`` while the policy
         loads, and ``{"texts", "finished", "tokens", "seconds"}`` as the rollouts grow.
@@ -105,6 +106,7 @@ class PolicyWorker:
             "sampling": sampling.model_dump(),
             "seed": seed,
             "prompting": (prompting or PromptSection()).model_dump(),
+            "environment": None if environment is None else environment.model_dump(),
         }
         reply = self._in_turn("sample", request, on_event, cancelled)
         return None if reply is None else Group.from_json(reply["group"])

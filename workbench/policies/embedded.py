@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from workbench.assets import ASSETS
 
-EMBEDDED = {"tiny": ASSETS / "tiny"}
+EMBEDDED = {"tiny": ASSETS / "tiny", "tiny-tools": ASSETS / "tiny_tools"}
 FIRST_GROUP = ASSETS / "first-group.json"
 """A group that was sampled from ``tiny`` when it was built, shown before any policy is loaded."""

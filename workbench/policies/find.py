@@ -69,15 +69,27 @@ def base_of(folder: Path) -> str:
     return str(base)
 
 
-def check_policy(section: PolicySection) -> Path | None:
+def base_and_adapter(section: PolicySection) -> tuple[str, str | None]:
+    """Where a policy's whole weights are, and the adapter on them; a folder that is an adapter names its base.
+
+    Raises PolicyError.
+    """
+    where = policy_path(section.path)
+    if is_adapter(Path(where)):
+        return policy_path(base_of(Path(where))), adapter_path(where)
+    return where, None if section.adapter is None else adapter_path(section.adapter)
+
+
+def check_policy(section: PolicySection, *, merges: bool = False) -> Path | None:
     """Look for a run's policy and adapter; the folder of the policy's files, None where they are on the Hub.
 
+    ``merges``: an adapter is added to the weights before they are trained, so that another one may be trained on them.
     Raises PolicyError or ConfigError for what could not be loaded or trained.
     """
     check_packages(section.quantisation, section.attention)
     folder = _found(section.path)
     if folder is not None and is_adapter(folder):
-        if section.lora is not None:
+        if section.lora is not None and not merges:
             raise ConfigError(
                 f"policy.lora: the policy {section.path!r} is an adapter already, which is trained on; leave "
                 "policy.lora out, or name the adapter's base as the policy"
@@ -88,9 +100,9 @@ def check_policy(section: PolicySection) -> Path | None:
                 f"{section.adapter!r} on"
             )
         adapter_path(section.path)
-        return check_policy(section.model_copy(update={"path": base_of(folder)}))
+        return check_policy(section.model_copy(update={"path": base_of(folder)}), merges=merges)
     if section.adapter is not None and local_path(adapter_path(section.adapter)) is None:
-        _refuse_from_hub(section.adapter, "adapter_config.json")
+        _refuse_from_hub("policy.adapter", section.adapter, "adapter_config.json")
     if folder is not None:
         _check_files(section, folder)
     return folder
@@ -99,14 +111,14 @@ def check_policy(section: PolicySection) -> Path | None:
 def _found(name: str) -> Path | None:
     where = policy_path(name)
     if local_path(where) is None:
-        _refuse_from_hub(where)
+        _refuse_from_hub("policy.path", where)
         return None
     return Path(where)
 
 
-def _refuse_from_hub(name: str, file: str = "config.json") -> None:
+def _refuse_from_hub(field: str, name: str, file: str = "config.json") -> None:
     if problem := hub_problem(name, file):
-        raise PolicyError(problem)
+        raise PolicyError(f"{field}: {problem}")
 
 
 def _check_files(section: PolicySection, folder: Path) -> None:

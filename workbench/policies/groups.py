@@ -7,7 +7,7 @@ from typing import Any
 
 from workbench.policies.load import Policy
 from workbench.policies.prompts import encode_prompt, prompt_record
-from workbench.policies.sampler import sample_rows, to_rollout
+from workbench.policies.sampler import AnyEnvironment, episodes_of, recorded_of, sample_rows, to_rollout
 from workbench.policies.stops import StopStrings
 from workbench.schema import Example, Group
 from workbench.sections import SamplingConfig
@@ -23,16 +23,19 @@ def sample_groups(
     rows_at_once: int = ROWS_AT_ONCE,
     *,
     template_kwargs: Mapping[str, Any] | None = None,
+    environment: AnyEnvironment | None = None,
 ) -> Iterator[Group]:
     """The group of each example; the same arguments give the same groups, however many rows are sampled at once.
 
-    Raises PolicyError as ``sample_group`` does.
+    Raises as ``sample_group`` does.
     """
     generations, stops = sampling.num_generations, StopStrings(policy.tokenizer, sampling.stop)
     size = max(1, rows_at_once // generations)
     for start in range(0, len(examples), size):
         chunk = examples[start : start + size]
         encoded = [encode_prompt(policy.tokenizer, row.prompt, template_kwargs) for row in chunk]
+        rows_of = [row for row in chunk for _ in range(generations)]
+        episodes = episodes_of(policy, environment, rows_of, template_kwargs)
         rows = sample_rows(
             policy.model,
             [ids for ids in encoded for _ in range(generations)],
@@ -43,7 +46,9 @@ def sample_groups(
             first_row=start * generations,
             total_rows=len(examples) * generations,
             stops=stops,
+            episodes=episodes,
         )
+        recorded = recorded_of(episodes)
         for i, example in enumerate(chunk):
             yield Group(
                 prompt=example.prompt,
@@ -54,5 +59,6 @@ def sample_groups(
                 policy=policy.name,
                 sampling=sampling.recorded
                 | {"seed": seed}
+                | recorded
                 | prompt_record(policy.tokenizer, example.prompt, template_kwargs),
             )

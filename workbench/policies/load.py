@@ -7,7 +7,6 @@ repository's own code runs only when ``trust_remote_code`` says so.
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,6 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from workbench.errors import PolicyError
-from workbench.places import ADAPTER
 from workbench.policies.consent import check_weights, code_refused, pickles_refused
 from workbench.policies.find import adapter_path, base_of, check_packages, is_adapter, policy_path
 from workbench.policies.placing import Placing, precision, prepared
@@ -29,9 +27,8 @@ from workbench.weights import (
     check_layers,
     check_loaded,
     check_memory,
-    listed,
-    read_header,
     tensor_names,
+    with_adapter,
 )
 
 
@@ -140,8 +137,9 @@ def load_policy(
         model = _model(where, placing, trust_remote_code)
         check_vocabulary(model, tokenizer)
     if adapter is not None:
-        with _refusals(adapter, "adapter"):
-            model = _with_adapter(prepared(model) if trainable else model, adapter, trainable)
+        folder = adapter_path(adapter)
+        with _refusals(adapter, "adapter"), quiet_loading(folder):
+            model = with_adapter(prepared(model) if trainable else model, folder, trainable=trainable)
     model = (model if placing.is_placed else model.to(target)).eval()
     with _refusals(name if adapter is None else adapter, "policy" if adapter is None else "adapter"):
         check_finite(model)
@@ -184,22 +182,6 @@ def _model(where: str, placing: Placing, trust_remote_code: bool) -> PreTrainedM
     if getattr(config, "quantization_config", None) is None:
         check_loaded(model, info)
     return model
-
-
-def _with_adapter(model: PreTrainedModel, adapter: str, trainable: bool) -> Any:
-    from peft import PeftModel, get_peft_model_state_dict
-
-    where = adapter_path(adapter)
-    with quiet_loading(where), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Found missing adapter keys")  # refused below
-        adapted = PeftModel.from_pretrained(model, where, is_trainable=trainable)
-    if Path(where).is_dir():
-        stored, expected = set(read_header(Path(where) / ADAPTER)), set(get_peft_model_state_dict(adapted))
-        if missing := sorted(expected - stored):
-            raise WeightsError(f"{ADAPTER} holds no {listed(missing)}; it was trained on another base than this one")
-        if unexpected := sorted(stored - expected):
-            raise WeightsError(f"{ADAPTER} holds {listed(unexpected)}, for which this base has no place")
-    return adapted
 
 
 def check_vocabulary(model: Any, tokenizer: Any) -> None:

@@ -26,7 +26,8 @@ from workbench.policies.sampler import Sampled, ended, sample_rows, to_rollout
 from workbench.policies.step_values import StepValues, differences, estimate
 from workbench.policies.stops import StopStrings
 from workbench.rewards import Reward, load_reward, score_group
-from workbench.rewards.protocol import Batch, Score
+from workbench.rewards.protocol import Batch
+from workbench.rewards.returned import Score
 from workbench.rewards.score import answer_texts
 from workbench.schema import Group, Prompt, Rollout
 from workbench.sections import RewardConfig, SamplingConfig
@@ -365,4 +366,4 @@ def monte_carlo_reward(
         policy, outcome, how.continuations, sampling, seed,
         progress=how.progress, template_kwargs=template_kwargs, pattern=pattern,
     )  # fmt: skip
-    return Reward(config.name, "step", function, config.weight)
+    return Reward(config.name, "step", function, config.weight, schedule=config.points).at(0)

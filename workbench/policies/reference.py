@@ -42,7 +42,8 @@ def with_reference(policy: Policy, group: Group, *, cancelled: Callable[[], bool
                 f"prompt and rollout {number} have {len(ids) + len(rollout):,} tokens and {policy.name!r} reads at "
                 f"most {context:,}; take a reference policy with a longer context"
             )
-        rows.append(replace(rollout, ref_logprobs=_logprobs(policy, ids, rollout.token_ids, temperature)))
+        logprobs = rollout.of_sampled(_logprobs(policy, ids, rollout.token_ids, temperature))
+        rows.append(replace(rollout, ref_logprobs=logprobs))
     return replace(group, rollouts=tuple(rows), sampling={**group.sampling, "reference": policy.name})
 
 

@@ -14,7 +14,7 @@ This module knows nothing of steps, rewards or training.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -29,27 +29,31 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from workbench.environments import TextEnvironment, load_environment
 from workbench.errors import PolicyError
 from workbench.policies.decoding import Decoder
+from workbench.policies.episodes import Episodes
 from workbench.policies.load import Policy, context_length
+from workbench.policies.numbers import Numbers, Streams, draw, uniform_numbers
 from workbench.policies.plain import decoders_of
 from workbench.policies.prompts import encode_prompt, prompt_record
 from workbench.policies.stops import StopStrings
-from workbench.schema import Example, Group, Rollout
-from workbench.sections import PromptSection, SamplingConfig
+from workbench.rewards.client import shared_worker
+from workbench.schema import Example, Group, Rollout, Turn
+from workbench.sections import EnvironmentSection, PromptSection, SamplingConfig
 from workbench.steps import token_texts
 
 OnTokens = Callable[[list[tuple[int, int]]], None]
 """Called once a position with (row, token id) of every row still running."""
-Streams = Callable[[], Iterator[torch.Tensor]]
-"""Starts the random numbers anew: for each position, (B,) float64 in [0, 1), one a row."""
 
 
 @dataclass
 class Sampled:
     """The sampled ids of one row, with natural-log probabilities and entropies (nats) after the logits processors.
 
-    ``raw_logprobs`` are those after the temperature alone; ``stop`` is the stop string that ended it.
+    ``raw_logprobs`` are those after the temperature alone; ``stop`` is the stop string that ended it. Of an episode,
+    ``mask`` is 1 for each token that was sampled and 0 for an observation's, whose probabilities are left at 0, and
+    ``turns`` are its turns and observations.
     """
 
     token_ids: list[int] = field(default_factory=list)
@@ -58,6 +62,17 @@ class Sampled:
     entropies: list[float] = field(default_factory=list)
     finished: bool = False
     stop: str | None = None
+    mask: list[int] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+
+    @property
+    def sampled_length(self) -> int:
+        """Number of tokens that the policy sampled."""
+        return sum(self.mask) if self.mask else len(self.token_ids)
+
+
+AnyEnvironment = str | type[TextEnvironment] | Mapping[str, Any] | EnvironmentSection
+"""A built-in environment's name, a class, or a section of a configuration."""
 
 
 def sample_group(
@@ -75,6 +90,7 @@ def sample_group(
     system: str | None = None,
     template_kwargs: Mapping[str, Any] | None = None,
     apply_template: str = "auto",
+    environment: AnyEnvironment | None = None,
     seed: int = 0,
     on_tokens: OnTokens | None = None,
     cancelled: Callable[[], bool] | None = None,
@@ -82,7 +98,10 @@ def sample_group(
     """Sample the G rollouts of one prompt; the same arguments give the same group.
 
     ``stop`` are texts that end a completion; ``system``, ``template_kwargs`` and ``apply_template`` say how the prompt
-    is put to the policy (``PromptSection``): the group's prompt is what comes of them.
+    is put to the policy (``PromptSection``): the group's prompt is what comes of them. With an ``environment`` each
+    completion is an episode: a built-in's name, a class with ``stop``, ``reset`` and ``reply``, which runs here, or a
+    section (``EnvironmentSection``), whose code runs in the reward worker. ``max_completion_length`` counts its tokens,
+    too.
 
     ``cancelled`` is asked before every position; once it says yes, the group comes back as far as it got, its open
     rollouts marked truncated.
@@ -90,7 +109,8 @@ def sample_group(
     Raises:
         PolicyError: if the prompt does not fit the model's context, or is a conversation and the tokenizer has no chat
             template.
-        ConfigError: for a setting out of range.
+        ConfigError: for a setting out of range, or an environment that there is not.
+        EpisodeError: for what is no environment, or one that fails, where such an error ends the run.
     """
     sampling = SamplingConfig(
         num_generations=num_generations,
@@ -107,6 +127,8 @@ def sample_group(
     )
     prompt = prompting.of(example.prompt)
     prompt_ids = encode_prompt(policy.tokenizer, prompt, prompting.template_kwargs)
+    played = Example(prompt, example.columns)
+    episodes = episodes_of(policy, environment, [played] * num_generations, prompting.template_kwargs)
     rows = sample_rows(
         policy.model,
         [prompt_ids] * num_generations,
@@ -115,6 +137,7 @@ def sample_group(
         pad_token_id=policy.tokenizer.pad_token_id,
         seed=seed,
         stops=StopStrings(policy.tokenizer, sampling.stop),
+        episodes=episodes,
         on_tokens=on_tokens,
         cancelled=cancelled,
     )
@@ -126,8 +149,29 @@ def sample_group(
         sampling=sampling.recorded
         | {"seed": seed}
         | ({} if policy.adapter is None else {"adapter": policy.adapter})
+        | recorded_of(episodes)
         | prompt_record(policy.tokenizer, prompt, prompting.template_kwargs),
     )
+
+
+def episodes_of(
+    policy: Policy,
+    environment: AnyEnvironment | None,
+    examples: Sequence[Example],
+    template_kwargs: Mapping[str, Any] | None,
+) -> Episodes | None:
+    """Episodes of rows with these examples; None without an environment. Raises as ``sample_group`` does."""
+    loaded = None if environment is None else load_environment(environment, shared_worker)
+    return None if loaded is None else Episodes(loaded, policy.tokenizer, examples, template_kwargs)
+
+
+def recorded_of(episodes: Episodes | None) -> dict[str, Any]:
+    """What a group's record says of its environment. Raises ``episodes.failure``, if there is one."""
+    if episodes is None:
+        return {}
+    if episodes.failure is not None:
+        raise episodes.failure
+    return episodes.environment.recorded
 
 
 def to_rollout(tokenizer: Any, row: Sampled) -> Rollout:
@@ -139,6 +183,8 @@ def to_rollout(tokenizer: Any, row: Sampled) -> Rollout:
         raw_logprobs=tuple(row.raw_logprobs) or None,
         entropies=tuple(row.entropies) or None,
         stop=row.stop,
+        mask=tuple(row.mask) or None,
+        turns=tuple(row.turns),
     )
 
 
@@ -163,6 +209,7 @@ def sample_rows(
     limits: Sequence[int] | None = None,
     streams: Streams | None = None,
     stops: StopStrings | None = None,
+    episodes: Episodes | None = None,
     on_tokens: OnTokens | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> list[Sampled]:
@@ -177,6 +224,8 @@ def sample_rows(
         limits: the most tokens of each row, at least 1; by default ``sampling.max_completion_length`` of all.
         streams: of numbers to draw with, in place of that table.
         stops: texts that finish a row, too; needed where ``sampling`` has any.
+        episodes: of the rows, which are ended with the call; None for completions of one turn. All rows come back as
+            far as they got where ``episodes.failure`` says that the run is over.
 
     Raises:
         PolicyError: if prompt and completion do not fit the model's context together.
@@ -185,29 +234,39 @@ def sample_rows(
     _check_context(model, prompt_ids, limits)
     total_rows = total_rows or len(prompt_ids)
     if streams is None:
-        streams = partial(_uniform_numbers, seed, first_row, len(prompt_ids), total_rows)
+        streams = partial(uniform_numbers, seed, first_row, len(prompt_ids), total_rows)
     was_training = model.training
     model.eval()
     sampled = [Sampled() for _ in prompt_ids]
-    ends = _Ends(frozenset(eos_token_ids), limits, stops)
+    ends = _Ends(frozenset(eos_token_ids), limits, stops, episodes)
     try:
         for decoder in decoders_of(model, prompt_ids, pad_token_id, max(limits)):
-            _sample_rows(decoder, sampled, sampling, ends, streams(), on_tokens, cancelled)
+            _sample_rows(decoder, sampled, sampling, ends, Numbers(streams()), on_tokens, cancelled or _never)
     finally:
         model.train(was_training)
+        if episodes is not None:
+            episodes.close(sampled)
     return sampled
 
 
 @dataclass(frozen=True)
 class _Ends:
-    """What ends a row: an id, its limit of tokens, or a stop string."""
+    """What ends a row: an id, its limit of tokens, a stop string, or its episode's environment."""
 
     eos: frozenset[int]
     limits: Sequence[int]
     stops: StopStrings | None
+    episodes: Episodes | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether nothing is to be sampled any more."""
+        return self.episodes is not None and self.episodes.failure is not None
 
     def ended(self, row: int, sampled: Sampled) -> bool:
         """Whether the row's last token ended it, and marks how."""
+        if self.episodes is not None:
+            return self.episodes.ended(row, sampled, self.eos, self.stops, self.limits[row])
         sampled.finished = sampled.token_ids[-1] in self.eos
         if not sampled.finished and self.stops:
             sampled.stop = self.stops.ends(sampled.token_ids)
@@ -219,42 +278,76 @@ def _sample_rows(
     sampled: Sequence[Sampled],
     sampling: SamplingConfig,
     ends: _Ends,
-    uniform: Iterator[torch.Tensor],
+    numbers: Numbers,
     on_tokens: OnTokens | None,
-    cancelled: Callable[[], bool] | None,
+    cancelled: Callable[[], bool],
 ) -> None:
-    """Sample the decoder's rows to their ends, into their places in ``sampled``."""
+    """Sample the decoder's rows to their ends, into their places in ``sampled``.
+
+    A row whose environment has not answered yet stands still: it is computed with the others, and takes no token.
+    """
     process = logits_processors(sampling)
-    for position in range(max(ends.limits[row] for row in decoder.rows)):
-        if cancelled is not None and cancelled():
-            return
+    while _settled(decoder, sampled, ends, cancelled):
         rows = decoder.rows
+        still = [] if ends.episodes is None else ends.episodes.waiting(rows)
+        put = {} if ends.episodes is None else ends.episodes.put(rows)
         with torch.inference_mode():
             logits = decoder.logits.float()  # (R, V)
             scores = process(decoder.padding)(decoder.seen, logits)
             logprobs = scores.log_softmax(-1)
             probabilities = logprobs.exp()
-            tokens = draw(probabilities, next(uniform)[rows].to(logits.device))  # (R,)
+            uniform = numbers.of(rows, [len(sampled[row].token_ids) for row in rows])
+            tokens = draw(probabilities, uniform.to(logits.device))  # (R,)
+            if put:
+                tokens[list(put)] = torch.tensor(list(put.values()), device=tokens.device)
             chosen = _of_tokens(logprobs, tokens)
             raw = _of_tokens((logits / sampling.temperature).log_softmax(-1), tokens) if _reshapes(sampling) else chosen
             entropies = torch.special.entr(probabilities).sum(-1).tolist()
             token_list = tokens.tolist()
-        if any(map(math.isnan, chosen)):
-            raise PolicyError(
-                f"the policy gives no probabilities at position {position + 1} (its logits are NaN or infinite): it "
-                "overflows in its dtype or its weights are damaged; load it in float32, or an earlier checkpoint"
-            )
-        for row, token, logprob, raw_logprob, entropy in zip(rows, token_list, chosen, raw, entropies, strict=True):
-            sampled[row].token_ids.append(token)
-            sampled[row].logprobs.append(logprob)
-            sampled[row].raw_logprobs.append(raw_logprob)
-            sampled[row].entropies.append(entropy)
+        moving = [place for place in range(len(rows)) if place not in still]
+        for place in moving:
+            row, known = sampled[rows[place]], place not in put  # an observation's token has no probabilities
+            if known and math.isnan(chosen[place]):
+                raise PolicyError(
+                    f"the policy gives no probabilities at position {len(row.token_ids) + 1} (its logits are NaN or "
+                    "infinite): it overflows in its dtype or its weights are damaged; load it in float32, or an "
+                    "earlier checkpoint"
+                )
+            row.token_ids.append(token_list[place])
+            row.logprobs.append(chosen[place] if known else 0.0)
+            row.raw_logprobs.append(raw[place] if known else 0.0)
+            row.entropies.append(entropies[place] if known else 0.0)
+            if ends.episodes is not None:
+                row.mask.append(int(known))
         if on_tokens is not None:
-            on_tokens(list(zip(rows, token_list, strict=True)))
-        keep = [place for place, row in enumerate(rows) if not ends.ended(row, sampled[row])]
+            on_tokens([(rows[place], token_list[place]) for place in moving])
+        ended = {place for place in moving if ends.ended(rows[place], sampled[rows[place]])}
+        keep = [place for place in range(len(rows)) if place not in ended]
         if not keep:
             return
-        decoder.advance(tokens, keep)
+        decoder.advance(tokens, keep, still)
+
+
+def _settled(decoder: Decoder, sampled: Sequence[Sampled], ends: _Ends, cancelled: Callable[[], bool]) -> bool:
+    """Whether to go on, once the answers that have come are in: some row has a token to take."""
+    while not ends.failed and not cancelled():
+        if ends.episodes is None:
+            return True
+        ended = ends.episodes.settle(
+            decoder.rows, sampled, ends.limits, together=not decoder.can_wait, stopped=cancelled
+        )
+        keep = [place for place, row in enumerate(decoder.rows) if row not in ended]
+        if not keep:
+            return False
+        if ended:
+            decoder.leave(keep)
+        if not ends.failed and len(ends.episodes.waiting(decoder.rows)) < len(decoder.rows):
+            return True
+    return False
+
+
+def _never() -> bool:
+    return False
 
 
 def _reshapes(sampling: SamplingConfig) -> bool:
@@ -265,23 +358,6 @@ def _reshapes(sampling: SamplingConfig) -> bool:
 def _of_tokens(logprobs: torch.Tensor, tokens: torch.Tensor) -> list[float]:
     values: list[float] = logprobs.gather(-1, tokens[:, None])[:, 0].tolist()
     return values
-
-
-def _uniform_numbers(seed: int, first_row: int, rows: int, total_rows: int) -> Iterator[torch.Tensor]:
-    """For each position, this caller's (rows,) of the table; drawn for every row, so that a row keeps its own."""
-    generator = torch.Generator().manual_seed(seed)
-    while True:
-        yield torch.rand(total_rows, generator=generator, dtype=torch.float64)[first_row : first_row + rows]
-
-
-def draw(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Inverse-CDF sampling: probabilities (R, V) and uniform numbers (R,) in [0, 1) to token ids (R,) int64.
-
-    In float64, so that a token of probability 0 is never drawn and rounding of the sum does not matter.
-    """
-    cdf = probabilities.double().cumsum(-1)
-    tokens = torch.searchsorted(cdf, (uniform.double() * cdf[:, -1])[:, None], right=True)[:, 0]
-    return tokens.clamp(max=probabilities.shape[-1] - 1)
 
 
 def logits_processors(sampling: SamplingConfig) -> Callable[[torch.Tensor], LogitsProcessorList]:

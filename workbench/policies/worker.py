@@ -12,19 +12,22 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-
 from workbench.child import Emitter, heartbeat, serve
 from workbench.errors import PolicyError, WorkbenchError
-from workbench.policies.load import Policy, load_policy
-from workbench.policies.monte_carlo import step_values
-from workbench.policies.plain import decoding_of
-from workbench.policies.reference import with_reference
-from workbench.policies.sampler import sample_group
-from workbench.rewards.models.local import changed
+from workbench.importing import uncollected
 from workbench.schema import Example, Group
 from workbench.sections import RewardConfig
 from workbench.steps import StepPattern
+
+with uncollected():
+    import torch
+
+    from workbench.policies.load import Policy, load_policy
+    from workbench.policies.monte_carlo import step_values
+    from workbench.policies.plain import decoding_of
+    from workbench.policies.reference import with_reference
+    from workbench.policies.sampler import sample_group
+    from workbench.rewards.models.local import changed
 
 EVENT_SECONDS = 0.1
 """Least time between two looks at the growing texts. Decoding takes at most a fifth of the time on top of that."""
@@ -107,6 +110,7 @@ def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache) -> dict[s
             Example(arguments["prompt"], arguments["columns"]),
             **arguments["sampling"],
             **arguments.get("prompting", {}),
+            environment=arguments.get("environment"),
             seed=arguments["seed"],
             on_tokens=GrowingTexts(policy, arguments["sampling"], emit).add,
             cancelled=emit.cancelled,

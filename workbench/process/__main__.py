@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 
+from workbench.importing import uncollected
 from workbench.process.imports import without_folders
 from workbench.redact import RedactedStream
 
 if __name__ == "__main__":
     sys.path[:] = without_folders(sys.path)
-    from workbench.process.child import main
+    with uncollected():
+        from workbench.process.child import main
 
     sys.stdout, sys.stderr = RedactedStream(sys.stdout), RedactedStream(sys.stderr)
     sys.exit(main(sys.argv[1:]))

@@ -53,7 +53,12 @@ def main(arguments: list[str]) -> int:
             config,
             run.checkpoints,
             Listeners(
-                recorder.on_rollouts, recorder.on_watched, recorder.on_rows, recorder.on_answers, callbacks=[recorder]
+                recorder.on_rollouts,
+                recorder.on_watched,
+                recorder.on_rows,
+                recorder.on_answers,
+                recorder.on_pass,
+                callbacks=[recorder],
             ),
         )
         if writes and config.run.report_to:

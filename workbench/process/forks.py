@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from workbench.child import fork_modules
-from workbench.process import child
-from workbench.training import trainer
+from workbench.importing import uncollected
+
+with uncollected():
+    from workbench.process import child
+    from workbench.training import trainer
 
 __all__ = ["child", "trainer"]
 

@@ -18,7 +18,7 @@ from workbench.errors import WorkbenchError
 from workbench.rundir import RunDir
 from workbench.rundir.environment import peak_memory_mb
 from workbench.rundir.metrics import resumed
-from workbench.schema import Credit, HeldOutAnswer, WatchedRow
+from workbench.schema import Credit, HeldOutAnswer, LossPass, WatchedRow
 from workbench.sections import SharedConfig
 from workbench.trackers import Tracking
 
@@ -107,20 +107,24 @@ class Recorder(TrainerCallback):
 
     def on_rollouts(self, step: int, credits: list[Credit]) -> None:
         if self._writes:
-            self.run.write_rollouts(step, credits)
+            self.run.rollouts.write(step, credits)
             if self.tracking is not None:
                 self.tracking.rollouts(step, credits)
 
     def on_watched(self, step: int, credits: list[Credit]) -> None:
-        self.run.write_rollouts(step, credits, watched=True)
+        self.run.rollouts.write(step, credits, watched=True)
         if self.tracking is not None:
             self.tracking.watched(step, credits)
+
+    def on_pass(self, seen: LossPass) -> None:
+        if self._writes:
+            self.run.passes.write(seen)
 
     def on_answers(self, step: int, answers: list[HeldOutAnswer]) -> None:
         self.run.answers.write(step, answers)
 
     def on_rows(self, step: int, rows: list[WatchedRow]) -> None:
-        self.run.write_watched_rows(step, rows)
+        self.run.rollouts.write_rows(step, rows)
         if self.tracking is not None:
             self.tracking.watched(step, rows)
 

@@ -1,5 +1,6 @@
 """Rewards: the protocol of reward functions, those built in, users' own in a worker, and scoring with them."""
 
+from workbench.rewards.both import score_both, score_split_both
 from workbench.rewards.budget import ErrorBudget
 from workbench.rewards.builtin import BUILTINS, Builtin, find_builtin
 from workbench.rewards.client import RewardWorker
@@ -18,8 +19,10 @@ __all__ = [
     "WorkerPool",
     "find_builtin",
     "load_reward",
+    "score_both",
     "score_completions",
     "score_group",
     "score_split",
+    "score_split_both",
     "split_group",
 ]

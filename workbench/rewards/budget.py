@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from workbench.errors import RewardError
-from workbench.rewards.protocol import Batch, Score, form_of
+from workbench.rewards.protocol import Batch, form_of
+from workbench.rewards.returned import Score
 from workbench.rewards.reward import Reward
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +19,7 @@ from workbench.errors import (
     ChildDied,
     ChildError,
     ChildTimeout,
+    EpisodeError,
     PatternError,
     PatternTooSlow,
     RewardError,
@@ -27,7 +28,8 @@ from workbench.errors import (
 )
 from workbench.rewards.judges.client import JudgeWorker
 from workbench.rewards.logged import ARGUMENTS
-from workbench.rewards.protocol import Batch, Score, check_outcome, check_steps, form_of
+from workbench.rewards.protocol import Batch, form_of
+from workbench.rewards.returned import Score, check_outcome, check_steps
 from workbench.rewards.sealed import MOST, Key, SealedChildren
 from workbench.rewards.wire import (
     FILENAME,
@@ -249,6 +251,40 @@ class RewardWorker:
                 raise
             raise checked from error
 
+    # -- environments --------------------------------------------------------------------------------------------------
+
+    def environment(
+        self, code: str, name: str, request: Mapping[str, Any], deadline: float, lane: int = 0
+    ) -> tuple[dict[str, Any], str]:
+        """The reply of the environment that ``code`` defines (``environments.hosted``), and what it printed.
+
+        Its process is its own, one a ``lane``, and is replaced where a call has not ended in ``deadline`` seconds.
+        Raises EpisodeError, whose ``printed`` is what the code printed.
+        """
+        printed = ""
+        key = code, f"environment {name}" + (f", lane {lane}" if lane else "")
+        asked = {**request, "do": "environment", "code": code, "name": name, "deadline": deadline}
+        try:
+            with self._children.held(key) as sealed:
+                try:
+                    return self._children.ask(sealed, asked, deadline), _HANG_REPORT.sub("", sealed.child.output)
+                finally:
+                    printed = sealed.child.output
+        except ChildTimeout as error:
+            line = _line_in(printed)
+            slow = error.seconds == deadline  # or it did not even start
+            message = (
+                f"ran over its deadline of {deadline:g} s{_at(line)} and was stopped; make it faster, or raise "
+                "environment.deadline"
+            )
+            raise _episode_error(f"environment {name!r} {message if slow else error}", printed, line) from error
+        except EpisodeError as error:
+            line = error.line if type(error.line) is int else None
+            raise _episode_error(str(error), printed, line) from error
+        except WorkbenchError as error:
+            line = _line_in(printed)
+            raise _episode_error(f"environment {name!r}{_at(line)}: {error}", printed, line) from error
+
     def _ask_for_patterns(self, request: dict[str, Any], deadline: float) -> dict[str, Any]:
         """The reply of the process in which patterns match. Raises ChildError, or whatever that process raised."""
         with self._children.held(None) as sealed:
@@ -301,18 +337,26 @@ class WorkerFunction:
                 values |= values.pop(parameter.name, {})
         state, *loggers = (values.pop(argument, None) for argument in ARGUMENTS)
         form = form_of(self.signature)
+        of_turns = {name: values.pop(name) for name in ("turn", "observation") if name in values}
         if form == "step":
+            of_turns = {name: [[value]] for name, value in of_turns.items()}
             columns = {name: [value] for name, value in values.items() if name not in ("prompt", "step")}
-            batch = Batch([values["prompt"]], [values["step"]], columns, [[values["step"]]], trainer_state=state)
+            batch = Batch(
+                [values["prompt"]], [values["step"]], columns, [[values["step"]]], trainer_state=state, **of_turns
+            )
             scores: Any = self.worker.score_steps(self.code, self.name, batch)[0][0][0]
         else:
             arguments = {name: values.pop(name, ()) for name in ("prompts", "completions", "steps")}
             ids = values.pop("completion_ids", None)
-            batch = Batch(**arguments, completion_ids=ids, columns=values, trainer_state=state)
+            batch = Batch(**arguments, completion_ids=ids, columns=values, trainer_state=state, **of_turns)
             score = self.worker.score_outcome if form == "outcome" else self.worker.score_steps
             scores = score(self.code, self.name, batch)[0]
         batch.log.tell(*loggers)
         return scores
+
+
+def _episode_error(message: str, printed: str, line: int | None) -> EpisodeError:
+    return EpisodeError(message, line=line, printed=_HANG_REPORT.sub("", printed))
 
 
 def _line_in(output: str) -> int | None:

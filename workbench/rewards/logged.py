@@ -9,12 +9,13 @@ step; one that is called for each step logs that step's value. Outside training 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
+
+from workbench.child import is_json
 
 ARGUMENTS = ("trainer_state", "log_extra", "log_metric")
 """What TRL's trainer passes by name beside the data's columns."""
@@ -41,15 +42,7 @@ def packed_state(state: Any) -> dict[str, Any]:
     fields = dataclasses.fields(state) if dataclasses.is_dataclass(state) else ()
     values = {field.name: getattr(state, field.name) for field in fields} or dict(vars(state))
     values["log_history"] = list(values.get("log_history") or ())[-_LOG_ROWS:]
-    return {name: value for name, value in values.items() if _is_json(value)}
-
-
-def _is_json(value: Any) -> bool:
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return True
+    return {name: value for name, value in values.items() if is_json(value)}
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What a reward function looks like, how it is called, and what it may return.
+"""What a reward function looks like, and how it is called; what it may return is ``returned``.
 
 ========== ==================================================== =============================================
 form       signature                                            returns
@@ -10,51 +10,51 @@ steps      ``f(prompts, completions, steps, **columns)``        for each complet
 
 ``steps[i]`` are the texts of completion i's steps. Columns are the data row's other fields by name: a list with one
 value a completion, or that completion's own value in the ``step`` form. Where a prompt is chat messages its completion
-is too, as in TRL. A function that names ``completion_ids`` gets the sampled ids. ``trainer_state``, ``log_extra`` and
-``log_metric`` are TRL's (``logged``): an ``outcome`` function gets them always, the other two where they name them. Any
-of the three may be ``async def``; one that scores single steps is then awaited for many of them at once.
+is too, as in TRL. A function that names ``completion_ids`` gets the sampled ids. One that scores steps and names
+``observation`` gets what was written before the step's turn ("" in a first one), one that names ``turn`` that turn's
+number, 0 for the first: a value in the ``step`` form, lists like ``steps`` in the other. ``trainer_state``,
+``log_extra`` and ``log_metric`` are TRL's (``logged``): an ``outcome`` function gets them always, the other two where
+they name them. Any of the three may be ``async def``; one that scores single steps is then awaited for many of them at
+once.
 
-The reward worker calls users' functions with this module and its parent checks the worker's replies with it, so it
-knows nothing of processes. In messages rollouts and steps count from 1, as they are labelled; in an error's attributes
-from 0.
+The reward worker calls users' functions with this module, so it knows nothing of processes.
 """
 
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, Protocol
 
-from workbench.errors import RewardCodeError, RewardError, RewardValueError
+from workbench.errors import RewardCodeError, RewardError
 from workbench.rewards.asynchronous import is_async, results
 from workbench.rewards.logged import ARGUMENTS, Log, preview_state
+from workbench.rewards.returned import Score, check_outcome, check_steps, place_of, score_of
 from workbench.schema import RewardKind
 from workbench.steps import Split, StepPattern
 
 Form = Literal["outcome", "step", "steps"]
-Score = float | None
-LARGEST = 1e6
-"""Largest size of a score; one beyond it would drown its whole group."""
 EXPECTED: dict[Form, str] = {
     "outcome": "{}(prompts, completions, **columns)",
     "step": "{}(prompt, step, **columns)",
     "steps": "{}(prompts, completions, steps, **columns)",
 }
 _OF_TRL = frozenset(ARGUMENTS)
-RESERVED = _OF_TRL | {"prompt", "prompts", "completion", "completions", "completion_ids", "step", "steps"}
+_OF_TURNS = {"observation": "", "turn": 0}
+"""What a step reward may name beside its columns, and its value in a completion of one turn."""
+RESERVED = (
+    _OF_TRL | _OF_TURNS.keys() | {"prompt", "prompts", "completion", "completions", "completion_ids", "step", "steps"}
+)
 """Column names that would hide an argument; such columns are not passed on, as in TRL."""
 _GIVEN: dict[Form, frozenset[str]] = {
     "outcome": _OF_TRL | {"prompts", "completions", "completion_ids"},
-    "step": _OF_TRL | {"prompt", "step"},
-    "steps": _OF_TRL | {"prompts", "completions", "steps", "completion_ids"},
+    "step": _OF_TRL | _OF_TURNS.keys() | {"prompt", "step"},
+    "steps": _OF_TRL | _OF_TURNS.keys() | {"prompts", "completions", "steps", "completion_ids"},
 }
 _BY_THE_CALLER = frozenset({"step_ends", "environments"})
-_SHOWN = 80
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,9 @@ class Batch:
     """What one call scores: B completions, of one prompt or of several.
 
     ``columns`` maps a name to B values; ``steps`` are each completion's step texts, and needed by the two step forms;
-    ``step_ends`` the index of each step's last token, for functions of this process that name it. ``trainer_state`` is
-    the trainer's, None outside training, and ``log`` takes what the function logs.
+    ``step_ends`` the index of each step's last token, for functions of this process that name it; ``turn`` and
+    ``observation`` are of each step its turn's number and what was written before that, None where no completion has
+    several turns. ``trainer_state`` is the trainer's, None outside training, and ``log`` takes what the function logs.
     """
 
     prompts: Sequence[Any]
@@ -72,6 +73,8 @@ class Batch:
     steps: Sequence[Sequence[str]] = ()
     completion_ids: Sequence[Sequence[int]] | None = None
     step_ends: Sequence[Sequence[int]] | None = None
+    turn: Sequence[Sequence[int]] | None = None
+    observation: Sequence[Sequence[str]] | None = None
     trainer_state: Any = None
     log: Log = field(default_factory=Log, compare=False)
 
@@ -79,6 +82,11 @@ class Batch:
     def state(self) -> Any:
         """What a function gets as ``trainer_state``."""
         return preview_state() if self.trainer_state is None else self.trainer_state
+
+    def of_turns(self, name: str) -> list[list[Any]]:
+        """``turn`` or ``observation`` of each step."""
+        values = {"turn": self.turn, "observation": self.observation}[name]
+        return [[_OF_TURNS[name]] * len(row) for row in self.steps] if values is None else [list(row) for row in values]
 
     def __len__(self) -> int:
         return len(self.completions)
@@ -180,8 +188,9 @@ def call_steps(
     """One list a completion with a score a step, from either step form. Raises as ``call_outcome`` does."""
     signature = inspect.signature(function)
     named = _OF_TRL & signature.parameters.keys()
+    of_turns = {name: batch.of_turns(name) for name in _OF_TURNS if name in signature.parameters}
     if form_of(signature) == "steps":
-        arguments = _arguments(function, batch) | {"steps": [list(texts) for texts in batch.steps]}
+        arguments = _arguments(function, batch) | {"steps": [list(texts) for texts in batch.steps], **of_turns}
         arguments |= _only(named, batch.log.arguments(batch.state, len(batch)))
         return check_steps(name, _guarded(name, function, arguments, catch), batch.steps)
     columns, asked = _columns(batch), []
@@ -189,10 +198,12 @@ def call_steps(
         row = {column: values[i] for column, values in columns.items()}
         for k, text in enumerate(texts):
             logs = _only(named, batch.log.arguments_of_step(batch.state, batch.steps, (i, k))) if named else {}
-            asked.append(((i, k), {"prompt": batch.prompts[i], "step": text, **row, **logs}))
+            turn = {name: values[i][k] for name, values in of_turns.items()}
+            asked.append(((i, k), {"prompt": batch.prompts[i], "step": text, **row, **turn, **logs}))
     values = _of_steps(name, function, asked, catch)
     return [
-        [_score(name, values[i, k], i, k, text) for k, text in enumerate(texts)] for i, texts in enumerate(batch.steps)
+        [score_of(name, values[i, k], i, k, text) for k, text in enumerate(texts)]
+        for i, texts in enumerate(batch.steps)
     ]
 
 
@@ -258,7 +269,7 @@ def _errors_named(
         # What a reward model says of itself: no class, and no line of its user's.
         already_named = isinstance(error, RewardError)
         line = None if already_named else line_of(error, _filename(function))
-        where = ("" if at[0] is None else _place(at[0], at[1], arguments.get("step", ""))) + (
+        where = ("" if at[0] is None else place_of(at[0], at[1], arguments.get("step", ""))) + (
             "" if line is None else f" at line {line}"
         )
         what = "" if already_named else f" raised {type(error).__name__}"
@@ -302,92 +313,3 @@ def message_of(error: BaseException) -> str:
         return str(error)[:500] or "(no message)"
     except Exception as broken:  # a user's exception class can fail to print itself
         return f"(its message cannot be shown: {type(broken).__name__})"
-
-
-def _place(rollout: int, step: int | None = None, text: str = "") -> str:
-    if step is None:
-        return f" for rollout {rollout + 1}"
-    shown = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-    return f" for rollout {rollout + 1}, step {step + 1} ({shown!r})"
-
-
-# --- checking what came back --------------------------------------------------------------------------------------
-
-
-def check_outcome(name: str, returned: Any, count: int) -> list[Score]:
-    """Raises RewardValueError unless ``returned`` is ``count`` finite numbers or Nones."""
-    values = _as_list(returned)
-    if values is None:
-        raise RewardValueError(
-            f"reward {name!r} returned {_shown(returned)}; return a list with one score for each of the {count} "
-            "completions",
-            reward=name,
-        )
-    if len(values) != count:
-        raise RewardValueError(
-            f"reward {name!r} returned {len(values)} scores for {count} completions; return one for each", reward=name
-        )
-    return [_score(name, value, i) for i, value in enumerate(values)]
-
-
-def check_steps(name: str, returned: Any, steps: Sequence[Sequence[str]]) -> list[list[Score]]:
-    """Raises RewardValueError unless ``returned`` has a list for each completion, and it a score for each step."""
-    rows = _as_list(returned)
-    if rows is None or len(rows) != len(steps):
-        what = _shown(returned) if rows is None else f"{len(rows)} lists"
-        raise RewardValueError(
-            f"reward {name!r} returned {what} for {len(steps)} completions; return a list for each, with one score a "
-            "step",
-            reward=name,
-        )
-    scores = []
-    for i, (row, texts) in enumerate(zip(rows, steps, strict=True)):
-        values = _as_list(row)
-        if values is None or len(values) != len(texts):
-            what = _shown(row) if values is None else f"{len(values)} scores"
-            raise RewardValueError(
-                f"reward {name!r} gave {what}{_place(i)}, which has {len(texts)} steps; give a list with one score "
-                "for each step",
-                reward=name,
-                rollout=i,
-            )
-        scores.append([_score(name, value, i, k, texts[k]) for k, value in enumerate(values)])
-    return scores
-
-
-def _as_list(value: Any) -> list[Any] | None:
-    if isinstance(value, list | tuple):
-        return list(value)
-    if getattr(value, "ndim", 0) >= 1 and hasattr(value, "tolist"):  # numpy, torch, pandas
-        return list(value.tolist())
-    return None
-
-
-def _score(name: str, value: Any, rollout: int, step: int | None = None, text: str = "") -> Score:
-    if value is None:
-        return None
-    number: Any = value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
-    # Compared before it is converted: 10**400 does not fit a float.
-    if isinstance(number, int | float) and -LARGEST <= number <= LARGEST:
-        return float(number)
-    raise RewardValueError(
-        f"reward {name!r} gave {_shown(value)}{_place(rollout, step, text)}; give a finite number of at most "
-        f"{LARGEST:,.0f} in size, or None for no score",
-        reward=name,
-        rollout=rollout,
-        step=step,
-    )
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "None"
-    if isinstance(value, int) and value.bit_length() > 250:
-        return f"an integer of {value.bit_length():,} bits"
-    try:
-        text = _ADDRESS.sub("", repr(value))  # an address says nothing, and is another one in every process
-    except Exception as error:  # a user's class can fail to print itself
-        text = f"(cannot be shown: {type(error).__name__})"
-    if len(text) > _SHOWN:
-        text = text[: _SHOWN - 1] + "…"
-    return text if isinstance(value, int | float) else f"the {type(value).__name__} {text}"

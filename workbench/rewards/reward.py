@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,7 +18,6 @@ from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.models.reward import Models, model_function
 from workbench.rewards.protocol import (
     Batch,
-    Score,
     call_outcome,
     call_steps,
     check_kind,
@@ -26,8 +25,10 @@ from workbench.rewards.protocol import (
     kind_of,
     read_signature,
 )
+from workbench.rewards.returned import Score
 from workbench.schema import RewardKind
 from workbench.sections import JudgeConfig, RewardConfig
+from workbench.sections.schedule import Point, weight_at
 from workbench.steps import StepPattern
 
 
@@ -36,7 +37,8 @@ class Reward:
     """A reward function: ``function`` scores steps or whole completions, as ``kind`` says, and counts ``weight`` times.
 
     ``code`` is the source of a function that runs in the reward worker; ``function`` then calls it there. One that
-    ``waits`` for others, a server say, is called while other rewards are.
+    ``waits`` for others, a server say, is called while other rewards are. In training, one with a ``schedule`` counts
+    as that says at each step; ``weight`` is then that of step 0.
     """
 
     name: str
@@ -45,6 +47,11 @@ class Reward:
     weight: float = 1.0
     code: str | None = None
     waits: bool = False
+    schedule: tuple[Point, ...] = ()
+
+    def at(self, step: int) -> Reward:
+        """The reward with its weight after so many optimiser steps."""
+        return replace(self, weight=weight_at(self.schedule, step)) if self.schedule else self
 
     def __post_init__(self) -> None:
         check_kind(self.name, self.signature, self.kind)
@@ -114,27 +121,8 @@ def load_reward(
     if isinstance(spec, str):
         return _from_builtin(find_builtin(spec), None, 1.0, {}, worker)
     if isinstance(spec, RewardConfig):
-        if spec.model is not None:
-            return _of_model(spec, models, pattern, worker)
-        if spec.judge is not None:
-            return _of_judge(spec, spec.judge, worker)
-        if spec.monte_carlo is not None:
-            raise RewardCodeError(
-                f"reward {spec.name!r} samples from the policy, which this call does not have; use it in a training "
-                "run, or see workbench.policies.monte_carlo",
-                reward=spec.name,
-            )
-        if spec.code is None:
-            return _from_builtin(find_builtin(spec.name), spec.kind, spec.weight, spec.options, worker)
-        if spec.options:
-            raise RewardCodeError(
-                f"reward {spec.name!r} is your own code and options are for built-in ones; write "
-                f"{', '.join(spec.options)} into the code",
-                reward=spec.name,
-            )
-        if spec.trusted:
-            worker = (worker or shared_worker()).unsealed_for(spec)
-        return _in_worker(spec.name, spec.kind, spec.code, spec.weight, worker)
+        reward = _of_config(spec, worker, models, pattern)
+        return replace(reward, schedule=spec.points).at(0) if spec.schedule else reward
     if callable(getattr(spec, "forward", None)):  # an nn.Module, told without importing torch
         from workbench.rewards.models.local import module_function
 
@@ -144,6 +132,32 @@ def load_reward(
         raise RewardCodeError(f"{spec!r} is no reward; give a built-in's name, a function or a RewardConfig")
     name = getattr(spec, "__name__", type(spec).__name__)
     return Reward(name, kind_of(form_of(read_signature(spec, name))), spec, waits=is_async(spec))
+
+
+def _of_config(
+    spec: RewardConfig, worker: RewardWorker | None, models: Models | None, pattern: StepPattern | None
+) -> Reward:
+    if spec.model is not None:
+        return _of_model(spec, models, pattern, worker)
+    if spec.judge is not None:
+        return _of_judge(spec, spec.judge, worker)
+    if spec.monte_carlo is not None:
+        raise RewardCodeError(
+            f"reward {spec.name!r} samples from the policy, which this call does not have; use it in a training "
+            "run, or see workbench.policies.monte_carlo",
+            reward=spec.name,
+        )
+    if spec.code is None:
+        return _from_builtin(find_builtin(spec.name), spec.kind, spec.weight, spec.options, worker)
+    if spec.options:
+        raise RewardCodeError(
+            f"reward {spec.name!r} is your own code and options are for built-in ones; write "
+            f"{', '.join(spec.options)} into the code",
+            reward=spec.name,
+        )
+    if spec.trusted:
+        worker = (worker or shared_worker()).unsealed_for(spec)
+    return _in_worker(spec.name, spec.kind, spec.code, spec.weight, worker)
 
 
 def _from_builtin(

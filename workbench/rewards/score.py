@@ -20,12 +20,14 @@ from workbench.rewards.budget import ErrorBudget
 from workbench.rewards.client import RewardWorker
 from workbench.rewards.logged import Log
 from workbench.rewards.models.reward import Models
-from workbench.rewards.protocol import Batch, Score
+from workbench.rewards.protocol import Batch
+from workbench.rewards.returned import Score
 from workbench.rewards.reward import Reward, load_reward
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, Step, StepScores
-from workbench.schema.thinking import answer_span
+from workbench.schema.thinking import answer_span, ends_in_thinking
 from workbench.sections import RewardConfig
 from workbench.steps import Split, StepPattern, align_steps, split_by_tokens, split_leniently, split_preview, unsplit
+from workbench.steps.turns import align_turns, joined, turn_texts, unsplit_turns
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ def split_rollouts(
 
     ``leniently``: one that would have over a thousand steps is one unmatched step.
     """
+    if any(rollout.is_episode for rollout in rollouts):
+        return _split_turns(rollouts, pattern, cut, opened=opened, leniently=leniently)
     texts = [rollout.text for rollout in rollouts]
     if not pattern.by_tokens:
         return split_answers(texts, pattern, cut, opened=opened)
@@ -87,6 +91,49 @@ def split_rollouts(
                 raise
             splits.append(unsplit(rollout.text))
     return splits
+
+
+def _split_turns(
+    rollouts: Sequence[Rollout],
+    pattern: StepPattern,
+    cut: Callable[[list[str], StepPattern], list[Split]],
+    *,
+    opened: Sequence[bool] | None,
+    leniently: bool,
+) -> list[Split]:
+    """``split_rollouts`` of episodes: each turn on its own."""
+    turns = [turn_texts(rollout) for rollout in rollouts]
+    if pattern.by_tokens:
+        splits = [
+            [split_by_tokens(rollout, pattern, (turn.start, turn.end)).moved(-turn.start) for turn in row]
+            for rollout, row in zip(rollouts, turns, strict=True)
+        ]
+    else:
+        pieces = [turn.text for row in turns for turn in row]
+        flags = [
+            flag for row, first in zip(rollouts, _flags(opened, rollouts), strict=True) for flag in opens(row, first)
+        ]
+        found = iter(split_answers(pieces, pattern, cut, opened=flags))
+        splits = [[next(found) for _ in row] for row in turns]
+    whole = []
+    for row, split in zip(turns, splits, strict=True):
+        try:
+            whole.append(joined(row, split, pattern))
+        except TooManySteps:
+            if not leniently:
+                raise
+            whole.append(unsplit_turns(row))
+    return whole
+
+
+def _flags(opened: Sequence[bool] | None, rollouts: Sequence[Rollout]) -> Sequence[bool]:
+    return [False] * len(rollouts) if opened is None else opened
+
+
+def opens(rollout: Rollout, opened: bool) -> list[bool]:
+    """Which turns begin inside a ``<think>`` block: ``opened`` says it of the first."""
+    before = rollout.observations[: len(turn_texts(rollout)) - 1]
+    return [opened, *(ends_in_thinking(text or "") for text in before)] if rollout.turn_spans else []
 
 
 def split_answers(
@@ -136,7 +183,7 @@ def score_split(
     count = len(group.rollouts)
     rows = [{**group.columns, **rollout.columns} for rollout in group.rollouts]
     opened, prompts = [group.thinking_open] * count, [group.prompt] * count
-    answers = answer_texts([rollout.text for rollout in group.rollouts], pattern, opened)
+    answers = texts_read(group.rollouts, pattern, opened)
     options: dict[str, Any] = {"answers": answers, "trainer_state": trainer_state}
     scored, summaries = _score(prompts, group.rollouts, rows, steps, loaded, **options)
     return ScoredGroup(group, tuple(scored), summaries)
@@ -163,14 +210,30 @@ def score_completions(
     ``opened`` says which prompts end inside a ``<think>`` block, ``trainer_state`` is what functions get as that. An
     error's ``rollout`` is the index into the completions. Raises as ``score_group`` does otherwise.
     """
-    texts = [rollout.text for rollout in rollouts]
     split = split_leniently if worker is None else partial(worker.split, leniently=True)
     splits = split_rollouts(rollouts, pattern, split, opened=opened, leniently=True)
     failed = frozenset(i for i, split in enumerate(splits) if split.failed)
     steps = [split.steps for split in splits]
     options: dict[str, Any] = {"unsplit": failed, "budget": budget, "trainer_state": trainer_state}
-    answers = answer_texts(texts, pattern, opened)
+    answers = texts_read(rollouts, pattern, opened)
     return _score(prompts, rollouts, columns, steps, rewards, answers=answers, completions=completions, **options)
+
+
+def texts_read(
+    rollouts: Sequence[Rollout], pattern: StepPattern | None, opened: Sequence[bool] | None = None
+) -> list[str]:
+    """What reward functions read of each rollout: of an episode all of it, without the thinking of each turn where the
+    pattern leaves that out."""
+    flags = _flags(opened, rollouts)
+    if pattern is None or not pattern.leave_out_thinking or not any(rollout.is_episode for rollout in rollouts):
+        return answer_texts([rollout.text for rollout in rollouts], pattern, flags)
+    whole = []
+    for rollout, flag in zip(rollouts, flags, strict=True):
+        turns = turn_texts(rollout)
+        said = answer_texts([turn.text for turn in turns], pattern, opens(rollout, flag)[: len(turns)])
+        answered = [text or "" for text in rollout.observations]
+        whole.append("".join(text for pair in zip(said, answered, strict=False) for text in pair))
+    return whole
 
 
 def answer_texts(texts: Sequence[str], pattern: StepPattern | None, opened: Sequence[bool] | None = None) -> list[str]:
@@ -206,6 +269,7 @@ def _score(
         steps=[[text[step.start : step.end] for step in row] for text, row in zip(texts, steps, strict=True)],
         completion_ids=[rollout.token_ids for rollout in rollouts],
         step_ends=[[last for _, last in row] for row in spans],
+        **_of_turns(rollouts, spans),
         trainer_state=trainer_state,
     )
     scored_by_reward = _call(rewards, batch, budget)
@@ -224,14 +288,23 @@ def _score(
                 spans=tuple(spans[i]),
                 scores=scores,
                 rewards=tuple(
-                    _weighted({name: values[k] for name, values in scores.items()}, weights) for k in range(len(row))
+                    weighted_sum({name: values[k] for name, values in scores.items()}, weights) for k in range(len(row))
                 ),
                 outcome_scores=outcomes,
-                outcome=_weighted(outcomes, weights),
+                outcome=weighted_sum(outcomes, weights),
                 logged={name: extra for name, extra in logged.items() if extra},
             )
         )
     return scored, scored_by_reward.summaries
+
+
+def _of_turns(rollouts: Sequence[Rollout], spans: Sequence[Sequence[tuple[int, int]]]) -> dict[str, Any]:
+    """Of each step its turn's number and what was written before that turn, where a rollout has several."""
+    if not any(rollout.is_episode for rollout in rollouts):
+        return {}
+    turns = [[rollout.turn_of(last) for _, last in row] for rollout, row in zip(rollouts, spans, strict=True)]
+    before = [["", *(text or "" for text in rollout.observations)] for rollout in rollouts]
+    return {"turn": turns, "observation": [[texts[n] for n in row] for texts, row in zip(before, turns, strict=True)]}
 
 
 def _call(rewards: Sequence[Reward], batch: Batch, budget: ErrorBudget | None) -> _Scored:
@@ -283,13 +356,13 @@ def _spans(rollout: Rollout, steps: Sequence[Step]) -> list[tuple[int, int]]:
     """Token spans; the end-of-sequence token belongs to the last step."""
     if not steps:
         return []
-    spans = align_steps(rollout.texts, steps)
-    if rollout.finished:
+    spans = align_turns(rollout, steps) if rollout.is_episode else align_steps(rollout.texts, steps)
+    if rollout.finished and spans[-1][1] >= rollout.turn_spans[-1][0]:
         spans[-1] = (spans[-1][0], len(rollout) - 1)
     return spans
 
 
-def _weighted(scores: Mapping[str, Score], weights: Mapping[str, float]) -> Score:
+def weighted_sum(scores: Mapping[str, Score], weights: Mapping[str, float]) -> Score:
     """The weighted sum of the scores there are; None where there is none, or all that are there weigh 0."""
     terms = [weights[name] * score for name, score in scores.items() if score is not None and weights[name]]
     return sum(terms) if terms else None

@@ -13,9 +13,11 @@ from hashlib import sha256
 from pathlib import Path
 
 from workbench.errors import ConfigError, RewardError
-from workbench.sections import RewardConfig
+from workbench.sections import EnvironmentSection, RewardConfig
 
 FILE = "trusted.txt"
+Foreign = RewardConfig | EnvironmentSection
+"""What may bring code of somebody's."""
 
 
 def hash_of(code: str) -> str:
@@ -47,11 +49,11 @@ class TrustStore:
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be written ({error.strerror}); nothing was trusted") from error
 
-    def untrusted(self, rewards: Iterable[RewardConfig]) -> Iterator[RewardConfig]:
-        """The rewards whose code is not trusted yet."""
+    def untrusted(self, rewards: Iterable[Foreign]) -> Iterator[Foreign]:
+        """Those whose code is not trusted yet."""
         return (reward for reward in rewards if reward.foreign is not None and not self.is_trusted(reward.foreign))
 
-    def require(self, rewards: Sequence[RewardConfig], source: str) -> None:
+    def require(self, rewards: Sequence[Foreign], source: str) -> None:
         """Raises ConfigError, with the code itself, where ``source`` brings code that nobody has trusted yet."""
         foreign = list(self.untrusted(rewards))
         if not foreign:
@@ -62,7 +64,7 @@ class TrustStore:
         )
         names = ", ".join(repr(reward.name) for reward in foreign)
         raise ConfigError(
-            f"{source} brings reward code that was not run here before ({names}); read it and, if it may run with your "
+            f"{source} brings code that was not run here before ({names}); read it and, if it may run with your "
             f"rights, pass --trust:\n\n{shown}\n"
         )
 

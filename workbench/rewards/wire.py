@@ -47,6 +47,8 @@ def packed_batch(batch: Batch) -> tuple[dict[str, Any], list[str]]:
         "columns": columns,
         "steps": [list(texts) for texts in batch.steps],
         "completion_ids": None if batch.completion_ids is None else [list(ids) for ids in batch.completion_ids],
+        "turn": batch.turn,
+        "observation": batch.observation,
         "trainer_state": packed_state(batch.state),
     }
     return sent, left_out

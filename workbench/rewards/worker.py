@@ -4,8 +4,9 @@ The process imports what rewards commonly need and forks a child for each reward
 so that no function can change what another one returns. A child seals itself (``seal``) before it serves. Code that was
 trusted runs in a process without a seal, which is none of these forks (``--unsealed``). A request
 names the code or the pattern each time, so a child that was replaced needs telling nothing; code it has run before is
-not run again. The parent (``client``) keeps the deadline, and checks every reply. A child works in a folder of its own,
-the only one it may write to.
+not run again. Users' environments run in children of their own in the same way (``environments.hosted``). The parent
+(``client``) keeps the deadline, and checks every reply. A child works in a folder of its own, the only one it may
+write to.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from typing import Any, NoReturn
 import numpy  # noqa: F401
 
 from workbench.child import Emitter, Handler, serve, serve_forks
-from workbench.errors import RewardCodeError, RewardError
+from workbench.environments.hosted import Instances
+from workbench.errors import EpisodeError, RewardCodeError, RewardError
 from workbench.rewards.asynchronous import is_async
 from workbench.rewards.protocol import call_outcome, call_steps, form_of, line_of, message_of, read_signature
 from workbench.rewards.seal import seal, sealed_folder, what_is_off
@@ -65,7 +67,8 @@ def start(about: Mapping[str, Any]) -> Handler:
 
 
 def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
-    """``describe`` a function of the request's code, ``score`` a batch with it, or ``split`` texts by a pattern."""
+    """``describe`` a function of the request's code, ``score`` a batch with it, ``split`` texts by a pattern, or play
+    a turn of an ``environment``."""
     if _worn or threading.active_count() > MOST_THREADS:
         raise WorkerExhausted("earlier calls have left this worker without memory, or with threads that still run")
     if request["do"] == "isolation":
@@ -79,7 +82,7 @@ def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
     deadline = request["deadline"]
     faulthandler.dump_traceback_later(max(deadline / 2, deadline - 0.5), file=2)
     try:
-        return _run(request)
+        return _played(request) if request["do"] == "environment" else _run(request)
     except RewardError as error:
         if isinstance(error.__cause__, MemoryError):
             _worn.append(error.reward or "")
@@ -103,12 +106,58 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
     return {"scores": scores, "logged": packed_log(batch.log)}
 
 
+def _played(request: dict[str, Any]) -> dict[str, Any]:
+    """One call of the environment that the request's code defines."""
+    name = request["name"]
+    kind = _class(request["code"], name)
+    try:
+        return _instances.handle(kind, name, request)
+    except EpisodeError:
+        raise
+    except BaseException as error:  # whatever the user's code raises
+        if isinstance(error, MemoryError):
+            _worn.append(name)
+        line = line_of(error, FILENAME)
+        where = "" if line is None else f" at line {line}"
+        off = what_is_off(error)
+        why = f" ({off} in the reward worker)" if off else ""
+        raise EpisodeError(
+            f"environment {name!r} raised {type(error).__name__}{where}: {message_of(error)}{why}", line=line
+        ) from error
+
+
+_instances = Instances()
+
+
 @cache
 def _function(code: str, name: str) -> Any:
-    return _chosen(_executed(code, name), name)
+    return _chosen(_executed(code, name, "reward"), name)
 
 
-def _executed(code: str, name: str) -> ModuleType:
+@cache
+def _class(code: str, name: str) -> Any:
+    """The code's class of that name, or its only public class with a method ``reply``."""
+    try:
+        module = _executed(code, name, "environment")
+    except RewardCodeError as error:
+        raise EpisodeError(str(error), line=error.line) from error
+    kinds = {
+        key: value
+        for key, value in vars(module).items()
+        if inspect.isclass(value) and value.__module__ == module.__name__ and not key.startswith("_")
+    }
+    playable = {key: kind for key, kind in kinds.items() if hasattr(kind, "reply")}
+    if name in kinds:
+        return kinds[name]
+    if len(playable) == 1:
+        return next(iter(playable.values()))
+    raise EpisodeError(
+        f"environment {name!r}: define a class of that name with the methods reset and reply; the code defines "
+        f"{', '.join(kinds) or 'no class'}"
+    )
+
+
+def _executed(code: str, name: str, what: str) -> ModuleType:
     module = ModuleType(f"{_MODULE}_{hashlib.sha256(code.encode(errors='surrogatepass')).hexdigest()[:8]}")
     # Where dataclasses and pickle look a class's module up.
     sys.modules[module.__name__] = module
@@ -118,7 +167,7 @@ def _executed(code: str, name: str) -> ModuleType:
         where = "" if error.lineno is None else f" at line {error.lineno}"
         text = f": {error.text.strip()[:80]}" if error.text else ""
         raise RewardCodeError(
-            f"reward {name!r} does not compile: {error.msg}{where}{text}",
+            f"{what} {name!r} does not compile: {error.msg}{where}{text}",
             reward=name,
             line=error.lineno,
         ) from error
@@ -126,7 +175,7 @@ def _executed(code: str, name: str) -> ModuleType:
         line = line_of(error, FILENAME)
         where = "" if line is None else f" at line {line}"
         raise RewardCodeError(
-            f"the code of reward {name!r} raised {type(error).__name__}{where}: {message_of(error)}",
+            f"the code of {what} {name!r} raised {type(error).__name__}{where}: {message_of(error)}",
             reward=name,
             line=line,
         ) from error

@@ -13,6 +13,8 @@ rlhflow    ``conversations[]``, every second one + or -      Dong et al. 2024 (a
 prime-rl   ``token_ids``, ``loss_mask``, …                   prime-rl's ``TokenExporter``
 lm-eval    ``doc``, ``arguments``, ``resps[]``               lm-evaluation-harness ``--log_samples``
 verifiers  ``example_id``, ``prompt``, ``completion``        verifiers' ``results.jsonl``
+traces     ``task``, ``nodes[]`` or ``traces[]``             verifiers 0.4's ``traces.jsonl``; prime-rl's
+                                                             ``train_rollouts.jsonl``
 verl       ``input``, ``output``, ``score``, ``gts``         verl's ``trainer.rollout_data_dir``: N.jsonl
 openrlhf   ``input``, ``output``, ``reward``                 OpenRLHF's ``batch_inference``
 messages   ``messages[]``, or ``conversations[]``            OpenAI's chat format; ShareGPT
@@ -61,16 +63,20 @@ from workbench.rollouts.others import (
 )
 from workbench.rollouts.records import (
     Record,
+    answered,
     are_numbers,
     check_reward,
-    completion_text,
     is_finished,
     is_number,
+    mask_of,
     prompt_text,
     step_labels,
     texts_of,
     token_ids,
 )
+from workbench.rollouts.traces import is_traces, read_traces
+from workbench.schema import Turn
+from workbench.schema.turns import checked_turns
 
 Read = Callable[[str, Mapping[str, Any]], list[Record]]
 
@@ -111,14 +117,15 @@ def detect(values: Mapping[str, Any]) -> Format:
 
 
 def _read_plain(where: str, values: Mapping[str, Any]) -> list[Record]:
-    """``prompt`` and ``completion`` (text, or chat messages whose last is the answer) or ``token_ids``."""
+    """``prompt`` and ``completion`` (text, a chat message, or those of an episode) or ``token_ids``."""
     rest = dict(values)
-    prompt = prompt_text(where, rest.pop("prompt", None))
+    prompt = rest.pop("prompt", None)
     ids = token_ids(where, rest.pop("token_ids", None))
     answer = rest.pop("completion", None)
     if answer is None and ids is None:
         raise TaskError(f"{where}: 'completion' is missing; give text, or 'token_ids'")
     finished = is_finished(rest)
+    mask = mask_of(where, rest.pop("mask", None), ids)
     logprobs = rest.pop("logprobs", None)
     if logprobs is not None and (ids is None or not are_numbers(logprobs) or len(logprobs) != len(ids)):
         raise TaskError(f"{where}: 'logprobs' must be one number a token id")
@@ -128,16 +135,16 @@ def _read_plain(where: str, values: Mapping[str, Any]) -> list[Record]:
     if rest.get("labels") is not None and rest.get("labelled_steps") is not None:
         steps = texts_of(where, "labelled_steps", rest["labelled_steps"])
         rest["labels"] = step_labels(where, "labelled_steps", steps, rest["labels"])
-    completion = None if answer is None else completion_text(where, answer)
+    if answer is None:
+        record = Record(where, prompt_text(where, prompt), finished=finished, columns=rest)
+    else:
+        record = answered(where, prompt, answer, rest.pop("tools", None), finished=finished, columns=rest)
     return [
-        Record(
-            where,
-            prompt,
-            completion,
+        replace(
+            record,
             token_ids=ids,
+            mask=mask,
             logprobs=None if logprobs is None else tuple(map(float, logprobs)),
-            finished=finished,
-            columns=rest,
         )
     ]
 
@@ -155,7 +162,7 @@ def _read_trl(where: str, values: Mapping[str, Any]) -> list[Record]:
         record.columns["logged_reward"] = record.columns["reward"]
     record.columns["reward"] = sum(numbers) if numbers else None
     record.columns["training_step"] = step
-    return [Record(where, record.prompt, record.completion, series=str(step), columns=record.columns)]
+    return [replace(record, series=str(step))]
 
 
 def _read_gsm8k(where: str, values: Mapping[str, Any]) -> list[Record]:
@@ -209,8 +216,10 @@ def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
                 entropies=_a_token(where, number, "entropies", rollout, len(ids)),
                 ref_logprobs=_a_token(where, number, "ref_logprobs", rollout, len(ids)),
                 raw_logprobs=_a_token(where, number, "raw_logprobs", rollout, len(ids)),
-                mask=_mask(where, number, rollout, len(ids)),
+                mask=mask_of(f"{where}: rollout {number}", rollout.get("mask"), ids),
                 finished=bool(rollout.get("finished")),
+                stop=None if rollout.get("stop") is None else str(rollout["stop"]),
+                episode=_episode(where, number, rollout, len(ids)),
                 series=where,
                 columns=columns,
                 policy=str(values.get("policy") or ""),
@@ -229,13 +238,12 @@ def _a_token(where: str, number: int, name: str, rollout: Mapping[str, Any], cou
     return tuple(map(float, values))
 
 
-def _mask(where: str, number: int, rollout: Mapping[str, Any], count: int) -> tuple[int, ...] | None:
-    values = _a_token(where, number, "mask", rollout, count)
-    if values is not None and not set(values) <= {0, 1}:
-        raise TaskError(
-            f"{where}: 'mask' of rollout {number} must be 1 for each token that the policy sampled, 0 for others"
-        )
-    return None if values is None else tuple(map(int, values))
+def _episode(where: str, number: int, rollout: Mapping[str, Any], count: int) -> tuple[dict[str, Any], ...] | None:
+    try:
+        turns = checked_turns([Turn.from_json(turn) for turn in rollout.get("turns") or ()], count)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise TaskError(f"{where}: 'turns' of rollout {number} are no turns of its {count} tokens: {error}") from error
+    return tuple(turn.to_json() for turn in turns) or None
 
 
 def _is_solution(value: Any) -> bool:
@@ -299,11 +307,18 @@ FORMATS: dict[str, Format] = {
         Format("verl", is_verl, read_verl, ("input", "output", "score")),
         Format("openrlhf", is_openrlhf, read_openrlhf, ("input", "output")),
         Format(
+            "traces",
+            is_traces,
+            read_traces,
+            ("task",),
+            "`task`, and `nodes`, or `traces` with them: messages, with `token_ids` and `mask` where they are known",
+        ),
+        Format(
             "messages",
             is_conversation_row,
             read_conversation,
             (),
-            "`messages` with `role` and `content`, or `conversations` with `from` and `value`; the last is the answer",
+            "`messages` with `role`, `content` and `tool_calls`, or `conversations` with `from` and `value`",
         ),
         Format(
             "trl",

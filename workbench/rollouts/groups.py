@@ -14,17 +14,24 @@ from typing import Any
 
 from workbench.errors import PatternError, TaskError
 from workbench.rollouts.columns import columns_of
+from workbench.rollouts.conversations import Conversation, plain_pieces
 from workbench.rollouts.formats import FORMATS, Format, detect
 from workbench.rollouts.records import Record
+from workbench.rollouts.templates import templated_pieces
 from workbench.rollouts.tokens import WORDS, Tokeniser
 from workbench.rollouts.values import Row
-from workbench.schema import Group, Prompt, Rollout
+from workbench.schema import ASSISTANT, Group, Prompt, Rollout, Turn
 from workbench.schema.wording import counted
 from workbench.steps import PRESETS, split_steps
 
 OWN = frozenset({"reward", "correct", "labels", "labelled_steps", "model"})
 """Columns that always belong to one completion, also where all of a group agree."""
 _PRESETS = {"\n": "line", "\n\n": "paragraph"}
+REWRITTEN = (
+    "whose chat template writes earlier turns anew (its rendering of the first messages is no beginning of that of "
+    "all): each turn stands as when it was the last, and later ones followed a text that is not shown"
+)
+"""What is said of episodes that were rendered by such a template."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ class Draft:
 
 
 def _record(data: Mapping[str, Any]) -> Record:
-    tuples = {
+    tuples: dict[str, Any] = {
         name: None if data.get(name) is None else tuple(data[name])
         for name in (
             "steps",
@@ -73,8 +80,13 @@ def _record(data: Mapping[str, Any]) -> Record:
             "raw_logprobs",
             "mask",
             "prompt_ids",
+            "episode",
         )
     }
+    if (pieces := data.get("pieces")) is not None:
+        tuples["pieces"] = tuple((role, text) for role, text in pieces)
+    if (said := data.get("conversation")) is not None:
+        tuples["conversation"] = Conversation(tuple(said["messages"]), said["opening"], tuple(said["tools"]))
     return Record(**{**data, **tuples})
 
 
@@ -117,10 +129,6 @@ def read_drafts(
     records, preset, notes = _joined(records, layout)
     if silent:
         notes.append(f"{counted(silent, 'row')} without a completion left out")
-    if turns := sum(record.turns > 1 for record in records):
-        notes.append(
-            f"{counted(turns, 'completion')} of several turns: the last answer, with what came before as prompt"
-        )
     if layout.name == "trl":
         notes.append("reward is the sum of the logged reward columns; the file does not say their weights")
     if mended:
@@ -182,6 +190,7 @@ class Builder:
     def __init__(self, tokeniser: Tokeniser, facts: Facts, file: str) -> None:
         self._tokeniser, self._facts, self._file = tokeniser, facts, file
         self._inexact = self._unlike = self._unknown_end = self._idle_ids = 0
+        self._untemplated = self._rewritten = self._by_marks = 0
         self._kept = False
 
     def build(self, draft: Draft) -> Group:
@@ -205,6 +214,9 @@ class Builder:
             (self._inexact, "completion", f"that tokenizer {name!r} cannot give back, with the text shown by offsets"),
             (self._unlike, "row", "whose token ids decode to another text than the completion; the ids are shown"),
             (self._idle_ids, "row", "with token ids, but no tokenizer was given: the text is shown in words"),
+            (self._untemplated, "episode", "whose turns and observations stand as plain text, with no chat template"),
+            (self._rewritten, "episode", REWRITTEN),
+            (self._by_marks, "episode", "whose observations were told by <tool_response>, for the file has no mask"),
             (self._unknown_end, "completion", "taken as finished: the file does not say whether the length cut it off"),
         ]
         notes = [f"{counted(count, noun)} {text}" for count, noun, text in known if count]
@@ -239,17 +251,21 @@ class Builder:
                 ref_logprobs=record.ref_logprobs,
                 raw_logprobs=record.raw_logprobs,
                 mask=record.mask,
+                stop=record.stop,
+                turns=tuple(Turn.from_json(turn) for turn in record.episode or ()),
             )
         if record.token_ids:
             decoded = self._decoded(record, record.token_ids)
             if decoded is not None:
                 return self._sampled(record, record.token_ids, decoded)
-            if record.completion is None:
+            if record.completion is None and record.conversation is None:
                 raise TaskError(
                     f"{self._file} {record.where}: there are token ids and no completion; give the tokenizer that made "
                     "them"
                 )
             self._idle_ids += 1
+        if record.conversation is not None or record.pieces is not None:
+            return self._episode(record)
         return self._tokenised(record)
 
     def _sampled(self, record: Record, ids: tuple[int, ...], texts: tuple[str, ...]) -> Rollout:
@@ -262,10 +278,59 @@ class Builder:
             record.entropies,
             columns=record.columns,
             mask=record.mask,
+            turns=tuple(Turn.from_json(turn) for turn in record.episode or ()),
         )
-        text = record.completion
-        self._unlike += text is not None and text not in (rollout.text, "".join(texts))
+        text, whole = record.completion, "".join(texts)
+        self._unlike += text is not None and text not in (rollout.text, whole)
+        if record.conversation is not None:
+            said = (record.conversation.messages[turn]["content"] for turn in record.conversation.turns)
+            self._unlike += any(part.strip() not in whole for part in said)
         return rollout
+
+    def _episode(self, record: Record) -> Rollout:
+        """Each turn and each observation tokenised on its own; what the policy did not write has mask 0."""
+        pieces = self._pieces(record)
+        ids: list[int] = []
+        texts: list[str] = []
+        mask: list[int] = []
+        turns: list[Turn] = []
+        exact = True
+        for role, text in pieces:
+            tokens, start = self._tokeniser.tokens(text), len(ids)
+            exact = exact and tokens.exact
+            ids += tokens.ids
+            texts += tokens.texts
+            mask += [int(role == ASSISTANT)] * len(tokens.ids)
+            turns.append(Turn(role, start, len(ids)))
+        self._inexact += not exact
+        finished = pieces[-1][0] == ASSISTANT and record.finished is not False
+        self._unknown_end += finished and record.finished is None
+        if finished and not (ids and self._tokeniser.is_end(ids[-1])):
+            (token, shown), last = self._tokeniser.end, turns[-1]
+            ids, texts, mask = [*ids, token], [*texts, shown], [*mask, 1]
+            turns[-1] = replace(last, end=len(ids))
+        return Rollout(tuple(ids), tuple(texts), finished, columns=record.columns, mask=tuple(mask), turns=tuple(turns))
+
+    def _pieces(self, record: Record) -> Sequence[tuple[str, str]]:
+        """(role, text) of an episode's turns and observations; a last turn that was cut off has no end."""
+        if record.pieces is not None:
+            self._by_marks += 1
+            return record.pieces
+        assert record.conversation is not None
+        template = self._tokeniser.template
+        if template is None:
+            self._untemplated += 1
+            return plain_pieces(record.conversation)
+        try:
+            pieces, rewrites = templated_pieces(template, record.conversation, self._tokeniser.ends)
+        except TaskError as error:
+            raise TaskError(f"{self._file} {record.where}: {error}") from error
+        self._rewritten += rewrites
+        role, last = pieces[-1]
+        if role == ASSISTANT and record.finished is False:
+            end = next((end for end in self._tokeniser.ends if last.endswith(end)), "")
+            pieces[-1] = (role, last.removesuffix(end))
+        return pieces
 
     def _tokenised(self, record: Record) -> Rollout:
         tokens = self._tokeniser.tokens(record.completion or "")

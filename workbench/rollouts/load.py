@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.assets import GSM8K
-from workbench.child import Child
+from workbench.child import Child, seen_by_libraries
 from workbench.errors import ChildError, ChildTimeout, TaskError
 from workbench.places import local_path
 from workbench.rollouts.files import MAX_BYTES
@@ -183,7 +183,7 @@ class _Parsers:
 
     @contextmanager
     def taken(self, module: str) -> Iterator[Child]:
-        start = (module, os.getcwd(), dict(os.environ))  # a process that was started otherwise is another one
+        start = (module, os.getcwd(), seen_by_libraries(os.environ))  # one that was started otherwise is another
         child = self._waiting(start) or Child(module, name="parser")
         try:
             yield child

@@ -8,12 +8,15 @@ Each was checked against the code that writes it: verl's ``RayPPOTrainer._write_
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from workbench.errors import TaskError
+from workbench.rollouts.conversations import conversation_of, is_messages, read_messages, uses_tools
 from workbench.rollouts.records import (
     Record,
+    answered,
     are_numbers,
     check_reward,
     is_conversation,
@@ -23,8 +26,11 @@ from workbench.rollouts.records import (
     sharegpt_messages,
     token_ids,
 )
-from workbench.schema import Prompt
+from workbench.schema import ASSISTANT, TOOL, Prompt
 
+_TOOLS_ANSWER = re.compile(
+    r"(\n?(?:user|tool)(?:\s*<tool_response>.*?</tool_response>)+\n*(?:assistant\n)?)", re.DOTALL
+)
 _EXPORTED = ("token_ids", "loss_mask", "inference_logprobs")
 
 
@@ -36,6 +42,7 @@ def read_verl(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A line of ``{step}.jsonl``: ``score`` is the reward, ``gts`` the right answer; a step's groups are apart."""
     rest = dict(values)
     prompt, completion = prompt_text(where, rest.pop("input"), "input"), _text(where, "output", rest.pop("output"))
+    pieces = _parted_by_tools(completion)
     rest["reward"] = rest.pop("score")
     check_reward(where, rest)
     step = rest.pop("step", None)
@@ -43,7 +50,21 @@ def read_verl(where: str, values: Mapping[str, Any]) -> list[Record]:
         rest["answer"] = rest.pop("gts")
     if step is not None:
         rest["training_step"] = step
-    return [Record(where, prompt, completion, finished=is_finished(rest), series=f"{step}", columns=rest)]
+    return [
+        Record(
+            where, prompt, completion, finished=is_finished(rest), series=f"{step}", columns=rest, pieces=pieces or None
+        )
+    ]
+
+
+def _parted_by_tools(output: str) -> tuple[tuple[str, str], ...]:
+    """(role, text) of the turns and the tools' answers of an output; nothing where no tool answered.
+
+    The file has neither the mask nor the chat template's special tokens. What remains of them around an answer, in the
+    template of Qwen's models and those with its ``<tool_response>``, is the names of the roles.
+    """
+    parts = _TOOLS_ANSWER.split(output)
+    return tuple((ASSISTANT if i % 2 == 0 else TOOL, part) for i, part in enumerate(parts)) if len(parts) > 1 else ()
 
 
 def is_openrlhf(values: Mapping[str, Any]) -> bool:
@@ -69,13 +90,11 @@ def read_verifiers(where: str, values: Mapping[str, Any]) -> list[Record]:
     if prompt is None or not completion:
         return []
     check_reward(where, rest)
-    for name in ("timing", "token_usage", "tool_defs", "trajectory", "error_chain", "long_error_chain"):
+    for name in ("timing", "token_usage", "trajectory", "error_chain", "long_error_chain"):
         rest.pop(name, None)
     finished = not rest.pop("is_truncated") if isinstance(rest.get("is_truncated"), bool) else is_finished(rest)
-    asked = prompt if isinstance(prompt, str) else _messages(where, "prompt", prompt)
-    if isinstance(completion, str):
-        return [Record(where, asked, completion, finished=finished, columns=rest)]
-    return [_last_answer(where, asked, _messages(where, "completion", completion), finished, rest)]
+    tools = rest.pop("tool_defs", None)
+    return [answered(where, prompt, completion, tools, finished=finished, columns=rest)]
 
 
 def is_conversation_row(values: Mapping[str, Any]) -> bool:
@@ -83,9 +102,17 @@ def is_conversation_row(values: Mapping[str, Any]) -> bool:
 
 
 def read_conversation(where: str, values: Mapping[str, Any]) -> list[Record]:
-    """``messages`` as OpenAI has them, or ShareGPT's ``conversations``; the last is the assistant's answer."""
-    messages = _turns(values) or []
+    """``messages`` as OpenAI has them, or ShareGPT's ``conversations``.
+
+    Where tools are used, all from the assistant's first message on is the episode; else the last message is the answer.
+    """
+    messages = read_messages(where, "messages", _turns(values) or [])
     rest = {name: value for name, value in values.items() if name not in ("messages", "conversations", "system")}
+    if uses_tools(messages):
+        check_reward(where, rest)
+        conversation = conversation_of(where, "messages", [], messages, rest.pop("tools", None))
+        prompt = conversation.prompt
+        return [Record(where, prompt, conversation=conversation, finished=is_finished(rest), columns=rest)]
     if len(messages) < 2 or messages[-1]["role"] != "assistant":
         raise TaskError(
             f"{where}: the last of the messages must be the assistant's, with another before it; load the file as a "
@@ -95,11 +122,9 @@ def read_conversation(where: str, values: Mapping[str, Any]) -> list[Record]:
     return [Record(where, messages[:-1], messages[-1]["content"], finished=is_finished(rest), columns=rest)]
 
 
-def _turns(values: Mapping[str, Any]) -> list[dict[str, str]] | None:
+def _turns(values: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     messages = values.get("messages")
-    if is_conversation(messages):
-        return [{"role": message["role"], "content": message["content"]} for message in values["messages"]]
-    return sharegpt_messages(values)
+    return messages if is_messages(messages) else sharegpt_messages(values)
 
 
 def is_prime_rl(values: Mapping[str, Any]) -> bool:
@@ -181,31 +206,3 @@ def _text(where: str, name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise TaskError(f"{where}: {name!r} must be text, not {type(value).__name__}")
     return value
-
-
-def _messages(where: str, name: str, value: Any) -> list[dict[str, str]]:
-    """Messages whose contents are text: parts are joined, calls of tools are written as JSON behind it."""
-    if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
-        raise TaskError(f"{where}: {name!r} must be text or a list of messages, not {type(value).__name__}")
-    messages = []
-    for message in value:
-        content, calls = message.get("content"), message.get("tool_calls")
-        if isinstance(content, list):
-            content = "".join(part.get("text") or "" for part in content if isinstance(part, dict))
-        if not isinstance(content, str | None) or not isinstance(message.get("role"), str):
-            raise TaskError(f"{where}: a message of {name!r} has no 'role', or a 'content' that is no text")
-        written = "\n".join(call if isinstance(call, str) else json.dumps(call) for call in calls or ())
-        messages.append({"role": message["role"], "content": "\n".join(filter(None, (content, written)))})
-    return messages
-
-
-def _last_answer(
-    where: str, prompt: Prompt, messages: list[dict[str, str]], finished: bool | None, columns: dict[str, Any]
-) -> Record:
-    """The last of the assistant's messages as the completion, all before it as its prompt."""
-    last = max((i for i, message in enumerate(messages) if message["role"] == "assistant"), default=None)
-    if last is None:
-        raise TaskError(f"{where}: 'completion' has no message of the assistant; leave the row out")
-    asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    whole = prompt if last == 0 else [*asked, *messages[:last]]
-    return Record(where, whole, messages[last]["content"], finished=finished, columns=columns, turns=last + 1)

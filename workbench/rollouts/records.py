@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workbench.errors import TaskError, shown
-from workbench.schema import Prompt
+from workbench.rollouts.conversations import (
+    Conversation,
+    conversation_of,
+    is_messages,
+    read_messages,
+    text_of,
+    uses_tools,
+)
+from workbench.schema import ASSISTANT, Prompt
 
 _MOST_IDS = 2**24  # more than any vocabulary has
 
@@ -18,7 +26,8 @@ class Record:
 
     ``completion`` is None where the file has only ``token_ids``; where it has ``steps`` instead, they are joined later.
     ``texts`` are the tokens' own, where the file has them; ``policy`` and ``sampling`` are the group's. A prompt that
-    the file has as ids alone is ``prompt_ids``. ``turns`` counts the messages of which the completion is the last.
+    the file has as ids alone is ``prompt_ids``. Of an episode, ``conversation`` has the messages, ``pieces`` are (role,
+    text) of its turns and observations, and ``episode`` are those in tokens. ``stop`` is the stop string that ended it.
     """
 
     where: str
@@ -38,7 +47,10 @@ class Record:
     policy: str = ""
     sampling: dict[str, Any] = field(default_factory=dict)
     prompt_ids: tuple[int, ...] | None = None
-    turns: int = 1
+    stop: str | None = None
+    episode: tuple[dict[str, Any], ...] | None = None
+    conversation: Conversation | None = None
+    pieces: tuple[tuple[str, str], ...] | None = None
 
 
 def is_conversation(prompt: Any) -> bool:
@@ -57,11 +69,11 @@ _ROLES = {
     **dict.fromkeys(("gpt", "assistant", "chatgpt", "bard", "bing", "model"), "assistant"),
     **dict.fromkeys(("tool", "observation", "function_response"), "tool"),
     "system": "system",
-    "function_call": "assistant",
 }
+_CALL = "function_call"
 
 
-def sharegpt_messages(values: Mapping[str, Any]) -> list[dict[str, str]] | None:
+def sharegpt_messages(values: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """ShareGPT's ``conversations`` of ``from`` and ``value`` (and ``system``) as messages; None where there are none.
 
     Raises nothing: a speaker that is not known makes it no such conversation.
@@ -70,7 +82,7 @@ def sharegpt_messages(values: Mapping[str, Any]) -> list[dict[str, str]] | None:
     if is_conversation(turns):  # some files have messages under this name
         messages = [{"role": turn["role"], "content": turn["content"]} for turn in values["conversations"]]
     elif isinstance(turns, list) and turns and all(map(_is_turn, turns)):
-        messages = [{"role": _ROLES[turn["from"]], "content": turn["value"]} for turn in turns]
+        messages = [_spoken(turn["from"], turn["value"]) for turn in turns]
     else:
         return None
     system = values.get("system")
@@ -80,28 +92,50 @@ def sharegpt_messages(values: Mapping[str, Any]) -> list[dict[str, str]] | None:
 
 
 def _is_turn(turn: Any) -> bool:
-    return isinstance(turn, dict) and turn.get("from") in _ROLES and isinstance(turn.get("value"), str)
+    return isinstance(turn, dict) and turn.get("from") in (*_ROLES, _CALL) and isinstance(turn.get("value"), str)
+
+
+def _spoken(speaker: str, value: str) -> dict[str, Any]:
+    if speaker != _CALL:
+        return {"role": _ROLES[speaker], "content": value}
+    return {"role": ASSISTANT, "content": "", "tool_calls": [value]}
 
 
 def prompt_text(where: str, prompt: Any, name: str = "prompt") -> Prompt:
     if isinstance(prompt, str):
         return prompt
-    if is_conversation(prompt):
-        return [{"role": m["role"], "content": m["content"]} for m in prompt]
+    if is_conversation(prompt) or (is_messages(prompt) and uses_tools(prompt)):
+        return [
+            {"role": message["role"], "content": text_of(message)} for message in read_messages(where, name, prompt)
+        ]
     what = "missing" if prompt is None else f"of type {type(prompt).__name__}"
     raise TaskError(f"{where}: {name!r} is {what}; it must be text or a list of messages with 'role' and 'content'")
 
 
-def completion_text(where: str, value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if is_conversation(value):
-        if len(value) > 1:
-            raise TaskError(
-                f"{where}: 'completion' is a conversation of {len(value)} messages; give the policy's own text alone"
-            )
-        return str(value[0]["content"])
-    raise TaskError(f"{where}: 'completion' must be text, not {type(value).__name__}; every row of a file alike")
+def answered(
+    where: str, prompt: Any, completion: Any, tools: Any = None, *, finished: bool | None, columns: dict[str, Any]
+) -> Record:
+    """A completion that is text, one message, or an episode of several messages or of a call. Raises TaskError."""
+    if isinstance(completion, str):
+        return Record(where, prompt_text(where, prompt), completion, finished=finished, columns=columns)
+    if not is_messages(completion):
+        raise TaskError(
+            f"{where}: 'completion' must be text or a list of messages, not {type(completion).__name__}; every row of "
+            "a file alike"
+        )
+    said = read_messages(where, "completion", completion)
+    if len(said) == 1 and not uses_tools(said) and said[0]["role"] == ASSISTANT:
+        return Record(where, prompt_text(where, prompt), text_of(said[0]), finished=finished, columns=columns)
+    is_text = isinstance(prompt, str)
+    asked = [{"role": "user", "content": prompt}] if is_text else read_messages(where, "prompt", prompt)
+    conversation = conversation_of(where, "completion", asked, said, tools)
+    return Record(
+        where,
+        prompt if is_text and conversation.opening == 1 else conversation.prompt,
+        conversation=conversation,
+        finished=finished,
+        columns=columns,
+    )
 
 
 def texts_of(where: str, name: str, value: Any) -> tuple[str, ...]:
@@ -132,6 +166,20 @@ def token_ids(where: str, value: Any) -> tuple[int, ...] | None:
     if (strange := next((number for number in value if not 0 <= number < _MOST_IDS), None)) is not None:
         raise TaskError(f"{where}: {shown(strange, 40)} in 'token_ids' is no token id; they are 0 to {_MOST_IDS - 1:,}")
     return tuple(value)
+
+
+def mask_of(where: str, value: Any, ids: Sequence[int] | None) -> tuple[int, ...] | None:
+    """Which of a completion's ids the policy sampled; None where the row says nothing."""
+    if value is None:
+        return None
+    if ids is None:
+        raise TaskError(f"{where}: 'mask' says which of 'token_ids' the policy sampled, and there are none; give both")
+    if not isinstance(value, list) or len(value) != len(ids):
+        count = f"{len(value)} values" if isinstance(value, list) else type(value).__name__
+        raise TaskError(f"{where}: 'mask' has {count} and 'token_ids' {len(ids)}; give one a token")
+    if not all(sampled in (0, 1) for sampled in value):
+        raise TaskError(f"{where}: 'mask' must be 1 for each token that the policy sampled, 0 for others")
+    return tuple(map(int, value))
 
 
 def is_finished(rest: dict[str, Any]) -> bool | None:

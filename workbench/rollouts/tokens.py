@@ -11,7 +11,6 @@ Only ``tokenizers`` is used, so that nothing here loads transformers or torch.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,9 +22,11 @@ from typing import Any, Protocol
 from workbench.assets import ASSETS
 from workbench.errors import TaskError
 from workbench.places import is_hub_id, local_path, no_folder
+from workbench.rollouts.templates import ChatTemplate, read_json, template_of, template_of_tokenizer
 from workbench.steps import token_texts
 
 WORDS = "words"
+_TEMPLATE = "chat_template.jinja"
 _WORD = re.compile(r"(?:(?![\u2e80-\u9fff\uac00-\ud7a3\uff66-\uff9f])[^\W\d_])+|\d+|.", re.DOTALL)
 """A run of letters (ideographs one by one), a run of digits, or any other character."""
 _USUAL_ENDS = ("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end|>", "</s>", "<eos>", "[SEP]")
@@ -41,12 +42,20 @@ class Tokens:
 
 
 class Tokeniser(Protocol):
-    """What importing needs of a tokenizer. ``end`` is the (id, text) that closes a finished completion."""
+    """What importing needs of a tokenizer.
+
+    ``end`` is the (id, text) that closes a finished completion, ``ends`` are the texts of all that do, and ``template``
+    is the chat template, if it has one.
+    """
 
     @property
     def name(self) -> str: ...
     @property
     def end(self) -> tuple[int, str]: ...
+    @property
+    def template(self) -> ChatTemplate | None: ...
+    @property
+    def ends(self) -> Sequence[str]: ...
     def tokens(self, text: str) -> Tokens: ...
     def decoded(self, ids: Sequence[int]) -> tuple[str, ...] | None:
         """One string for each of these ids, or None where ids mean nothing. Raises ValueError for one unknown."""
@@ -59,6 +68,8 @@ class Words:
 
     name = WORDS
     end = (0, "")
+    ends: Sequence[str] = ()
+    template = None
 
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}
@@ -77,8 +88,10 @@ class Words:
 class Subwords:
     """A trained tokenizer (``tokenizers.Tokenizer``). ``ends`` are the ids that end a sequence, the usual one first."""
 
-    def __init__(self, tokenizer: Any, name: str, ends: Sequence[int] = ()) -> None:
-        self.name = name
+    def __init__(
+        self, tokenizer: Any, name: str, ends: Sequence[int] = (), template: ChatTemplate | None = None
+    ) -> None:
+        self.name, self.template = name, template
         self._tokenizer = tokenizer
         self._ends = tuple(ends) or self._guessed_ends()
 
@@ -95,6 +108,10 @@ class Subwords:
         if not self._ends:
             return self.size, ""  # it has none: an id of its own
         return self._ends[0], str(self._tokenizer.id_to_token(self._ends[0]) or "")
+
+    @property
+    def ends(self) -> Sequence[str]:
+        return [text for token in self._ends if (text := self._tokenizer.id_to_token(token))]
 
     def is_end(self, token: int) -> bool:
         return token in self._ends or token == self.end[0]
@@ -158,7 +175,7 @@ def load_tokeniser(tokenizer: Any) -> Tokeniser:
         )
     end = getattr(tokenizer, "eos_token_id", None)
     name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
-    return Subwords(inner, str(name), () if end is None else (int(end),))
+    return Subwords(inner, str(name), () if end is None else (int(end),), template_of_tokenizer(tokenizer))
 
 
 def _from_files(name: str) -> Subwords:
@@ -171,7 +188,7 @@ def _from_files(name: str) -> Subwords:
             raise TaskError(f"tokenizer: {no_folder(name)}; give 'tiny', a folder or file, or a Hub name")
         files = _from_hub(name)
     elif folder.is_dir():
-        files = {file.name: file for file in folder.glob("*.json")}
+        files = {file.name: file for file in [*folder.glob("*.json"), *folder.glob(_TEMPLATE)]}
     else:
         files = {"tokenizer.json": folder}
     if "tokenizer.json" not in files:
@@ -182,7 +199,8 @@ def _from_files(name: str) -> Subwords:
         tokenizer = Tokenizer.from_file(str(files["tokenizer.json"]))
     except Exception as error:  # the package raises plain Exception
         raise TaskError(f"tokenizer {name!r}: tokenizer.json cannot be read ({error})") from error
-    return Subwords(tokenizer, name, _ends(tokenizer, files))
+    config = read_json(files.get("tokenizer_config.json"))
+    return Subwords(tokenizer, name, _ends(tokenizer, files, config), template_of(config, files.get(_TEMPLATE)))
 
 
 def _from_hub(name: str) -> dict[str, Path]:
@@ -190,7 +208,7 @@ def _from_hub(name: str) -> dict[str, Path]:
     from huggingface_hub.errors import EntryNotFoundError
 
     paths = {}
-    for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+    for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json", _TEMPLATE):
         try:
             paths[file] = Path(hf_hub_download(name, file))
         except EntryNotFoundError as error:
@@ -205,21 +223,11 @@ def _from_hub(name: str) -> dict[str, Path]:
     return paths
 
 
-def _ends(tokenizer: Any, files: Mapping[str, Path]) -> tuple[int, ...]:
+def _ends(tokenizer: Any, files: Mapping[str, Path], config: Mapping[str, Any]) -> tuple[int, ...]:
     """Ids that end a sequence, as the folder's configurations name them."""
-    named_end = _json(files, "tokenizer_config.json").get("eos_token")
+    named_end = config.get("eos_token")
     token = named_end.get("content") if isinstance(named_end, dict) else named_end
     named = [tokenizer.token_to_id(token)] if isinstance(token, str) else []
-    listed = _json(files, "generation_config.json").get("eos_token_id")
+    listed = read_json(files.get("generation_config.json")).get("eos_token_id")
     more = listed if isinstance(listed, list) else [listed]
     return tuple(dict.fromkeys(token_id for token_id in [*named, *more] if isinstance(token_id, int)))
-
-
-def _json(files: Mapping[str, Path], name: str) -> dict[str, Any]:
-    if name not in files:
-        return {}
-    try:
-        content = json.loads(files[name].read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise TaskError(f"{files[name]} cannot be read ({error})") from error
-    return content if isinstance(content, dict) else {}

@@ -7,10 +7,12 @@
     ├── rewards/         the reward code as it ran, settings of models, manifest.json with each file's SHA-256
     ├── environment.json versions, device and git state of what ran it
     ├── status.json      RunStatus, replaced atomically
+    ├── about.json       what somebody says of it: a note and tags (``runs.about``)
     ├── metrics.jsonl    one JSON object a row, appended by one os.write each (``rundir.metrics``)
     ├── rollouts/        step-000012.parquet: that step's generation, advantages as the loss used them;
     │                    watched-000020.parquet: what the policy answers the watched prompts after that step, or
     │                    what the model makes of the watched rows
+    ├── passes/         step-000012.parquet: what that optimiser step computed its loss from (``rundir.passes``)
     ├── answers/         step-000020.json: what the policy answered the held-out rows, at the first and newest measure
     ├── checkpoints/     checkpoint-20: what a run is resumed from, hashed (``rundir.checkpoints``)
     └── log.txt          what the run's processes printed
@@ -29,14 +31,13 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -44,21 +45,20 @@ from workbench.errors import RunError
 from workbench.redact import redact
 from workbench.rundir import metrics as metrics_log
 from workbench.rundir.answers import Answers
-from workbench.rundir.files import encode, move_in, replace_file, sync
+from workbench.rundir.files import encode, move_in, replace_file
 from workbench.rundir.log import tail
 from workbench.rundir.metrics import MetricsWriter
+from workbench.rundir.passes import Passes
 from workbench.rundir.rewards import write_rewards
 from workbench.rundir.status import FINAL_STATES, RunState, RunStatus
-from workbench.schema import Credit, WatchedRow
+from workbench.rundir.stored_rollouts import Rollouts
 from workbench.sections import SharedConfig
 
 if TYPE_CHECKING:
     import pandas as pd
 
-T = TypeVar("T")
 __all__ = ["FINAL_STATES", "RunDir", "RunState", "RunStatus"]
 
-_ROLLOUTS_FILE = re.compile(r"(step|watched)-(\d{6,})\.parquet")
 MOST_CONFIG = 1_000_000
 """Characters of a ``run.yaml``."""
 _RESERVE = ".reserve"
@@ -86,9 +86,25 @@ class RunDir:
         return self.path / "checkpoints"
 
     @property
+    def rollouts(self) -> Rollouts:
+        """The rollouts of its steps, and of the watched prompts or rows."""
+        return Rollouts(self.path / "rollouts", self.name)
+
+    @property
     def answers(self) -> Answers:
         """What the policy answered the held-out rows."""
         return Answers(self.path / "answers", self.name)
+
+    @property
+    def passes(self) -> Passes:
+        """What every optimiser step over a stored generation computed its loss from."""
+        return Passes(self.path / "passes", self.name)
+
+    def drop_rollouts(self, after: int) -> None:
+        """Remove rollouts, passes and answers of later steps than ``after``, which a run resumed there makes again."""
+        self.answers.drop(after)
+        self.passes.drop(after)
+        self.rollouts.drop(after)
 
     @property
     def log(self) -> Path:
@@ -316,84 +332,6 @@ class RunDir:
         if self._metrics is not None:
             writer, self._metrics = self._metrics, None
             writer.close()
-
-    # -- rollouts -------------------------------------------------------------------------------------------------
-
-    def write_rollouts(self, step: int, credits: Sequence[Credit], *, watched: bool = False) -> None:
-        """Store the groups of one generation; ``read_rollouts`` gives them back equal, floats bit for bit.
-
-        ``watched`` ones are those of the watched prompts, sampled beside training: they are kept apart.
-        What cannot come back as it was, lone surrogates and tuples in columns, is described in ``rundir.rollouts``.
-        """
-        from workbench.rundir import rollouts
-
-        self._store(step, watched, lambda path: rollouts.write(path, credits))
-
-    def write_watched_rows(self, step: int, rows: Sequence[WatchedRow]) -> None:
-        """Store what the model makes of the watched rows after a step; ``read_watched_rows`` gives it back equal."""
-        from workbench.rundir import rollouts
-
-        self._store(step, True, lambda path: rollouts.write_watched(path, rows))
-
-    def _store(self, step: int, watched: bool, write: Callable[[Path], None]) -> None:
-        path = self._rollouts_path(step, watched)
-        path.parent.mkdir(exist_ok=True)
-        draft = path.with_name(f".{path.name}.tmp")
-        try:
-            write(draft)
-            sync(draft)
-            os.replace(draft, path)
-        except OSError as error:
-            draft.unlink(missing_ok=True)
-            raise RunError(f"rollouts of run {self.name!r} cannot be written at step {step}: {error}") from error
-
-    def rollout_steps(self, *, watched: bool = False) -> list[int]:
-        """The training steps whose rollouts, or watched rollouts, are stored, ascending."""
-        folder = self.path / "rollouts"
-        names = (_ROLLOUTS_FILE.fullmatch(name) for name in (os.listdir(folder) if folder.is_dir() else ()))
-        return sorted(int(match[2]) for match in names if match and (match[1] == "watched") is watched)
-
-    def rollouts_written(self, step: int, *, watched: bool = False) -> int:
-        """When a step's rollouts were last written, in nanoseconds; 0 where there are none. A resume writes again."""
-        try:
-            return self._rollouts_path(step, watched).stat().st_mtime_ns
-        except OSError:
-            return 0
-
-    def drop_rollouts(self, after: int) -> None:
-        """Remove rollouts and answers of later steps than ``after``, which a run resumed from there makes again."""
-        self.answers.drop(after)
-        for watched in (False, True):
-            for step in self.rollout_steps(watched=watched):
-                if step > after:
-                    self._rollouts_path(step, watched).unlink(missing_ok=True)
-
-    def read_rollouts(self, step: int, *, watched: bool = False) -> list[Credit]:
-        """The groups stored for one training step, in the order they were written."""
-        from workbench.rundir import rollouts
-
-        return self._stored(step, watched, rollouts.read)
-
-    def read_watched_rows(self, step: int) -> list[WatchedRow]:
-        """The watched rows stored after one training step."""
-        from workbench.rundir import rollouts
-
-        return self._stored(step, True, rollouts.read_watched)
-
-    def _stored(self, step: int, watched: bool, read: Callable[[Path], list[T]]) -> list[T]:
-        path = self._rollouts_path(step, watched)
-        if not path.is_file():
-            steps = self.rollout_steps(watched=watched)
-            stored = f"stored are {len(steps)} steps from {steps[0]} to {steps[-1]}" if steps else "none are stored yet"
-            kind = "watched rollouts" if watched else "rollouts"
-            raise RunError(f"run {self.name!r} has no {kind} of step {step}; {stored}")
-        try:
-            return read(path)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RunError(f"rollouts of run {self.name!r} at step {step} cannot be read ({path}): {error}") from error
-
-    def _rollouts_path(self, step: int, watched: bool) -> Path:
-        return self.path / "rollouts" / f"{'watched' if watched else 'step'}-{step:06d}.parquet"
 
     # -- log ------------------------------------------------------------------------------------------------------
 

@@ -80,10 +80,13 @@ def encode(data: Any) -> bytes:
     return json.dumps(_finite(data), allow_nan=False).encode("ascii")
 
 
+_DECODER = json.JSONDecoder(parse_constant=lambda _: None)
+
+
 def decode(line: bytes) -> dict[str, Any]:
     """Raises ValueError, saying what is wrong, for anything but one JSON object."""
     try:
-        row = json.loads(line.decode("utf-8"), parse_constant=lambda _: None)
+        row = _DECODER.decode(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start} of it is not UTF-8") from error
     except RecursionError as error:

@@ -54,6 +54,7 @@ SCHEMA = pa.schema(
         ("ref_logprobs", _numbers),
         ("raw_logprobs", _numbers),
         ("mask", _integers),
+        ("turns", pa.string()),  # JSON
         ("step_starts", _integers),  # characters
         ("step_ends", _integers),
         ("step_matched", pa.list_(pa.bool_())),
@@ -155,6 +156,7 @@ def _row(rollout: Rollout, scored: StepScores) -> dict[str, Any]:
         "ref_logprobs": rollout.ref_logprobs,
         "raw_logprobs": rollout.raw_logprobs,
         "mask": rollout.mask,
+        "turns": json.dumps([turn.to_json() for turn in rollout.turns]) if rollout.turns else None,
         "step_starts": [step.start for step in scored.steps],
         "step_ends": [step.end for step in scored.steps],
         "step_matched": [step.matched for step in scored.steps],
@@ -202,7 +204,8 @@ def _watched_row(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> 
 
 
 def _rollout(row: Mapping[str, Any]) -> Rollout:
-    return Rollout.from_json({**row, "columns": json.loads(row["columns"])})
+    turns = json.loads(row.get("turns") or "[]")  # files of earlier versions have none
+    return Rollout.from_json({**row, "columns": json.loads(row["columns"]), "turns": turns})
 
 
 def _credit(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Credit:

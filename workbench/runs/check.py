@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from workbench.config import MAX_BYTES, JudgeConfig, ModelConfig, RewardConfig, RunConfig
+from workbench.environments import load_environment
 from workbench.errors import ConfigError, RewardError, TaskError, WorkbenchError, did_you_mean, shown
 from workbench.places import absolute, hub_problem, local_path
 from workbench.policies.embedded import EMBEDDED
@@ -60,7 +61,7 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
     attempt(_check_size, config)
     attempt(_check_device, config)
     attempt(check_trackers, config.run.report_to)
-    folder = attempt(check_policy, config.policy)
+    folder = attempt(_check_policy, config)
     attempt(check_weights, config, folder)
     task = attempt(_task_of, config)
     if task is not None or config.task.name.startswith(HUB):
@@ -73,6 +74,7 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
             attempt(config.run.measured, len(task.held_out))
     with _worker(config) as worker:
         attempt(_check_pattern, getattr(config.method, "pattern", None), worker)
+        attempt(load_environment, config.environment, lambda: worker)
         columns = None if task is None else _columns(task)
         for reward in config.method.reward_functions:
             attempt(_check_reward, reward, config, columns, worker)
@@ -98,6 +100,10 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
         if reward.model is not None:
             reward.model.path = absolute(reward.model.path)
     return config
+
+
+def _check_policy(config: RunConfig) -> Path | None:
+    return check_policy(config.policy, merges=config.method.reward_format is not None)
 
 
 def _check_size(config: RunConfig) -> None:

@@ -18,7 +18,7 @@ from workbench.policies.find import is_adapter, policy_path
 from workbench.runs import devices
 
 _MERGED = ("reward", "prm")
-"""Methods whose adapter is put into the weights at the end."""
+"""Methods whose adapter is put into the weights: before they are trained, and at the end."""
 _UNSAVED = ("lm_head", "score")
 """Modules that may be there without a tensor of their own in the files: tied to the embeddings, or new."""
 _NO_DROPOUT = ("grpo", "ppo", "dpo", "reward")
@@ -35,7 +35,9 @@ def check_weights(config: RunConfig, folder: Path | None) -> None:
 
 def _trains_adapter(config: RunConfig) -> bool:
     policy = config.policy
-    return policy.lora is not None or policy.adapter is not None or is_adapter(Path(policy_path(policy.path)))
+    if policy.lora is not None or config.method.name in _MERGED:  # one that is there is put into the weights
+        return policy.lora is not None
+    return policy.adapter is not None or is_adapter(Path(policy_path(policy.path)))
 
 
 def _check_bits(config: RunConfig, folder: Path | None) -> None:

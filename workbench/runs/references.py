@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.config import Origin, RunConfig, Section
-from workbench.errors import RunError
+from workbench.config import ModelConfig, Origin, RunConfig, Section
+from workbench.errors import RunError, WorkbenchError
 from workbench.places import is_of_run
+from workbench.policies.find import is_adapter
 from workbench.rundir import checkpoints
 from workbench.runs.run import open_run
 
@@ -24,8 +25,8 @@ REFERENCE = re.compile(r"run:([^@]+)(?:@(\d+))?")
 def resolved(config: RunConfig, workspace: Path | str | None = None) -> RunConfig:
     """A copy with the folders of checkpoints for references to runs of ``workspace``, and their ``origins``.
 
-    Raises RunError for a run or checkpoint that is not there or not whole, and for one named in ``origins`` that is not
-    what it was.
+    Raises RunError for a run or checkpoint that is not there or not whole, for a policy in a reward model's place and
+    the other way round, and for one named in ``origins`` that is not what it was.
     """
     config = config.model_copy(deep=True)
     used = {getattr(section, field) for section, field in places(config)}
@@ -36,6 +37,7 @@ def resolved(config: RunConfig, workspace: Path | str | None = None) -> RunConfi
         value = getattr(section, field)
         if is_of_run(value):
             path = find_checkpoint(value, workspace)
+            _check_product(config, section, value, path, workspace)
             setattr(section, field, str(path))
             origins[str(path)] = Origin(reference=value, path=str(path), manifest_sha256=_manifest_hash(path))
     config.origins = list(origins.values())
@@ -60,6 +62,35 @@ def find_checkpoint(reference: str, workspace: Path | str | None = None) -> Path
     if (problem := checkpoints.problem(folder)) is not None:
         raise RunError(f"{reference}: {folder.name} cannot be used: {problem}; name another checkpoint of the run")
     return folder
+
+
+def _check_product(
+    config: RunConfig, section: Section, reference: str, path: Path, workspace: Path | str | None
+) -> None:
+    """Raises RunError where a run trained something else than ``section`` asks for."""
+    match = REFERENCE.fullmatch(reference)
+    assert match is not None
+    try:
+        method = open_run(match[1], workspace).config().method
+    except WorkbenchError:  # of another version, or damaged: the checkpoint itself is whole
+        return
+    made = method.reward_format
+    if not isinstance(section, ModelConfig):
+        if made is not None and config.method.reward_format is None:
+            raise RunError(
+                f"{reference} is a reward model, trained by {method.name}, and writes no text; name a run that trained "
+                "a policy, and this one as a reward (model.path of a reward, --reward-model)"
+            )
+    elif made is None:
+        raise RunError(
+            f"{reference} is a policy, trained by {method.name}, and no reward model; name a run by reward or prm"
+        )
+    elif made != section.format:
+        raise RunError(f"{reference} is a reward model of format {made!r}, not {section.format!r}; set its format so")
+    elif is_adapter(path):
+        raise RunError(
+            f"{reference} is an adapter alone, which its run puts into the weights at the end; name run:{match[1]}"
+        )
 
 
 def check_origins(config: RunConfig) -> None:

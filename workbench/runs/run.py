@@ -10,9 +10,8 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,10 +24,11 @@ from workbench.rundir.checkpoints import MANIFEST, nothing_usable, saved
 from workbench.rundir.environment import differences
 from workbench.runs import watch
 from workbench.runs.follow import MetricsReader
+from workbench.runs.job import Job
 from workbench.runs.processes import ask_to_end, heads, kill_all, lives, members, wait_gone
 from workbench.runs.spawn import TRAINING, refuse_under_a_launcher, sources, spawn
 from workbench.runs.summary import RunSummary
-from workbench.schema import Credit, WatchedRow
+from workbench.schema import Credit, LossPass, WatchedRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,32 +41,26 @@ _FORCE_SECONDS = 2.0  # of a stop's time, kept for ending by force what did not 
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Job):
     """One run, named by its directory."""
 
-    path: Path
-
-    @cached_property
-    def dir(self) -> RunDir:
-        return RunDir(self.path)
-
-    @property
-    def name(self) -> str:
-        return self.path.name
-
     def config(self) -> RunConfig:
-        """The configuration in ``run.yaml``, parsed once as long as the file stays."""
+        """The configuration in ``run.yaml``."""
+        return self._config().model_copy(deep=True)
+
+    def _config(self) -> RunConfig:
+        """The same, parsed once as long as the file stays, and shared: to be read only."""
         try:
             stat = (self.path / "run.yaml").stat()
             written = stat.st_mtime_ns, stat.st_size
         except OSError:
             written = 0, 0
-        return _parsed_config(self.path, written).model_copy(deep=True)
+        return _parsed_config(self.path, written)
 
     def summary(self) -> RunSummary:
         """The run as a row of a list. Never raises: an unreadable run has the reason."""
         try:
-            status, config = self.status(), self.config()
+            status, config = self.status(), self._config()
         except WorkbenchError as error:
             return RunSummary(self.name, "unreadable", str(error))
         return RunSummary(
@@ -163,16 +157,6 @@ class Run:
         except WorkbenchError:
             return next(iter(METHODS.values()))
 
-    @contextmanager
-    def held(self) -> Iterator[Run]:
-        """Stop the run if the block is left by an exception, Ctrl+C included."""
-        try:
-            yield self
-        except BaseException:
-            if not self.status().final:
-                self.stop()
-            raise
-
     def stop(self, timeout: float = 10.0) -> RunStatus:
         """Ask the run to stop, end by force what has not ended in time, and return its final status.
 
@@ -264,7 +248,11 @@ class Run:
 
         ``watched`` gives instead what the policy answered the watched prompts after that step.
         """
-        return self.dir.read_rollouts(step, watched=watched)
+        return self.dir.rollouts.read(step, watched=watched)
+
+    def passes(self, step: int) -> list[LossPass]:
+        """What each optimiser step over the generation of ``step`` computed its loss from; read by ``pass_losses``."""
+        return self.dir.passes.of_generation(step)
 
     def watched_rows(self, step: int | None = None) -> list[WatchedRow]:
         """The watched rows of a method on stored rows, as the model saw them after ``step`` (by default the last one).
@@ -273,15 +261,15 @@ class Run:
         """
         steps = self.rollout_steps(watched=True)
         step = (steps[-1] if steps else 0) if step is None else step
-        rows = self.dir.read_watched_rows(step)
+        rows = self.dir.rollouts.read_rows(step)
         if step == steps[0]:
             return rows
-        first = self.dir.read_watched_rows(steps[0])
+        first = self.dir.rollouts.read_rows(steps[0])
         return [dataclasses.replace(row, before=before) for row, before in zip(rows, first, strict=True)]
 
     def rollout_steps(self, *, watched: bool = False) -> list[int]:
         """The training steps whose rollouts, or watched rollouts, are stored, ascending."""
-        return self.dir.rollout_steps(watched=watched)
+        return self.dir.rollouts.steps(watched=watched)
 
     def rollouts_frame(self, step: int) -> pd.DataFrame:
         """The steps of one training step's rollouts as a table, one row a step of a completion.
@@ -317,9 +305,6 @@ class Run:
         from workbench.figures.lines import run_charts
 
         return run_charts(self.metrics_rows()[0], panels, name=self.name, metrics=self.method.metrics).figure()
-
-    def log_tail(self, lines: int = 50) -> list[str]:
-        return self.dir.log_tail(lines)
 
     def _lives(self, status: RunStatus) -> bool:
         return lives(status.pid, status.pid_created, self.path, launched=status.launched)

@@ -19,15 +19,23 @@ from typing import NoReturn
 
 import psutil
 
-from workbench.child import ROOM, Ends, Handle, Zygote, child_environment, is_forked, program_request, run_module
+from workbench.child import (
+    ROOM,
+    Ends,
+    Handle,
+    Zygote,
+    child_environment,
+    is_forked,
+    program_request,
+    run_module,
+    seen_by_libraries,
+)
 from workbench.runs.processes import TAG
 
 MODULE = "workbench.process.forks"
 FREE_BYTES = 4 * 2**30
 """Memory that must be free for a process to be kept warm; it takes half a gigabyte, which its runs share."""
 PACKAGE = Path(__file__).parents[1]
-_OURS = ("WORKBENCH_", "PYTEST_")
-"""How names start that no library reads when it is imported."""
 
 
 class Warm:
@@ -66,12 +74,11 @@ class Imported:
 
     @classmethod
     def now(cls, environment: Mapping[str, str], source: Path) -> Imported:
-        seen = {name: value for name, value in environment.items() if not name.startswith(_OURS)}
         changed = [0]
         for file in source.rglob("*.py"):
             with suppress(FileNotFoundError):  # an editor has just put another in its place
                 changed.append(file.stat().st_mtime_ns)
-        return cls(seen, max(changed))
+        return cls(seen_by_libraries(environment), max(changed))
 
 
 _warm = Warm()

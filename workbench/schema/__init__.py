@@ -7,11 +7,16 @@ Rollouts and scores are plain enough to travel as JSON, which is how they cross 
 
 from workbench.schema.credit import Carry, Credit, CreditPart, Explanation, OnCredit, PartKind, Term
 from workbench.schema.held_out import HeldOutAnswer, OnAnswers
+from workbench.schema.loss import LossPass, LossSettings, OnPass, RolloutPass
 from workbench.schema.rollouts import Example, Group, Prompt, Rollout, Step
 from workbench.schema.scores import RewardKind, RewardSummary, ScoredGroup, StepScores
+from workbench.schema.turns import ASSISTANT, ENVIRONMENT, TOOL, Turn
 from workbench.schema.watched import OnRows, TokenMeasure, WatchedRow, WatchedText
 
 __all__ = [
+    "ASSISTANT",
+    "ENVIRONMENT",
+    "TOOL",
     "Carry",
     "Credit",
     "CreditPart",
@@ -19,19 +24,24 @@ __all__ = [
     "Explanation",
     "Group",
     "HeldOutAnswer",
+    "LossPass",
+    "LossSettings",
     "OnAnswers",
     "OnCredit",
+    "OnPass",
     "OnRows",
     "PartKind",
     "Prompt",
     "RewardKind",
     "RewardSummary",
     "Rollout",
+    "RolloutPass",
     "ScoredGroup",
     "Step",
     "StepScores",
     "Term",
     "TokenMeasure",
+    "Turn",
     "WatchedRow",
     "WatchedText",
 ]

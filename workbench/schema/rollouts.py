@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from workbench.schema.thinking import ends_in_thinking
+from workbench.schema.turns import Turn, checked_turns, sampled_runs, state_of
 
 Prompt = str | list[dict[str, str]]
 """A prompt as TRL takes it: plain text, or chat messages with ``role`` and ``content``."""
@@ -47,12 +49,14 @@ class Rollout:
     ``token_ids`` are the sampled ids, the end-of-sequence token included when it was sampled. ``texts`` has one string
     a token; they join to ``tokenizer.decode(token_ids)``. ``logprobs`` are natural-log probabilities under the policy
     that sampled, after temperature and the other logits processors; ``raw_logprobs`` are those at the same temperature
-    before any other processor, and ``ref_logprobs`` the same of a reference policy, where one was asked: KL and ratio
-    are between these two. ``mask`` is 1 for each token that the policy sampled and 0 for what a tool or an environment
-    wrote, which the loss leaves out; None where the policy sampled all. ``finished`` says whether the last token is an
+    before any other processor (as the trainer computes them, where another engine sampled: vLLM), and ``ref_logprobs``
+    the same of a reference policy, where one was asked: KL and ratio are between these two. All are 0 for a token that
+    was not sampled. ``mask`` is 1 for each token that the policy sampled and 0 for what a tool or an environment wrote,
+    which the loss leaves out; None where the policy sampled all. ``finished`` says whether the last token is an
     end-of-sequence token, ``stop`` is the stop string that ended it, whose tokens are its last ones; a rollout that is
-    neither finished nor stopped was truncated. ``columns`` is what its data says of this
-    completion alone (a label, say); reward functions receive it with the group's own.
+    neither finished nor stopped was truncated. ``columns`` is what its data says of this completion alone (a label,
+    say); reward functions receive it with the group's own. ``turns`` are those of an episode that the workbench
+    sampled, its observations among them; none of a completion of one turn.
     """
 
     token_ids: tuple[int, ...]
@@ -65,6 +69,7 @@ class Rollout:
     raw_logprobs: tuple[float, ...] | None = None
     mask: tuple[int, ...] | None = None
     stop: str | None = None
+    turns: tuple[Turn, ...] = ()
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -82,10 +87,56 @@ class Rollout:
         """Whether the policy sampled this token (0-based)."""
         return self.mask is None or bool(self.mask[token])
 
+    def of_sampled(self, values: Iterable[float]) -> tuple[float, ...]:
+        """Numbers of all tokens, with 0 for those that the policy did not sample."""
+        return tuple(value if self.is_sampled(token) else 0.0 for token, value in enumerate(values))
+
     @cached_property
     def text(self) -> str:
         """What steps are cut from and reward functions see: the decoded ids without the closing end-of-sequence."""
         return "".join(self.texts[:-1] if self.finished else self.texts)
+
+    @cached_property
+    def turn_spans(self) -> list[tuple[int, int]]:
+        """The (first, last) tokens of each turn of the policy's, last inclusive; a completion of one turn has one."""
+        if self.turns:
+            return [(turn.start, turn.end - 1) for turn in self.turns if turn.is_sampled and turn.end > turn.start]
+        return list(sampled_runs(self.mask or (1,) * len(self)))
+
+    @property
+    def is_episode(self) -> bool:
+        """Whether there is more than one turn, or anything beside it."""
+        return bool(self.turns) or (self.mask is not None and not all(self.mask))
+
+    @cached_property
+    def observations(self) -> list[str | None]:
+        """What was written in answer to each of ``turn_spans``; None to a last turn that nothing answered."""
+        if not self.turn_spans:
+            return []
+        borders = [*(first for first, _ in self.turn_spans[1:]), len(self)]
+        texts: list[str | None] = [
+            "".join(self.texts[last + 1 : border]) for (_, last), border in zip(self.turn_spans, borders, strict=True)
+        ]
+        if self.turn_spans[-1][1] == len(self) - 1:
+            texts[-1] = None
+        return texts
+
+    def turn_of(self, token: int) -> int:
+        """Which of ``turn_spans`` holds a token, or is the last before it (0 where none is)."""
+        return max(bisect_right(self.turn_spans, (token, len(self))) - 1, 0)
+
+    def turn_start(self, turn: int) -> int:
+        """Where a turn of ``turn_spans`` begins in ``text``."""
+        return sum(map(len, self.texts[: self.turn_spans[turn][0]]))
+
+    @property
+    def turn_states(self) -> list[str]:
+        """The state in which each of ``turn_spans`` began: what the environment called it, else its observation's."""
+        if not self.turn_spans:
+            return []
+        states = ["", *(state_of(text or "") for text in self.observations[:-1])]
+        named = [turn.state for turn in self.turns if turn.is_sampled and turn.end > turn.start]
+        return [name if name is not None else state for name, state in zip(named or states, states, strict=True)]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -99,6 +150,7 @@ class Rollout:
             **({} if self.raw_logprobs is None else {"raw_logprobs": list(self.raw_logprobs)}),
             **({} if self.mask is None else {"mask": list(self.mask)}),
             **({} if self.stop is None else {"stop": self.stop}),
+            **({"turns": [turn.to_json() for turn in self.turns]} if self.turns else {}),
         }
 
     @classmethod
@@ -126,6 +178,7 @@ class Rollout:
             raw_logprobs=numbers("raw_logprobs"),
             mask=None if data.get("mask") is None else each_token("mask", int),
             stop=None if data.get("stop") is None else str(data["stop"]),
+            turns=checked_turns([Turn.from_json(turn) for turn in data.get("turns") or ()], len(token_ids)),
         )
 
 

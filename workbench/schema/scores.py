@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -132,6 +132,22 @@ class ScoredGroup:
     def masks(self) -> list[tuple[int, ...] | None]:
         """Which tokens of each completion the policy sampled; None for all."""
         return [rollout.mask for rollout in self.group.rollouts]
+
+    @property
+    def step_states(self) -> list[list[Hashable]]:
+        """What stands for the state in which each step begins: that of its turn, and what the turn says before it."""
+        states: list[list[Hashable]] = []
+        for rollout, scores in zip(self.group.rollouts, self.scored, strict=True):
+            turns = [rollout.turn_of(last) for last in scores.step_ends]
+            begins = {turn: rollout.turn_start(turn) for turn in turns}
+            of_turns = rollout.turn_states
+            states.append(
+                [
+                    (of_turns[turn], rollout.text[begins[turn] : step.start])
+                    for turn, step in zip(turns, scores.steps, strict=True)
+                ]
+            )
+        return states
 
     @property
     def outcomes(self) -> list[float | None] | None:

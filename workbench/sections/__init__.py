@@ -5,6 +5,7 @@ which training methods there are (``training.methods``) nor how a whole configur
 """
 
 from workbench.sections.credit import CreditConfig
+from workbench.sections.environment import EnvironmentSection
 from workbench.sections.optimiser import OptimiserSection
 from workbench.sections.pattern import Pattern
 from workbench.sections.policy import LoraConfig, PolicySection
@@ -27,6 +28,7 @@ from workbench.sections.task import TaskSection
 __all__ = [
     "RUN_NAME",
     "CreditConfig",
+    "EnvironmentSection",
     "JudgeConfig",
     "LabelFormat",
     "Leaf",

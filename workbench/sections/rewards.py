@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from workbench.schema import RewardKind
+from workbench.sections.schedule import MOST_POINTS, Point, check_schedule, weight_at
 from workbench.sections.section import Section
 
 ModelFormat = Literal["classifier", "stepwise", "ki", "extra-0", "turns"]
@@ -103,6 +104,9 @@ class JudgeConfig(Section):
         return self
 
 
+ScheduledWeight = Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False)]
+
+
 class RewardConfig(Section):
     name: str
     """A built-in reward's name, or the name of your own function in `code`."""
@@ -110,6 +114,8 @@ class RewardConfig(Section):
     """Whether it scores single steps or whole completions."""
     weight: float = Field(default=1.0, ge=-1000, le=1000, allow_inf_nan=False)
     """Weight of this function in the weighted sum."""
+    schedule: list[tuple[int, ScheduledWeight]] = Field(default_factory=list, max_length=MOST_POINTS)
+    """Weights by the step of training, in place of `weight`: [[step, weight], …], straight lines between them."""
     code: str | None = None
     """Python source that defines the function; None for a built-in."""
     trusted: bool = False
@@ -122,6 +128,22 @@ class RewardConfig(Section):
     """A language model at an endpoint that scores steps or whole completions by a rubric."""
     monte_carlo: MonteCarloConfig | None = None
     """Score a step by the outcomes of completions that the policy samples from its end."""
+
+    def weight_at(self, step: int) -> float:
+        """Its weight after so many optimiser steps."""
+        return weight_at(self.schedule, step) if self.schedule else self.weight
+
+    @property
+    def weight_text(self) -> str:
+        """Its weight behind its name: " × 0.5", " × 1 at step 0 → 0 at step 60"; "" for 1."""
+        if not self.schedule:
+            return "" if self.weight == 1 else f" × {self.weight:g}"
+        return " × " + " → ".join(f"{weight:g} at step {step}" for step, weight in self.schedule)
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """The schedule; none where its weight is always the same."""
+        return tuple(self.schedule)
 
     @property
     def is_builtin(self) -> bool:
@@ -151,6 +173,16 @@ class RewardConfig(Section):
         if self.judge is not None:
             return f"sends prompts and answers to {self.judge.base_url}"
         return "asks to run outside the seal, with the network, your files and your secrets" if self.trusted else None
+
+    @model_validator(mode="after")
+    def _has_one_weight(self) -> Self:
+        check_schedule(self.schedule)
+        if self.schedule and self.weight != 1:
+            raise ValueError(
+                f"reward {self.name!r}: weight {self.weight:g} stands beside a schedule, which says the weight at "
+                "every step; leave one of the two out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> Self:

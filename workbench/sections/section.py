@@ -111,7 +111,7 @@ def readable(section: type[BaseModel], error: Any) -> str:
         message = f"out of range, which is {_limits(parent, str(error['loc'][-1]))}"
     if error["type"] in ("extra_forbidden", "unexpected_keyword_argument") and parent is not None:
         name = str(error["loc"][-1])
-        message = f"Extra inputs are not permitted{did_you_mean(name, _fields(parent)) or elsewhere(parent, name)}"
+        message = f"Extra inputs are not permitted{did_you_mean(name, _annotations(parent)) or elsewhere(parent, name)}"
     if error["type"] == "union_tag_invalid":
         named, known = error["ctx"]["tag"], error["ctx"]["expected_tags"].replace("'", "")
         return redact(
@@ -141,7 +141,7 @@ def _walk(section: type[BaseModel], location: tuple[str | int, ...]) -> tuple[st
         if isinstance(part, int):
             here, parent = (get_args(here) or (None,))[0], None
         else:
-            here = _fields(parent).get(part, (None, "", None))[0] if parent is not None else None
+            here = _annotations(parent).get(str(part)) if parent is not None else None
     return ".".join(names), parent
 
 
@@ -154,20 +154,28 @@ def _tag(kind: type[Any]) -> Any:
     return getattr(kind, "model_fields", {}).get("name") and kind.model_fields["name"].default
 
 
+def _annotations(section: type[Any]) -> dict[str, Any]:
+    """Type of each field."""
+    if issubclass(section, BaseModel):
+        return {name: field.annotation for name, field in section.model_fields.items()}
+    hints = get_type_hints(section)
+    return {field.name: hints[field.name] for field in dataclasses.fields(section)}
+
+
 def _fields(section: type[Any]) -> dict[str, tuple[Any, str, Any]]:
     """Type, help text and default of each field."""
+    annotations = _annotations(section)
     if issubclass(section, BaseModel):
         return {
             name: (
-                field.annotation,
+                annotations[name],
                 field.description or "",
                 None if field.is_required() else field.get_default(call_default_factory=True, validated_data={}),
             )
             for name, field in section.model_fields.items()
         }
-    hints = get_type_hints(section)
     return {
-        field.name: (hints[field.name], field.metadata.get("help", ""), field.default)
+        field.name: (annotations[field.name], field.metadata.get("help", ""), field.default)
         for field in dataclasses.fields(section)
     }
 

@@ -14,6 +14,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from workbench.errors import ConfigError
 from workbench.redact import redact_known
+from workbench.sections.environment import EnvironmentSection
 from workbench.sections.optimiser import OptimiserSection
 from workbench.sections.passed_on import checked_values, of_text
 from workbench.sections.policy import PolicySection
@@ -131,6 +132,7 @@ class SharedConfig(Section):
     policy: PolicySection = Field(default_factory=PolicySection)
     task: TaskSection = Field(default_factory=TaskSection)
     prompt: PromptSection = Field(default_factory=PromptSection)
+    environment: EnvironmentSection = Field(default_factory=EnvironmentSection)
     optimiser: OptimiserSection = Field(default_factory=OptimiserSection)
     run: RunSection = Field(default_factory=RunSection)
     method: SerializeAsAny[MethodSection]
@@ -148,7 +150,8 @@ class SharedConfig(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.policy.adapter is not None and self.policy.lora is not None:
+        merges = self.method.reward_format is not None
+        if self.policy.adapter is not None and self.policy.lora is not None and not merges:
             raise ValueError(
                 f"policy.lora: the policy has the adapter {self.policy.adapter!r} already, which is trained on; leave "
                 "policy.lora out, or the adapter"
@@ -164,6 +167,12 @@ class SharedConfig(Section):
                 )
             self.run.save_every = nearest
         return self
+
+    @property
+    def foreign(self) -> list[RewardConfig | EnvironmentSection]:
+        """What of it has code, or tells somebody, that is asked for before it runs."""
+        environment = [self.environment] if self.environment.foreign is not None else []
+        return [*(reward for reward in self.method.reward_functions if reward.foreign is not None), *environment]
 
     def to_yaml(self) -> str:
         return write_yaml(self.model_dump(mode="json"))

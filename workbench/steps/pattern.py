@@ -16,7 +16,7 @@ import regex as rx
 
 from workbench.errors import PatternError, PatternSyntaxError, shown
 
-PatternKind = Literal["starts", "ends", "is", "surprise", "entropy", "tokens"]
+PatternKind = Literal["starts", "ends", "is", "turns", "surprise", "entropy", "tokens"]
 NUMBERS: Mapping[str, str] = {
     "surprise": "a probability between 0 and 1, and how many tokens below it make a step: 0.9 5, or 0.9 for each",
     "entropy": "an entropy in nats, and how many tokens a step has at least: 1.5 10, or 1.5",
@@ -33,6 +33,7 @@ MAX_SIZE = 20_000
 class StepPattern:
     """``regex`` and what its match is: it ``starts`` a step, ``ends`` one, or ``is`` one.
 
+    With the kind ``turns`` every turn of an episode is a step, whatever the regex; an answer of one turn is one step.
     The kinds ``surprise``, ``entropy`` and ``tokens`` have ``numbers`` for a regex (``steps.by_tokens``).
     ``leave_out_thinking`` looks for steps in the answer after a ``<think>`` block alone (``schema.thinking``).
     With a named group ``step`` that group's start, end or span counts instead of the match's. The pattern is compiled
@@ -49,8 +50,9 @@ class StepPattern:
     kind: PatternKind = field(
         default="starts",
         metadata={
-            "help": "What a match is: it starts a step, ends one, or is one. Without a regex steps end before "
-            "improbable tokens (surprise) or uncertain ones (entropy), or have so many tokens (tokens)."
+            "help": "What a match is: it starts a step, ends one, or is one. Without a regex every turn of an episode "
+            "is a step (turns), or steps end before improbable tokens (surprise) or uncertain ones (entropy), or have "
+            "so many tokens (tokens)."
         },
     )
     leave_out_thinking: bool = field(
@@ -90,9 +92,11 @@ class StepPattern:
 
     @property
     def compiled(self) -> rx.Pattern[str]:
-        return _compiled(self.regex)
+        return _compiled(_WHOLE if self.kind == "turns" else self.regex)
 
 
+_WHOLE = r"(?s).+"
+"""Of each turn's text, all of it."""
 _NUMBER = rx.compile(r"\d{1,9}(?:\.\d{1,12})?|\.\d{1,12}")
 
 

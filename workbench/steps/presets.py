@@ -130,6 +130,7 @@ _ALL = [
         "open-r1: headings, numbers, bullets and words that order",
         "# Plan\n1. Add.\n- seven\n* five\nFinally, double.",
     ),
+    Preset("turns", StepPattern("", kind="turns"), "episodes: every turn is a step", "call: 37*8"),
     Preset(
         "window",
         StepPattern(r"\S+(?:\s+\S+){0,15}\s*", kind="is"),

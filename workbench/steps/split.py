@@ -59,6 +59,7 @@ def split_steps(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) ->
       separator is a last step unless it is blank. A blank piece is no step: it goes to the step before it, and is in
       no step at the text's beginning and end.
     - ``is``: a match is a step; all else is in no step. Of two that overlap the later one loses the common part.
+    - ``turns``: all of ``text`` is a step; an episode's turns are cut from each other before.
 
     Raises PatternTooSlow after ``timeout`` seconds, TooManySteps over 1,000 steps, PatternSyntaxError and PatternError
     for a pattern that cannot be used. Other threads run while it matches.

@@ -99,7 +99,7 @@ def prompt_of(where: str, columns: Mapping[str, Any]) -> tuple[str, Prompt]:
 
 
 def demonstration(where: str, columns: Mapping[str, Any]) -> Demonstration:
-    """Raises TaskError naming the row and the column."""
+    """Raises TaskError naming the row and the column; also for a completion without text."""
     if "messages" in columns:
         messages = columns["messages"]
         if not _is_dialogue(messages):
@@ -107,8 +107,13 @@ def demonstration(where: str, columns: Mapping[str, Any]) -> Demonstration:
                 f"{where}: 'messages' must be a list of at least two messages with 'role' and 'content', the last one "
                 f"the assistant's, not {_short(messages)}"
             )
+        if not _words(messages[-1:]) and not _calls(messages[-1:]):
+            raise TaskError(f"{where}: the last of 'messages' is empty; give it a text, or remove the row")
         return Demonstration(messages[:-1], messages[-1:])
-    return Demonstration(prompt_of(where, columns)[1], _column(where, columns, "completion"))
+    completion = _column(where, columns, "completion")
+    if not _words(completion) and not _calls(completion):
+        raise TaskError(f"{where}: 'completion' is empty and teaches nothing; give it a text, or remove the row")
+    return Demonstration(prompt_of(where, columns)[1], completion)
 
 
 def pair(where: str, columns: Mapping[str, Any]) -> Pair:
@@ -179,6 +184,11 @@ def _begins_with_the_prompt(side: Prompt) -> bool:
 def _words(side: Prompt) -> str:
     """A completion's text, to tell whether there is any."""
     return (side if isinstance(side, str) else "".join(message["content"] for message in side)).strip()
+
+
+def _calls(side: Prompt) -> bool:
+    """Whether a completion of messages calls tools, which needs no text."""
+    return not isinstance(side, str) and any(message.get("tool_calls") for message in side)
 
 
 def _column(where: str, columns: Mapping[str, Any], name: str) -> Prompt:

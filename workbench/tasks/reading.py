@@ -71,9 +71,13 @@ def _expanded(rows: Sequence[Row]) -> list[Row]:
 
 
 def task_of_hub(name: str, section: TaskSection) -> Task:
-    """Rows are read when they are asked for, all of them where some may be left out. Raises TaskError."""
+    """Rows are read when they are asked for, all of them where some may be left out, or become several, as those of
+    data sets with labelled steps do. Raises TaskError."""
     dataset = hub_rows(name, section.split, section.held_out_split)
-    return _task(name, dataset.rows, dataset.held_out or (), section, name, lazy=True)
+    train, held_out = dataset.rows, dataset.held_out or ()
+    if len(train) and stepwise_rows(train[0].where, train[0].values) != [train[0].values]:
+        train, held_out = _expanded(train), _expanded(held_out)
+    return _task(name, train, held_out, section, name, lazy=True)
 
 
 def _task(

@@ -19,7 +19,7 @@ from workbench.rewards.builtin.gsm8k_answer import gsm8k_answer
 from workbench.schema import Example
 from workbench.sections import RewardConfig
 from workbench.steps import PRESETS, StepPattern
-from workbench.tasks import chain_arithmetic
+from workbench.tasks import calculator, chain_arithmetic
 from workbench.tasks.kinds import Demonstration, Kind, LabelledSteps, Pair
 
 T = TypeVar("T")
@@ -55,9 +55,11 @@ class Task:
     """Training examples by index, held-out ones under ``held_out``, and the task's defaults.
 
     ``can_check`` says whether every row carries the right answer, so that exact-answer accuracy can be measured;
-    ``checker`` is the outcome reward that compares with it. ``kind`` is what its rows are; ``data`` holds the training
-    rows of every kind it can give beside prompts, ``held_out_data`` the held-out ones. Of a data file, ``layout`` is
-    the one that was recognised (``tasks.layouts``) and ``skipped`` how many rows were left out, by the reason.
+    ``checker`` is the outcome reward that compares with it. ``environment`` is the built-in one that answers its turns
+    and ``policy`` the embedded one that was taught it, where there is one. ``kind`` is what its rows are; ``data``
+    holds the training rows of every kind it can give beside prompts, ``held_out_data`` the held-out ones. Of a data
+    file, ``layout`` is the one that was recognised (``tasks.layouts``) and ``skipped`` how many rows were left out, by
+    the reason.
     """
 
     name: str
@@ -67,6 +69,8 @@ class Task:
     rewards: tuple[RewardConfig, ...] = ()
     scheme: str = "process"
     max_completion_length: int = 128
+    environment: str | None = None
+    policy: str | None = None
     can_check: bool = True
     checker: Callable[..., list[float | None]] = answer_correctness
     kind: Kind = "prompts"
@@ -161,6 +165,24 @@ def _taught(count: int, style: chain_arithmetic.Style, held_out: bool) -> dict[K
     return rows | {"labelled_steps": Examples(count, labelled)} if style == "steps" else rows
 
 
+def _calculator() -> Task:
+    """Sums for a calculator, a call a line: by default a step is a turn."""
+    return Task(
+        name="calculator",
+        examples=Examples(100_000, calculator.example),
+        held_out=Examples(1_000, lambda i: calculator.example(i, held_out=True)),
+        pattern=StepPattern("", kind="turns"),
+        rewards=(
+            RewardConfig(name="call_needed", kind="step"),
+            RewardConfig(name="observation_used", kind="step"),
+            RewardConfig(name="answer_correctness", kind="outcome"),
+        ),
+        max_completion_length=192,
+        environment="calculator",
+        policy="tiny-tools",
+    )
+
+
 def _gsm8k() -> Task:
     """GSM8K, the part that comes along (Cobbe et al. 2021): a step a line, in the format of the data's own answers."""
     return worked_answers("gsm8k", _questions("train-1500.jsonl"), _questions("test-300.jsonl"))
@@ -191,5 +213,6 @@ TASKS: dict[str, Callable[[], Task]] = {
     "chain-arithmetic": _chain("chain-arithmetic", "steps"),
     "chain-arithmetic-tags": _chain("chain-arithmetic-tags", "tags"),
     "gsm8k": _gsm8k,
+    "calculator": _calculator,
 }
 """The embedded tasks by name."""

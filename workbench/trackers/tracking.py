@@ -84,21 +84,21 @@ class Tracking:
 def track_run(run: RunDir, config: SharedConfig, names: Sequence[str], say: Callable[[str], None] = print) -> None:
     """Give trackers a whole run from its directory, as they would have got it while it went. Raises RunError."""
     tracking = Tracking.open(run, config, names, say)
-    looks, generations = run.rollout_steps(watched=True), run.rollout_steps()
+    looks, generations = run.rollouts.steps(watched=True), run.rollouts.steps()
     rows = {int(row.get("step") or 0): row for row in run.read_metrics()[0]}
     for step in sorted({*rows, *looks, *generations}):
         if step in looks:
-            read = run.read_watched_rows if config.method.kind is not None else _watched_prompts(run)
+            read = run.rollouts.read_rows if config.method.kind is not None else _watched_prompts(run)
             tracking.watched(step, read(step))
         if step in generations:
-            tracking.rollouts(step, run.read_rollouts(step))
+            tracking.rollouts(step, run.rollouts.read(step))
         if step in rows:
             tracking.row(rows[step])
     tracking.finish()
 
 
 def _watched_prompts(run: RunDir) -> Callable[[int], list[Credit]]:
-    return lambda step: run.read_rollouts(step, watched=True)
+    return lambda step: run.rollouts.read(step, watched=True)
 
 
 def _finite(value: Any) -> bool:

@@ -9,7 +9,7 @@ import torch
 from accelerate.utils import gather_object
 from transformers import TrainerCallback
 
-from workbench.rewards.score import answer_texts, split_rollouts
+from workbench.rewards.score import split_rollouts, texts_read
 from workbench.schema import HeldOutAnswer, OnAnswers
 from workbench.schema.rollouts import prompt_text
 from workbench.sections import RunSection
@@ -92,12 +92,14 @@ class HeldOutAccuracy:
         for start in range(0, len(self._rows), self._chunk):
             chunk = slice(start, start + self._chunk)
             first = self._first + start
-            sampled = self._sampler(self._prompt_ids[chunk], SEED, first_row=first, total_rows=self._count)
+            place = {"first_row": first, "total_rows": self._count}
+            examples = self._rows[chunk]
+            sampled = self._sampler(self._prompt_ids[chunk], SEED, examples=examples, measuring=True, **place)
             rollouts = [self._sampler.rollout(row) for row in sampled]
             rows, texts = self._rows[chunk], [rollout.text for rollout in rollouts]
             prompts = [row.prompt for row in rows]
             opened = None if self._read is None else self._sampler.all_thinking_open(prompts, self._read)
-            answers = answer_texts(texts, self._read, opened)
+            answers = texts_read(rollouts, self._read, opened)
             for text, answer, row in zip(texts, answers, rows, strict=True):
                 right = bool(self._task.answer_is_right(answer, row.columns))
                 measured.append(HeldOutAnswer(prompt_text(row.prompt), text, right))

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from workbench.errors import ConfigError
+from workbench.policies.embedded import EMBEDDED
 from workbench.policies.load import Policy, load_policy, pick_device
 from workbench.policies.placing import prepared
 from workbench.policies.templates import check_template_kwargs
@@ -139,7 +140,7 @@ def _mixed_precision(policy: PolicySection, device: torch.device) -> dict[str, b
     """What the trainer computes in: bfloat16 where a GPU can and nothing else is said, else as the weights are."""
     if policy.dtype == "float16":
         return {"bf16": False, "fp16": True}
-    half = device.type == "cuda" and torch.cuda.is_bf16_supported() and policy.path != "tiny"
+    half = device.type == "cuda" and torch.cuda.is_bf16_supported() and policy.path not in EMBEDDED
     return {"bf16": policy.dtype == "bfloat16" or (policy.dtype == "auto" and half)}
 
 

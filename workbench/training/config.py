@@ -32,8 +32,8 @@ class ProcessGRPOConfig(LossModes, GRPOConfig):
     step_pattern_kind: PatternKind = field(
         default="starts",
         metadata={
-            "help": "What a match is: it 'starts' a step, 'ends' one, or 'is' one; or how tokens cut: by 'surprise', "
-            "'entropy' or number, 'tokens'."
+            "help": "What a match is: it 'starts' a step, 'ends' one, or 'is' one; every turn of an episode is one, "
+            "'turns'; or how tokens cut: by 'surprise', 'entropy' or number, 'tokens'."
         },
     )
     leave_out_thinking: bool = field(

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from workbench.rewards.score import answer_texts
-from workbench.schema import Credit
+from workbench.rewards.score import texts_read
+from workbench.schema import Credit, Rollout
 from workbench.steps import StepPattern
 
 
@@ -29,7 +29,7 @@ def group_metrics(
     weighted reward of scored steps; ``rewards/<name>/mean`` and ``/std`` (ddof=0) of each step reward's scores (those
     of outcome rewards are TRL's); ``rewards/<name>/zero_share`` of every reward's scores; ``advantage_abs_mean`` mean
     |A| over sampled tokens; ``accuracy/train`` share of rollouts whose answer is right, read as
-    ``pattern`` says.
+    ``pattern`` says. Of episodes also those of ``turn_metrics``.
     """
     scored = [step_scores for credit in credits for step_scores in credit.scored.scored]
     rewards = [reward for step_scores in scored for reward in step_scores.rewards]
@@ -55,12 +55,29 @@ def group_metrics(
         metrics["accuracy/train"] = float(
             np.mean([is_right(text, c.scored.group.columns) for c in credits for text in _answers(c, pattern)])
         )
-    return metrics
+    return metrics | turn_metrics([rollout for credit in credits for rollout in credit.scored.group.rollouts])
+
+
+def turn_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """``turns_per_answer`` mean number of the policy's turns; ``observation_share`` tokens of observations of all;
+    ``environment/errors`` turns that the environment failed to answer; ``environment/time`` seconds it took in all.
+    Nothing where every completion is one turn by itself.
+    """
+    if all(rollout.mask is None for rollout in rollouts):
+        return {}
+    turns = [turn for rollout in rollouts for turn in rollout.turns]
+    tokens, sampled = sum(map(len, rollouts)), sum(rollout.sampled_length for rollout in rollouts)
+    return {
+        "turns_per_answer": float(np.mean([len(rollout.turn_spans) for rollout in rollouts])),
+        "observation_share": (tokens - sampled) / max(tokens, 1),
+        "environment/errors": float(sum(turn.error is not None for turn in turns)),
+        "environment/time": sum(turn.seconds for turn in turns if not turn.is_sampled),
+    }
 
 
 def _answers(credit: Credit, pattern: StepPattern | None) -> list[str]:
     group = credit.scored.group
-    return answer_texts([r.text for r in group.rollouts], pattern, [group.thinking_open] * len(group))
+    return texts_read(group.rollouts, pattern, [group.thinking_open] * len(group))
 
 
 def gae_metrics(credits: Sequence[Credit]) -> dict[str, float]:

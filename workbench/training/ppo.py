@@ -25,6 +25,7 @@ from workbench.training.config import ProcessGRPOConfig
 from workbench.training.critic import Critic, CriticKind
 from workbench.training.methods.modes import TokenCriticModes
 from workbench.training.metrics import gae_metrics
+from workbench.training.rank_rows import padded_rows
 from workbench.training.scoring import Share
 from workbench.training.trainer import ProcessGRPOTrainer
 
@@ -60,6 +61,7 @@ class ProcessPPOTrainer(ProcessGRPOTrainer):
 
     args: ProcessPPOConfig
     beta: float
+    in_parts = False  # the critic listens to each forward pass, row by row
     _tag_names = ["trl", "ppo", "process-supervision"]  # noqa: RUF012 (TRL's attribute)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -80,7 +82,7 @@ class ProcessPPOTrainer(ProcessGRPOTrainer):
         self._measured = []
         for name, key in (("value", "old_values"), ("return", "returns")):
             rows = [row for credit in credits for row in credit.values[name]]
-            output[key] = self._local_rows(rows, output["completion_ids"])
+            output[key] = padded_rows(self, rows, output["completion_ids"])
         mode = "train" if self.model.training else "eval"
         for name, number in gae_metrics(credits).items():
             self._metrics[mode][name].append(number)

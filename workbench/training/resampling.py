@@ -20,6 +20,7 @@ from numpy.random import SeedSequence
 from workbench.errors import ConfigError
 from workbench.policies.sampler import Sampled, to_rollout
 from workbench.schema import Credit
+from workbench.training.episodes import examples
 from workbench.training.scoring import Member, Share
 
 
@@ -103,7 +104,7 @@ class Resampling:
         prompts = [row["prompt"] for row in inputs]
         prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
         before = sum(place < first for place in places)
-        rows = trainer.sample(prompt_ids, seed, first_row=before, total_rows=len(places))
+        rows = trainer.sample(prompt_ids, seed, examples=examples(inputs), first_row=before, total_rows=len(places))
         drawn.seconds += time.perf_counter() - began
         rollouts = [to_rollout(trainer._tokenizer, row) for row in rows]
         share = trainer.scored(inputs, prompts, rollouts)

@@ -13,13 +13,15 @@ from typing import Any, TypeVar
 
 from datasets import Dataset
 
+from workbench.environments import load_environment
 from workbench.policies.load import Policy
 from workbench.policies.monte_carlo import monte_carlo_reward
+from workbench.policies.observations import Observations
 from workbench.policies.templates import plain_prompt_note
 from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
 from workbench.rewards.models.local import LocalModels
 from workbench.rewards.protocol import columns_left_out
-from workbench.schema import OnCredit
+from workbench.schema import LossPass, OnCredit, OnPass
 from workbench.sections import SharedConfig
 from workbench.tasks import Task, load_task
 from workbench.tasks.prompts import prompted
@@ -80,6 +82,9 @@ def build_trainer(
         _say(f"note: {note}")
     worker = RewardWorker(method.reward_deadline)
     rewards = _rewards(config, policy, worker)
+    environment = load_environment(config.environment, lambda: worker)
+    if environment is not None:  # before anything is sampled
+        Observations(policy.tokenizer, config.environment, config.prompt.template_kwargs).check(task[0].prompt)
     trainer = trainer_class(
         model=policy.model,
         reward_funcs=[reward for reward in rewards if reward.kind == "outcome"],
@@ -91,8 +96,10 @@ def build_trainer(
         peft_config=lora_config(config.policy),
         is_right=task.answer_is_right if task.can_check else None,
         on_rollouts=_every(method, listeners.on_rollouts),
+        on_pass=_every_pass(method, listeners.on_pass),
         reward_worker=worker,
         error_budget=error_budget(method),
+        environment=environment,
         callbacks=list(listeners.callbacks),
         **own,
     )
@@ -142,10 +149,27 @@ def _every(method: SampledSection, on_rollouts: OnCredit | None) -> OnCredit | N
         return on_rollouts
 
     def filtered(step: int, credits: Any) -> None:
-        if (step - 1) // method.num_iterations % method.rollouts_every == 0:
+        if _is_stored(method, step):
             on_rollouts(step, credits)
 
     return filtered
+
+
+def _every_pass(method: SampledSection, on_pass: OnPass | None) -> OnPass | None:
+    """The passes over every ``rollouts_every``-th generation."""
+    if on_pass is None or method.rollouts_every == 1:
+        return on_pass
+
+    def filtered(seen: LossPass) -> None:
+        if _is_stored(method, seen.generation):
+            on_pass(seen)
+
+    return filtered
+
+
+def _is_stored(method: SampledSection, step: int) -> bool:
+    """Whether the generation whose first step this is is stored."""
+    return (step - 1) // method.num_iterations % method.rollouts_every == 0
 
 
 def error_budget(method: SampledSection) -> ErrorBudget | None:

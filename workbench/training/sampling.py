@@ -6,16 +6,20 @@ Works with any trainer of transformers. What is sampled for, and how it is score
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from trl.models import unwrap_model_for_generation
 
+from workbench.environments import Environment
+from workbench.errors import EpisodeError
+from workbench.policies.episodes import Episodes
 from workbench.policies.load import eos_token_ids
 from workbench.policies.plain import decoding_of
 from workbench.policies.prompts import encode_prompt, prompt_record, thinking_open
 from workbench.policies.sampler import Sampled, sample_rows, to_rollout
 from workbench.policies.stops import StopStrings
-from workbench.schema import Prompt, Rollout
+from workbench.schema import Example, Prompt, Rollout
 from workbench.sections import SamplingConfig
 from workbench.steps import StepPattern
 
@@ -28,6 +32,9 @@ class PolicySampler:
         sampling: temperature, lengths and the rest.
         rows_at_once: rows a rank has memory for; None for all.
         template_kwargs: of the chat template.
+        environment: who answers the policy's turns, where completions are episodes.
+
+    ``failure`` is the error of an environment that is to end the run, after the call in which it happened.
     """
 
     def __init__(
@@ -36,8 +43,10 @@ class PolicySampler:
         sampling: SamplingConfig,
         rows_at_once: int | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        environment: Environment | None = None,
     ) -> None:
-        self._trainer, self.sampling = trainer, sampling
+        self._trainer, self.sampling, self.environment = trainer, sampling, environment
+        self.failure: EpisodeError | None = None
         self.tokenizer = trainer.processing_class
         self.template_kwargs = dict(template_kwargs or {})
         self.stops = StopStrings(self.tokenizer, sampling.stop)
@@ -49,9 +58,15 @@ class PolicySampler:
     def encode(self, prompt: Prompt) -> list[int]:
         return encode_prompt(self.tokenizer, prompt, self.template_kwargs)
 
+    @property
+    def ends_within(self) -> bool:
+        """Whether a completion may end, and not be truncated, without an end-of-sequence token."""
+        return bool(self.stops) or self.environment is not None
+
     def record(self, prompt: Prompt) -> dict[str, Any]:
-        """What a group's ``sampling`` says of this prompt."""
-        return prompt_record(self.tokenizer, prompt, self.template_kwargs)
+        """What a group's ``sampling`` says of this prompt, and of who answers its turns."""
+        played = {} if self.environment is None else self.environment.recorded
+        return prompt_record(self.tokenizer, prompt, self.template_kwargs) | played
 
     def all_thinking_open(self, prompts: Sequence[Prompt], pattern: StepPattern | None) -> list[bool] | None:
         """Which prompts end inside a ``<think>`` block; None where the pattern does not ask."""
@@ -74,11 +89,14 @@ class PolicySampler:
         prompt_ids: Sequence[Sequence[int]],
         seed: int,
         *,
+        examples: Sequence[Example] = (),
+        measuring: bool = False,
         first_row: int | None = None,
         total_rows: int | None = None,
     ) -> list[Sampled]:
         """Sample a completion for each of this rank's rows, as one process with all ranks' rows would.
 
+        ``examples`` are the rows' own, which an environment begins with; ``measuring``: no error of it ends the run.
         ``first_row`` and ``total_rows`` say where the rows lie among all ranks'; by default every rank has as many.
         """
         trainer, accelerator = self._trainer, self._trainer.accelerator
@@ -95,7 +113,8 @@ class PolicySampler:
             accelerator.autocast(),
         ):
             self._say_decoding(model)
-            return sample_rows(
+            episodes = self._episodes(examples, measuring)
+            rows = sample_rows(
                 model,
                 prompt_ids,
                 self.sampling,
@@ -105,4 +124,20 @@ class PolicySampler:
                 first_row=first_row,
                 total_rows=total_rows,
                 stops=self.stops,
+                episodes=episodes,
             )
+        self.failure = None if episodes is None else episodes.failure
+        for row in rows if self.failure is not None else ():
+            if not row.token_ids:  # never begun, and TRL takes no completion without a token
+                row.token_ids, row.mask = [self._eos_token_ids[0]], [0]
+                row.logprobs, row.raw_logprobs, row.entropies = [0.0], [0.0], [0.0]
+        return rows
+
+    def _episodes(self, examples: Sequence[Example], measuring: bool) -> Episodes | None:
+        if self.environment is None:
+            return None
+        environment = self.environment
+        if measuring:
+            settings = environment.settings.model_copy(update={"on_environment_error": "row"})
+            environment = replace(environment, settings=settings)
+        return Episodes(environment, self.tokenizer, examples, self.template_kwargs)

@@ -170,8 +170,32 @@ class Share:
         members = [
             member
             if finished_only and member.rollout.truncated
-            else replace(member, rollout=replace(member.rollout, ref_logprobs=tuple(row[: len(member.rollout)])))
+            else replace(member, rollout=_with_reference(member.rollout, row))
             for member, row in zip(self.members, reference.tolist(), strict=True)
+        ]
+        return replace(self, members=members)
+
+    def with_sampler(self, sampling: torch.Tensor | None, trained: torch.Tensor | None) -> Share:
+        """The same with log-probabilities of tokens that another engine sampled, (B, T): its own, and the trainer's.
+
+        What the trainer's own sampler sampled has them already. A log-probability that the engine does not know (NaN)
+        counts as the trainer's, as in TRL's importance sampling.
+        """
+        if sampling is None or trained is None:
+            return self
+        known = torch.where(sampling.isnan(), trained, sampling).tolist()
+        members = [
+            member
+            if member.rollout.logprobs is not None
+            else replace(
+                member,
+                rollout=replace(
+                    member.rollout,
+                    logprobs=member.rollout.of_sampled(theirs[: len(member.rollout)]),
+                    raw_logprobs=member.rollout.of_sampled(ours[: len(member.rollout)]),
+                ),
+            )
+            for member, theirs, ours in zip(self.members, known, trained.tolist(), strict=True)
         ]
         return replace(self, members=members)
 
@@ -183,6 +207,10 @@ class Share:
                 if (score := member.scores.outcome_scores[name]) is not None:
                     table[row, column] = score
         return table
+
+
+def _with_reference(rollout: Rollout, row: Sequence[float]) -> Rollout:
+    return replace(rollout, ref_logprobs=rollout.of_sampled(row[: len(rollout)]))
 
 
 def score_share(

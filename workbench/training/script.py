@@ -170,11 +170,13 @@ def why_not_alone(config: SharedConfig) -> str:
     reasons = {
         "an outcome reward beside the scheme's own": bool(credit.outcome_weight),
         "step rewards": method.reward_kinds != {"outcome"},
+        "weights that depend on the step": any(reward.schedule for reward in method.rewards),
         "reward models": any(reward.model is not None for reward in method.rewards),
         "dropping copies": credit.drop_duplicates,
         "normalising each reward within its group alone": credit.each_reward,
         "resampling of flat groups": bool(method.resample_flat),
         "stop strings": bool(method.sampling.stop),
+        "text environments": config.environment.name is not None,
         "leaving thinking out": method.pattern.leave_out_thinking,
         "an adapter to go on training": policy.adapter is not None or is_adapter(Path(policy_path(policy.path))),
         "weights held in another way": bool(policy.loading),

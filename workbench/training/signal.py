@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from workbench.training.passes import ROW
+
 _BY_ROWS = frozenset({"grpo", "sapo", "dr_grpo", "luspo"})
 """Losses that divide by the number of rows of a micro-batch."""
 _BY_TOKENS = frozenset({"bnpo"})
@@ -20,7 +22,7 @@ _BY_GENERATION = frozenset({"dapo", "cispo"})
 """Those that divide by the tokens of the whole generation, whichever rows are there."""
 _INPUTS = frozenset(
     {"prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages", "num_items_in_batch"}
-    | {"old_per_token_logps", "sampling_per_token_logps", "importance_sampling_ratio"}
+    | {"old_per_token_logps", "sampling_per_token_logps", "importance_sampling_ratio", ROW}
 )
 """What has one row a completion, and the one number; with anything else, a picture's parts say, all rows stay."""
 _CLIPPED = ("clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "cispo_clip_ratio")

@@ -1,5 +1,5 @@
-"""Completions that a stop string ended, in the places where TRL takes all that lack an end-of-sequence token for
-truncated: its metrics of lengths, and ``mask_truncated_completions``.
+"""Completions that a stop string or an environment ended, in the places where TRL takes all that lack an
+end-of-sequence token for truncated: its metrics of lengths, and ``mask_truncated_completions``.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from typing import Any
 
 import torch
 
-from workbench.policies.sampler import ended
+from workbench.policies.sampler import Sampled
 
 
-def count_stopped_as_ended(trainer: Any, completion_ids: Sequence[Sequence[int]]) -> list[bool]:
-    """Write TRL's metrics of truncated and of terminated completions anew; which of this rank's are truncated."""
-    rows = [ended(ids, trainer.eos_token_ids, trainer.sample.stops) for ids in completion_ids]
+def count_stopped_as_ended(trainer: Any, rows: Sequence[Sampled]) -> list[bool]:
+    """Write TRL's metrics of truncated and of terminated completions anew; which of this rank's are truncated.
+
+    Lengths are of sampled tokens, as TRL counts them where tools write.
+    """
     cut = [not row.finished and row.stop is None for row in rows]
-    here = torch.tensor([(len(ids), flag) for ids, flag in zip(completion_ids, cut, strict=True)])
+    here = torch.tensor([(row.sampled_length, flag) for row, flag in zip(rows, cut, strict=True)])
     lengths, truncated = trainer.accelerator.gather(here.to(trainer.accelerator.device)).unbind(1)  # (B_all,) each
     terminated = lengths[truncated == 0].float()
     terminated = terminated if len(terminated) else lengths.new_zeros(1).float()

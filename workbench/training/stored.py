@@ -14,8 +14,10 @@ import torch
 from accelerate.utils import gather_object
 from datasets import Dataset, disable_progress_bars
 
+from workbench.environments import load_environment
 from workbench.errors import ConfigError
 from workbench.policies.load import Policy
+from workbench.rewards import RewardWorker
 from workbench.schema import OnAnswers
 from workbench.sections import SamplingConfig, SharedConfig
 from workbench.tasks import load_task
@@ -116,7 +118,8 @@ def held_out_accuracy(
     if not config.run.eval_every or not task.can_check:
         return []
     rows_at_once = trainer.args.per_device_train_batch_size
-    sampler = PolicySampler(trainer, sampling, rows_at_once, config.prompt.template_kwargs)
+    environment = load_environment(config.environment, RewardWorker)
+    sampler = PolicySampler(trainer, sampling, rows_at_once, config.prompt.template_kwargs, environment)
     return [HeldOutAccuracy(trainer, sampler, task, config.run, task.pattern, on_answers=on_answers)]
 
 

@@ -3,6 +3,7 @@
 TRL's subclass seam is narrow and this module is the only one that touches it:
 
 * ``_generate`` tells which tokens the policy sampled and which tools or environments wrote;
+* ``rollout_func`` plays text environments: TRL takes the mask of what it returns as it takes its own tools';
 * ``_generate_single_turn`` samples with the group sampler instead of ``model.generate`` (vLLM, continuous batching,
   tools and images stay TRL's);
 * ``_calculate_rewards`` scores steps and outcomes in one pass, as the preview does; TRL gets the outcome scores for its
@@ -22,24 +23,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from accelerate.utils import gather, gather_object
 from trl import GRPOTrainer
 
 from workbench.credit import SCHEMES, credit_groups
+from workbench.environments import Environment
 from workbench.errors import ConfigError
 from workbench.policies.sampler import Sampled, ended, to_rollout
 from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
-from workbench.schema import Credit, OnCredit, Rollout, ScoredGroup
+from workbench.schema import Credit, OnCredit, OnPass, Rollout, ScoredGroup
 from workbench.sections import SamplingConfig
 from workbench.steps import StepPattern
+from workbench.training.by_length import ForwardByLength
 from workbench.training.config import ProcessGRPOConfig
+from workbench.training.episodes import check_playable, play
 from workbench.training.metrics import group_metrics, kl_estimators
+from workbench.training.passes import ROW, KeepsMasks, Passes
+from workbench.training.rank_rows import advantages_of_rank, leave_copies_out
 from workbench.training.resampling import Drawn, Resampling
 from workbench.training.sampling import PolicySampler
 from workbench.training.saving import Resumable
@@ -49,7 +52,7 @@ from workbench.training.stopped import count_stopped_as_ended, mask_truncated, t
 from workbench.training.times import Times
 
 
-class ProcessGRPOTrainer(Resumable, GRPOTrainer):
+class ProcessGRPOTrainer(Resumable, KeepsMasks, ForwardByLength, GRPOTrainer):
     """GRPO in which every step of a completion is scored and every token has its own advantage.
 
     Args:
@@ -62,8 +65,11 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         policy_name: what stored rollouts say they were sampled from; the model's own name by default.
         is_right: tells whether a completion's text answers its row's columns; when given, ``accuracy/train`` is logged.
         on_rollouts: called after each generation with its credit, whose ``advantages`` are the loss's own.
+        on_pass: called after each optimiser step with what its loss was computed from.
         reward_worker: where the step pattern runs; in this process by default.
         error_budget: lets errors of reward functions pass while it lasts, logging ``reward_errors``.
+        environment: who answers the policy's turns; a completion then is an episode (``environments``). Classes for
+            TRL's own loop of tools go into ``environment_factory``.
         **kwargs: everything else ``GRPOTrainer`` takes.
 
     Raises:
@@ -85,24 +91,29 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         policy_name: str | None = None,
         is_right: Callable[[str, Mapping[str, Any]], bool] | None = None,
         on_rollouts: OnCredit | None = None,
+        on_pass: OnPass | None = None,
         reward_worker: RewardWorker | None = None,
         error_budget: ErrorBudget | None = None,
+        environment: Environment | None = None,
         **kwargs: Any,
     ) -> None:
         self.times = Times()
         self.step_rewards: list[Reward] = [load_reward(spec) for spec in step_rewards]
         self._is_right = is_right
         self._on_rollouts = on_rollouts
+        self._passes = None if on_pass is None else Passes(self, on_pass)
+        self.loss_masks: list[torch.Tensor] = []
         self._reward_worker, self._error_budget = reward_worker, error_budget
         self._reward_errors = 0  # of all ranks
-        self._sampled: list[Sampled] | None = None
+        self.sampled: list[Sampled] | None = None
         self._masks: Sequence[Sequence[int]] | None = None  # 0 where a tool or an environment wrote
+        self.inputs: Sequence[Mapping[str, Any]] = ()
         self._truncated: Sequence[bool] = ()
         self._share: Share | None = None
         self._generations: dict[str, tuple[int, int]] = {}  # mode -> (global step, generations so far in it)
         self._policy_logps: torch.Tensor | None = None
         self._entropies: torch.Tensor | None = None
-        self._drawn: Drawn | None = None
+        self.drawn: Drawn | None = None
         args = args if args is not None else ProcessGRPOConfig()
         if not isinstance(args, ProcessGRPOConfig):
             raise ConfigError(f"args is a {type(args).__name__}; give a ProcessGRPOConfig, which has all of its fields")
@@ -133,8 +144,11 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             stop=list(args.stop or ()),
         )
         rows_at_once = args.per_device_train_batch_size * args.steps_per_generation
-        self.sample = PolicySampler(self, sampling, rows_at_once, self.chat_template_kwargs)
+        self.sample = PolicySampler(self, sampling, rows_at_once, self.chat_template_kwargs, environment)
         self._resampling = Resampling(self, args.resample_flat) if args.resample_flat else None
+        if environment is not None:
+            check_playable(self, environment)
+            self.rollout_func = play
 
     def _settle_outcomes(self, weights: list[float]) -> None:
         """Names and weights of the outcome rewards, an environment's included."""
@@ -149,7 +163,8 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
     def _settle_credit(self) -> None:
         """The scheme that fits the rewards. Raises ConfigError where nothing would be learnt."""
         self.credit_scheme: str = self.args.credit_scheme or ("process" if self.step_rewards else "outcome")
-        if not self.step_rewards and not self.args.outcome_weight and not SCHEMES[self.credit_scheme].outcome_only:
+        needs_steps = "steps" in SCHEMES[self.credit_scheme].needs
+        if needs_steps and not self.step_rewards and not self.args.outcome_weight:
             raise ConfigError(
                 f"credit_scheme: {self.credit_scheme!r} credits steps and no reward scores steps, so nothing would be "
                 "learnt; give step_rewards, set outcome_weight, or leave credit_scheme out, which then is 'outcome'"
@@ -177,16 +192,25 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
     def _generate(self, prompts: list[Any]) -> Any:
         generated = super()._generate(prompts)
         self._masks = generated[2]
-        if self.sample.stops:
-            self._truncated = count_stopped_as_ended(self, generated[1])
+        if self.sample.ends_within:
+            self._truncated = count_stopped_as_ended(self, self._rows(generated[1]))
         return generated
+
+    def _rows(self, completion_ids: Sequence[Sequence[int]]) -> list[Sampled]:
+        """A generation's completions with how they ended, whoever sampled them."""
+        if self.sampled is not None:
+            return self.sampled
+        rows = [ended(ids, self.eos_token_ids, self.sample.stops) for ids in completion_ids]
+        for row, mask in zip(rows, self._masks or (), strict=False):
+            row.mask = list(mask)
+        return rows
 
     def _generate_single_turn(
         self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, has_tool_images: bool = False
     ) -> Any:
-        if self._drawn is not None:
-            self._sampled, self.times.sampling = self._drawn.rows, self._drawn.seconds
-            return [row.token_ids for row in self._sampled], [row.raw_logprobs for row in self._sampled]
+        if self.drawn is not None:
+            self.sampled, self.times.sampling = self.drawn.rows, self.drawn.seconds
+            return [row.token_ids for row in self.sampled], [row.raw_logprobs for row in self.sampled]
         with self.times.of_sampling():
             return self._sample_turn(prompt_ids, images, multimodal_fields, num_generations, has_tool_images)
 
@@ -194,15 +218,15 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, has_tool_images: bool
     ) -> Any:
         if self.use_vllm or self.use_transformers_continuous_batching or images or self.tools or self.is_fsdp_enabled:
-            self._sampled = None
+            self.sampled = None
             return super()._generate_single_turn(
                 prompt_ids, images, multimodal_fields, num_generations, has_tool_images
             )
-        self._sampled = rows = self.sample(prompt_ids, self._generation_seed())
+        self.sampled = rows = self.sample(prompt_ids, self.generation_seed())
         # Raw, as the loss has them: TRL's off-policy mask compares the two.
         return [row.token_ids for row in rows], [row.raw_logprobs for row in rows]
 
-    def _generation_seed(self) -> int:
+    def generation_seed(self) -> int:
         """A seed of this generation alone, the same on all ranks and after a resume."""
         mode = "train" if self.model.training else "eval"
         step, count = self._generations.get(mode, (-1, 0))
@@ -213,8 +237,8 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
     # -- scoring and credit ------------------------------------------------------------------------------------------
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
-        if self._drawn is not None:
-            self._share = self._drawn.share
+        if self.drawn is not None:
+            self._share = self.drawn.share
         else:
             # TRL's text lacks every special token; but for tools' turns, rewards see what they see in the preview.
             seen = completions if self.tools else None
@@ -225,9 +249,19 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             return outcomes.new_empty(len(prompts) * self.accelerator.num_processes, 0)
         return gather(outcomes)  # (B_all, F), for TRL's logs alone
 
+    def _follow_schedules(self) -> None:
+        """Outcome rewards whose weight depends on the step count so in TRL's logs, too."""
+        for place, function in enumerate(self.reward_funcs):
+            reward = self._rewards.get(id(function))
+            if reward is not None and reward.schedule:
+                self.reward_weights[place] = reward.at(self.state.global_step).weight
+
     def scored(self, inputs: Any, prompts: Any, rollouts: Sequence[Rollout], completions: Any = None) -> Share:
         """This rank's completions of ``inputs``, scored by all reward functions."""
-        rewards = [*self.step_rewards, *outcome_rewards(self, self._rewards, self._outcome_weights, inputs)]
+        if self.sample.failure is not None:  # told to all ranks, which wait for each other where groups are gathered
+            return Share(failure=self.sample.failure)
+        outcomes = outcome_rewards(self, self._rewards, self._outcome_weights, inputs)
+        rewards = [reward.at(self.state.global_step) for reward in (*self.step_rewards, *outcomes)]
         share = score_share(
             prompts,
             rollouts,
@@ -245,24 +279,27 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         if self._resampling is not None and self.model.training:
-            self._drawn = self._resampling.draw(inputs, self._generation_seed())
-            inputs = self._drawn.inputs
-        with truncated_by_length(self) if self.sample.stops else nullcontext():
+            self.drawn = self._resampling.draw(inputs, self.generation_seed())
+            inputs = self.drawn.inputs
+        self.inputs = inputs
+        self._follow_schedules()
+        with truncated_by_length(self) if self.sample.ends_within else nullcontext():
             output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         assert self._share is not None
-        if self.sample.stops and self.mask_truncated_completions:
+        if self.sample.ends_within and self.mask_truncated_completions:
             mask_truncated(self, output, self._truncated)
         reference = output.get("ref_per_token_logps")
         share = self._share.with_reference(reference, finished_only=self.mask_truncated_completions)
+        share = share.with_sampler(output.get("sampling_per_token_logps"), output.get("old_per_token_logps"))
         credits = self._credit(share, output)
-        output["advantages"] = self._local_advantages(credits, output["completion_ids"])
+        output["advantages"] = advantages_of_rank(self, credits, output["completion_ids"])
         if self.args.drop_duplicates:
-            self._leave_copies_out(credits, output)
+            leave_copies_out(self, credits, output)
         mode = "train" if self.model.training else "eval"
         metrics = group_metrics(credits, self._is_right, self.step_pattern)
         metrics |= self.times.metrics()
-        if self._drawn is not None:
-            metrics |= self._drawn.metrics
+        if self.drawn is not None:
+            metrics |= self.drawn.metrics
         for name, value in metrics.items():
             self._metrics[mode][name].append(value)
         if not self.reward_func_names:  # TRL has looked for spread in outcome rewards only
@@ -274,9 +311,13 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         for _ in range(min(len(means), len(logged))):
             logged.pop()
         logged.extend(means)
+        batch = len(output["completion_ids"])
+        output[ROW] = torch.arange(batch, device=self.accelerator.device) + self.accelerator.process_index * batch
+        if mode == "train" and self._passes is not None:
+            self._passes.begin_generation()
         if mode == "train" and self._on_rollouts is not None:
             self._on_rollouts(self.state.global_step + 1, credits)
-        self._share = self._drawn = None
+        self._share = self.drawn = None
         return output
 
     def _credit(self, share: Share, output: dict[str, Any]) -> list[Credit]:
@@ -322,45 +363,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         return self._credit_groups(groups)
 
     def _rollouts(self, completion_ids: Sequence[Sequence[int]]) -> list[Rollout]:
-        if self._sampled is not None:
-            return [to_rollout(self._tokenizer, row) for row in self._sampled]
-        rows = [ended(ids, self.eos_token_ids, self.sample.stops) for ids in completion_ids]
-        rollouts = [to_rollout(self._tokenizer, row) for row in rows]
-        if self._masks is None:
-            return rollouts
-        return [replace(rollout, mask=tuple(mask)) for rollout, mask in zip(rollouts, self._masks, strict=True)]
-
-    def _local_advantages(self, credits: Sequence[Credit], completion_ids: torch.Tensor) -> torch.Tensor:
-        """This rank's rows of all groups' advantages, padded to (B, T) float32 like ``completion_ids``.
-
-        (B,) where the loss works with whole sequences, which only schemes with one advantage a completion allow.
-        """
-        rows = [credit.of(i) for credit in credits for i in range(len(credit.scored.group))]
-        if not self.args.is_sequence_level:
-            return self._local_rows(rows, completion_ids)
-        # Every sampled token of a row has the same one; others have 0.
-        first = self.accelerator.process_index * len(completion_ids)
-        own = rows[first : first + len(completion_ids)]
-        whole = [float(row[np.abs(row).argmax()]) if len(row) else 0.0 for row in own]
-        return torch.tensor(whole, device=completion_ids.device)
-
-    def _leave_copies_out(self, credits: Sequence[Credit], output: dict[str, Any]) -> None:
-        """Mask this rank's exact copies in the loss, KL and token count included, as TRL masks what tools wrote."""
-        mask = output["completion_mask"]  # (B, T)
-        first = self.accelerator.process_index * len(mask)
-        left_out = [dropped for credit in credits for dropped in credit.left_out][first : first + len(mask)]
-        counted = ~torch.tensor(left_out, device=mask.device)  # (B,)
-        output["tool_mask"] = output.get("tool_mask", torch.ones_like(mask)) * counted[:, None]
-        output["num_items_in_batch"] = self.accelerator.gather((mask * output["tool_mask"]).sum()).sum()
-
-    def _local_rows(self, rows: Sequence[npt.NDArray[np.float32]], completion_ids: torch.Tensor) -> torch.Tensor:
-        """This rank's of all ranks' rows, a number a token, padded to (B, T) float32 like ``completion_ids``."""
-        batch, length = completion_ids.shape
-        first = self.accelerator.process_index * batch
-        padded = torch.zeros(batch, length)
-        for i, row in enumerate(rows[first : first + batch]):
-            padded[i, : len(row)] = torch.from_numpy(row)
-        return padded.to(completion_ids.device)
+        return [to_rollout(self._tokenizer, row) for row in self._rows(completion_ids)]
 
     # -- what is logged beside TRL's loss ----------------------------------------------------------------------------
 
@@ -370,13 +373,18 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         return result
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        self.loss_masks.clear()
         trained = trained_rows(self, inputs) if self.model.training else None
         if trained is not None:
             loss = super()._compute_loss(model, trained.inputs) * trained.factor
             assert self._entropies is not None
             restore_metrics(self, trained, self._entropies.detach(), self._metrics["train"])
+        else:
+            loss = super()._compute_loss(model, inputs)
+        if self._passes is not None and self.model.training and self._policy_logps is not None:
+            self._passes.add(inputs, inputs if trained is None else trained.inputs, self._policy_logps, loss)
+        if trained is not None:
             return loss
-        loss = super()._compute_loss(model, inputs)
         reference = inputs.get("ref_per_token_logps")
         if reference is not None and self._policy_logps is not None:
             mode = "train" if self.model.training else "eval"

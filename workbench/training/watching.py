@@ -59,7 +59,8 @@ class WatchedPrompts(Looks):
     def _sample(self, step: int) -> list[Group]:
         sampler, generations = self._trainer.sample, self._sampling.num_generations
         prompt_ids = [sampler.encode(row.prompt) for row in self._rows for _ in range(generations)]
-        sampled = sampler(prompt_ids, SEED, first_row=0, total_rows=len(prompt_ids))
+        examples = [row for row in self._rows for _ in range(generations)]
+        sampled = sampler(prompt_ids, SEED, examples=examples, measuring=True, first_row=0, total_rows=len(prompt_ids))
         rollouts = [sampler.rollout(row) for row in sampled]
         return [
             Group(
@@ -74,5 +75,6 @@ class WatchedPrompts(Looks):
 
     def _credit(self, groups: Sequence[Group]) -> list[Credit]:
         pattern = self._trainer.step_pattern
-        scored = [score_group(group, pattern, self._rewards, worker=self._worker) for group in groups]
+        rewards = [reward.at(self._trainer.state.global_step) for reward in self._rewards]
+        scored = [score_group(group, pattern, rewards, worker=self._worker) for group in groups]
         return self._trainer.credit_watched(scored)

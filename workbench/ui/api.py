@@ -87,8 +87,8 @@ def _scoring(services: Services) -> Callable[..., Any]:
             group: A group as sample gives it.
             rewards: Names of built-in reward functions.
             regex: The step pattern, in the syntax of Python's regex package.
-            kind: What a match is: it "starts" a step, "ends" one, or "is" one; "surprise", "entropy" and "tokens" cut
-                by tokens, and regex is their numbers.
+            kind: What a match is: it "starts" a step, "ends" one, or "is" one; by "turns" every turn is a step;
+                "surprise", "entropy" and "tokens" cut by tokens, and regex is their numbers.
             scheme: The credit scheme's name.
             options: Options of the scheme, such as {"scale": false, "outcome_weight": 0.5}.
 

@@ -30,6 +30,7 @@ from workbench import figures
 from workbench.errors import WorkbenchError
 from workbench.figures.modules import bundle
 from workbench.handoff import announced
+from workbench.policies.embedded import EMBEDDED
 from workbench.runs import default_workspace
 from workbench.runs.warm import warm_up
 from workbench.ui.access import Access, Login, workspace_token
@@ -54,18 +55,21 @@ from workbench.ui.tabs.train import (
     inherited_value,
     wire_train,
 )
-from workbench.ui.tabs.widgets import Form
+from workbench.ui.tabs.widgets import Form, UndoWidgets
 from workbench.ui.theme import theme
+from workbench.ui.visits import Visits, asking
 
 TITLE = "Process-GRPO workbench"
 LOOP = "sample → split into steps → score each → normalise in the group → token advantages → train"
 LINKED_TABS = ("inspect", "train", "runs", "help")
-SHOW_PAGE = "() => { document.documentElement.dataset.opened = ''; }"
+SHOW_PAGE = "() => { document.documentElement.dataset.opened = ''; globalThis.Workbench?.greet(); }"
 """Until then the style sheet hides all below the header: the answer to the page's opening sets the controls to what the
 browser tab kept or a link says, and would overwrite what somebody typed before it."""
 FIRST_SCRIPT = "frames.js"
 """Runs before Gradio's scripts."""
 STYLES = ("fonts.css", "heatmap.css", "page.css", "curves.css", "runs.css")
+HIDES = "visitors.css"
+"""Hides from visitors what they cannot use; what they may do is not its business."""
 
 
 def files() -> dict[str, Path]:
@@ -85,7 +89,7 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
             status = services.policy.status()
             return {
                 "state": status.state,
-                "policy": status.policy,
+                "policy": status.policy if services.visitors is None or status.policy in EMBEDDED else "of a run",
                 "seconds": status.seconds,
                 "message": status.message,
                 "device": status.device,
@@ -104,10 +108,11 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
                 runs = build_runs(services)
             with gr.Tab("Help", id="help", elem_id="help-tab"):
                 build_help(services)
-        form = Form(**fields, run=run_form)
-        then_score = wire_inspect(form, inspect, services)
+        undo = UndoWidgets(gr.State(None), (inspect.undo_note, train.undo_note))
+        form = Form(**fields, run=run_form, undo=undo)
+        asks = wire_inspect(form, inspect, services)
         wire_train(form, train, services)
-        wire_run_actions(form, tabs, [train.live, runs], inspect, train, services, then_score)
+        wire_run_actions(form, tabs, [train.live, runs], inspect, train, services, asks)
         policies = [form.bound[path] for path in ("policy.path", "page.reference")]
 
         def suggested() -> list[Any]:
@@ -150,8 +155,13 @@ def create_app(
     names: Collection[str] = LOOPBACK_NAMES,
     proxies: Collection[str] = (),
     mcp: bool = False,
+    visitors: bool = False,
+    framed_by: Collection[str] = (),
 ) -> FastAPI:
     """The whole application, for uvicorn to serve; it answers to ``names`` only, see ``guard.Guard``.
+
+    ``visitors`` are let in without a token, and may do what ``handlers.visitors`` lets them; ``framed_by`` are origins
+    of sites that may show them the page in a frame.
 
     ``access`` is by default the workspace's own token, to be sent as a cookie or a header. ``mcp`` serves the API's
     functions that only read or compute as tools of the Model Context Protocol too, at /gradio_api/mcp.
@@ -160,11 +170,11 @@ def create_app(
     """
     if mcp and find_spec("mcp") is None:
         raise WorkbenchError("--mcp needs the package mcp, which is not installed; pip install 'mcp<2' adds it")
-    services = Services(Path(workspace) if workspace is not None else None)
+    services = Services(Path(workspace) if workspace is not None else None, asking if visitors else None)
     if access is None:
-        access = Access(workspace_token(services.workspace))
+        access = Access(None if visitors else workspace_token(services.root))
     # Read by Gradio while it builds: files that are uploaded, and all it serves at file=, are the workspace's.
-    os.environ["GRADIO_TEMP_DIR"] = str(services.workspace / "uploads")
+    os.environ["GRADIO_TEMP_DIR"] = str(services.root / "uploads")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -177,28 +187,15 @@ def create_app(
     app.state.services = services
     app.state.access = access
     app.add_middleware(ClosedTabs, left=services.leave)
+    if visitors:
+        app.add_middleware(Visits, framed=bool(framed_by))
     first = (Path(__file__).parent / "assets" / FIRST_SCRIPT).read_text(encoding="utf-8")
     # Added last: it stands before all others.
-    app.add_middleware(Guard, access=access, names=names, proxies=proxies, first_script=first)
-    served = files()
-    script = f"globalThis.Workbench ??= {bundle(Path(__file__).parent / 'assets' / SCRIPT)};\n"
-    version = f'"{sha256(script.encode()).hexdigest()[:16]}"'
-
-    @app.get(f"/{ASSETS}/{SCRIPT}")
-    def page_script(request: Request) -> Response:
-        unchanged = request.headers.get("If-None-Match") == version
-        headers = {"Cache-Control": "no-cache", "ETag": version}
-        return Response("" if unchanged else script, 304 if unchanged else 200, headers, "text/javascript")
-
-    @app.get(f"/{ASSETS}/{{name}}")
-    def asset(name: str) -> FileResponse:
-        if name not in served:
-            raise HTTPException(404)
-        # Asked for again on every load, answered with 304 while the file is the same.
-        return FileResponse(served[name], headers={"Cache-Control": "no-cache"})
-
-    add_downloads(app, services.workspace)
-    links = "".join(f'<link rel="stylesheet" href="{ASSETS}/{name}">' for name in STYLES)
+    app.add_middleware(Guard, access=access, names=names, proxies=proxies, first_script=first, framed_by=framed_by)
+    _add_assets(app)
+    add_downloads(app, services)
+    sheets = (*STYLES, HIDES) if visitors else STYLES
+    links = "".join(f'<link rel="stylesheet" href="{ASSETS}/{name}">' for name in sheets)
     page = build(services, mcp=mcp)
     # Gradio looks for queued events every millisecond, which takes a page that nobody uses 5 % of a core.
     page._queue.sleep_when_free = QUEUE_TICK
@@ -220,6 +217,26 @@ def create_app(
     return mounted
 
 
+def _add_assets(app: FastAPI) -> None:
+    """The page's own scripts and style sheets."""
+    served = files()
+    script = f"globalThis.Workbench ??= {bundle(Path(__file__).parent / 'assets' / SCRIPT)};\n"
+    version = f'"{sha256(script.encode()).hexdigest()[:16]}"'
+
+    @app.get(f"/{ASSETS}/{SCRIPT}")
+    def page_script(request: Request) -> Response:
+        unchanged = request.headers.get("If-None-Match") == version
+        headers = {"Cache-Control": "no-cache", "ETag": version}
+        return Response("" if unchanged else script, 304 if unchanged else 200, headers, "text/javascript")
+
+    @app.get(f"/{ASSETS}/{{name}}")
+    def asset(name: str) -> FileResponse:
+        if name not in served:
+            raise HTTPException(404)
+        # Asked for again on every load, answered with 304 while the file is the same.
+        return FileResponse(served[name], headers={"Cache-Control": "no-cache"})
+
+
 QUEUE_TICK = 0.02
 """Seconds between two looks at Gradio's queue, in which sampling, estimates and the start of a run wait."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -236,17 +253,21 @@ def launch(
     token: bool = True,
     allow_hosts: Collection[str] = (),
     mcp: bool = False,
+    visitors: bool = False,
+    framed_by: Collection[str] = (),
     announce: Callable[[str], None] | None = None,
 ) -> None:
     """Serve the page until interrupted. ``announce`` is told the link once it answers; by default it is printed.
 
     Whoever can reach the page can run Python on this machine. On this machine's own loopback the token in the link
     says who may (``token`` False: everybody with an account here may). On any other address a ``login`` is needed,
-    because a link gets around and that choice should be made on purpose.
+    because a link gets around and that choice should be made on purpose. ``visitors`` need neither, and run no code.
 
-    Raises WorkbenchError when the port is taken, or the host is not loopback and there is no login.
+    Raises WorkbenchError when the port is taken, or the host is not loopback and there are neither login nor visitors.
     """
-    if host not in LOOPBACK and (login is None or not token):
+    if visitors:
+        token, login = False, None
+    elif host not in LOOPBACK and (login is None or not token):
         raise WorkbenchError(
             f"--host {host or 'with no name'} would let others on the network run code here; add --auth NAME:PASSWORD "
             "(or set WORKBENCH_AUTH), or keep 127.0.0.1 and reach it through an SSH tunnel "
@@ -257,7 +278,15 @@ def launch(
     access = Access(workspace_token(folder) if token else None, login)
     shown = f"[{host}]" if ":" in host else host
     own = (ANY_ADDRESS, socket.gethostname()) if host in WILDCARDS else (shown,)
-    app = create_app(folder, access=access, names=(*LOOPBACK_NAMES, *own), proxies=allow_hosts, mcp=mcp)
+    app = create_app(
+        folder,
+        access=access,
+        names=(*LOOPBACK_NAMES, *own),
+        proxies=allow_hosts,
+        mcp=mcp,
+        visitors=visitors,
+        framed_by=framed_by,
+    )
     config = uvicorn.Config(
         app,
         host=host,

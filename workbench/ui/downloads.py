@@ -18,18 +18,19 @@ from workbench.errors import WorkbenchError
 from workbench.runs import open_run
 from workbench.ui.handlers.run_actions import export_run
 from workbench.ui.handlers.run_download import metrics_csv, run_json, write_folder, write_zip
+from workbench.ui.handlers.session import Services
 
 FOLDER = "workbench-runs"
 _CHUNK = 256 * 1024
 
 
-def add_downloads(app: FastAPI, workspace: Path) -> None:
+def add_downloads(app: FastAPI, services: Services) -> None:
     """Give ``app`` the routes. A run that is not there, or cannot be read, is answered with 404 and the reason."""
 
     @app.get(f"/{FOLDER}/{{name}}.zip")
     def whole(name: str) -> StreamingResponse:
         with _refusals():
-            run = open_run(name, workspace)
+            run = open_run(name, services.workspace)
         file = tempfile.TemporaryFile()  # noqa: SIM115 (closed when it has been sent)
         write_zip(run, file)
         file.seek(0)
@@ -38,8 +39,9 @@ def add_downloads(app: FastAPI, workspace: Path) -> None:
     @app.get(f"/{FOLDER}/{{name}}/{{kind}}.zip")
     def exported(name: str, kind: str) -> StreamingResponse:
         with _refusals(), tempfile.TemporaryDirectory(prefix="workbench-export-") as aside:
+            services.refuse_visitors("export no models")
             folder = Path(aside) / f"{name}-{kind}"
-            export_run(name, kind, folder, workspace)
+            export_run(name, kind, folder, services.workspace)
             file = tempfile.TemporaryFile()  # noqa: SIM115 (closed when it has been sent)
             write_folder(folder, file)
         file.seek(0)
@@ -49,13 +51,13 @@ def add_downloads(app: FastAPI, workspace: Path) -> None:
     @app.get(f"/{FOLDER}/{{name}}.csv")
     def metrics(name: str) -> Response:
         with _refusals():
-            text = metrics_csv(open_run(name, workspace))
+            text = metrics_csv(open_run(name, services.workspace))
         return Response(text, media_type="text/csv", headers=_as_file(f"{name}-metrics.csv"))
 
     @app.get(f"/{FOLDER}/{{name}}.json")
     def described(name: str) -> Response:
         with _refusals():
-            data = run_json(open_run(name, workspace))
+            data = run_json(open_run(name, services.workspace))
         return Response(data, media_type="application/json", headers=_as_file(f"{name}.json"))
 
 

@@ -54,7 +54,7 @@ _FORWARDING = (b"forwarded", b"x-real-ip")
 _CSP = (
     "default-src 'self'; script-src 'self' 'unsafe-eval'{hashes}; script-src-attr 'none'; "
     "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; object-src 'none'; frame-src 'none'; "
-    "base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
+    "base-uri 'self'; form-action 'self'; frame-ancestors {framed_by}"
 )
 _OWN_CSP = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 _HEADERS = {
@@ -74,7 +74,8 @@ class Guard:
     ``proxies`` are names under which somebody's proxy shows the page, so that the browser's Origin is theirs.
     ``penalty`` is how many seconds a wrong password takes to be answered. Logins are tried one after the other, right
     or wrong, in one line of at most ``LOGINS_WAITING``; further ones are turned away untried. ``first_script`` is put
-    into the page before its own scripts, where the framework that renders it has no place for one.
+    into the page before its own scripts, where the framework that renders it has no place for one. ``framed_by`` are
+    origins of sites that may show a page in a frame that nobody logs in to.
     """
 
     def __init__(
@@ -86,8 +87,10 @@ class Guard:
         proxies: Collection[str] = (),
         penalty: float = 0.5,
         first_script: str = "",
+        framed_by: Collection[str] = (),
     ) -> None:
         self.app = app
+        self.framed_by = tuple(framed_by)
         self.first_script = first_script
         self.access = access
         self.proxies = frozenset(name.lower() for name in proxies)
@@ -102,7 +105,7 @@ class Guard:
             return
         answer = await self._answer(scope, receive)
         if answer is None:
-            await self.app(_cleaned(scope), receive, _Finishing(scope, send, self.first_script))
+            await self.app(_cleaned(scope), receive, _Finishing(scope, send, self.first_script, self.framed_by))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "refused"})
         else:
@@ -131,7 +134,8 @@ class Guard:
             return "this is not a name that the workbench goes by. Open 127.0.0.1, or start it with --allow-host NAME."
         if origins and not (len(origins) == 1 and self._own_origin(scope, origins[0], hosts[0])):
             return "the request comes from another site's page."
-        if headers.get("sec-fetch-site", "none") in ("cross-site", "same-site") and not _is_navigation(scope, headers):
+        site = headers.get("sec-fetch-site", "none")
+        if site in ("cross-site", "same-site") and not self._is_navigation(scope, headers):
             return "another site's page asks for a part of this one."
         return None
 
@@ -208,6 +212,12 @@ class Guard:
             secure=scope["scheme"] == "https",
         )
 
+    def _is_navigation(self, scope: Scope, headers: Headers) -> bool:
+        """Somebody followed a link to the page, which is what links are for, or opened a site that may frame it."""
+        shown_as = ("document", "iframe") if self.framed_by else ("document",)
+        document = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") in shown_as
+        return scope["type"] == "http" and scope["method"] in _SAFE_METHODS and document
+
     def _locked(self, scope: Scope, headers: Headers, problem: str = "") -> Response:
         """401, with the way in."""
         if "text/html" not in headers.get("accept", ""):
@@ -222,8 +232,9 @@ class Guard:
 class _Finishing:
     """``send`` that adds the headers; the page's own HTML is held back until its scripts' hashes are known."""
 
-    def __init__(self, scope: Scope, send: Send, first_script: str) -> None:
+    def __init__(self, scope: Scope, send: Send, first_script: str, framed_by: Collection[str]) -> None:
         self._send = send
+        self._framed_by = " ".join(framed_by)
         self._head = f"<head><script>{first_script}</script>".encode()
         self._scope = scope
         self._start: Message | None = None
@@ -234,10 +245,12 @@ class _Finishing:
             headers = MutableHeaders(scope=message)
             for name, value in _HEADERS.items():
                 headers[name] = value
+            if self._framed_by:
+                del headers["X-Frame-Options"]
             if headers.get("content-type", "").startswith("text/html") and "content-encoding" not in headers:
                 self._start = message
                 return
-            headers["Content-Security-Policy"] = _CSP.format(hashes="")
+            headers["Content-Security-Policy"] = self._csp()
         elif message["type"] == "http.response.body" and self._start is not None:
             self._body.append(message.get("body", b""))
             if message.get("more_body"):
@@ -245,12 +258,15 @@ class _Finishing:
             body = b"".join(self._body).replace(b"<head>", self._head, 1)
             headers = MutableHeaders(scope=self._start)
             headers["Content-Length"] = str(len(body))
-            headers["Content-Security-Policy"] = _CSP.format(hashes=script_hashes(body.decode("utf-8", "replace")))
+            headers["Content-Security-Policy"] = self._csp(script_hashes(body.decode("utf-8", "replace")))
             headers.setdefault("Cache-Control", "no-store")
             await self._send(self._start)
             self._start = None
             message = {"type": "http.response.body", "body": body}
         await self._send(message)
+
+    def _csp(self, hashes: str = "") -> str:
+        return _CSP.format(hashes=hashes, framed_by=self._framed_by or "'none'")
 
 
 class _InlineScripts(HTMLParser):
@@ -294,12 +310,6 @@ def _cleaned(scope: Scope) -> Scope:
     return {**scope, "headers": headers}
 
 
-def _is_navigation(scope: Scope, headers: Headers) -> bool:
-    """Somebody followed a link to the page, which is what links are for."""
-    document = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
-    return scope["type"] == "http" and scope["method"] in _SAFE_METHODS and document
-
-
 def _query(scope: Scope) -> dict[str, str]:
     return dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
 
@@ -338,9 +348,16 @@ _LOGIN_FORM = (
     "<button>Log in</button></form>"
 )
 _STYLE = (
-    ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:30em;margin:15vh auto;"
-    "padding:0 16px}h1{font-size:20px;font-weight:600}form{display:grid;gap:10px;margin:16px 0}"
-    "label{display:grid;gap:2px}input,button{font:inherit;padding:5px 8px}"
+    ":root{color-scheme:light dark;--line:light-dark(#dfe3e8,#2b3038);--accent:light-dark(#4549c4,#9da0f5)}"
+    "body{font:14px/1.5 Inter,system-ui,sans-serif;max-width:24em;margin:16vh auto;padding:0 16px;"
+    "color:light-dark(#1b1f24,#e6e8eb);background:light-dark(#fff,#0e1013)}"
+    "main{border:1px solid var(--line);border-radius:8px;padding:20px 24px}p{margin:0 0 10px}"
+    "h1{font-size:18px;font-weight:600;letter-spacing:-.01em;margin:0 0 10px}a{color:var(--accent)}"
+    "form{display:grid;gap:10px;margin:16px 0}label{display:grid;gap:2px;font-size:12px}"
+    "input,button{font:14px/1.4 Inter,system-ui,sans-serif;padding:6px 10px;border:1px solid var(--line);"
+    "border-radius:4px;background:none;color:inherit}"
+    "button{background:light-dark(#1b1f24,#e6e8eb);color:light-dark(#fff,#0e1013);cursor:pointer;font-weight:500}"
+    ":is(input,button,a):focus-visible{outline:2px solid var(--accent);outline-offset:1px}"
 )
 
 

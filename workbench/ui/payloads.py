@@ -101,6 +101,27 @@ class DrawingMessage(TypedDict, total=False):
     empty: str
 
 
+class HandLabel(TypedDict):
+    """A step's label by its span in characters: 1 right, 0 neutral, -1 wrong."""
+
+    start: int
+    end: int
+    label: int
+
+
+class HandLabelsPayload(TypedDict):
+    """Labels by hand of some completions, the file that holds all, and why nothing was kept, if so."""
+
+    completions: Sequence[Sequence[HandLabel]]
+    table: str
+    error: str
+
+
+class LabelsFile(TypedDict):
+    name: str
+    text: str
+
+
 class FindingsPayload(TypedDict, total=False):
     findings: Sequence[Mapping[str, Any]]
     busy: str
@@ -126,6 +147,16 @@ class ProbesPayload(TypedDict):
     leftOut: Mapping[str, str]
     rewards: Sequence[str]
     threshold: float
+
+
+class ProbePair(TypedDict):
+    """A cell of the probes' table: the answer in which the edit gains most, drawn before and after it, and the
+    advantage of its first token and of the one at the edit, before and after."""
+
+    rollout: int
+    drawings: Sequence[str]
+    first: Sequence[float]
+    at_edit: Sequence[float]
 
 
 class WatchPayload(TypedDict):

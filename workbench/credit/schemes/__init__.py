@@ -27,6 +27,7 @@ from workbench.credit.schemes.steps import (
     sum_of_steps,
 )
 from workbench.credit.schemes.tokens import ktae, lambda_grpo
+from workbench.credit.schemes.turns import gigpo
 from workbench.errors import CreditError, did_you_mean, shown
 
 __all__ = ["SCHEMES", "Need", "Part", "Scheme", "check_options", "find_scheme"]
@@ -39,7 +40,7 @@ SCHEMES: dict[str, Scheme] = {
             "A = Σ over steps ending at or after t of z(r)",
             "DeepSeekMath 4.1.3",
             process,
-            "the sum over this step and all later ones",
+            "step rewards above or below the mean, summed over this step and all later ones",
         ),
         Scheme(
             "outcome",
@@ -99,7 +100,7 @@ SCHEMES: dict[str, Scheme] = {
             "as process, unscored after the first r < threshold",
             "ProcessBench; VPPO",
             first_error,
-            "the sum over this step and all later ones, up to the first error",
+            "step rewards above or below the mean, summed over this step and all later ones, up to the first error",
         ),
         Scheme(
             "rescaled",
@@ -130,7 +131,7 @@ SCHEMES: dict[str, Scheme] = {
             "A = Σ from t on of (r − others' mean) + R − others' mean",
             "PRIME, 2502.01456",
             prime,
-            "the sum over this step and all later ones, and the outcome",
+            "step rewards above or below the mean, summed over this step and all later ones, and the outcome",
             needs=("steps", "outcome"),
         ),
         Scheme(
@@ -139,6 +140,14 @@ SCHEMES: dict[str, Scheme] = {
             "prime-rl, pull request 3282",
             turn_credit,
             "what the whole answer gained, and this step's share of it",
+        ),
+        Scheme(
+            "gigpo",
+            "A = z(R) + ω z(G) among steps that begin in the same state, G = r + γ G', the last with R",
+            "GiGPO, 2505.10978",
+            gigpo,
+            "the outcome, and this step's return beside those of steps that begin in the same state",
+            needs=("outcome", "states"),
         ),
         Scheme(
             "lambda_grpo",

@@ -25,8 +25,9 @@ Gamma = Annotated[float, Range("Discount of a step for each step before it", 0.0
 Threshold = Annotated[float, Range("A step with a lower reward is an error", -1e6, 1e6)]
 RightFrom = Annotated[float, Range("An answer whose outcome reward is at least this is right", -1e6, 1e6)]
 
-Need = Literal["steps", "outcome", "token_ids"]
-"""What a scheme cannot do without: step rewards, outcome rewards, the completions' token ids."""
+Need = Literal["steps", "outcome", "token_ids", "states"]
+"""What a scheme cannot do without: step rewards, outcome rewards, the completions' token ids, the states in which steps
+begin."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Scheme:
     @property
     def outcome_only(self) -> bool:
         """It reads outcome rewards alone, so that step rewards teach nothing under it."""
-        return "steps" not in self.needs
+        return "steps" not in self.needs and "states" not in self.needs
 
 
 def pooled(batch: Batch, values: Floats, how: Normalise, scale: bool) -> Normalised:

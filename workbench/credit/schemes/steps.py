@@ -97,11 +97,28 @@ def position(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = Tru
 
     A_{i,t} = z(r_{i,k(t)}) over the group's steps with index k(t), 0 outside every step; an index that one completion
     alone reaches gets 0. MT-GRPO (arXiv 2505.11821), whose lambda * z(R_i) is ``outcome_weight`` here.
+
+    In episodes of differing numbers of turns, which of them are compared at an index depends on what they did before:
+    the baseline depends on actions, and the gradient is biased (https://github.com/volcengine/verl/issues/7244).
     """
     width = int(batch.index.max(initial=0)) + 1
     pool: Integers = batch.step_group * width + batch.index
     values = z_within(batch.rewards, pool, batch.completion, normalise, scale, wide=batch.index)
-    return Part("step", "own", values)
+    return Part("step", "own", values, group_warnings=_turn_warnings(batch))
+
+
+def _turn_warnings(batch: Batch) -> dict[int, str]:
+    """The groups whose episodes differ in their number of turns."""
+    warnings = {}
+    for group in np.unique(batch.group).tolist():
+        turns = batch.turns[batch.group == group]
+        if turns.min() < turns.max():
+            warnings[group] = (
+                f"episodes have from {turns.min()} to {turns.max()} turns: under 'position' what a late one is "
+                "compared with depends on the turns before it, which biases the gradient; choose gigpo, process or "
+                "return"
+            )
+    return warnings
 
 
 def mean_suffix(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True) -> Part:

@@ -66,19 +66,19 @@ export function nameIn(template, metric) {
 /** A file's name of parts. @param {...string} parts */
 export const fileName = (...parts) => parts.filter(Boolean).join("-").replace(/[^\w.-]+/g, "_");
 
+/** @param {string} text A cell of CSV; what a spreadsheet would take for a formula is led by an apostrophe. */
+export const csvCell = (text) => `"${(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
+
 /**
- * One row an x and one column a line, [[name, x, values], …]; empty where a line has no value. A name that a spreadsheet
- * would take for a formula is led by an apostrophe.
+ * One row an x and one column a line, [[name, x, values], …]; empty where a line has no value.
  * @param {[string, number[], number[]][]} columns @param {string} [first] heading of the x column
  */
 export function csv(columns, first = "step") {
-  const cell = (/** @type {string} */ text) =>
-    `"${(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
   const places = [...new Set(columns.flatMap(([, x]) => x))].sort((a, b) => a - b);
   const values = columns.map(([, x, y]) => new Map(x.map((place, i) => [place, y[i]])));
   const written = (/** @type {number | null | undefined} */ value) =>
     value === undefined || value === null ? "" : Number(value.toPrecision(7));
   const rows = places.map((place) => [written(place), ...values.map((column) => written(column.get(place)))].join(","));
-  const head = [first === "step" ? first : cell(first), ...columns.map(([name]) => cell(name))].join(",");
+  const head = [first === "step" ? first : csvCell(first), ...columns.map(([name]) => csvCell(name))].join(",");
   return `${[head, ...rows].join("\n")}\n`;
 }

@@ -10,13 +10,13 @@ import { unpack } from "./data.js";
 
 /**
  * Panels with their lines; `off` holds the names of runs that are switched off, `each` is whether seeds are drawn too.
- * @param {OverlayPanel[]} panels @param {Configuration[]} configurations @param {{off: Set<string>, each: boolean}} shown
+ * @param {OverlayPanel[]} panels @param {Configuration[]} configurations @param {{off: Set<string>, each: boolean, x?: string}} shown
  * @returns {(Panel & { lines: () => Drawn[], columns: () => Column[] })[]}
  */
-export function overlayPanels(panels, configurations, { off, each }) {
+export function overlayPanels(panels, configurations, { off, each, x = "step" }) {
   return panels.map((panel) => ({
     ...panel,
-    x: "step",
+    x,
     dashes: panel.series.length > 1 ? panel.series.map(({ label, style }) => ({ label, dash: style })) : [],
     named: true,
     lines: () => panel.lines.flatMap((line) => overlayLines(panel, line, configurations, off, each)),

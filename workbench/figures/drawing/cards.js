@@ -8,6 +8,7 @@ import { copyMarks, distinct, equalTo, named } from "./copies.js";
 import { stepSaid, stepText } from "./measures.js";
 import { factText, isWatched, labelSaid, nameOf, paneTitles } from "./rows.js";
 import { Cuts, TOKEN_CHARACTERS, tokenElement } from "./tokens.js";
+import { errorMark, lane, OBSERVED_TITLE, sampledCharacters, sampledLength, turnCount, turnElements } from "./turns.js";
 
 export const STEPS = ".text:not(.second) .step"; // those the keyboard moves over
 export const WRONG = "✕";
@@ -36,6 +37,7 @@ export function card(data, g, measure, { whole = false, folded = false } = {}) {
       ...marksOf(rollout),
       rankOf(rollout),
     ),
+    lane(data, g),
     rollout.steps?.length ? chips(rollout, rollout.steps, measure) : null,
     textElements(data, rollout, drawn, measure),
     left ? el("button", more, `Draw ${left} more tokens`) : null,
@@ -63,7 +65,7 @@ function drawnTokens({ texts, offsets }) {
 }
 
 /** @param {Credited} rollout */
-function factsOf({ steps, outcome, matched, texts, facts, right }) {
+function factsOf({ steps, outcome, matched, texts, facts, right, turns }) {
   const fact = (/** @type {string} */ name, /** @type {string} */ value, /** @type {string} */ title = "") =>
     el("span", { class: "fact", title: title || null }, el("em", {}, name), value);
   const scored = facts ? facts.map((known) => fact(known.name, factText(known))) : steps
@@ -74,14 +76,21 @@ function factsOf({ steps, outcome, matched, texts, facts, right }) {
       fact("", matched ? count(steps.length, "step") : "no step"),
     ]
     : [];
-  return [...scored, fact("", count(texts.length, "token"))];
+  const observed = texts.length - sampledLength({ texts, turns });
+  return [
+    ...scored,
+    turns ? fact("", count(turnCount({ turns }), "turn")) : null,
+    fact("", count(texts.length - observed, "token")),
+    observed ? fact("", `${observed} observed`, OBSERVED_TITLE) : null,
+  ];
 }
 
 /** @param {Credited} rollout */
-function marksOf({ steps, matched, finished, stop, name }) {
+function marksOf({ steps, matched, finished, stop, name, turns }) {
   const unmatched = "The step pattern found nothing: the whole completion counts as one step";
   return [
     steps && !matched ? el("mark", { title: unmatched }, "no match") : null,
+    errorMark(turns),
     stop ? el("span", { class: "fact", title: `Ended by the stop string ${JSON.stringify(stop)}` }, "stopped") : null,
     finished || stop || isWatched({ name })
       ? null
@@ -120,13 +129,29 @@ function textElements(data, rollout, drawn, measure) {
 function textElement(rollout, drawn, measure) {
   const pre = el("pre", { class: "text" });
   const cuts = new Cuts(rollout);
-  let holder = /** @type {HTMLElement} */ (pre);
-  for (let t = 0; t < drawn; t++) {
-    const k = rollout.stepOf[t];
-    if (t === 0 || k !== rollout.stepOf[t - 1]) holder = pre.appendChild(stepElement(rollout, k, t, measure));
-    holder.append(tokenElement(rollout, t, cuts));
+  if (!rollout.turns) appendTokens(pre, rollout, 0, drawn, cuts, measure);
+  else {
+    for (const { node, holder, start, end } of turnElements(rollout)) {
+      if (start >= drawn && drawn < rollout.texts.length) break;
+      appendTokens(holder, rollout, start, Math.min(end, drawn), cuts, measure);
+      pre.append(node);
+    }
   }
   return pre;
+}
+
+/**
+ * @param {Element} parent @param {Credited} rollout @param {number} start @param {number} end exclusive
+ * @param {Cuts} cuts @param {Measure} measure
+ */
+function appendTokens(parent, rollout, start, end, cuts, measure) {
+  let holder = /** @type {Element} */ (parent);
+  for (let t = start; t < end; t++) {
+    const k = rollout.stepOf[t];
+    const begins = t === start || k !== rollout.stepOf[t - 1];
+    if (begins && !rollout.observed?.[t]) holder = parent.appendChild(stepElement(rollout, k, t, measure));
+    holder.append(tokenElement(rollout, t, cuts));
+  }
 }
 
 /** @param {Credited} rollout @param {number} k @param {number} t its first token @param {Measure} measure */
@@ -229,7 +254,7 @@ export function summary(rollouts) {
   const steps = rollouts.flatMap((rollout) => rollout.steps ?? []);
   const rewards = steps.map((step) => step.reward).filter((reward) => reward !== null);
   const outcomes = rollouts.map((rollout) => rollout.outcome ?? null).filter((outcome) => outcome !== null);
-  const characters = rollouts.reduce((sum, r) => sum + r.offsets[r.texts.length - (r.finished ? 1 : 0)], 0);
+  const characters = rollouts.reduce((sum, r) => sum + sampledCharacters(r), 0);
   const covered = steps.reduce((sum, step) => sum + step.end - step.start, 0);
   const unmatched = rollouts.filter((rollout) => rollout.matched === false).length;
   const truncated = rollouts.filter(({ finished, stop }) => !finished && !stop).length;

@@ -1,7 +1,7 @@
-// Two schemes of one group: what they disagree about, as a line and step by step.
+// Two credits of one group, by two schemes or two lists of rewards: what they disagree about, as a line and step by step.
 
 /** @import { Credited, Prepared, OtherPayload, StepPayload } from "./payload.js" */
-/** @typedef {{ g: number, k: number, step: StepPayload, a: number, b: number, flipped: number }} Row */
+/** @typedef {{ g: number, k: number, step: StepPayload, twin: StepPayload | undefined, a: number, b: number, flipped: number }} Row */
 
 import { el } from "../dom.js";
 import { meanOf, number, score, share, signed } from "../numbers.js";
@@ -19,20 +19,20 @@ export function comparison(data, pin) {
   );
   const region = { class: "terms", tabindex: 0, role: "region", "aria-label": "Steps under both schemes" };
   const details = el("details", {}, el("summary", {}, `Step by step (${rows.length})`), el("div", region, table));
-  return [...(data.other ? [line(data.scheme, data.other)] : []), details];
+  return [...(data.other ? [line(data.other)] : []), details];
 }
 
-/** @param {string | undefined} scheme @param {OtherPayload} other */
-function line(scheme, other) {
+/** @param {OtherPayload} other */
+function line(other) {
   const { correlation } = other;
   const agreement = correlation === null ? "no correlation (one is constant)" : `r = ${number(correlation, 2)}`;
   return el(
     "p",
     {},
     el("b", {}, "A"),
-    ` ${scheme}  `,
+    ` ${other.names[0]}  `,
     el("b", {}, "B"),
-    ` ${other.scheme}: `,
+    ` ${other.names[1]}: `,
     el("b", {}, share(other.flippedShare, 1)),
     " of the tokens change sign ",
     el("i", { class: "flips sample" }, "like this"),
@@ -49,15 +49,23 @@ export function rowsOf({ steps, advantages, twin }, g) {
   if (!steps || !advantages || !other) return [];
   return steps.map((step, k) => {
     const [a, b] = [advantages, other].map((values) => values.slice(step.first, step.last + 1));
-    return { g, k, step, a: meanOf(a), b: meanOf(b), flipped: a.filter((value, i) => value * b[i] < 0).length };
+    return {
+      g,
+      k,
+      step,
+      twin: twin?.steps?.[k],
+      a: meanOf(a),
+      b: meanOf(b),
+      flipped: a.filter((value, i) => value * b[i] < 0).length,
+    };
   });
 }
 
 /** @param {Row} row @param {(g: number, t: number) => void} pin */
-function rowElement({ g, k, step, a, b, flipped }, pin) {
+function rowElement({ g, k, step, twin, a, b, flipped }, pin) {
   const open = el("button", { type: "button", onclick: () => pin(g, step.last) }, `rollout ${g + 1}, step ${k + 1}`);
   const cells = [
-    score(step.reward),
+    twin && twin.reward !== step.reward ? `${score(step.reward)} / ${score(twin.reward)}` : score(step.reward),
     `${step.last - step.first + 1}`,
     signed(a, 3),
     signed(b, 3),

@@ -6,19 +6,24 @@ import { el } from "../dom.js";
 import { score, signed } from "../numbers.js";
 import { isLeftOut } from "./copies.js";
 import { nameOf } from "./rows.js";
+import { observationAt, OBSERVED } from "./turns.js";
 import { facts, quoted, remarks, whyAt, whyTable } from "./why.js";
 
 /**
  * @param {Prepared} data @param {Place} pinned @param {Measure} measure
- * @param {{ onUnpin: () => void, ask: (rollout: Credited, which: "a" | "b") => void }} options `ask` gets the terms that
- *   the payload did not bring
+ * @param {{ onUnpin: () => void, ask: (rollout: Credited, which: "a" | "b") => void, loss?: HTMLElement | null }} options
+ *   `ask` gets the terms that the payload did not bring, `loss` is the token in the loss
  */
-export function pinnedDetails(data, { g, t }, measure, { onUnpin, ask }) {
+export function pinnedDetails(data, { g, t }, measure, { onUnpin, ask, loss = null }) {
   const rollout = data.rollouts[g];
   const rows = facts(rollout, t, measure).flatMap(({ name, value, shown }) => [
     el("dt", { class: shown ? "shown" : null }, name),
     el("dd", { class: shown ? "shown" : null }, value),
   ]);
+  if (observationAt(rollout, t)) {
+    const said = el("p", { class: "unsampled" }, OBSERVED);
+    return [head(rollout, nameOf(data, g), t, onUnpin), el("div", { class: "body" }, el("dl", {}, ...rows), said)];
+  }
   const reasons = [reason(data, rollout, t, data.other ? "A " : "", () => ask(rollout, "a"))];
   const { twin } = rollout;
   if (twin && data.other) reasons.push(reason(data.other, twin, t, "B ", () => ask(twin, "b")));
@@ -26,14 +31,15 @@ export function pinnedDetails(data, { g, t }, measure, { onUnpin, ask }) {
   const said = logged.length ? [el("div", { class: "remarks" }, ...logged)] : [];
   return [
     head(rollout, nameOf(data, g), t, onUnpin),
-    el("div", { class: "body" }, el("dl", {}, ...rows), ...said, ...reasons),
+    el("div", { class: "body" }, el("dl", {}, ...rows), ...said, ...reasons, loss),
   ];
 }
 
 /** @param {Credited} rollout @param {string} name @param {number} t @param {() => void} onUnpin */
 function head(rollout, name, t, onUnpin) {
   const k = rollout.stepOf[t];
-  const where = `${name} · ${k < 0 ? "outside every step" : `step ${k + 1}`} · token ${t} `;
+  const outside = observationAt(rollout, t)?.role ?? "outside every step";
+  const where = `${name} · ${k < 0 ? outside : `step ${k + 1}`} · token ${t} `;
   const close = { type: "button", class: "close", "aria-label": "Unpin", title: "Unpin (Esc)", onclick: onUnpin };
   return el(
     "header",

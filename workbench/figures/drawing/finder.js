@@ -6,7 +6,7 @@
 import { el, say, setText } from "../dom.js";
 import { filtersOf, ORDERS } from "./finding.js";
 
-const SEARCH_TITLE = "Answers that contain a text, in whatever case (/)";
+const SEARCH_TITLE = "Answers and observations that contain a text, in whatever case (/)";
 
 export class Finder {
   /** @param {{ onFind: () => void, onOrder: (order: string) => void }} on what is called when somebody chooses */
@@ -23,8 +23,10 @@ export class Finder {
       oninput: onFind,
     });
     const orders = ORDERS.map(([value, label]) => el("option", { value }, label));
+    this.onOrder = onOrder;
     const order = el("select", { "aria-label": "Order", class: "order-by" }, ...orders);
     order.addEventListener("change", () => onOrder(order.value));
+    this.order = order;
     this.said = el("span", { class: "said", role: "status", hidden: true });
     const showAll = { type: "button", class: "link", onclick: () => this.clear() };
     this.missed = el("span");
@@ -66,7 +68,8 @@ export class Finder {
 
   /** @param {string} key @returns {HTMLElement | null} */
   button(key) {
-    return this.filters.querySelector(`[data-filter="${key}"]`);
+    const buttons = /** @type {NodeListOf<HTMLElement>} */ (this.filters.querySelectorAll("[data-filter]"));
+    return [...buttons].find((button) => button.dataset.filter === key) ?? null;
   }
 
   /** @param {string} key Shows what a filter leaves; choosing it again shows all. */
@@ -76,6 +79,17 @@ export class Finder {
       button.setAttribute("aria-pressed", String(button.dataset.filter === this.filter));
     }
     this.onFind();
+  }
+
+  /** @param {{ filter: string, text: string, order: string }} asked Chooses what a link asks for, as far as it is offered. */
+  restore({ filter, text, order }) {
+    if (ORDERS.some(([value]) => value === order)) {
+      this.order.value = order;
+      this.onOrder(order);
+    }
+    this.search.value = text;
+    if (filter && this.button(filter)) this.choose(filter);
+    else if (text) this.onFind();
   }
 
   /** Shows every rollout. */

@@ -1,6 +1,9 @@
 // Moving the focus over the steps of a drawing with the keyboard.
 
 import { STEPS } from "./cards.js";
+import { rolloutOf } from "./replacing.js";
+
+/** @typedef {{ g: number | null, k: number, kind: string }} StepPlace a step's text or chip, by its selector */
 
 const GAP = 12; // pixels
 
@@ -9,6 +12,24 @@ const stepsIn = (node) =>
   [...node.querySelectorAll(STEPS)]
     .map((step) => /** @type {HTMLElement} */ (step))
     .filter((step) => !step.closest("[hidden]"));
+
+/** @param {HTMLElement} cards @param {StepPlace} place @returns {HTMLElement | null} */
+export const stepNode = (cards, { g, k, kind }) =>
+  cards.querySelector(`.rollout[data-g="${g}"] ${kind}[data-k="${k}"]`);
+
+/** @param {HTMLElement} cards @returns {StepPlace | null} The step or chip that has the focus. */
+export function focusedStep(cards) {
+  const node = /** @type {HTMLElement | null} */ (document.activeElement?.closest(".step, .chip") ?? null);
+  if (!node || !cards.contains(node)) return null;
+  return { g: rolloutOf(node), k: Number(node.dataset.k), kind: node.classList.contains("chip") ? ".chip" : STEPS };
+}
+
+/** @param {HTMLElement} cards @param {StepPlace | null} place Makes the first step the one that Tab reaches. */
+export function refocus(cards, place) {
+  const first = /** @type {HTMLElement | null} */ (cards.querySelector(STEPS));
+  if (first) first.tabIndex = 0;
+  if (place) stepNode(cards, place)?.focus({ preventScroll: true });
+}
 
 /**
  * Left and right along the rollout and on into the next, up and down between rollouts, Home and End to the ends.

@@ -3,29 +3,31 @@
 // The same modules run on the page, in a notebook's output and in the exported file, so they need nothing but the
 // element. Whatever a model wrote goes in through textContent only.
 
-/** @import { Credited, GroupPayload, Measure, Place, Prepared, Why } from "./payload.js" */
+/** @import { GroupPayload, Measure, Place, Prepared, Why } from "./payload.js" */
 /** @import { Stream } from "./stream.js" */
 
 import { el } from "../dom.js";
 import { card, drawMore, rank, relabel, STEPS, summary } from "./cards.js";
+import { colourChips, colourTokens } from "./colours.js";
 import { comparison } from "./compare.js";
 import { drawn, equalTo, firstOf, keyOf } from "./copies.js";
-import { pinnedDetails } from "./details.js";
 import { asksForSearch, Finder } from "./finder.js";
 import { arranged, isShort, judge, missed } from "./finding.js";
-import { moveFocus, uncover } from "./focus.js";
+import { focusedStep, moveFocus, refocus, stepNode } from "./focus.js";
 import { makeLegend } from "./legend.js";
-import { MEASURES, ofWhole, rangeOf, tint } from "./measures.js";
+import { Lens } from "./lens.js";
+import { MEASURES, rangeOf } from "./measures.js";
 import { markText } from "./marking.js";
 import { noticesOf } from "./notices.js";
 import { Overview } from "./overview.js";
+import { Pin } from "./pin.js";
 import { measuresOf, rowSummary } from "./rows.js";
 import { beginStreams, showTexts } from "./stream.js";
 import { replaceCards, rolloutOf } from "./replacing.js";
 import { makeTip } from "./tip.js";
 import { prepare } from "./tokens.js";
+import { toggleFold } from "./turns.js";
 
-const KEPT_CLASSES = ["eos", "empty", "straddles", "flips", "foreign", "match", "pinned"]; // of a token, whatever it is coloured by
 const MOVES = ["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown", "Home", "End"];
 const EMPTY = { rollouts: [], prompt: "" };
 
@@ -52,8 +54,6 @@ export class Heatmap {
     /** @type {Measure} what was chosen, and what is drawn: another one while a group lacks it */
     this.chosen = this.measure = MEASURES[0];
     this.order = "sampled";
-    /** @type {Place | null} kept through redraws, so that its numbers follow an edit */
-    this.pinned = null;
     /** @type {Set<string>} completions whose copies are drawn, too, by `keyOf` */
     this.unfolded = new Set();
     /** @type {string | null} the reward that tells right answers from wrong ones */
@@ -67,9 +67,13 @@ export class Heatmap {
     this.notices = el("div", { class: "notices" });
     this.compared = el("div", { class: "compared" });
     this.cards = el("div", { class: "cards" });
-    this.details = el("section", { class: "details", "aria-label": "Why this colour", hidden: true });
     this.tip = makeTip();
     this.legend = this.makeLegend();
+    this.lens = new Lens(() => {
+      this.lens.read(this.data);
+      this.offerMeasures();
+      this.choose(this.measure.key);
+    });
     this.finder = new Finder({
       onFind: () => this.arrange(),
       onOrder: (order) => {
@@ -78,10 +82,11 @@ export class Heatmap {
       },
     });
     this.overview = new Overview((g, k) => this.pinStepOf(g, k));
+    this.pinning = new Pin(this);
     root.classList.add("wh");
-    const { about, notices, compared, legend, finder, overview, cards, details, tip } = this;
-    const above = [about, notices, compared, legend.node, finder.node, overview.node, finder.nothing];
-    root.replaceChildren(...above, cards, details, tip.node);
+    const { about, notices, compared, legend, lens, finder, overview, cards, pinning, tip } = this;
+    const above = [about, notices, compared, legend.node, lens.node, finder.node, overview.node, finder.nothing];
+    root.replaceChildren(...above, cards, pinning.details, tip.node);
     this.listen();
     Object.assign(root, { heatmap: this });
   }
@@ -102,14 +107,13 @@ export class Heatmap {
 
   /** @param {GroupPayload | string} payload */
   draw(payload) {
-    const focused = this.focused();
+    const focused = focusedStep(this.cards);
     this.data = prepare(typeof payload === "string" ? JSON.parse(payload) : payload);
     this.streams = null;
     rank(this.data.rollouts);
     this.judgedBy = judge(this.data);
-    this.offered = measuresOf(this.data);
-    this.measure = this.offered.find(({ key }) => key === this.chosen.key) ?? this.offered[0] ?? this.chosen;
-    this.legend.offer(this.offered, this.measure);
+    this.lens.read(this.data);
+    this.offerMeasures();
     this.finder.offer(this.data);
     this.unfoldPinned();
     this.drawHead();
@@ -117,13 +121,20 @@ export class Heatmap {
     this.redraw(focused);
   }
 
-  /** @param {ReturnType<Heatmap["focused"]>} focused Draws every card anew. */
+  /** What the group can be coloured by; what was chosen stays chosen while it is missing. */
+  offerMeasures() {
+    this.offered = measuresOf(this.data);
+    this.measure = this.offered.find(({ key }) => key === this.chosen.key) ?? this.offered[0] ?? this.chosen;
+    this.legend.offer(this.offered, this.measure);
+  }
+
+  /** @param {ReturnType<typeof focusedStep>} focused Draws every card anew. */
   redraw(focused) {
     this.drawCards(focused?.g ?? -1);
     this.colour();
     this.arrange();
     this.tip.hide();
-    this.refocus(focused);
+    refocus(this.cards, focused);
     this.repin();
   }
 
@@ -178,36 +189,22 @@ export class Heatmap {
     if (!this.offered.includes(measure)) return; // a group that nothing has scored
     this.range = rangeOf(data.rollouts, measure, this.ends.get(measure.key));
     this.cards.classList.toggle("one", Boolean(measure.one));
+    this.lens.node.hidden = !measure.ofLoss && !(this.pinned && data.loss);
     for (const article of this.cards.children) {
-      const rollout = data.rollouts[Number(rolloutOf(article))];
-      this.colourTokens(article, rollout);
-      this.colourChips(article, rollout);
+      const g = Number(rolloutOf(article));
+      const rollout = data.rollouts[g];
+      colourTokens(article, rollout, measure, this.range.limit);
+      colourChips(
+        article,
+        rollout,
+        measure,
+        this.range.limit,
+        this.pinned?.g === g ? rollout.stepOf[this.pinned.t] : -1,
+      );
     }
     this.overview.colour(measure, this.range.limit);
     this.legend.show(measure, this.range, this.ends.has(measure.key));
     this.legend.read(data, measure, this.judgedBy);
-  }
-
-  /** @param {Element} article @param {Credited} rollout */
-  colourTokens(article, rollout) {
-    const { measure, range } = this;
-    for (const node of /** @type {NodeListOf<HTMLElement>} */ (article.querySelectorAll(".text i"))) {
-      const kept = node.className ? KEPT_CLASSES.filter((name) => node.classList.contains(name)) : [];
-      const credited = rollout.twin && !measure.one && node.closest(".second") ? rollout.twin : rollout;
-      const look = [...kept, tint(measure.token(credited, Number(node.dataset.t)), range.limit, measure)].join(" ")
-        .trim();
-      if (node.className !== look) node.className = look;
-    }
-  }
-
-  /** @param {Element} article @param {Credited} rollout */
-  colourChips(article, rollout) {
-    const here = this.pinned && this.pinned.g === rolloutOf(article) ? rollout.stepOf[this.pinned.t] : -1;
-    for (const node of /** @type {NodeListOf<HTMLElement>} */ (article.querySelectorAll(".chip"))) {
-      const k = Number(node.dataset.k);
-      node.className = `chip ${tint(ofWhole(this.measure, rollout, k), this.range.limit, this.measure)}`.trim();
-      if (here === k) node.classList.add("pinned");
-    }
   }
 
   /** Orders the cards, hides those that are not looked for, and draws the overview of the others. */
@@ -271,7 +268,7 @@ export class Heatmap {
       relabel(article, this.data.rollouts[Number(rolloutOf(article))], this.measure);
     }
     this.arrange();
-    if (this.pinned) this.showPinned();
+    this.pinning.show();
   }
 
   /** @param {number | null} size Where the scale ends until it is set again; null is the 98th percentile. */
@@ -283,95 +280,44 @@ export class Heatmap {
 
   // ── the pinned token ─────────────────────────────────────────────────────────────────────────────────────────
 
+  get pinned() {
+    return this.pinning.place;
+  }
+
   /** @param {number} g @param {number} t */
   pin(g, t) {
-    this.pinned = { g, t };
-    if (this.unfoldPinned()) this.redraw(this.focused());
+    this.pinning.place = { g, t };
+    if (this.unfoldPinned()) this.redraw(focusedStep(this.cards));
     if (this.cards.querySelector(`.rollout[data-g="${g}"][hidden]`)) this.finder.clear(); // it is on a card
     this.tip.hide();
-    this.showPinned();
-    this.uncoverPinned();
+    this.lens.node.hidden = !this.data.loss;
+    this.pinning.show();
+    this.pinning.uncover();
     this.onPin?.(this.pinned);
   }
 
   unpin() {
     if (!this.pinned) return;
     const { g, t } = this.pinned;
-    this.pinned = null;
-    this.details.hidden = true;
-    this.unmark();
     const k = this.data.rollouts[g]?.stepOf[t];
-    if (this.details.contains(document.activeElement) && k !== undefined) {
-      this.find(g, k, STEPS)?.focus({ preventScroll: true });
+    this.lens.node.hidden = !this.measure.ofLoss;
+    if (this.pinning.clear() && k !== undefined) {
+      stepNode(this.cards, { g, k, kind: STEPS })?.focus({ preventScroll: true });
     }
     this.onPin?.(null);
   }
 
   /** Shows the pinned token anew after a drawing, or unpins what the drawing has no more. */
   repin() {
-    if (!this.pinned) return;
-    const rollout = this.data.rollouts[this.pinned.g];
-    if (rollout?.steps && this.pinned.t < rollout.texts.length) this.showPinned();
+    if (this.pinning.isDrawn) this.pinning.show();
     else this.unpin();
-  }
-
-  showPinned() {
-    const { data, measure, pinned } = this;
-    if (!pinned) return;
-    const { g, t } = pinned;
-    const article = this.cards.querySelector(`.rollout[data-g="${g}"]`);
-    const k = data.rollouts[g].stepOf[t];
-    this.unmark();
-    const marked = `.text i[data-t="${t}"]${k < 0 ? "" : `, [data-k="${k}"]`}`;
-    for (const node of article?.querySelectorAll(marked) ?? []) node.classList.add("pinned");
-    this.overview.mark(pinned);
-    this.details.replaceChildren(...pinnedDetails(data, pinned, measure, {
-      onUnpin: () => this.unpin(),
-      ask: (rollout, which) => this.askWhy(rollout, which),
-    }));
-    this.details.hidden = false;
-  }
-
-  uncoverPinned() {
-    uncover(this.cards.querySelector(".text:not(.second) i.pinned"), this.legend.node, this.details);
-  }
-
-  unmark() {
-    for (const node of this.cards.querySelectorAll(".pinned")) node.classList.remove("pinned");
-    this.overview.mark(null);
-  }
-
-  /** @param {Credited} rollout @param {"a" | "b"} which Asks for the terms that the payload did not bring. */
-  askWhy(rollout, which) {
-    if (!rollout.advantages || !this.explain || !this.pinned) return;
-    const { pinned, data } = this;
-    this.explain(pinned.g, pinned.t, which).then((why) => {
-      if (!why || pinned !== this.pinned || data !== this.data) return; // another token or another drawing by now
-      (rollout.why ??= []).push(why);
-      this.showPinned();
-      this.uncoverPinned();
-    }, () => {}); // the rest of the details stands without it
   }
 
   // ── keyboard and pointer ─────────────────────────────────────────────────────────────────────────────────────
 
-  /** @param {number | null} g @param {number} k @param {string} kind @returns {HTMLElement | null} */
-  find(g, k, kind) {
-    return this.cards.querySelector(`.rollout[data-g="${g}"] ${kind}[data-k="${k}"]`);
-  }
-
   /** The step or chip that has the focus. */
   focused() {
-    const node = /** @type {HTMLElement | null} */ (document.activeElement?.closest(".step, .chip") ?? null);
-    if (!node || !this.cards.contains(node)) return null;
-    return { g: rolloutOf(node), k: Number(node.dataset.k), kind: node.classList.contains("chip") ? ".chip" : STEPS };
-  }
-
-  /** @param {{ g: number | null, k: number, kind: string } | null} focused */
-  refocus(focused) {
-    const first = /** @type {HTMLElement | null} */ (this.cards.querySelector(STEPS));
-    if (first) first.tabIndex = 0;
-    if (focused) this.find(focused.g, focused.k, focused.kind)?.focus({ preventScroll: true });
+    return focusedStep(this.cards);
   }
 
   listen() {
@@ -426,6 +372,7 @@ export class Heatmap {
       this.fold(g);
       return;
     }
+    if (toggleFold(target)) return;
     if (more) {
       drawMore(/** @type {Element} */ (more.closest(".rollout")), this.data, g, this.measure);
       this.colour();

@@ -17,12 +17,15 @@ import { el } from "../dom.js";
 import { MINUS, number, signed } from "../numbers.js";
 import { WRONG, WRONG_TITLE } from "./cards.js";
 import { BINS } from "./measures.js";
+import { OBSERVED_TITLE } from "./turns.js";
 
 const END_LABEL = "Colours end at; empty for the 98th percentile";
 const END_TITLE = "Where the colours end; empty: at the 98th percentile of what is drawn";
 const MATCH_TITLE = "What the step pattern found: where a step starts or ends, or the step itself";
 const STRADDLES_TITLE =
   "A token that holds the end of one step and the start of the next; it counts for the first of the two";
+const TURN_TITLE =
+  "Where a turn of the policy's begins; a framed turn is a call of a tool, and below it stands its answer";
 const HOLD_TITLE = "Keep this range while the drawing changes, so that a colour goes on meaning the same number";
 
 /** @param {number} size */
@@ -61,7 +64,11 @@ class Legend {
     this.swatches = el("span", { class: "swatches", role: "img" });
     this.sign = el("span", { class: "end" });
     this.meaning = el("span", { class: "meaning" });
-    this.reading = el("p", { class: "reading" });
+    this.reading = el("p", { class: "reading", role: "group", "aria-label": "How to read the colours" });
+    new ResizeObserver(() => { // where it scrolls, on a phone, the keyboard reaches it
+      if (this.reading.scrollWidth > this.reading.clientWidth) this.reading.tabIndex = 0;
+      else this.reading.removeAttribute("tabindex");
+    }).observe(this.reading);
     this.node = el(
       "div",
       { class: "legend", hidden: true },
@@ -109,8 +116,25 @@ class Legend {
       ...(outcomes ? [sign("R", "outcome", "The outcome reward of the whole answer")] : []),
       ...(judgedBy === null ? [] : [sign("✓", "right", judgedTitle), sign("○", "wrong answer", judgedTitle)]),
       sign("Σr", "summed step rewards", "The sum of the answer's step rewards, before anything is normalised"),
+      sign("rank", "by R + Σr", "1 is the best of the group, whatever the colours count"),
       sign(WRONG, "wrong step", `${WRONG_TITLE}. The colour need not say so: it may count later steps too.`),
       sign("┊", "token of two steps", STRADDLES_TITLE),
+      ...(data.rollouts.some(({ turns }) => turns)
+        ? [
+          el(
+            "span",
+            { title: TURN_TITLE },
+            el("span", { class: "says", "data-said": "turn 1" }),
+            "a turn; framed: a call",
+          ),
+          el(
+            "span",
+            { title: OBSERVED_TITLE },
+            el("span", { class: "observation" }, "grey"),
+            " observation, no advantage",
+          ),
+        ]
+        : []),
       ...(data.rollouts.some(({ matches }) => matches?.length)
         ? [el("span", { title: MATCH_TITLE }, el("span", { class: "match" }, "match"), " of the pattern")]
         : []),

@@ -1,5 +1,7 @@
 // Marks what was searched for in the texts of cards, without a change to their elements.
 
+import { unfoldFound } from "./turns.js";
+
 const NAME = "wh-search"; // of the style sheet's ::highlight
 const MOST = 2000; // places
 
@@ -17,6 +19,7 @@ export function placesOf(text, wanted) {
 
 /** @param {HTMLElement} cards @param {string} wanted */
 export function markText(cards, wanted) {
+  unfoldFound(cards, wanted);
   if (!globalThis.CSS?.highlights) return; // a browser that cannot: the cards are found all the same
   const highlight = CSS.highlights.get(NAME) ?? new Highlight();
   for (const range of marked.get(cards) ?? []) highlight.delete(range);

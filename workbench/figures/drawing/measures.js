@@ -2,7 +2,7 @@
 
 /** @import { Credited, Measure, Prepared, StepPayload } from "./payload.js" */
 
-import { glyph, meanOf, number, signed } from "../numbers.js";
+import { glyph, meanOf, number, precise, signed } from "../numbers.js";
 
 export const BINS = 10; // colour steps each side of zero; with zero itself 21
 const QUANTILE = 0.98; // of the sizes: where a colour scale ends
@@ -62,6 +62,71 @@ export const OF_TOKENS = [
   ofToken("return", "return G", "mean G"),
 ];
 
+/** @type {(key: "contribution" | "push" | "clipped") => (r: Credited, t: number) => number | null} */
+const inLoss = (key) => (r, t) => r.read?.a[key][t] ?? null;
+
+/** @param {(r: Credited, t: number) => number | null} token @returns {Pick<Measure, "token" | "step">} A step has the sum. */
+const summed = (token) => ({
+  token,
+  step: (r, k) => {
+    const { first, last } = /** @type {StepPayload[]} */ (r.steps)[k];
+    let sum = 0;
+    for (let t = first; t <= last; t++) sum += token(r, t) ?? 0;
+    return r.read ? sum : null;
+  },
+});
+
+/** @type {Pick<Measure, "signed" | "derived" | "ofLoss" | "has">} */
+const LOSS = { signed: true, derived: true, ofLoss: true, has: some((r) => r.read) };
+
+/** What a token is in the loss that is looked at; a line above the cards says in which. @type {Measure[]} */
+export const OF_LOSS = [
+  {
+    ...LOSS,
+    key: "contribution",
+    label: "contribution to the loss",
+    short: "Σ contr.",
+    meaning: "orange lowers the loss, blue raises it; all add up to it",
+    small: true,
+    ...summed(inLoss("contribution")),
+  },
+  {
+    ...LOSS,
+    key: "push",
+    label: "push by the loss",
+    short: "Σ push",
+    meaning: "minus the loss’s derivative by the log-prob: blue is made more likely, orange less",
+    small: true,
+    ...summed(inLoss("push")),
+  },
+  {
+    ...LOSS,
+    key: "push-difference",
+    label: "push, second loss less the first",
+    short: "Σ difference",
+    small: true,
+    has: some((r) => r.read?.b),
+    ...summed((r, t) => r.read?.b ? r.read.b.push[t] - r.read.a.push[t] : null),
+  },
+  {
+    ...LOSS,
+    key: "old-ratio",
+    label: "log ratio π / π_old",
+    short: "mean log ratio",
+    has: some((r) => r.read?.a.ratio.some((ratio) => ratio !== 1)),
+    token: (r, t) => r.read ? Math.log(r.read.a.ratio[t]) : null,
+  },
+  {
+    ...LOSS,
+    key: "clipped",
+    label: "clipped, by which bound",
+    short: "Σ clipped",
+    meaning: "blue: the upper bound holds the ratio, orange: the lower one",
+    has: some((r) => r.read?.a.clipped.some(Boolean)),
+    ...summed(inLoss("clipped")),
+  },
+];
+
 /** @type {Measure[]} */
 export const MEASURES = [
   {
@@ -83,6 +148,7 @@ export const MEASURES = [
     ...ofLastToken((r, t) => (r.twin?.advantages?.[t] ?? NaN) - advantage(r, t)),
   },
   ...OF_TOKENS,
+  ...OF_LOSS,
   ...["grpo", "bnpo", "dapo", "dr_grpo"].map(weightIn),
   { key: "reward", label: "step score", short: "score", signed: true, ...ofSteps("reward") },
   { key: "normalised", label: "normalised reward", short: "r̃", signed: true, ...ofSteps("normalised") },
@@ -102,6 +168,16 @@ export const MEASURES = [
     signed: false,
     has: some((r) => r.entropies),
     token: (r, t) => r.entropies?.[t] ?? null,
+  },
+  // What was sampled had another probability: of another engine (vLLM), whose arithmetic differs, or after processors.
+  {
+    key: "mismatch",
+    label: "log ratio trainer / sampler",
+    short: "mean mismatch",
+    signed: true,
+    derived: true,
+    has: some((r) => r.raw && r.logprobs && r.raw.some((raw, t) => difference(raw, r.logprobs?.[t] ?? raw))),
+    token: (r, t) => (r.raw && r.logprobs ? difference(r.raw[t], r.logprobs[t]) : null),
   },
   // Against a reference policy, with d = log π_ref − log π: its share of the estimator k3, e^d − d − 1, and the ratio.
   {
@@ -133,8 +209,12 @@ export const MEASURES = [
 /** @param {Credited} r @param {number} t */
 function against(r, t) {
   if (!r.reference || !r.raw) return null;
-  const d = r.reference[t] - r.raw[t];
-  return Math.abs(d) < NO_DIFFERENCE ? 0 : d;
+  return difference(r.reference[t], r.raw[t]);
+}
+
+/** @param {number} a @param {number} b Of two log-probabilities. */
+function difference(a, b) {
+  return Math.abs(a - b) < NO_DIFFERENCE ? 0 : a - b;
 }
 
 /** @param {Measure} measure @param {Credited} r @param {number} k A step's value, null where it has none. */
@@ -157,7 +237,7 @@ export function rangeOf(rollouts, measure, fixed) {
   for (const rollout of rollouts) {
     for (const credited of rollout.twin && !measure.one ? [rollout, rollout.twin] : [rollout]) {
       for (let t = 0; t < rollout.texts.length; t++) {
-        const value = measure.token(credited, t);
+        const value = rollout.observed?.[t] ? null : measure.token(credited, t);
         if (value === null) continue;
         sizes.push(Math.abs(value));
         if (value < least) least = value;
@@ -191,10 +271,15 @@ export function tint(value, limit, measure) {
 /** @param {Measure} measure */
 const digits = (measure) => (measure.step ? 2 : 3); // most tokens are near certain: means are small
 
+/** @param {Measure} measure @param {number} value @param {number} places A value with its sign. */
+export const said = (measure, value, places) =>
+  measure.small ? `${value > 0 ? "+" : ""}${precise(value)}` : (measure.signed ? signed : number)(value, places);
+
 /** @param {Measure} measure @param {Credited} r @param {number} k A step's value on its chip. */
 export function stepText(measure, r, k) {
   const value = ofWhole(measure, r, k);
   if (value === null) return "–";
+  if (measure.small) return `${glyph(value)}${precise(Math.abs(value))}`;
   return measure.signed ? `${glyph(value)}${number(Math.abs(value), digits(measure))}` : number(value, digits(measure));
 }
 
@@ -202,5 +287,5 @@ export function stepText(measure, r, k) {
 export function stepSaid(measure, r, k) {
   const value = ofWhole(measure, r, k);
   if (value === null) return "";
-  return `${measure.step ? "" : "mean "}${measure.label} ${(measure.signed ? signed : number)(value, digits(measure))}`;
+  return `${measure.step ? "" : "mean "}${measure.label} ${said(measure, value, digits(measure))}`;
 }

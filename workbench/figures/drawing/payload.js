@@ -91,6 +91,56 @@
  */
 
 /**
+ * @typedef {Object} PassPayload An optimiser step: the sum of its batch's contributions, and the trainer's own loss.
+ * @property {number} step
+ * @property {number} number
+ * @property {number} total
+ * @property {number | null} logged
+ */
+
+/**
+ * @typedef {Object} LossPayload A loss, under TRL's names.
+ * @property {string} type
+ * @property {number} epsilon
+ * @property {number} epsilonHigh
+ * @property {number | null} delta
+ * @property {number} beta
+ * @property {boolean} klTimesRatio
+ * @property {boolean} sequenceRatio
+ * @property {number[]} sapoTemperatures
+ * @property {number[]} vespoK
+ * @property {number[]} vespoLambda
+ * @property {PassPayload[]} passes
+ */
+
+/**
+ * @typedef {Object} SeenPayload What a pass saw of a rollout.
+ * @property {number[] | null} logprobs null where it was left out
+ * @property {number[] | null} old null where the ratio is 1
+ * @property {number[]} [weights] what else multiplies the policy term
+ */
+
+/**
+ * @typedef {Object} RolloutLossPayload
+ * @property {Record<string, number>} coefficients by loss type
+ * @property {SeenPayload[]} passes
+ * @property {number[]} [sampled] 0 for tokens that the policy did not sample
+ */
+
+/**
+ * @typedef {Object} TurnPayload A stretch of an episode.
+ * @property {string} role "assistant" is the policy
+ * @property {boolean} sampled whether the policy wrote it
+ * @property {number} start token
+ * @property {number} end token, exclusive
+ * @property {number} seconds
+ * @property {string | null} error why the environment gave no answer to it
+ * @property {string} note
+ * @property {string[]} [calls] the tool of each call, "" where it names none
+ * @property {boolean} [isCall] whether it is calls and nothing else
+ */
+
+/**
  * @typedef {Object} RolloutPayload
  * @property {number[]} ids
  * @property {string[]} texts
@@ -99,9 +149,11 @@
  * @property {number[] | null} logprobs
  * @property {number[] | null} entropies
  * @property {number} [copyOf] the first rollout that it is an exact copy of, from 0
+ * @property {TurnPayload[]} [turns] of an episode
  * @property {number[]} [raw]
  * @property {number[]} [reference]
  * @property {Record<string, number>} [normalisers] by loss; 1 is an even share
+ * @property {RolloutLossPayload} [loss]
  * @property {CreditedPayload} [twin] under the second scheme
  * @property {string} [name] of a watched row's text
  * @property {Record<string, number[]>} [values] further numbers of its tokens, by measure
@@ -140,6 +192,7 @@
  * @property {boolean} spread
  * @property {NoSpreadPayload | null} noSpread
  * @property {string[]} warnings
+ * @property {string[]} names of both: the scheme, and the rewards where these differ
  * @property {number} flippedShare
  * @property {number | null} correlation
  * @property {number} meanDifference
@@ -152,6 +205,7 @@
  * @property {RolloutPayload[]} rollouts
  * @property {{ name: string, kind: string, weight: number }[]} [rewards]
  * @property {boolean} [normalisers] whether rollouts have them
+ * @property {LossPayload} [loss]
  * @property {OtherPayload} [other]
  * @property {MeasurePayload[]} [measures] of a watched row
  * @property {FactPayload[]} [facts]
@@ -168,12 +222,25 @@
  * @property {number | null} [rank] 1 is best
  * @property {boolean | null} [right] whether the answer is, null where no outcome reward says so
  * @property {MeasurePayload[]} [measures] those of its watched row
+ * @property {{ a: TokenLosses, b: TokenLosses | null }} [read] its tokens in the loss that is looked at, and beside it
+ * @property {Uint8Array} [observed] of an episode: 1 for each token that the policy did not sample
  * @property {boolean[]} [wrong] by step: it scores 0 or less where a step of the group scores more
  *
  * @typedef {Omit<RolloutPayload, "twin"> & Partial<Omit<CreditedPayload, "why">> & Prepares
  *   & { why?: Why[], twin?: Credited | null }} Credited A rollout ready to be drawn, or its twin.
  * @typedef {Omit<GroupPayload, "rollouts"> & Partial<SchemePayload> & { rollouts: Credited[] }} Prepared A group ready to
  *   be drawn.
+ */
+
+/**
+ * @typedef {Object} TokenLosses The terms of a rollout's tokens under one loss; see loss.js.
+ * @property {number[]} ratio
+ * @property {number[]} factor
+ * @property {number[]} clipped 1 by an upper bound, -1 by a lower one
+ * @property {number[]} kl times β
+ * @property {number[]} contribution
+ * @property {number[]} push
+ * @property {number} normaliser
  */
 
 /**
@@ -184,6 +251,8 @@
  * @property {boolean} signed
  * @property {string} [meaning] what its colours tell
  * @property {boolean} [negative] never above zero
+ * @property {boolean} [small] its values are written with two significant figures
+ * @property {boolean} [ofLoss] it depends on which loss is looked at
  * @property {boolean} [one] the same for both of two schemes, or for before and now
  * @property {boolean} [derived] in no other row of a token's facts
  * @property {(data: Prepared) => boolean} has

@@ -74,7 +74,7 @@ export function labelSaid({ steps }, k) {
 
 /** @param {Prepared} data @returns {[string, string | undefined][]} Titles of a card's two texts: the first, the second. */
 export function paneTitles(data) {
-  if (!data.measures) return [["A", data.scheme], ["B", data.other?.scheme]];
+  if (!data.measures) return [["A", data.other?.names[0] ?? data.scheme], ["B", data.other?.names[1]]];
   return [["now", `step ${data.step}`], ["before", `step ${data.before}`]];
 }
 

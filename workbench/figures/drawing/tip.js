@@ -5,6 +5,7 @@
 import { el } from "../dom.js";
 import { score } from "../numbers.js";
 import { stepSaid } from "./measures.js";
+import { observationAt, OBSERVED } from "./turns.js";
 import { facts, quoted, remarks, sumLine } from "./why.js";
 
 const MARGIN = 8; // pixels to the edges of the window
@@ -55,7 +56,7 @@ function content(rollout, t, measure) {
   const rows = facts(rollout, t, measure).map(({ name, value, shown }) =>
     el("tr", { class: shown ? "shown" : null }, el("th", { scope: "row" }, name), el("td", {}, value))
   );
-  const line = sumLine(rollout, t);
+  const line = observationAt(rollout, t) ? OBSERVED : sumLine(rollout, t);
   return [
     el("b", {}, quoted(rollout.texts[t])),
     el("table", {}, ...rows),

@@ -3,7 +3,7 @@
 // The <pre> of a rollout has exactly the completion as its textContent: arrows for line ends, marks for invisible
 // characters and the end-of-sequence sign are drawn by the style sheet.
 
-/** @import { Credited, GroupPayload, Prepared } from "./payload.js" */
+/** @import { Credited, GroupPayload, Prepared, TurnPayload } from "./payload.js" */
 /** @typedef {{ at: number, order: number, step?: number, match?: boolean }} Cut what changes at an offset of the text */
 /** @typedef {{ text: string, match: boolean, astray: boolean, opens: number | null }} Part */
 
@@ -35,10 +35,18 @@ export function prepare(payload) {
     rollout.stepOf = new Int32Array(texts.length).fill(-1);
     rollout.wrong = rollout.steps?.map(({ reward }) => scoresMore && reward !== null && reward <= 0);
     rollout.steps?.forEach((step, k) => rollout.stepOf.fill(k, step.first, step.last + 1));
+    if (rollout.turns) rollout.observed = observedIn(rollout.turns, texts.length);
     if (before) rollout.twin = { ...rollout, ...before, twin: null };
     if (twin) rollout.twin = { ...rollout, ...twin, why: twin.why, terms: twin.terms, twin: null };
   }
   return data;
+}
+
+/** @param {TurnPayload[]} turns @param {number} length */
+function observedIn(turns, length) {
+  const observed = new Uint8Array(length);
+  for (const { sampled, start, end } of turns) if (!sampled) observed.fill(1, start, end);
+  return observed;
 }
 
 /**

@@ -5,9 +5,10 @@
 
 import { el } from "../dom.js";
 import { count, number, score, signed } from "../numbers.js";
-import { OF_TOKENS } from "./measures.js";
+import { OF_TOKENS, said } from "./measures.js";
 import { isWatched, rowsOfToken } from "./rows.js";
 import { INVISIBLE } from "./tokens.js";
+import { observationAt } from "./turns.js";
 
 const SHOWN_TERMS = 6; // in the line of a sum
 const QUOTED = 200; // characters of a token
@@ -117,6 +118,11 @@ export function sumLine(rollout, t) {
 
 /** @param {Credited} rollout @param {number} t @param {Measure} measure @returns {Fact[]} What is known of a token. */
 export function facts(rollout, t, measure) {
+  const written = observationAt(rollout, t);
+  const token = `${t}  id ${rollout.ids[t]}`;
+  if (written) {
+    return [["written by", written.role], ["token", token]].map(([name, value]) => ({ name, value, shown: false }));
+  }
   const rows = [
     ...ofEach(rollout, "advantage", "advantage", (r) => (r.advantages ? signed(r.advantages[t], 4) : null)),
     ...rowsOfToken(rollout, t),
@@ -124,7 +130,7 @@ export function facts(rollout, t, measure) {
     ...ofStep(rollout, t),
     ...OF_TOKENS.flatMap((of) => ofEach(rollout, of.label, of.key, (r) => signedOrNull(of.token(r, t)))),
     ...ofPolicy(rollout, t),
-    ["token", `${t}  id ${rollout.ids[t]}`],
+    ["token", token],
   ];
   return rows.flatMap(([name, value, key]) =>
     typeof name === "string" && typeof value === "string" ? [{ name, value, shown: key === measure.key }] : []
@@ -168,7 +174,7 @@ function ofDifferent(rollout, name, key, value) {
 function colouredBy(rollout, t, measure) {
   const value = (/** @type {Credited} */ r) => {
     const raw = measure.token(r, t);
-    return raw === null ? null : (measure.signed ? signed : number)(raw, 4);
+    return raw === null ? null : said(measure, raw, 4);
   };
   return measure.one
     ? [[measure.label, value(rollout), measure.key]]

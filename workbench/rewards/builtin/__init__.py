@@ -23,12 +23,14 @@ from workbench.rewards.builtin.math_answer import math_equality
 from workbench.rewards.builtin.qwen3 import qwen3_answer, qwen3_format_approximate, qwen3_format_exact
 from workbench.rewards.builtin.shape import length_target, overlong, repetition, think_format
 from workbench.rewards.builtin.trl_functions import PREFIX, TRL_FUNCTIONS, trl_function
+from workbench.rewards.builtin.turns import call_needed, call_parses, observation_used, turns_penalty
 
 _NO_BOUND = float("inf")
 _OURS = "chain-arithmetic task"
 _GSM8K = "GSM8K GRPO recipe, https://gist.github.com/willccbb/4676755236bb08cab5f4e54a0475d6fb"
 _COBBE = "GSM8K's own notation, Cobbe et al. 2021, https://github.com/openai/grade-school-math"
 _FILE = "the imported file"
+_TURNS = "calculator task"
 _QWEN3 = "Qwen3-4B-Base GRPO recipe, https://docs.unsloth.ai/get-started/reinforcement-learning-rl-guide"
 
 BUILTINS: dict[str, Builtin] = {
@@ -133,6 +135,14 @@ BUILTINS: dict[str, Builtin] = {
             1,
             _COBBE,
         ),
+        Builtin("call_parses", "step", call_parses, "1 if a turn's calls can be read, else 0", 0, 1, _TURNS),
+        Builtin(
+            "call_needed", "step", call_needed, "1 for a call that the answer needs, made once, else 0", 0, 1, _TURNS
+        ),
+        Builtin(
+            "observation_used", "step", observation_used, "1 if a turn has the number it was told, else 0", 0, 1, _TURNS
+        ),
+        Builtin("turns_penalty", "step", turns_penalty, "−1 for each turn after the free ones", -1, 0, _TURNS),
         Builtin("gsm8k_answer", "outcome", gsm8k_answer, "1 if the number after #### or A: is right", 0, 1, _COBBE),
         Builtin(
             "given_reward",

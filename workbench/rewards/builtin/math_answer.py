@@ -25,27 +25,40 @@ def math_equality(
     import logging
     import re
     import signal
+    import sys
     import threading
     from collections.abc import Callable
     from typing import Any
 
+    import math_verify
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
     from math_verify.errors import TimeoutException
 
     if answer is None:
         raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
-    on_main = threading.current_thread() is threading.main_thread()
+    on_main, reported = threading.current_thread() is threading.main_thread(), sys.unraisablehook
     for name in ("math_verify.parser", "math_verify.grader"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     forms = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
 
+    if "tables_loaded" not in vars(math_verify):  # else the first answer pays for it out of its own time
+        verify(
+            parse("1", forms, parsing_timeout=None), parse("$ab$", forms, parsing_timeout=None), timeout_seconds=None
+        )
+        vars(math_verify)["tables_loaded"] = True
+
     def expire(*_: object) -> None:
         raise TimeoutException
+
+    def report(lost: Any) -> None:
+        if lost.exc_type is not TimeoutException:
+            reported(lost)
 
     def limited(run: Callable[..., Any], otherwise: Any, *values: Any, **options: Any) -> Any:
         if not on_main:  # no signals there
             return run(*values, **options)
         before = signal.signal(signal.SIGVTALRM, expire)
+        sys.unraisablehook = report
         signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)  # repeated: what a destructor raises is lost
         try:
             return run(*values, **options)
@@ -54,9 +67,11 @@ def math_equality(
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             signal.signal(signal.SIGVTALRM, before)
+            sys.unraisablehook = reported
 
     def read(text: str) -> Any:
-        return limited(parse, [], text, forms, extraction_mode="first_match", parsing_timeout=None)
+        options = {"extraction_mode": "first_match", "parsing_timeout": None}
+        return limited(parse, [], text, forms, **options) or limited(parse, [], f"${text}$", forms, **options)
 
     def final(text: str) -> str:
         tagged = re.findall(r"<(answer|SOLUTION)>((?:(?!<\1>).)*?)</\1>", text, re.DOTALL)
@@ -67,12 +82,9 @@ def math_equality(
     scores: list[float | None] = []
     for completion, right in zip(completions, answer, strict=True):
         text = completion if isinstance(completion, str) else completion[-1]["content"]
-        gold = str(right).split("####")[-1].strip()
-        expected = [] if right is None else read(gold) or read(f"${gold}$")
+        expected = [] if right is None else read(str(right).split("####")[-1].strip())
         if not expected:
             scores.append(None)
             continue
-        claim = final(text).strip()
-        claimed = read(claim) or read(f"${claim}$")
-        scores.append(float(limited(verify, False, expected, claimed, timeout_seconds=None)))
+        scores.append(float(limited(verify, False, expected, read(final(text).strip()), timeout_seconds=None)))
     return scores

@@ -37,6 +37,8 @@ class JudgeWorker:
         self._lock = threading.Lock()
         self._children: dict[tuple[str, str], Child] = {}
         self._busy: dict[str, str] = {}
+        self._asked: list[Child] = []
+        self._cancelled: set[Child] = set()
 
     @property
     def busy(self) -> str:
@@ -73,10 +75,31 @@ class JudgeWorker:
             if place not in self._children:
                 self._children[place] = Child("workbench.rewards.judges.worker", name="the judges' process")
             child = self._children[place]
+            self._asked.append(child)
         try:
             return child.call({**request, "config": config.model_dump()}, deadline=SILENCE_SECONDS, on_event=on_event)
         except ChildError as error:
-            raise RewardError(str(error)) from error
+            with self._lock:
+                cancelled = child in self._cancelled
+            said = "cancelled; what was answered is kept, and is not asked again" if cancelled else str(error)
+            raise RewardError(said) from error
+        finally:
+            with self._lock:
+                self._asked.remove(child)
+                if child not in self._asked:
+                    self._cancelled.discard(child)
+
+    def cancel(self) -> bool:
+        """End what is being asked; whether there was anything. Whoever asked gets a RewardError.
+
+        The processes end at once, as a request that is under way cannot be called back; a later question starts others.
+        """
+        with self._lock:
+            self._cancelled |= set(self._asked)
+            asked = list(self._cancelled)
+        for child in asked:
+            child.kill()
+        return bool(asked)
 
     def close(self) -> None:
         """End the processes. A later question starts new ones."""

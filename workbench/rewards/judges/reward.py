@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from workbench.rewards.judges.asking import question, text_of
 from workbench.rewards.judges.judge import Judged, Question
 from workbench.rewards.judges.reading import Verdict, is_quoted
-from workbench.rewards.protocol import Score
+from workbench.rewards.returned import Score
 from workbench.schema import RewardKind
 from workbench.sections import JudgeConfig
 

@@ -9,7 +9,7 @@ from typing import Any
 from workbench.child import Child
 from workbench.errors import ChildError, RewardError
 from workbench.places import checkpoint_or
-from workbench.rewards.protocol import Score, check_outcome, check_steps
+from workbench.rewards.returned import Score, check_outcome, check_steps
 from workbench.schema import Prompt
 from workbench.sections import ModelConfig
 

@@ -26,14 +26,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.architecture import architecture, saved_setting, writes_text
+from workbench.architecture import STEP_FORMAT, architecture, saved_setting, writes_text
 from workbench.errors import RewardError, shown
 from workbench.places import checkpoint_or, is_hub_id, local_path, no_folder
 from workbench.schema import Prompt
 from workbench.sections import ModelConfig, ModelFormat
 
-STEP_FORMAT, STEP_SEPARATOR = "step_format", "step_separator"
-"""Settings of a saved model's configuration that say what it was trained to read; public models have neither."""
 QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
 """The system message Qwen2.5-Math-PRM was trained with; a conversation that brings its own keeps that."""
 

@@ -25,12 +25,20 @@ from transformers import (
 )
 from transformers.modeling_outputs import TokenClassifierOutput
 
+from workbench.architecture import STEP_FORMAT, STEP_SEPARATOR
 from workbench.errors import RewardError
 from workbench.quiet import quiet_loading
-from workbench.rewards.models.formats import FORMATS, STEP_FORMAT, STEP_SEPARATOR, check_trained_format, model_path
+from workbench.rewards.models.formats import FORMATS, check_trained_format, model_path
 from workbench.rewards.models.model import Classifier, ProcessModel
 from workbench.sections import ModelConfig, ModelFormat
-from workbench.weights import WeightsError, check_finite, check_layers, check_loaded, tensor_names
+from workbench.weights import (
+    WeightsError,
+    check_finite,
+    check_layers,
+    check_loaded,
+    tensor_names,
+    with_merged_adapter,
+)
 
 
 class Qwen2ForProcessRewardModel(Qwen2PreTrainedModel):
@@ -77,21 +85,28 @@ def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Clas
 
 
 def load_trained_classifier(
-    path: str, where: str, *, trust_remote_code: bool = False, dtype: str = "float32", attention: str = "auto"
+    path: str,
+    where: str,
+    adapter: str | None = None,
+    *,
+    trust_remote_code: bool = False,
+    dtype: str = "float32",
+    attention: str = "auto",
 ) -> tuple[Any, Any]:
     """A classifier with a single logit to train, on the CPU, and its tokenizer.
 
     Of a language model the head is new, drawn from torch's generator; a reward model with one logit keeps its own.
-    ``where`` is what ``path`` stands for. Raises RewardError if it cannot be read, or its head has several labels.
+    ``where`` is what ``path`` stands for, ``adapter`` what is added to its weights. Raises RewardError if it cannot be
+    read, or its head has several labels.
     """
-    return _load_trained(
-        AutoModelForSequenceClassification, path, where, 1, trust_remote_code, dtype=dtype, attention=attention
-    )
+    kind = AutoModelForSequenceClassification
+    return _load_trained(kind, path, where, adapter, 1, trust_remote_code, dtype=dtype, attention=attention)
 
 
 def load_trained_process_model(
     path: str,
     where: str,
+    adapter: str | None,
     name: ModelFormat,
     separator: str | None = None,
     *,
@@ -111,14 +126,24 @@ def load_trained_process_model(
             described = AutoConfig.from_pretrained(where, trust_remote_code=trust_remote_code)
         published = described.architectures == [Qwen2ForProcessRewardModel.__name__]
         kind, labels = Qwen2ForProcessRewardModel if published else AutoModelForTokenClassification, 2
-    model, tokenizer = _load_trained(kind, path, where, labels, trust_remote_code, dtype=dtype, attention=attention)
+    model, tokenizer = _load_trained(
+        kind, path, where, adapter, labels, trust_remote_code, dtype=dtype, attention=attention
+    )
     setattr(model.config, STEP_FORMAT, name)
     setattr(model.config, STEP_SEPARATOR, separator)
     return model, tokenizer
 
 
 def _load_trained(
-    kind: Any, path: str, where: str, labels: int | None, trust_remote_code: bool, *, dtype: str, attention: str
+    kind: Any,
+    path: str,
+    where: str,
+    adapter: str | None,
+    labels: int | None,
+    trust_remote_code: bool,
+    *,
+    dtype: str,
+    attention: str,
 ) -> tuple[Any, Any]:
     options: dict[str, Any] = {} if labels is None else {"num_labels": labels}
     if attention != "auto":
@@ -141,6 +166,8 @@ def _load_trained(
         )
         body = "" if labels is None else f"{model.base_model_prefix}."  # a head may be new
         check_loaded(model, {**info, "missing_keys": [key for key in info["missing_keys"] if key.startswith(body)]})
+        if adapter is not None:
+            model = with_merged_adapter(model, adapter)
         check_finite(model)
     return model, tokenizer
 

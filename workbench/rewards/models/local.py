@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from workbench.errors import RewardError
 from workbench.rewards.models.load import good_label, load_model
 from workbench.rewards.models.model import Classifier, ProcessModel
-from workbench.rewards.protocol import Score
+from workbench.rewards.returned import Score
 from workbench.schema import Prompt
 from workbench.sections import ModelConfig
 

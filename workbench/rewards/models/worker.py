@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from workbench.child import Emitter, heartbeat, serve
 from workbench.errors import RewardError
-from workbench.rewards.models.local import LocalModels
+from workbench.importing import uncollected
 from workbench.sections import ModelConfig
+
+with uncollected():
+    import torch
+
+    from workbench.rewards.models.local import LocalModels
 
 
 def handle(request: dict[str, Any], emit: Emitter, models: LocalModels) -> dict[str, Any]:

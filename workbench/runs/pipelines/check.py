@@ -97,7 +97,7 @@ class _PlanCheck:
         elif wants_rows:
             yield from self._wrong_rows(stage, named)
         else:
-            yield from self._wrong_model(stage, place, named)
+            yield from self._wrong_model(stage, place, named, step)
             yield from _wrong_step(named, step)
 
     def _unknown(self, stage: Stage, text: str, wants_rows: bool) -> Iterator[str]:
@@ -175,7 +175,7 @@ class _PlanCheck:
                     f"{_words(fresh)}; mix rows of one kind"
                 )
 
-    def _wrong_model(self, stage: Stage, place: Place, named: Stage) -> Iterator[str]:
+    def _wrong_model(self, stage: Stage, place: Place, named: Stage, step: int | None) -> Iterator[str]:
         assert stage.config is not None
         assert named.config is not None
         made = named.config.method.reward_format
@@ -184,13 +184,16 @@ class _PlanCheck:
             if (wanted := place.section.format) != made:
                 what = f"name a stage that trains a {_product(wanted)}" if made is None else f"its format is {made!r}"
                 yield f"{trained}, and this is to be one of the format {wanted!r}; {what}"
+            elif step is not None and named.config.policy.lora is not None:
+                yield f"stage {named.name!r} saves its adapter alone until its end; name {RUN}{named.name}"
             return
         if made not in (None, stage.config.method.reward_format if stage.is_run else None):
             yield f"{trained}, which writes no text; name a stage that trains a policy"
         whole = named.config.policy.lora is None and named.config.policy.adapter is None
         if place.field == "adapter" and whole:
             yield f"stage {named.name!r} trains whole weights, no adapter; name it as policy.path"
-        if place.field == "path" and not whole and made is None and stage.config.policy.lora is not None:
+        is_trained_on = not whole and made is None and stage.config.method.reward_format is None
+        if place.field == "path" and is_trained_on and stage.config.policy.lora is not None:
             yield f"stage {named.name!r} trains an adapter, which is trained on; leave policy.lora out"
 
     # -- configurations ---------------------------------------------------------------------------------------------

@@ -7,9 +7,8 @@ Nothing is remembered here that is not in the directory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from workbench.errors import RunError, cut, did_you_mean, shown
 from workbench.rundir import RunDir, RunStatus
 from workbench.runs import watch
 from workbench.runs.follow import MetricsReader
+from workbench.runs.job import Job
 from workbench.runs.pipelines.check import check_plan
 from workbench.runs.pipelines.plan import Plan, Stage, load_plan, read_plan, run_name
 from workbench.runs.pipelines.progress import StageProgress, of_run, read_stage
@@ -33,18 +33,8 @@ _STOP_SECONDS = 25.0  # a run's own ten, and some for what leads to it
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class Pipeline(Job):
     """One pipeline, named by its directory."""
-
-    path: Path
-
-    @cached_property
-    def dir(self) -> RunDir:
-        return RunDir(self.path)
-
-    @property
-    def name(self) -> str:
-        return self.path.name
 
     @property
     def workspace(self) -> Path:
@@ -109,16 +99,6 @@ class Pipeline:
             if status.final and status.step <= number:
                 return
 
-    @contextmanager
-    def held(self) -> Iterator[Pipeline]:
-        """Stop the pipeline if the block is left by an exception, Ctrl+C included."""
-        try:
-            yield self
-        except BaseException:
-            if not self.status().final:
-                self.stop()
-            raise
-
     def stop(self) -> RunStatus:
         """Stop the stage at hand, a run at the end of its step, and the pipeline. Raises RunError if it is over."""
         status = self.status()
@@ -148,9 +128,6 @@ class Pipeline:
         self.dir.begin_again()
         _launch(self.dir, now, module, maker)
         return self
-
-    def log_tail(self, lines: int = 50) -> list[str]:
-        return self.dir.log_tail(lines)
 
     @property
     def _process(self) -> Run:

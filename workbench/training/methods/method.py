@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from workbench.schema import OnAnswers, OnCredit, OnRows
+from workbench.schema import OnAnswers, OnCredit, OnPass, OnRows
 from workbench.sections import MethodSection
 
 
@@ -37,6 +37,8 @@ class Listeners:
     """Gets the run's watched rows, by methods that train on stored rows."""
     on_answers: OnAnswers | None = None
     """Gets the answers to the held-out rows whenever accuracy is measured; on the first rank."""
+    on_pass: OnPass | None = None
+    """Gets what each optimiser step over a generation that ``on_rollouts`` got computed its loss from."""
     callbacks: Sequence[Any] = ()
     """transformers' ``TrainerCallback`` objects."""
 

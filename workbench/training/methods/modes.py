@@ -102,7 +102,7 @@ class LossModes:
                 "it at 'group', or say credit_options={'normalise': 'batch'}"
             )
         try:
-            assign_credit([], [], [], scheme, outcome_rewards=[], token_ids=[], **self.credit_keywords())
+            assign_credit([], [], [], scheme, outcome_rewards=[], token_ids=[], states=[], **self.credit_keywords())
         except CreditError as error:
             raise ConfigError(f"credit_options: {error}") from error
 

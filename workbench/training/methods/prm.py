@@ -11,7 +11,7 @@ from workbench.errors import ConfigError, PolicyError
 from workbench.places import local_path
 from workbench.sections import ModelFormat, SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
-from workbench.training.methods.stored import StoredSection, check_no_adapter
+from workbench.training.methods.stored import StoredSection
 
 
 class PRMSection(StoredSection):
@@ -41,7 +41,6 @@ class PRMSection(StoredSection):
 
     def check(self, config: SharedConfig) -> None:
         super().check(config)
-        check_no_adapter(config)
         if self.separator is not None and self.format == "turns":
             raise ValueError("method.separator: format 'turns' has turns in place of a separator; leave it out")
         if self.separator is not None and not self.separator.strip() and self.format != "stepwise":
@@ -50,18 +49,18 @@ class PRMSection(StoredSection):
             )
 
     def check_model(self, config: SharedConfig) -> None:
-        from workbench.policies.find import has_chat_template, policy_path
+        from workbench.policies.find import base_and_adapter, has_chat_template
         from workbench.rewards.models.formats import FORMATS
 
         path = config.policy.path
         if FORMATS[self.format].signs:
-            check_language_model(path)
+            check_language_model(path, may_judge=True)
         elif scores_text(path) and (architecture(path).endswith("SequenceClassification") or labels(path) != 2):
             raise PolicyError(
                 f"policy {path!r} is a {architecture(path)} with {labels(path)} labels; a process reward model is "
                 "trained from a language model, or from a token classifier with two labels (wrong, right)"
             )
-        folder = local_path(policy_path(path))
+        folder = local_path(base_and_adapter(config.policy)[0])
         if self.format in ("extra-0", "turns") and folder is not None and not has_chat_template(folder):
             raise ConfigError(
                 f"method.format: {self.format!r} reads a conversation and the policy {path!r} has no chat template; "
@@ -84,7 +83,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from transformers import TrainingArguments, set_seed
     from trl.trainer.utils import disable_dropout_in_model
 
-    from workbench.policies.find import policy_path
+    from workbench.policies.find import base_and_adapter
     from workbench.rewards.models.formats import FORMATS
     from workbench.rewards.models.load import load_trained_process_model
     from workbench.rewards.models.model import StepHead, context_of
@@ -97,9 +96,9 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     method = config.method
     assert isinstance(method, PRMSection)
     set_seed(config.seed)  # the weights of a new head
-    path = config.policy.path
+    where, adapter = base_and_adapter(config.policy)
     model, tokenizer = load_trained_process_model(
-        path, policy_path(path), method.format, method.separator, **trained_weights(config.policy)
+        config.policy.path, where, adapter, method.format, method.separator, **trained_weights(config.policy)
     )
     disable_dropout_in_model(model)
     form = FORMATS[method.format]

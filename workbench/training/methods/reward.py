@@ -16,7 +16,7 @@ from workbench.errors import PolicyError
 from workbench.schema import Prompt, TokenMeasure
 from workbench.sections import ModelFormat, SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
-from workbench.training.methods.stored import StoredSection, check_no_adapter
+from workbench.training.methods.stored import StoredSection
 
 if TYPE_CHECKING:
     import torch
@@ -38,10 +38,6 @@ class RewardSection(StoredSection):
     @property
     def reward_format(self) -> ModelFormat:
         return "classifier"
-
-    def check(self, config: SharedConfig) -> None:
-        super().check(config)
-        check_no_adapter(config)
 
     def check_model(self, config: SharedConfig) -> None:
         path = config.policy.path
@@ -66,7 +62,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from transformers import set_seed
     from trl import RewardConfig, RewardTrainer
 
-    from workbench.policies.find import policy_path
+    from workbench.policies.find import base_and_adapter
     from workbench.rewards.models.load import load_trained_classifier
     from workbench.training.accuracy import HeldOut
     from workbench.training.common import lora_config, trained_weights
@@ -84,8 +80,8 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     method = config.method
     assert isinstance(method, RewardSection)
     set_seed(config.seed)  # the new head's weights
-    path = config.policy.path
-    model, tokenizer = load_trained_classifier(path, policy_path(path), **trained_weights(config.policy))
+    where, adapter = base_and_adapter(config.policy)
+    model, tokenizer = load_trained_classifier(config.policy.path, where, adapter, **trained_weights(config.policy))
     tokens = partial(token_rows, tokenizer, max_length=method.max_length)
     watched = watched_rows(config, tokens)
     trainer = ResumableRewardTrainer(

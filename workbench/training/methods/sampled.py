@@ -101,6 +101,11 @@ class SampledSection(MethodSection):
                 "that trains on stored rows"
             )
         self._check_rewards(config.run.ranks)
+        if config.environment.name is not None and (values := [r for r in self.rewards if r.monte_carlo is not None]):
+            raise ValueError(
+                f"environment.name: {values[0].name!r} samples on from the end of a step, where "
+                f"{config.environment.name!r} would have to be played again up to there; leave one of the two out"
+            )
         self._check_batch(config)
 
     def check_files(self, config: SharedConfig) -> None:
@@ -177,10 +182,7 @@ class SampledSection(MethodSection):
             ) from error
 
     def facts(self) -> list[tuple[str, str]]:
-        rewards = (
-            f"{r.name}{' (outside the seal)' if r.trusted else ''}{f' × {r.weight:g}' if r.weight != 1 else ''}"
-            for r in self.rewards
-        )
+        rewards = (f"{r.name}{' (outside the seal)' if r.trusted else ''}{r.weight_text}" for r in self.rewards)
         return [
             ("pattern", f"{self.pattern.regex}  ({self.pattern.kind})"),
             ("rewards", ", ".join(rewards)),

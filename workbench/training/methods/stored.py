@@ -98,12 +98,3 @@ def _rows(config: SharedConfig) -> Task:
     from workbench.tasks.prompts import prompted
 
     return prompted(load_rows(config.task), config.prompt)
-
-
-def check_no_adapter(config: SharedConfig) -> None:
-    """Raises ValueError where a reward model would be trained on an adapter."""
-    if config.policy.adapter is not None:
-        raise ValueError(
-            f"policy.adapter: a reward model is trained on whole weights and {config.policy.adapter!r} is an "
-            "adapter of a language model; leave it out (policy.lora trains an adapter, which is merged at the end)"
-        )

@@ -19,9 +19,11 @@ const LINKED = [
   "options",
   "compare",
   "compare-options",
+  "other-rewards",
   "settings",
 ];
-const PINNED = ["rollout", "k", "t", "colour"]; // the pin, and what tokens are coloured by
+// The pin, what tokens are coloured by, and which cards are shown in which order.
+const PINNED = ["rollout", "k", "t", "colour", "show", "find", "order"];
 const TYPING = 60; // milliseconds in which what was typed is painted, before the address is written
 
 /**
@@ -53,6 +55,14 @@ export function pinAsked(parameters, rollouts) {
   const rollout = rollouts[g];
   const t = rollout?.advantages && token in rollout.texts ? token : rollout?.steps?.[count("k") - 1]?.last;
   return t === undefined ? null : { g, t };
+}
+
+/**
+ * Which cards are shown, in which order; nothing of what everybody's drawing opens with.
+ * @param {{ filter: string, text: string, order: string }} chosen
+ */
+export function choiceOf({ filter, text, order }) {
+  return { ...(filter && { show: filter }), ...(text && { find: text }), ...(order !== "sampled" && { order }) };
 }
 
 /** @param {URLSearchParams} parameters Those of a link that an address has. */
@@ -104,7 +114,9 @@ class Address {
   /** The address's parameters for what is on screen. */
   parameters() {
     const rollout = this.pinned && this.drawing ? this.drawing.data.rollouts[this.pinned.g] : undefined;
-    return { ...this.link, ...placeOf(rollout, this.pinned, this.drawing?.colouredBy ?? "advantage") };
+    const { drawing } = this;
+    const choice = drawing ? choiceOf({ ...drawing.finder.wish, order: drawing.order }) : {};
+    return { ...this.link, ...placeOf(rollout, this.pinned, drawing?.colouredBy ?? "advantage"), ...choice };
   }
 
   /** Writes the address, while Inspect is shown. */
@@ -145,9 +157,15 @@ class Address {
     if (this.drawing === drawing) return;
     this.drawing = drawing;
     drawing.onColour = () => this.moved();
+    for (const type of ["input", "change", "click"]) drawing.finder.node.addEventListener(type, () => this.moved());
     const { searchParams } = new URL(location.href);
     if (searchParams.has("run")) return;
     drawing.colourBy(searchParams.get("colour"));
+    drawing.finder.restore({
+      filter: searchParams.get("show") ?? "",
+      text: searchParams.get("find") ?? "",
+      order: searchParams.get("order") ?? "",
+    });
     const asked = pinAsked(searchParams, drawing.data.rollouts);
     if (!asked) return;
     drawing.pin(asked.g, asked.t);

@@ -1,10 +1,13 @@
 // Pre-flight findings and exploit probes.
 
-/** @import { FindingPayload, FindingsPayload, Handles, ProbeRow, ProbesPayload } from "./payloads.js" */
+/** @import { Call, FindingPayload, FindingsPayload, Handles, ProbePair, ProbeRow, ProbesPayload } from "./payloads.js" */
+/** @typedef {{ tab: string, edit: string, scheme: string }} ProbeAsked */
 
 import { el } from "../../figures/dom.js";
 import { count, precise, signed } from "../../figures/numbers.js";
-import { follow } from "./widget.js";
+import { mount } from "../../figures/drawing/heatmap.js";
+import { address } from "./address.js";
+import { answerOf, follow } from "./widget.js";
 
 const MARKS = { ok: "✓", check: "check", stop: "stop" };
 
@@ -63,7 +66,7 @@ export function findings(handles) {
   });
 }
 
-/** @param {Handles} handles What each edit without content gains under each scheme. */
+/** @param {Handles<{ pair: Call<ProbeAsked, ProbePair | null> }>} handles What each edit without content gains. */
 export function probes(handles) {
   follow(handles, (root, /** @type {ProbesPayload | null} */ value) => {
     if (!value?.rows) {
@@ -71,13 +74,61 @@ export function probes(handles) {
       return;
     }
     const verdict = el("p", { class: "said", role: "status" });
-    const tell = (/** @type {ProbeRow} */ row) => {
-      verdict.textContent = `${row.edit} under ${row.scheme}: pays for no content: ${row.verdict}.`;
+    const sides = el("div", { class: "sides" });
+    const tell = async (/** @type {ProbeRow} */ row) => {
+      const { edit, scheme } = row;
+      verdict.textContent = `${edit} under ${scheme}: pays for no content: ${row.verdict}.`;
+      const pair = await answerOf(handles.server.pair({ tab: address.tab, edit, scheme })).catch(() => null);
+      sides.replaceChildren(...(pair ? drawnPair(pair) : []));
     };
     const leftOut = Object.entries(value.leftOut).map(([scheme, why]) =>
       el("p", { class: "left-out" }, `${scheme} left out: ${why}`)
     );
-    root.replaceChildren(probeSummary(value), probeTable(value, tell), verdict, ...leftOut);
+    const said = [probeSummary(value), el("p", { class: "remedy" }, remedyOf(value))];
+    root.replaceChildren(...said, probeTable(value, tell), verdict, sides, ...leftOut);
+  });
+}
+
+/** @param {ProbePair} pair The answer as it is and with the edit, as heatmaps, and what was gained where. */
+function drawnPair({ rollout, drawings, first, at_edit: atEdit }) {
+  const holders = drawings.map(() => el("div"));
+  const maps = holders.map((holder, i) => {
+    const map = mount(holder);
+    map.draw(drawings[i]);
+    return map;
+  });
+  const limit = Math.max(...maps.map(({ range }) => range.limit));
+  for (const map of maps) map.endScale(limit || null); // a colour means the same number in both
+  return holders.map((holder, i) => {
+    const gained = i
+      ? `: first token ${signed(first[0], 2)} → ${signed(first[1], 2)}, at the edit ${signed(atEdit[0], 2)} → ${
+        signed(atEdit[1], 2)
+      }`
+      : "";
+    return el("div", {}, el("h3", {}, i ? "with the edit" : `rollout ${rollout + 1} as it is`, gained), holder);
+  });
+}
+
+/** @param {ProbesPayload} value Which schemes pay for none of the edits, in words. */
+export function remedyOf({ schemes, rows }) {
+  const pays = (/** @type {string} */ scheme) => rows.some((row) => row.scheme === scheme && row.pays_for_no_content);
+  const paying = schemes.filter(pays), others = schemes.filter((scheme) => !pays(scheme));
+  if (!paying.length) return "No scheme here pays for any of these.";
+  if (others.length) {
+    return `${others.join(", ")} ${others.length === 1 ? "pays" : "pay"} for none of these; choose one under Credit.`;
+  }
+  return "Every scheme here pays for some: a reward function has to tell the edit from the work, or take its gain away.";
+}
+
+/** @param {ProbesPayload} value Edits, those that the most schemes pay for first, and of these the one that gains most. */
+export function byGain({ edits, rows }) {
+  const most = (/** @type {{ name: string }} */ { name }) =>
+    Math.max(...rows.filter((row) => row.edit === name).map((row) => row.largest_gain ?? -Infinity));
+  const paid = (/** @type {{ name: string }} */ { name }) =>
+    rows.filter((row) => row.edit === name && row.pays_for_no_content).length;
+  return [...edits].sort((a, b) => {
+    const [x, y] = [most(a), most(b)];
+    return paid(b) - paid(a) || (x === y ? 0 : y - x);
   });
 }
 
@@ -85,16 +136,17 @@ export function probes(handles) {
 function probeSummary({ schemes, rows, threshold }) {
   const paying = schemes.filter((scheme) => rows.some((row) => row.scheme === scheme && row.pays_for_no_content));
   const meaning = ` pay for some edit that adds no content (▲, gains over ${threshold} of the group's own spread). ` +
-    "Click a number for its verdict.";
+    "Click a number for its verdict and the answer before and after.";
   return el("p", {}, el("b", {}, `${paying.length} of ${count(schemes.length, "scheme")}`), meaning);
 }
 
 /** @param {ProbesPayload} value @param {(row: ProbeRow) => void} tell */
-function probeTable({ schemes, edits, rows }, tell) {
+function probeTable(value, tell) {
+  const { schemes, rows } = value;
   const cell = (/** @type {string} */ edit, /** @type {string} */ scheme) =>
     probeCell(rows.find((row) => row.edit === edit && row.scheme === scheme), tell);
   const head = ["edit", ...schemes].map((name) => el("th", { scope: "col" }, name));
-  const body = edits.map(({ name, summary }) =>
+  const body = byGain(value).map(({ name, summary }) =>
     el("tr", {}, el("th", { scope: "row", title: summary }, name), ...schemes.map((scheme) => cell(name, scheme)))
   );
   const label = "What each edit gains under each scheme";

@@ -9,7 +9,8 @@ import { MINUS, number } from "../../figures/numbers.js";
 import { noSpreadText } from "../../figures/drawing/notices.js";
 import { termName } from "../../figures/drawing/why.js";
 import { address } from "./address.js";
-import { answerOf, follow } from "./widget.js";
+import { showTour } from "./tour.js";
+import { answerOf, follow, link } from "./widget.js";
 
 const NOTHING = "Nothing is scored on Inspect right now; score a group there and come back.";
 const NO_ANSWER = "The workbench did not answer; the numbers come back when it does.";
@@ -38,7 +39,15 @@ export function help(handles) {
   follow(handles, (root, /** @type {GuidePayload | null} */ value) => {
     if (!value || root.hasChildNodes()) return;
     const sections = sectionsOf(value, numbers);
-    root.append(contentsOf(sections), ...sections);
+    const tour = el(
+      "p",
+      {},
+      link("Show the tour", () => {
+        document.getElementById("inspect-tab-button")?.click();
+        setTimeout(showTour);
+      }),
+    );
+    root.append(contentsOf(sections), tour, ...sections);
   });
   new IntersectionObserver((entries) => {
     if (entries.some((entry) => entry.isIntersecting)) ask();

@@ -1,13 +1,14 @@
 // The Inspect tab's right side: the group, and a line above it that says what it is or what is going on.
 
 /** @import { Why, GroupPayload } from "../../figures/drawing/payload.js" */
-/** @import { Call, DrawingMessage, Handles } from "./payloads.js" */
+/** @import { Call, DrawingMessage, Handles, LabelServer } from "./payloads.js" */
 /** @typedef {{ tab: string, rollout: number, token: number, which: "a" | "b" }} WhyAsked */
 
 import { el, say } from "../../figures/dom.js";
 import { mount } from "../../figures/drawing/heatmap.js";
 import { address } from "./address.js";
-import { follow, rootOf, wanted } from "./widget.js";
+import { HandLabels } from "./labels.js";
+import { follow, rootOf } from "./widget.js";
 
 /** The group's prompt and where it is from, above all that is said of the group. */
 const heading = () => (made ??= el("div", { class: "about" }));
@@ -19,25 +20,10 @@ export function title(handles) {
   rootOf(handles).append(heading());
 }
 
-/** @param {Handles<{ why: Call<WhyAsked, Why | null> }>} handles */
+/** @param {Handles<{ why: Call<WhyAsked, Why | null> } & LabelServer>} handles */
 export function inspect(handles) {
   const view = new InspectView(handles);
   follow(handles, (root, /** @type {DrawingMessage | null} */ message) => view.update(root, message ?? {}));
-}
-
-const PATIENCE = 600; // frames until the tab is there
-
-/** Presses "Sample & score" once the policy that was asked for is the one chosen. */
-export function sampleWanted() {
-  const { policy } = wanted;
-  wanted.policy = null;
-  let frames = policy === null ? 0 : PATIENCE;
-  const look = () => {
-    const field = /** @type {HTMLInputElement | null} */ (document.querySelector("#policy input"));
-    if (field?.value === policy) document.getElementById("sample")?.click();
-    else if (frames-- > 0) requestAnimationFrame(look);
-  };
-  if (frames) look();
 }
 
 /** @param {Pick<GroupPayload, "prompt">} payload @param {string} [columns] The prompt as a title, and what it is of. */
@@ -70,6 +56,7 @@ class InspectView {
       onPin: (pinned) => address.pin(pinned),
       onRemedy: (remedy) => trigger("apply", { remedy }),
     });
+    new HandLabels(this.heatmap, server);
     this.shown = false;
   }
 

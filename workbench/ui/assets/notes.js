@@ -20,8 +20,8 @@ export function note(handles) {
     root.replaceChildren();
     if (!value) return;
     root.append(el("p", { title: value.level === "plain" ? value.text : null }, value.text));
-    if (value.action) root.append(link(value.action, () => handles.trigger("apply", {})));
     if (value.detail) root.append(el("pre", {}, value.detail));
+    if (value.action) root.append(link(value.action, () => handles.trigger("apply", {})));
   });
 }
 

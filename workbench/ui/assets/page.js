@@ -2,8 +2,9 @@
 
 /** @import { Call, Handles, HeaderPayload, PolicyStatusPayload } from "./payloads.js" */
 
-import { el } from "../../figures/dom.js";
+import { el, once } from "../../figures/dom.js";
 import { watchControls } from "./controls.js";
+import { isFirstVisit, showTour } from "./tour.js";
 import { answerOf, follow, whileVisible } from "./widget.js";
 
 const THEME = "workbench-theme"; // in the browser's storage
@@ -13,7 +14,8 @@ export function header(handles) {
   const status = el("span", { id: "policy-status", role: "status" });
   const theme = themeButton();
   follow(handles, (root, /** @type {HeaderPayload | null} */ value) => {
-    root.replaceChildren(el("h1", {}, value?.title), el("p", { class: "loop" }, value?.loop), status, theme);
+    const skip = el("a", { class: "skip", href: "#heatmap", onclick: skipToGroup }, "Skip to the heatmap");
+    root.replaceChildren(skip, el("h1", {}, value?.title), el("p", { class: "loop" }, value?.loop), status, theme);
   });
   watchControls();
   let state = "off";
@@ -21,15 +23,33 @@ export function header(handles) {
     try {
       const policy = await answerOf(handles.server.policy_status({}));
       state = policy.state;
-      status.textContent = policyText(policy);
+      const text = policyText(policy);
+      once(status, text, () => {
+        const [name, ...more] = text.split(" · ");
+        status.replaceChildren(name, el("span", { class: "more" }, more.map((part) => ` · ${part}`).join("")));
+      });
       status.title = policy.message || (policy.decoding && `decoded by the ${policy.decoding}`);
       status.className = policy.state;
     } catch {
       state = "lost";
-      status.textContent = "no connection to the workbench, trying again";
+      once(status, state, () => status.replaceChildren("no connection to the workbench, trying again"));
       status.className = "failed";
     }
   }, () => (state === "ready" ? 5000 : 1000));
+}
+
+/** The page has opened: whoever has not been here is shown around. */
+export function greet() {
+  if (isFirstVisit(() => localStorage, location.search)) showTour();
+}
+
+/** @param {Event} event Moves the focus to the group's first step, past all controls. */
+function skipToGroup(event) {
+  event.preventDefault();
+  document.getElementById("inspect-tab-button")?.click();
+  const step = /** @type {HTMLElement | null} */ (document.querySelector("#heatmap .step[tabindex='0']"));
+  step?.focus();
+  step?.scrollIntoView({ block: "center" });
 }
 
 /** @param {PolicyStatusPayload} status */

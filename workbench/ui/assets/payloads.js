@@ -7,8 +7,8 @@
  * @template [Server=unknown]
  * @typedef {Object} Handles What Gradio hands an element's script.
  * @property {HTMLElement} element
- * @property {{ value: string, rows?: string }} props
- * @property {(name: "value" | "rows", update: () => void) => void} watch
+ * @property {{ value: string, rows?: string, chosen?: string }} props
+ * @property {(name: "value" | "rows" | "chosen", update: () => void) => void} watch
  * @property {Server} server the functions that the element was given
  * @property {(event: string, data?: Record<string, unknown>) => void} trigger
  */
@@ -28,6 +28,43 @@
  * @property {string | null} editor elem_id of that editor
  * @property {string[]} fields elem_ids of the fields that the message is about
  * @property {string | null} action label of a button behind it
+ */
+
+/**
+ * @typedef {Object} HandLabel A step's label.
+ * @property {number} start in characters, not UTF-16 units
+ * @property {number} end
+ * @property {number} label 1 right, 0 neutral, -1 wrong
+ */
+
+/**
+ * @typedef {Object} HandLabelsPayload
+ * @property {HandLabel[][]} completions
+ * @property {string} table the file that holds all labels
+ * @property {string} error why nothing was kept, or ""
+ */
+
+/**
+ * @typedef {Object} ProbePair A cell of the probes' table.
+ * @property {number} rollout from 0
+ * @property {string[]} drawings the answer before and after the edit
+ * @property {number[]} first advantage of its first token, before and after
+ * @property {number[]} at_edit that of the token at the edit
+ */
+
+/**
+ * @typedef {Object} LabelsFile
+ * @property {string} name
+ * @property {string} text
+ */
+
+/** @typedef {{ prompt: string, completion: string, steps: [number, number][], k: number, label: number | null }} MarkAsked */
+
+/**
+ * @typedef {Object} LabelServer What is asked to label steps by hand.
+ * @property {Call<{ prompt: string, completions: string[] }, HandLabelsPayload>} labels_of
+ * @property {Call<MarkAsked, HandLabelsPayload>} mark_step
+ * @property {Call<{ layout: string }, LabelsFile>} labels_file
  */
 
 /**

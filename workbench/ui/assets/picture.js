@@ -6,7 +6,7 @@ const LARGEST_SIDE = 16384; // pixels that browsers draw into one canvas
 const LARGEST_AREA = 120e6;
 const MARGIN = 16;
 const NOT_XML = /[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu;
-const NO_PICTURE = ".details, .tip, [hidden], label:has(input[type=checkbox]), .finder :is(button, input)";
+const NO_PICTURE = ".details, .hand, .tip, [hidden], label:has(input[type=checkbox]), .finder :is(button, input)";
 const WHOLE =
   ".wh .rollout { content-visibility: visible; } .wh .legend { position: static; } .wh .overview { max-height: none; }";
 

@@ -163,10 +163,18 @@ function histogram({ count, low, high, counts }) {
   return svg("svg", box, svg("title", {}, label), ...bars);
 }
 
-/** @param {Handles<{ model_status: Call<{}, string> }>} handles What the worker of reward models is doing. */
+/**
+ * What the worker of reward models and those of judges are doing.
+ * @param {Handles<{ model_status: Call<{}, string>, cancel_judges: Call<{}, boolean> }>} handles
+ */
 export function modelStatus(handles) {
   const root = rootOf(handles);
   root.setAttribute("role", "status");
+  const said = el("span");
+  const cancel = el("button", { type: "button", class: "link" }, "Cancel");
+  cancel.addEventListener("click", () => void answerOf(handles.server.cancel_judges({})).catch(() => {}));
+  const busy = el("p", { class: "busy", hidden: true }, said, cancel);
+  root.replaceChildren(busy);
   whileVisible(handles.element, async () => {
     let text = "";
     if (document.querySelector(".slot-given :is([data-kind=model], [data-kind=judge])")) { // only while a row is one
@@ -174,7 +182,9 @@ export function modelStatus(handles) {
         text = await answerOf(handles.server.model_status({}));
       } catch { /* the header says that the connection is gone */ }
     }
-    if (root.textContent !== text) root.replaceChildren(...(text ? [el("p", { class: "busy" }, text)] : []));
+    said.textContent = text;
+    busy.hidden = !text;
+    cancel.hidden = !/(^|, )judge /.test(text); // a reward model scores to its end
   }, () => 1000);
 }
 

@@ -53,17 +53,6 @@ export async function answerOf(call) {
 export const link = (text, onclick, more = {}) =>
   el("button", { type: "button", class: "link", onclick, ...more }, text);
 
-/** @typedef {import("./payloads.js").Handles<any>["trigger"]} Trigger */
-
-// What is to be done on Inspect once the server has chosen a run's policy there.
-export const wanted = /** @type {{ policy: string | null }} */ ({ policy: null });
-
-/** @param {Trigger} trigger @param {string} policy Goes to Inspect, chooses a run's policy, and samples. */
-export function inspectPolicy(trigger, policy) {
-  wanted.policy = policy;
-  trigger("apply", { policy });
-}
-
 // What the tabs call of each other: each sets its own function when it is mounted.
 export const tabs = {
   /** @type {(name: string) => void} */

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from workbench.checks import EDITS, ProbeReport, preflight, probe, split_step_demo
+from workbench.checks import ALL_EDITS, ProbeReport, preflight, probe, split_step_demo
 from workbench.config import TaskSection
 from workbench.credit import SCHEMES
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.figures.heatmap import to_json
+from workbench.figures.heatmap import credit_payload, to_json
 from workbench.rewards import RewardWorker
 from workbench.rewards.models.reward import Models
 from workbench.schema import Example, Group
@@ -25,6 +25,7 @@ from workbench.ui.handlers.example import find_task, with_group
 from workbench.ui.handlers.rewards import demo_rows, keep_written
 from workbench.ui.handlers.scoring import Note, findings_json, portable_configs
 from workbench.ui.handlers.session import Services
+from workbench.ui.payloads import ProbePair
 
 PREFLIGHT_PROMPTS = 8
 
@@ -38,8 +39,17 @@ class CheckView:
     running: bool = False
 
 
-def probe_setup(draft: Draft, schemes: Sequence[str], worker: RewardWorker, models: Models | None = None) -> CheckView:
-    """What each edit without content would earn in the group on screen under ``schemes`` (all where none is chosen)."""
+def probe_setup(
+    draft: Draft,
+    schemes: Sequence[str],
+    worker: RewardWorker,
+    models: Models | None = None,
+    keep: Callable[[ProbeReport], None] = lambda report: None,
+) -> CheckView:
+    """What each edit without content would earn in the group on screen under ``schemes`` (all where none is chosen).
+
+    ``keep`` is given the report.
+    """
     if draft.group is None:
         return CheckView("", Note("There is no group to probe; sample one first."))
     try:
@@ -54,7 +64,27 @@ def probe_setup(draft: Draft, schemes: Sequence[str], worker: RewardWorker, mode
         )
     except WorkbenchError as error:
         return CheckView("", Note(str(error)))
+    keep(report)
     return CheckView(probe_json(report))
+
+
+def probe_pair(report: ProbeReport | None, edit: str, scheme: str) -> ProbePair | None:
+    """The answer in which an edit gains most under a scheme, before and after it; None where there is no such cell."""
+    result = report.results.get(edit, {}).get(scheme) if report is not None else None
+    if result is None or result.pair is None or result.worst is None:
+        return None
+    drawings = []
+    for credit in result.pair:
+        payload = credit_payload(credit, None, explain_at_most=0)
+        rollout = {name: value for name, value in payload["rollouts"][result.worst.rollout].items() if name != "copyOf"}
+        drawings.append(to_json({**payload, "rollouts": [rollout], "noSpread": None, "warnings": []}))
+    before, after = result.worst.first
+    return {
+        "rollout": result.worst.rollout,
+        "drawings": drawings,
+        "first": [before, after],
+        "at_edit": list(result.worst.at_edit),
+    }
 
 
 def probe_json(report: ProbeReport) -> str:
@@ -62,7 +92,7 @@ def probe_json(report: ProbeReport) -> str:
     return to_json(
         {
             "schemes": report.schemes,
-            "edits": [{"name": name, "summary": EDITS[name].summary} for name in report.results],
+            "edits": [{"name": name, "summary": ALL_EDITS[name].summary} for name in report.results],
             "rows": report.rows(),
             "leftOut": dict(report.left_out),
             "rewards": list(report.rewards),

@@ -36,7 +36,7 @@ def open_config(name: str, content: bytes, store: TrustStore) -> Opened:
         draft.values()
     except WorkbenchError as error:  # a built-in reward that there is none of
         raise ConfigError(f"{name}: {error}") from error
-    foreign = [(reward.name, reward.foreign or "") for reward in store.untrusted(config.method.reward_functions)]
+    foreign = [(part.name or "", part.foreign or "") for part in store.untrusted(config.foreign)]
     brought = f"# policy.trust_remote_code runs the modelling code that {config.policy.path} brings"
     if config.policy.trust_remote_code and not store.is_trusted(brought):
         foreign.append((config.policy.path, brought))

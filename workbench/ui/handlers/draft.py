@@ -9,51 +9,47 @@ widget stays as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from workbench.config import (
-    METHODS,
     CreditConfig,
-    LoraConfig,
     PolicySection,
     PromptSection,
     RewardConfig,
     RunConfig,
     SamplingConfig,
     TaskSection,
-    put,
 )
 from workbench.errors import ConfigError, PatternError, RewardError, shown
 from workbench.schema import Group, Prompt
-from workbench.sections.task import READING, text_of_columns
+from workbench.sections import EnvironmentSection
+from workbench.sections.task import READING
 from workbench.steps import PatternKind, StepPattern
 from workbench.ui.handlers.credit import FIELDS as OPTIONS
 from workbench.ui.handlers.credit import Section, for_scheme, read_section, section_of, shown_values
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, padded, row_of
 from workbench.ui.handlers.run_fields import (
     AS_INSPECT,
-    COLUMNS,
-    FIRST,
     LINES,
-    LORA_RANK,
     NUMBER,
     PAIRS,
     SWITCH,
     TEXT,
     Field,
-    own_defaults,
     own_settings,
     run_fields,
     takes,
     task_fields,
 )
+from workbench.ui.handlers.tree import configuration, default_tree, get, shared_settings, with_path
+from workbench.ui.handlers.visitors import Limits
 
 LARGEST_SEED = 2**31 - 1
 """The largest seed, of a run as of a group."""
 LONGEST_PATTERN = 10_000
 CREDIT, COMPARE, ROWS = "method.credit", "page.compare", "method.rewards"
+OTHER_REWARDS = "page.other_rewards"
 _SAMPLED = [
     Field("page.text", TEXT),
     Field("policy.path", TEXT),
@@ -67,13 +63,14 @@ _SAMPLED = [
     Field("page.seed", NUMBER),
     Field("page.reference", TEXT),
 ]
+_COMPARED = [Field(OTHER_REWARDS, TEXT)]
 _PATTERN = [
     Field("method.pattern.regex", TEXT),
     Field("method.pattern.kind", get_args(PatternKind)),
     Field("method.pattern.leave_out_thinking", SWITCH),
 ]
 FIELDS: Mapping[str, Field] = {
-    **{field.path: field for field in (*_PATTERN, *_SAMPLED)},
+    **{field.path: field for field in (*_PATTERN, *_SAMPLED, *_COMPARED)},
     **run_fields(),
     **task_fields(),
 }
@@ -100,56 +97,9 @@ SCORING = (
     "method.pattern.leave_out_thinking",
     *credit_paths(CREDIT),
     *credit_paths(COMPARE),
+    OTHER_REWARDS,
     *(path for place in range(SLOTS) for path in row_paths(place)),
 )
-
-
-def get(tree: Mapping[str, Any], path: str) -> Any:
-    """A value of a tree by its dotted path. Raises KeyError."""
-    for name in path.split("."):
-        if not isinstance(tree, Mapping):
-            raise KeyError(path)
-        tree = tree[name]
-    return tree
-
-
-def with_path(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """A copy of a tree with one value set."""
-    changed = dict(tree)
-    put(changed, path.split("."), value)
-    return changed
-
-
-def configuration(tree: Mapping[str, Any], name: str | None = None) -> dict[str, Any]:
-    """A draft's tree as that of a ``RunConfig`` of the method chosen, or of ``name``; without credit and rewards."""
-    inspected = tree["method"]
-    name = name or inspected["name"]
-    method = {**tree[name], **{part: value for part, value in inspected.items() if takes(name, part)}, "name": name}
-    task = tree["task"]
-    if METHODS[name].section.kind is None:  # which takes no rows
-        task = {**task, "data": None, "data_columns": ""}
-    policy = tree["policy"] if get(tree, LORA_RANK) is not None else {**tree["policy"], "lora": None}
-    shared = {part: value for part, value in tree.items() if part not in METHODS}
-    return shared | {"policy": policy, "method": method, "task": task}
-
-
-def _shared(config: RunConfig) -> dict[str, Any]:
-    """What a tree has of a configuration beside its method; settings of an adapter stand there without one, too.
-
-    A task's tables of columns are texts, as in their fields.
-    """
-    shared = config.model_dump(exclude={"method"})
-    shared["task"] |= {name: text_of_columns(shared["task"][name]) for name in COLUMNS}
-    if shared["policy"]["lora"] is None:
-        shared["policy"]["lora"] = LoraConfig().model_dump() | {"r": None}
-    return shared
-
-
-@cache
-def _default_tree() -> Mapping[str, Any]:
-    """Every setting as it is by default, of every method."""
-    inspected = {"name": FIRST, "pattern": asdict(StepPattern()), "sampling": SamplingConfig().model_dump()}
-    return {**_shared(RunConfig()), "method": inspected, **{name: own_defaults(name) for name in METHODS}}
 
 
 @dataclass(frozen=True)
@@ -161,13 +111,16 @@ class Draft:
     choice of another.
 
     The group on screen answers ``edited``, or the example's own ``prompt`` where that is None; ``text`` is what the
-    prompt's editor holds. ``seed`` and ``reference`` are those of sampling on Inspect, ``compare`` the second scheme.
+    prompt's editor holds. ``seed`` and ``reference`` are those of sampling on Inspect, ``compare`` the second scheme
+    and ``other_rewards`` what the second side's rewards differ in (``handlers.other_rewards``).
+    ``limits`` are a visitor's: what goes beyond them may be held, and is refused where something is made of it.
     """
 
     tree: Mapping[str, Any]
     credit: Section
     rows: tuple[RewardRow | None, ...] = (None,) * SLOTS
     compare: Section | None = None
+    other_rewards: str = ""
     run_scheme: str = AS_INSPECT
     seed: float | None = 1
     reference: str = ""
@@ -177,13 +130,14 @@ class Draft:
     columns: Mapping[str, Any] = field(default_factory=dict)
     edited: Prompt | None = None
     group: Group | None = None
+    limits: Limits | None = None
 
     # ── from and to a configuration ──────────────────────────────────────────────────────────────────────────────
 
     @classmethod
     def of(cls, config: RunConfig) -> Draft:
         """Raises ConfigError for more rewards than fit on the page."""
-        return cls(_default_tree(), section_of(CreditConfig())).with_config(config)
+        return cls(default_tree(), section_of(CreditConfig())).with_config(config)
 
     def with_config(self, config: RunConfig) -> Draft:
         """The page with another configuration; what its method does not have stays. Raises ConfigError as ``of``."""
@@ -196,7 +150,7 @@ class Draft:
             draft = replace(draft, rows=padded(map(row_of, rewards)))
         if takes(name, "credit"):
             draft = replace(draft, credit=section_of(getattr(method, "credit")))  # noqa: B009  # a field of some methods
-        tree = {**self.tree, **_shared(config), name: own_settings(method)}
+        tree = {**self.tree, **shared_settings(config), name: own_settings(method)}
         inspected = method.model_dump(include={"pattern", "sampling"})
         return replace(draft, tree=tree | {"method": {**self.tree["method"], "name": name, **inspected}})
 
@@ -211,7 +165,10 @@ class Draft:
         if takes(self.method, "rewards"):
             rewards = [config for row, config in self.switched_on() if not row.monte_carlo or row.in_run]
             tree = with_path(tree, ROWS, [reward.model_dump() for reward in rewards])
-        return RunConfig.parse(with_path(tree, CREDIT, self.run_credit) if takes(self.method, "credit") else tree)
+        config = RunConfig.parse(with_path(tree, CREDIT, self.run_credit) if takes(self.method, "credit") else tree)
+        if self.limits is not None:
+            self.limits.check_run(config)
+        return config
 
     # ── what the widgets hold ────────────────────────────────────────────────────────────────────────────────────
 
@@ -275,13 +232,16 @@ class Draft:
         """How the rows of the task, or of another, are read. Raises ConfigError for a field that does not fit."""
         fields = {field: value for field, value in self.tree["task"].items() if field in READING}
         try:
-            return TaskSection.parse({**fields, "name": (name or self.task).strip()})
+            section = TaskSection.parse({**fields, "name": (name or self.task).strip()})
         except ConfigError as error:
             raise ConfigError("\n".join(f"task.{line}" for line in str(error).splitlines())) from error
+        if self.limits is not None:
+            self.limits.check_task(section)
+        return section
 
     def with_rows_as_they_are(self) -> Draft:
         """Without what says how a task's rows are read, which is about the task chosen."""
-        default = _default_tree()["task"]
+        default = default_tree()["task"]
         return replace(self, tree=with_path(self.tree, "task", self.tree["task"] | {n: default[n] for n in READING}))
 
     @property
@@ -317,7 +277,7 @@ class Draft:
 
     def pattern(self) -> StepPattern:
         """Raises PatternError for one that is empty or too long; it is compiled in the reward worker only."""
-        if not self.regex:
+        if not self.regex and self.kind != "turns":
             raise PatternError("the pattern is empty and would match empty text; write what a step begins with")
         if len(self.regex) > LONGEST_PATTERN:
             raise PatternError(f"the pattern has {len(self.regex):,} characters; the limit is {LONGEST_PATTERN:,}")
@@ -337,6 +297,11 @@ class Draft:
         seed = self.seed or 0
         if not isinstance(seed, int | float) or not 0 <= seed <= LARGEST_SEED or seed != int(seed):
             raise ConfigError(f"seed {shown(seed)} is out of range; give a whole number from 0 to {LARGEST_SEED:,}")
+        if self.limits is not None:
+            self.limits.check_sampling(sampling)
+            self.limits.check_policy("policy.path", self.policy)
+            self.limits.check_policy("page.reference", self.reference.strip())
+            self.limits.check_loading(self.tree["policy"])
         return sampling, int(seed)
 
     def prompting(self) -> PromptSection:
@@ -345,6 +310,14 @@ class Draft:
             return PromptSection.parse(self.tree["prompt"])
         except ConfigError as error:
             raise ConfigError("\n".join(f"prompt.{line}" for line in str(error).splitlines())) from error
+
+    def environment(self) -> EnvironmentSection | None:
+        """Who answers the policy's turns; None for answers of one turn. Raises ConfigError with the field's path."""
+        try:
+            section = EnvironmentSection.parse(self.tree["environment"])
+        except ConfigError as error:
+            raise ConfigError("\n".join(f"environment.{line}" for line in str(error).splitlines())) from error
+        return section if section.name else None
 
     def switched_on(self) -> Iterator[tuple[RewardRow, RewardConfig]]:
         """Raises RewardError for two of one name, or a weight out of range."""
@@ -358,6 +331,8 @@ class Draft:
                     f"{config.name!r} is there twice; rename one of the two functions", reward=config.name
                 )
             names.add(config.name)
+            if self.limits is not None:
+                self.limits.check_reward(config)
             yield row, config
 
 

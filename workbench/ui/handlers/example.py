@@ -16,15 +16,20 @@ from workbench.policies.embedded import FIRST_GROUP
 from workbench.schema import Example, Group, Prompt
 from workbench.steps import NUMBERS, PRESETS, PatternKind, StepPattern
 from workbench.tasks import HUB, TASKS, Task, load_task
-from workbench.ui.handlers.draft import Draft, with_path
+from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.tree import with_path
+from workbench.ui.handlers.visitors import Limits
 
 CUSTOM = "custom"
 _MOST_FILES = 1000  # of a folder, looked at for changes
 
 
 @cache
-def first_draft() -> Draft:
-    """The page as it opens: the group that came with the embedded policy, and its task's defaults."""
+def first_draft(limits: Limits | None = None) -> Draft:
+    """The page as it opens: the group that came with the embedded policy, and its task's defaults.
+
+    ``limits`` are a visitor's.
+    """
     group = first_group()
     task = find_task("chain-arithmetic")
     config = RunConfig.parse(
@@ -44,6 +49,7 @@ def first_draft() -> Draft:
         text=prompt_text(group.prompt),
         columns=group.columns,
         group=group,
+        limits=limits,
     )
 
 
@@ -159,6 +165,11 @@ def preset_of(regex: str, kind: str) -> str:
         if (preset.pattern.regex, preset.pattern.kind) == (regex, kind):
             return name
     return CUSTOM
+
+
+def pattern_label(kind: str) -> str:
+    """What the pattern's field is called: a kind that cuts by tokens takes numbers, which are no regular expression."""
+    return "Numbers of the kind" if kind in NUMBERS else "Regular expression"
 
 
 def regex_for(kind: str, regex: str) -> str:

@@ -99,7 +99,8 @@ def _tokens(credit: Credit, other: Credit | None) -> str:
         for t, token in enumerate(rollout.token_ids):
             sampled = [rollout.logprobs, rollout.entropies]
             sampled += [group.raw_logprobs(i), rollout.ref_logprobs] if compared else []
-            measured = [values[t] if values else None for values in sampled]
+            known = rollout.is_sampled(t)
+            measured = [values[t] if values and known else None for values in sampled]
             rows.append([i + 1, t, token, step_of.get(t), *measured, *drawn.of(i, t), rollout.texts[t]])
     return csv_text([*head, "text"], rows)
 

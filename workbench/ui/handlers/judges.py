@@ -58,6 +58,7 @@ def add_judge(
 ) -> RewardRow | Note:
     """The judge as a row once something listens at its endpoint, or what to put right."""
     try:
+        services.refuse_visitors("ask no judges")
         row = judge_reward(values, kind, rows, place)
         assert row.judge is not None
         services.judges.reach(row.judge)
@@ -96,6 +97,7 @@ def trust_row(row: RewardRow | None, services: Services) -> tuple[RewardRow | No
     if row.is_builtin:
         return row, Note("a built-in function runs in the seal; edit it to make it your own first", level="info")
     try:
+        services.refuse_visitors("run no code of their own")
         reward = row.unweighted()
         if reward.trusted and services.trust.is_trusted(reward.foreign or ""):
             sealed = {name: value for name, value in row.fields.items() if name != "trusted"}

@@ -25,11 +25,13 @@ from workbench.runs import Run
 from workbench.runs.follow import MetricsReader
 
 KEPT_RUNS = 64
+KEPT_FIGURES = 4096
 PACED = 10
 """Steps that the pace is the mean of."""
 RECENT = 240
 """Rows kept whole, four times what an alarm looks at, because not every row has every metric."""
-ASKED_FOR = ("reward", "step_reward", "accuracy", "seconds")
+REWARDS = ("reward", "step_reward")
+ASKED_FOR = (*REWARDS, "accuracy", "seconds")
 """Columns that are there even where nothing was logged, for who asks by name."""
 
 
@@ -42,6 +44,20 @@ class Column:
 
     def __len__(self) -> int:
         return len(self.steps)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a list of runs shows of one run's log."""
+
+    reward: float | None
+    """The best mean of a step: of outcome rewards, or of step rewards where a run has no others."""
+    reward_metric: str
+    accuracy_best: float | None
+    accuracy_last: float | None
+    seconds: float | None
+    corrupt: int
+    """Rows that cannot be read."""
 
 
 class KeptRun:
@@ -74,7 +90,9 @@ class KeptRun:
                 continue
             for metric, value in row.items():
                 if isinstance(value, int | float) and math.isfinite(value) and _is_kept(metric):
-                    column = self.columns.setdefault(metric, Column())
+                    column = self.columns.get(metric)
+                    if column is None:
+                        column = self.columns[metric] = Column()
                     column.steps.append(step)
                     column.values.append(value)
 
@@ -92,6 +110,18 @@ class KeptRun:
         first = -min(len(column), PACED + 1)
         steps = column.steps[-1] - column.steps[first]
         return (column.values[-1] - column.values[first]) / steps if steps > 0 else None
+
+    def figures(self) -> Figures:
+        reward = next((name for name in REWARDS if len(self.columns[name])), REWARDS[0])
+        accuracy, seconds = self.columns["accuracy"].values, self.columns["seconds"].values
+        return Figures(
+            reward=max(self.columns[reward].values, default=None),
+            reward_metric=reward,
+            accuracy_best=max(accuracy, default=None),
+            accuracy_last=accuracy[-1] if accuracy else None,
+            seconds=seconds[-1] if seconds else None,
+            corrupt=len(self.corrupt),
+        )
 
     def drawn(self) -> dict[str, Column]:
         """The columns that curves are drawn of, with at least one value each."""
@@ -116,6 +146,31 @@ def _is_drawn(metric: str) -> bool:
     return is_drawn(metric) or any(metric in method.metrics for method in METHODS.values())
 
 
+def figures(run: Run) -> Figures:
+    """A run's figures, kept for many more runs than whole logs are. Raises RunError for a log that cannot be read."""
+    version = _version(run)
+    with _lock:
+        known = _figures.get(str(run.path))
+    if known is None or known[0] != version:
+        with kept(run) as log:
+            known = version, log.figures()
+        with _lock:
+            _figures[str(run.path)] = known
+            while len(_figures) > KEPT_FIGURES:
+                del _figures[next(iter(_figures))]
+    return known[1]
+
+
+def _version(run: Run) -> tuple[int, int, int]:
+    """What of a log's file changes when it is written to, or another takes its place."""
+    try:
+        stat = (run.path / "metrics.jsonl").stat()
+    except OSError as error:
+        raise RunError(f"metrics of run {run.name!r} cannot be read: {error}") from error
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+_figures: dict[str, tuple[tuple[int, int, int], Figures]] = {}
 _kept: OrderedDict[tuple[str, int], tuple[KeptRun, threading.Lock]] = OrderedDict()
 _lock = threading.Lock()
 
@@ -126,12 +181,8 @@ def kept(run: Run) -> Iterator[KeptRun]:
 
     Raises RunError for a log that cannot be read.
     """
-    path = run.path / "metrics.jsonl"
-    try:
-        stat = path.stat()
-    except OSError as error:
-        raise RunError(f"metrics of run {run.name!r} cannot be read: {error}") from error
-    key = str(run.path), stat.st_ino
+    inode, size, _ = _version(run)
+    key = str(run.path), inode
     with _lock:
         if key not in _kept:
             _kept[key] = KeptRun(), threading.Lock()
@@ -140,6 +191,6 @@ def kept(run: Run) -> Iterator[KeptRun]:
             _kept.popitem(last=False)
         cached, lock = _kept[key]
     with lock:
-        if stat.st_size != cached.cursor:
+        if size != cached.cursor:
             cached.read_on(run)
         yield cached

@@ -214,6 +214,11 @@ def model_status(services: Services) -> str:
     return ", ".join(filter(None, (model, services.judges.busy)))
 
 
+def cancel_judges(services: Services) -> bool:
+    """End what judges are asked by this page's scoring; whether there was anything."""
+    return services.judges.cancel()
+
+
 def free_name(name: str, rows: Sequence[RewardRow | None], place: int) -> str:
     """A name that no other row has: ``name``, or that with a number."""
     taken = {row.name for i, row in enumerate(rows) if row is not None and i != place}

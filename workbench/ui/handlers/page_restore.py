@@ -18,13 +18,15 @@ from workbench.steps import PRESETS
 from workbench.tasks import TASKS
 from workbench.ui.handlers.credit import FIELDS as OPTIONS
 from workbench.ui.handlers.credit import Section, credit_section, visible_fields
-from workbench.ui.handlers.draft import FIELDS, RUN, SAMPLING, TASK, Draft, configuration, with_path
+from workbench.ui.handlers.draft import FIELDS, OTHER_REWARDS, RUN, SAMPLING, TASK, Draft
 from workbench.ui.handlers.example import choose_example, find_task, first_draft
 from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.page_state import LINK, LONGEST_REGEX, is_linked, leaves, value_at
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, padded, row_of
 from workbench.ui.handlers.rewards import keep_written, with_task
 from workbench.ui.handlers.run_fields import LINES, PAIRS
+from workbench.ui.handlers.tree import configuration, with_path
+from workbench.ui.handlers.visitors import Limits
 
 LARGEST_KEPT = 2_000_000
 """Characters of a browser's own copy that are read."""
@@ -38,18 +40,18 @@ class Restored:
     problems: tuple[str, ...] = ()
 
 
-def restore(stored: str, query: Mapping[str, str], store: GroupStore) -> Restored | None:
+def restore(stored: str, query: Mapping[str, str], store: GroupStore, limits: Limits | None = None) -> Restored | None:
     """The page that a browser tab kept, or the one of a link's parameters; None where there is neither.
 
     A tab keeps its own address, too: any other one is a link, and shows the same page whatever tab it is opened in.
-    Functions that somebody wrote in the tab stay, switched off.
+    Functions that somebody wrote in the tab stay, switched off. ``limits`` are a visitor's.
     """
     memory = _json(stored)
     link = {name: query[name] for name in LINK if query.get(name)}
     if not memory and not link:
         return None
     parts = _of_any_version(memory)
-    restoring = _Restoring(store)
+    restoring = _Restoring(store, limits)
     if link in ({}, _table(memory.get("address"))):
         restoring.remember(parts)
     else:
@@ -61,8 +63,8 @@ def restore(stored: str, query: Mapping[str, str], store: GroupStore) -> Restore
 class _Restoring:
     """The draft while it is put together, from what was kept or from a link."""
 
-    def __init__(self, store: GroupStore) -> None:
-        self.store, self.draft = store, first_draft()
+    def __init__(self, store: GroupStore, limits: Limits | None) -> None:
+        self.store, self.draft = store, first_draft(limits)
         self.problems: list[str] = []
 
     def remember(self, parts: Mapping[str, Any]) -> None:
@@ -77,6 +79,7 @@ class _Restoring:
             self._whose(bool(scoring.get("imported")), bool(scoring.get("edited")))
             credit = _section(_table(scoring.get("credit"))) or self.draft.credit
             self.draft = replace(self.draft, credit=credit, compare=_section(_table(scoring.get("compare"))))
+            self._fields({OTHER_REWARDS: scoring["other_rewards"]} if "other_rewards" in scoring else {})
             if isinstance(scoring.get("rewards"), list):
                 self.draft = replace(self.draft, rows=self._rows(scoring["rewards"]))
         for part, paths in (("sampling", SAMPLING), ("run", RUN)):
@@ -105,6 +108,8 @@ class _Restoring:
             first = {"scheme": query["scheme"], "options": _json(query.get("options", ""))}
             second = {"scheme": query.get("compare"), "options": _json(query.get("compare-options", ""))}
             self.draft = replace(self.draft, credit=_section(first) or self.draft.credit, compare=_section(second))
+        if query.get("other-rewards"):
+            self._fields({OTHER_REWARDS: query["other-rewards"][:LONGEST_REGEX]})
         settings = _json(query.get("settings", ""))
         rows = settings.pop("rewards", None)
         if isinstance(rows, list):
@@ -216,7 +221,7 @@ class _Restoring:
 
 def _is_builtin(row: Any) -> bool:
     fields = _table(_table(row).get("fields"))
-    return fields.keys() <= {"name", "kind", "weight", "options"}
+    return fields.keys() <= {"name", "kind", "weight", "schedule", "options"}
 
 
 def _section(stored: Mapping[str, Any]) -> Section | None:

@@ -17,10 +17,11 @@ from workbench.config import METHODS
 from workbench.schema import Group
 from workbench.tasks import TASKS
 from workbench.ui.handlers.credit import changed
-from workbench.ui.handlers.draft import FIELDS, Draft, get
+from workbench.ui.handlers.draft import FIELDS, Draft
 from workbench.ui.handlers.example import CUSTOM, find_task, first_draft, preset_of
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.rewards import with_task
+from workbench.ui.handlers.tree import get
 
 LONGEST_REGEX = 300
 """Characters of a pattern that go into a link."""
@@ -28,7 +29,7 @@ LONGEST_SETTINGS = 1_500
 """Characters of the settings in a link."""
 LINK = (
     *("task", "example", "saved", "preset", "regex", "kind"),
-    *("scheme", "options", "compare", "compare-options", "settings"),
+    *("scheme", "options", "compare", "compare-options", "other-rewards", "settings"),
 )
 """The parameters of a link."""
 _LINKED = ("method.", "optimiser.", "prompt.", "run.", *(f"{name}." for name in METHODS))
@@ -48,6 +49,7 @@ def dump(draft: Draft, saved: str) -> dict[str, Any]:
         "config": draft.tree,
         "credit": draft.credit,
         "compare": draft.compare,
+        "other_rewards": draft.other_rewards,
         "rewards": [_row_dump(row) for row in draft.rows],
         "index": draft.index,
         "saved": saved,
@@ -65,6 +67,7 @@ def link_of(draft: Draft, saved: str) -> dict[str, str]:
     link |= {"scheme": draft.credit["scheme"], "options": _compact(changed(draft.credit))}
     if draft.compare is not None:
         link |= {"compare": draft.compare["scheme"], "compare-options": _compact(changed(draft.compare))}
+    link["other-rewards"] = _linked_rewards(draft)
     settings = _compact(_linked_settings(draft))
     link["settings"] = settings if len(settings) <= LONGEST_SETTINGS else ""
     return {name: value for name, value in link.items() if value}
@@ -80,6 +83,13 @@ def _linked_settings(draft: Draft) -> dict[str, Any]:
     if listed and listed != _builtin_rows(usual):
         settings["rewards"] = listed
     return settings
+
+
+def _linked_rewards(draft: Draft) -> str:
+    """The lines of the second side's rewards about rows that a link has, too; "" where that is too long."""
+    names = {row.name for row in draft.rows if row is not None and row.is_builtin}
+    lines = [line for line in map(str.strip, draft.other_rewards.splitlines()) if line.partition(" ")[0] in names]
+    return text if len(text := "\n".join(lines)) <= LONGEST_REGEX else ""
 
 
 def _builtin_rows(draft: Draft) -> list[dict[str, Any] | None]:

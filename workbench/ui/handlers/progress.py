@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -26,7 +27,9 @@ class BackgroundWork(Generic[P, T]):
         self._reports: queue.SimpleQueue[tuple[P] | None] = queue.SimpleQueue()  # None ends them
         self._results: list[T] = []
         self._error: WorkbenchError | None = None
-        self._thread = threading.Thread(target=self._run, name="work of a page", daemon=True)
+        # In the context of the event whose work it is, by which it is known who asks.
+        here = contextvars.copy_context()
+        self._thread = threading.Thread(target=here.run, args=[self._run], name="work of a page", daemon=True)
 
     def _run(self) -> None:
         try:

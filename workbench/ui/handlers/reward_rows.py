@@ -19,6 +19,7 @@ from workbench.policies.step_values import StepValues
 from workbench.rewards import BUILTINS, find_builtin
 from workbench.rewards.source import functions_in, kind_in, reward_functions
 from workbench.schema import Group, RewardKind
+from workbench.sections.schedule import weight_at
 
 SLOTS = 12
 """Reward functions that fit on the page."""
@@ -61,9 +62,18 @@ class RewardRow:
 
     @property
     def weight(self) -> float | None:
-        """None where the field is empty, which counts as 1."""
-        weight: float | None = self.fields.get("weight", 1.0)
+        """None where the field is empty, which counts as 1; that of step 0 where a schedule says it."""
+        weight: float | None = self.fields.get("weight", self._usual_weight)
         return weight
+
+    @property
+    def _usual_weight(self) -> float:
+        schedule = self.fields.get("schedule")
+        return weight_at(schedule, 0) if schedule else 1.0
+
+    @property
+    def is_scheduled(self) -> bool:
+        return bool(self.fields.get("schedule"))
 
     @property
     def has_editor(self) -> bool:
@@ -116,9 +126,12 @@ class RewardRow:
     def with_values(self, on: Any, weight: Any, code: Any) -> RewardRow:
         """The row with what its widgets hold."""
         row = self if bool(on) == self.on else replace(self, on=bool(on))
-        fields = self.fields if weight == self.weight else {**self.fields, "weight": weight}
+        fields = self.fields
+        if weight != self.weight:
+            fields = {name: value for name, value in fields.items() if name != "weight"}
+            fields |= {} if weight == self._usual_weight else {"weight": weight}
         if self.has_editor and (code or "") != self.code:
-            kept = {name: fields[name] for name in ("weight", "trusted") if name in fields}
+            kept = {name: fields[name] for name in ("weight", "schedule", "trusted") if name in fields}
             fields = self._of_code(code or "") | kept
             if "code" not in fields:
                 fields.pop("trusted", None)

@@ -13,19 +13,22 @@ from typing import Any
 from workbench.checks import split_step_demo
 from workbench.errors import WorkbenchError, cut
 from workbench.figures.rewards import watch_payload
+from workbench.policies.embedded import EMBEDDED
 from workbench.rewards import BUILTINS, find_builtin
 from workbench.rewards.saved import delete_saved, list_saved, load_saved, save_reward, undo_delete
 from workbench.rewards.source import kind_in
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
 from workbench.schema import RewardKind, ScoredGroup
 from workbench.schema.wording import two_places
+from workbench.sections import EnvironmentSection, PolicySection
 from workbench.tasks import Task
-from workbench.ui.handlers.draft import Draft, with_path
+from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.judges import judge_facts
 from workbench.ui.handlers.models import model_facts
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, builtin_row, code_row, padded, row_of
 from workbench.ui.handlers.scoring import Note, message
 from workbench.ui.handlers.step_values import values_facts
+from workbench.ui.handlers.tree import with_path
 
 OWN_STEP, OWN_STEPS, OWN_OUTCOME, OWN_ANSWER = "own:step", "own:steps", "own:outcome", "own:answer"
 TEMPLATES: dict[str, tuple[str, RewardKind, str, str]] = {
@@ -83,10 +86,15 @@ _FORMS = ((MODEL, "Reward model …"), (JUDGE, "Judge …"), (VALUES, "Step valu
 
 
 def reward_choices() -> list[tuple[str, str]]:
-    """What can be added, as (label, value): one's own, what has a form, then rules and TRL's, steps first."""
+    """What can be added, as (label, value): one's own, what has a form, then those built in."""
+    written = [(label, choice) for choice, (label, *_) in TEMPLATES.items()]
+    return [*written, *((label, choice) for choice, label in _FORMS), *builtin_choices()]
+
+
+def builtin_choices() -> list[tuple[str, str]]:
+    """The functions that are built in, as (label, value): rules and then TRL's, steps first."""
     listed = sorted(BUILTINS.values(), key=lambda rule: (rule.name.startswith("trl:"), rule.kind != "step"))
-    rules = [(f"{rule.name} ({rule.kind}): {rule.description}", rule.name) for rule in listed]
-    return [*((label, choice) for choice, (label, *_) in TEMPLATES.items()), *((b, a) for a, b in _FORMS), *rules]
+    return [(f"{rule.name} ({rule.kind}): {rule.description}", rule.name) for rule in listed]
 
 
 def add_reward(rows: Rows, choice: str) -> tuple[int, RewardRow] | None:
@@ -103,8 +111,14 @@ def add_reward(rows: Rows, choice: str) -> tuple[int, RewardRow] | None:
 
 
 def with_task(draft: Draft, task: Task) -> Draft:
-    """The draft with the task's own pattern, rewards and length; reward functions somebody wrote stay."""
+    """The draft with the task's own pattern, rewards, length and environment; reward functions somebody wrote stay.
+
+    An embedded policy makes way for the one that was taught the task.
+    """
     tree = with_path(draft.tree, "method.sampling.max_completion_length", task.max_completion_length)
+    tree = with_path(tree, "environment", EnvironmentSection(name=task.environment).model_dump())
+    if draft.policy in EMBEDDED:
+        tree = with_path(tree, "policy.path", task.policy or PolicySection().path)
     draft = replace(draft, tree=tree, rows=task_rows(draft.rows, task))
     return draft.with_pattern(task.pattern.regex, task.pattern.kind)
 
@@ -156,7 +170,8 @@ def row_label(row: RewardRow | None) -> str:
         what = "Monte-Carlo progress" if row.monte_carlo.progress else "Monte-Carlo"
         return f"{what} (k={row.monte_carlo.continuations})"
     what = "judge" if row.judge is not None else "" if row.has_editor else "model"
-    return "  ·  ".join(filter(None, (row.name, what, "outside the seal" if row.trusted else "")))
+    weight = f"weight{row.unweighted().weight_text.replace(' ×', '')}" if row.is_scheduled else ""
+    return "  ·  ".join(filter(None, (row.name, what, weight, "outside the seal" if row.trusted else "")))
 
 
 def row_classes(row: RewardRow | None) -> list[str]:
@@ -291,6 +306,7 @@ def _row_note(
         about = f"printed:\n{cut(text, PRINTED_SHOWN)}"
     scores = function.scores
     parts = [unused[row.name]] if row.name in unused else []
+    parts += ["drawn with its weight at step 0"] if row.is_scheduled else []
     parts += ["no score" if scores.mean is None else f"mean {two_places(scores.mean)}"]
     if scores.zeros:
         parts.append(f"{int(100 * scores.zeros + 0.5)} % zero")

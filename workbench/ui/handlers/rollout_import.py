@@ -34,9 +34,26 @@ from workbench.ui.handlers.scoring import Note, portable_configs
 AUTO = "auto-detect"
 FORMAT_CHOICES = (AUTO, *FORMATS, "run")
 TOKENIZER_CHOICES = ("tiny", "words")
-GROUP_HEADERS = ("#", "G", "right", "prompt")
-CHECK_HEADERS = ("reward", "of", "scored", "unscored", "AUC", "agreement", "first-error F1")
-WORST_HEADERS = ("reward", "group", "rollout", "step", "score", "label", "text")
+GROUP_HEADINGS = {"#": True, "G": True, "right": True, "prompt": False}
+"""Whether a column holds numbers."""
+CHECK_HEADINGS = {
+    "reward": False,
+    "of": False,
+    "scored": True,
+    "unscored": True,
+    "AUC": True,
+    "agreement": True,
+    "first-error F1": True,
+}
+WORST_HEADINGS = {
+    "reward": False,
+    "group": True,
+    "rollout": True,
+    "step": True,
+    "score": True,
+    "label": False,
+    "text": False,
+}
 SHOWN = 160
 """Characters of a text in a table."""
 KEPT_FILES = 16

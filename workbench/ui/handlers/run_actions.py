@@ -15,8 +15,9 @@ from workbench.rewards import TrustStore
 from workbench.runs import open_run
 from workbench.runs.references import find_checkpoint
 from workbench.ui.handlers.config_import import open_config, take_over
-from workbench.ui.handlers.draft import Draft, with_path
+from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.scoring import Note
+from workbench.ui.handlers.tree import with_path
 
 EXPORTS = {"model": "--merged", "adapter": "--adapter", "script": "--script"}
 """What a run is exported as, and the flag of ``python -m workbench export`` that does it."""

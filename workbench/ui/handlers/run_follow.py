@@ -17,13 +17,15 @@ from workbench.config import Method
 from workbench.errors import PatternError, RunError, WorkbenchError
 from workbench.figures.curves import Block, PanelPayload, panels_payload
 from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, to_json
+from workbench.figures.loss import DrawnLoss
 from workbench.figures.payloads import WhyPayload
 from workbench.figures.rows import row_payload
 from workbench.runs import Run, list_runs, open_run
 from workbench.runs.follow import MetricsReader
 from workbench.runs.summary import RunSummary
-from workbench.schema import Credit, WatchedRow
+from workbench.schema import Credit
 from workbench.ui.handlers.metrics_cache import KeptRun, kept
+from workbench.ui.handlers.run_loss import SharePayload, drawn_loss, shares
 from workbench.ui.handlers.scoring import explain_token, split
 from workbench.ui.handlers.session import Services
 
@@ -134,6 +136,7 @@ class StoredGroup(TypedDict):
     group: int
     groups: int
     watched: bool
+    shares: Sequence[SharePayload]
     drawing: str
 
 
@@ -276,19 +279,38 @@ def rollouts(services: Services, name: str, step: int, group: int, watched: bool
     """
     try:
         run = open_run(name, services.workspace)
-        stored = _credits(run, step, watched) if run.method.has_rollouts else run.watched_rows(step)
-        group = min(max(group, 0), len(stored) - 1)
-        shown = stored[group]
-        drawing = row_payload(shown) if isinstance(shown, WatchedRow) else _drawn(run, shown, services)
-        return {
-            "step": step,
-            "group": group,
-            "groups": len(stored),
-            "watched": watched,
-            "drawing": to_json(drawing),
-        }
+        if run.method.has_rollouts:
+            return _stored_group(run, step, group, watched, services)
+        rows = run.watched_rows(step)
+        group = min(max(group, 0), len(rows) - 1)
+        return _answered(step, group, len(rows), watched, row_payload(rows[group]))
     except WorkbenchError as error:
         return {"run": name, "error": str(error)}
+
+
+def _stored_group(run: Run, step: int, group: int, watched: bool, services: Services) -> StoredGroup:
+    credits = stored_credits(run, step, watched)
+    group = min(max(group, 0), len(credits) - 1)
+    drawing = drawn_credit(run, credits[group], services, drawn_loss(run, step, credits, group, watched=watched))
+    return _answered(step, group, len(credits), watched, drawing, shares(run, step, credits, watched=watched))
+
+
+def _answered(
+    step: int,
+    group: int,
+    groups: int,
+    watched: bool,
+    drawing: Mapping[str, Any],
+    parts: Sequence[SharePayload] = (),
+) -> StoredGroup:
+    return {
+        "step": step,
+        "group": group,
+        "groups": groups,
+        "watched": watched,
+        "shares": parts,
+        "drawing": to_json(drawing),
+    }
 
 
 def why(
@@ -296,14 +318,14 @@ def why(
 ) -> WhyPayload | None:
     """Why a token of a stored group has its advantage; None where there is no such token or group."""
     try:
-        credits = _credits(open_run(name, workspace), step, watched)
+        credits = stored_credits(open_run(name, workspace), step, watched)
     except WorkbenchError:
         return None
     return explain_token(credits[group], rollout, token) if 0 <= group < len(credits) else None
 
 
-def _credits(run: Run, step: int, watched: bool) -> list[Credit]:
-    return _read_credits(run, step, watched, run.dir.rollouts_written(step, watched=watched))
+def stored_credits(run: Run, step: int, watched: bool) -> list[Credit]:
+    return _read_credits(run, step, watched, run.dir.rollouts.written(step, watched=watched))
 
 
 @lru_cache(maxsize=32)
@@ -311,7 +333,7 @@ def _read_credits(run: Run, step: int, watched: bool, written: int) -> list[Cred
     return run.rollouts(step, watched=watched)
 
 
-def _drawn(run: Run, credit: Credit, services: Services) -> Mapping[str, Any]:
+def drawn_credit(run: Run, credit: Credit, services: Services, loss: DrawnLoss | None = None) -> Mapping[str, Any]:
     """The credit as stored, with the run's own pattern underlined where it still works."""
     pattern = run.config().sampled.pattern
     matches: list[list[tuple[int, int]]] | None
@@ -319,22 +341,25 @@ def _drawn(run: Run, credit: Credit, services: Services) -> Mapping[str, Any]:
         matches = [split_text.matches for split_text in split(credit.scored.group, pattern, services.pattern_worker)]
     except PatternError:
         matches = None
-    return credit_payload(credit, matches, explain_at_most=EXPLAINED_AT_ONCE)
+    return credit_payload(credit, matches, explain_at_most=EXPLAINED_AT_ONCE, loss=loss)
 
 
-def resume(workspace: Path, name: str) -> Answer:
+def resume(services: Services, name: str) -> Answer:
     """Go on with a run from its newest valid checkpoint; says what it waits for or why it cannot."""
     try:
-        run = open_run(name, workspace).resume()
+        if services.visitors is not None:
+            services.visitors.admit()
+        run = open_run(name, services.workspace).resume()
     except WorkbenchError as error:
         return {"message": str(error), "level": "error"}
     return {"message": f"{run.name} resumed", "level": "info"}
 
 
-def start_now(workspace: Path, name: str) -> Answer:
+def start_now(services: Services, name: str) -> Answer:
     """Start a run that is queued beside the run that it waits for; says so when it waits for none."""
     try:
-        open_run(name, workspace).start_now()
+        services.refuse_visitors("wait until the runs before theirs are over")
+        open_run(name, services.workspace).start_now()
     except WorkbenchError as error:
         return {"message": str(error), "level": "error"}
     return {"message": f"{name} starts beside the run that it waited for", "level": "info"}

@@ -57,7 +57,7 @@ def rows_found(draft: Draft) -> Note | None:
         return None
     data = draft.tree["task"]["data"]
     name, words = data or draft.task, kind.replace("_", " ")
-    if name.startswith(HUB):
+    if name.startswith(HUB) and draft.limits is None:
         return Note(f"{words} of {name.removeprefix(HUB)}: counted when the run reads them", level="info")
     try:
         task = find_task(_section_of_data(draft) if data else draft.task_section())
@@ -70,7 +70,10 @@ def rows_found(draft: Draft) -> Note | None:
 def _section_of_data(draft: Draft) -> TaskSection:
     """Raises ConfigError for columns that do not fit."""
     task = draft.tree["task"]
-    return TaskSection.parse({"name": task["data"], "columns": task["data_columns"]})
+    section = TaskSection.parse({"name": task["data"], "columns": task["data_columns"]})
+    if draft.limits is not None:
+        draft.limits.check_task(section)
+    return section
 
 
 def estimated(draft: Draft, services: Services) -> list[tuple[str, str]]:
@@ -98,6 +101,8 @@ def _reward_line(row: RewardRow) -> str:
         name = f"{row.name} (outside the seal)"
     else:
         name = f"{row.name}{'' if row.is_builtin else ' (edited)'}"
+    if row.is_scheduled:
+        return name + row.unweighted().weight_text
     return name + (f" × {row.weight:g}" if row.weight not in (None, 1.0) else "")
 
 
@@ -107,8 +112,10 @@ def start_run(draft: Draft, services: Services) -> tuple[str | None, Note | None
         config = draft.config()
         for reward in config.method.reward_functions:
             services.trust.require_agreed(reward)
-            if reward.foreign is not None:
-                services.trust.trust(reward.foreign)
+        for part in config.foreign:
+            services.trust.trust(part.foreign or "")
+        if services.visitors is not None:
+            services.visitors.admit(config)
         run = start(config, services.workspace)
     except WorkbenchError as error:
         return None, Note(str(error))

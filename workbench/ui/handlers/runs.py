@@ -9,18 +9,19 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from workbench.config import RunConfig
 from workbench.errors import WorkbenchError
-from workbench.figures.overlay import Columns, OverlayPanel, Seeds, overlay_payload
-from workbench.runs import Run, discard, list_runs, open_run, restore, trashed
-from workbench.runs.pipelines import Pipeline, StageProgress, list_pipelines, open_pipeline
+from workbench.figures.overlay import Columns, OverlayPanel, Seeds, over, overlay_payload
+from workbench.runs import Run, list_runs, open_run, trashed
+from workbench.runs.about import about
+from workbench.runs.pipelines import Pipeline, StageProgress, list_pipelines
 from workbench.runs.trash import Trashed
-from workbench.ui.handlers.metrics_cache import kept
-from workbench.ui.handlers.run_follow import Answer
+from workbench.ui.handlers.metrics_cache import figures, kept
 
 LISTED_RUNS = 500
 LISTED_PIPELINES = 50
@@ -30,6 +31,8 @@ FEW_FIELDS = 4
 APART = ("name", "seed")
 """What two runs of one configuration may differ in."""
 MISSING = "–"
+STEP, SECONDS, COMPLETIONS = "step", "seconds", "completions"
+"""What curves are drawn over; any metric may stand in their place."""
 _REWARDS = "method.rewards."
 
 
@@ -61,6 +64,8 @@ class RunRow(TypedDict):
     seed: int | None
     gives: str | None
     policies: Sequence[str]
+    note: str
+    tags: Sequence[str]
     reward: NotRequired[float | None]
     reward_metric: NotRequired[str]
     accuracy_best: NotRequired[float | None]
@@ -123,28 +128,17 @@ class Missing(TypedDict):
 
 
 class Overlay(TypedDict):
-    """Chosen runs on the same curves; ``order`` names those of ``differences``, ``dropped`` counts those left out."""
+    """Chosen runs on the same curves; ``order`` names those of ``differences``, ``dropped`` counts those left out.
+    ``axes`` are what curves may be drawn over, ``axis`` what they are."""
 
+    axis: str
+    axes: list[str]
     configurations: list[Configuration]
     panels: list[OverlayPanel]
     differences: list[Difference]
     order: list[str]
     missing: list[Missing]
     dropped: int
-
-
-class Removed(TypedDict):
-    """Runs that are in the trash now, and why others are not."""
-
-    moved: list[dict[str, Any]]
-    problems: list[str]
-
-
-class Restored(TypedDict):
-    """Names of runs that are back, and why others are not."""
-
-    restored: list[str]
-    problems: list[str]
 
 
 DATACLASSES = {"StagePayload": StageProgress, "TrashedPayload": Trashed}
@@ -192,7 +186,7 @@ def pipeline_row(pipeline: Pipeline) -> PipelineRow:
 
 
 def _row(run: Run) -> RunRow:
-    summary = run.summary()
+    summary, said = run.summary(), about(run)
     row: RunRow = {
         "name": summary.name,
         "state": "stopping" if summary.stopping else summary.state,
@@ -208,27 +202,25 @@ def _row(run: Run) -> RunRow:
         "seed": summary.seed,
         "gives": summary.gives,
         "policies": summary.policies,
+        "note": said.note,
+        "tags": said.tags,
     }
     return _measured(run, row) if summary.readable else row
 
 
 def _measured(run: Run, row: RunRow) -> RunRow:
-    """With the best mean reward of a step (outcome rewards, or step rewards where a run has no others), accuracies and
-    time."""
+    """With the figures of its metrics."""
     try:
-        with kept(run) as known:
-            columns = known.columns
-            reward = next((name for name in ("reward", "step_reward") if len(columns[name])), "reward")
-            accuracy, seconds = columns["accuracy"].values, columns["seconds"].values
-            return {
-                **row,
-                "reward": max(columns[reward].values, default=None),
-                "reward_metric": reward,
-                "accuracy_best": max(accuracy, default=None),
-                "accuracy_last": accuracy[-1] if accuracy else None,
-                "seconds": seconds[-1] if seconds else None,
-                "corrupt": len(known.corrupt),
-            }
+        found = figures(run)
+        return {
+            **row,
+            "reward": found.reward,
+            "reward_metric": found.reward_metric,
+            "accuracy_best": found.accuracy_best,
+            "accuracy_last": found.accuracy_last,
+            "seconds": found.seconds,
+            "corrupt": found.corrupt,
+        }
     except WorkbenchError as error:
         return {**row, "problem": str(error)}
 
@@ -236,17 +228,19 @@ def _measured(run: Run, row: RunRow) -> RunRow:
 # ── chosen runs together ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def overlay(workspace: Path, names: Sequence[str]) -> Overlay:
+def overlay(workspace: Path, names: Sequence[str], axis: str = STEP) -> Overlay:
     """The chosen runs on the same curves, in configurations that differ in more than the seed, and their differences.
 
-    A run that cannot be read is named in ``missing`` with the reason, and the others are shown.
+    ``axis`` is what they are drawn over: steps, seconds, completions or any metric. A run that cannot be read is named
+    in ``missing`` with the reason, and the others are shown.
     """
     chosen: list[tuple[Run, RunConfig, Columns]] = []
     missing: list[Missing] = []
     for name in dict.fromkeys(names[:COMPARED_RUNS]):
         try:
             run = open_run(name, workspace)
-            chosen.append((run, run.config(), _columns(run)))
+            config = run.config()
+            chosen.append((run, config, _columns(run, config)))
         except WorkbenchError as error:
             missing.append({"run": name, "error": str(error)})
     configs = {run.name: config for run, config, _ in chosen}
@@ -254,12 +248,16 @@ def overlay(workspace: Path, names: Sequence[str]) -> Overlay:
     for member in chosen:
         groups.setdefault(configuration_key(member[1]), []).append(member)
     labels = configuration_labels([members[0][1] for members in groups.values()])
-    seeds = [
-        Seeds(label, [(run.name, columns) for run, _, columns in members])
-        for label, members in zip(labels, groups.values(), strict=True)
-    ]
+    axes = [STEP, *dict.fromkeys(name for _, _, columns in chosen for name in columns)]
+    axis = axis if axis in axes else STEP
+    seeds = []
+    for label, members in zip(labels, groups.values(), strict=True):
+        lines = [(run.name, columns) for run, _, columns in members]
+        seeds.append(Seeds(label, lines if axis == STEP else over(lines, axis)))
     metrics = (metric for run, _, _ in chosen for metric in run.method.metrics)
     return {
+        "axis": axis,
+        "axes": axes,
         "configurations": [
             {
                 "key": key,
@@ -276,9 +274,17 @@ def overlay(workspace: Path, names: Sequence[str]) -> Overlay:
     }
 
 
-def _columns(run: Run) -> Columns:
+def _columns(run: Run, config: RunConfig) -> Columns:
+    """What its curves are drawn of, and what they may be drawn over beside steps: time, and completions sampled."""
     with kept(run) as known:
-        return {name: (column.steps[:], column.values[:]) for name, column in known.drawn().items()}
+        drawn = known.drawn()
+        seconds = known.columns[SECONDS]
+        columns = {name: (column.steps[:], column.values[:]) for name, column in drawn.items()}
+        steps = sorted({step for column in drawn.values() for step in column.steps})
+        first = {SECONDS: (seconds.steps[:], seconds.values[:])} if len(seconds) else {}
+    if run.method.has_rollouts:
+        first[COMPLETIONS] = (array("d", steps), array("d", [s * config.method.rollouts_per_step for s in steps]))
+    return {**first, **columns}
 
 
 def configuration_key(config: RunConfig) -> str:
@@ -352,46 +358,3 @@ def _flat(value: Any, prefix: str) -> list[tuple[str, str]]:
         digest = hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()
         return [(prefix, f"{value.count(chr(10)) + 1} lines, sha256 {digest[:8]}")]
     return [(prefix, value if isinstance(value, str) else json.dumps(value))]
-
-
-# ── what can be done to a pipeline and to a run ──────────────────────────────────────────────────────────────────
-
-
-def resume_pipeline(workspace: Path, name: str) -> Answer:
-    """Go on with a pipeline where it ended; says why it cannot."""
-    try:
-        pipeline = open_pipeline(name, workspace).resume()
-    except WorkbenchError as error:
-        return {"message": str(error), "level": "error"}
-    return {"message": f"pipeline {pipeline.name} resumed", "level": "info"}
-
-
-def stop_pipeline(workspace: Path, name: str) -> Answer:
-    """Stop a pipeline and its stage at hand; says so when it is over already."""
-    try:
-        status = open_pipeline(name, workspace).stop()
-    except WorkbenchError as error:
-        return {"message": str(error), "level": "error"}
-    return {"message": f"pipeline {name}: {status.reason}", "level": "info"}
-
-
-def delete(workspace: Path, names: Sequence[str]) -> Removed:
-    """Move runs to the trash; those that cannot be moved stay, each with the reason."""
-    moved, problems = [], []
-    for name in dict.fromkeys(names):
-        try:
-            moved.append(dataclasses.asdict(discard(name, workspace)))
-        except WorkbenchError as error:
-            problems.append(str(error))
-    return {"moved": moved, "problems": problems}
-
-
-def undelete(workspace: Path, entries: Sequence[str]) -> Restored:
-    """Take runs back from the trash, by what ``delete`` called them."""
-    restored, problems = [], []
-    for entry in dict.fromkeys(entries):
-        try:
-            restored.append(restore(entry, workspace).name)
-        except WorkbenchError as error:
-            problems.append(str(error))
-    return {"restored": restored, "problems": problems}

@@ -51,7 +51,7 @@ class SamplingView:
 def sample(draft: Draft, services: Services, tab: str) -> Iterator[SamplingView]:
     """Sample a group, showing it grow. Whatever goes wrong, the group on screen is kept and the note says what."""
     try:
-        (sampling, seed), prompting = draft.sampling(), draft.prompting()
+        (sampling, seed), prompting, environment = draft.sampling(), draft.prompting(), draft.environment()
     except ConfigError as error:
         yield SamplingView(message(), False, Note(str(error)))
         return
@@ -65,6 +65,8 @@ def sample(draft: Draft, services: Services, tab: str) -> Iterator[SamplingView]
         yield SamplingView(message(busy="asking the policy"), True, Note(plain, level="info") if plain else None)
         began = time.monotonic()
         options = {**draft.policy_options, "prompting": prompting}
+        if environment is not None:
+            options["environment"] = environment
         request = _Request(draft.policy, options, example, sampling, seed, draft.reference.strip())
 
         def ask(report: Callable[[dict[str, Any]], None]) -> tuple[Group | None, str]:

@@ -17,13 +17,14 @@ from workbench.errors import ConfigError, PatternError, RewardError, WorkbenchEr
 from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
 from workbench.figures.payloads import GroupPayload, WhyPayload
 from workbench.redact import redact
-from workbench.rewards import Reward, RewardWorker, score_split, split_group
+from workbench.rewards import Reward, RewardWorker, score_split, score_split_both, split_group
 from workbench.rewards.logged import preview_state
 from workbench.rewards.models.reward import Models
 from workbench.schema import Credit, Group, Step
 from workbench.steps import Split, StepPattern
 from workbench.ui.handlers.credit import Section, credit_config, shown_values, with_settings
 from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.other_rewards import rows_of_other
 from workbench.ui.handlers.reward_rows import RewardRow
 
 TRUST_MODEL = (
@@ -64,6 +65,8 @@ class ScoringView:
     other: Credit | None = None
     preflight: str = ""
     """The findings about the group on screen, for the strip above it."""
+    splits: Sequence[Split] = ()
+    """The steps of each rollout, where the pattern could be used."""
 
 
 def rescore(draft: Draft, worker: RewardWorker, models: Models | None = None) -> ScoringView:
@@ -110,7 +113,7 @@ def rescore(draft: Draft, worker: RewardWorker, models: Models | None = None) ->
     for place, row in enumerate(draft.rows):
         if notes[place] is None and row is not None and row.on and (why := stale(row, draft)):
             notes[place] = Note(why, level="warning")
-    return ScoringView(drawing, pattern_note, tuple(notes), credit_note, credit, other, findings)
+    return ScoringView(drawing, pattern_note, tuple(notes), credit_note, credit, other, findings, splits)
 
 
 def split(group: Group, pattern: StepPattern, worker: RewardWorker) -> list[Split]:
@@ -121,22 +124,29 @@ def split(group: Group, pattern: StepPattern, worker: RewardWorker) -> list[Spli
 def score(
     draft: Draft, group: Group, steps: Sequence[Sequence[Step]], worker: RewardWorker, models: Models | None = None
 ) -> tuple[Credit, Credit | None]:
-    """The group's credit under the draft's scheme, and under its second one.
+    """The group's credit under the draft's scheme and rewards, and under its second scheme, other rewards, or both.
 
     Raises WorkbenchError for a reward function or a scheme that cannot be used.
     """
     rewards = rewards_on_screen(draft, group)
     if not rewards:
         raise NothingScores("no reward function is on; switch one on or add one")
-    schemes = [credit_config(draft.credit)]
-    if draft.compare is not None:
-        schemes.append(credit_config(draft.compare, "page.compare"))
+    scheme = credit_config(draft.credit)
+    second = scheme if draft.compare is None else credit_config(draft.compare, "page.compare")
     run_steps = draft.tree["run"]["steps"]
     state = preview_state(run_steps if isinstance(run_steps, int) and run_steps > 0 else 1)
     options: dict[str, Any] = {"worker": worker, "models": models, "trainer_state": state}
-    scored = score_split(group, steps, rewards, pattern=draft.pattern(), **options)
-    first, *rest = [credit_group(scored, section.scheme, **section.keywords(but=("scheme",))) for section in schemes]
-    return first, rest[0] if rest else None
+    options["pattern"] = draft.pattern()
+    if not draft.other_rewards.strip():
+        scored = score_split(group, steps, rewards, **options)
+        return credit_group(scored, **scheme.keywords()), (
+            None if draft.compare is None else credit_group(scored, **second.keywords())
+        )
+    others = rewards_on_screen(replace(draft, rows=rows_of_other(draft.rows, draft.other_rewards)), group)
+    if not others:
+        raise ConfigError("other rewards: every row is off; leave one on")
+    scored, other = score_split_both(group, steps, rewards, others, **options)
+    return credit_group(scored, **scheme.keywords()), credit_group(other, **second.keywords())
 
 
 def portable_configs(draft: Draft) -> list[RewardConfig]:
@@ -152,7 +162,7 @@ def rewards_on_screen(draft: Draft, group: Group) -> list[RewardConfig | Reward]
             rewards.append(config)
         elif row.estimated is not None and row.estimated.fits(group, draft.pattern_parts):
             what: Literal["value", "progress"] = "progress" if config.monte_carlo.progress else "value"
-            rewards.append(replace(row.estimated.values.as_reward(what, config.weight), name=config.name))
+            rewards.append(replace(row.estimated.values.as_reward(what, config.weight_at(0)), name=config.name))
     return rewards
 
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
+from workbench.checks import ProbeReport
+from workbench.errors import ConfigError
 from workbench.places import is_of_run
 from workbench.policies.client import PolicyWorker
 from workbench.rewards import RewardWorker, TrustStore, WorkerPool
@@ -18,9 +21,13 @@ from workbench.rewards.models.client import ModelWorker
 from workbench.rewards.watch import CallTimes
 from workbench.runs import default_workspace, find_checkpoint
 from workbench.schema import Credit
+from workbench.sections import RewardConfig
 from workbench.ui.handlers.background_jobs import Works
 from workbench.ui.handlers.groups import GroupStore
+from workbench.ui.handlers.visitors import Limits, MeteredPolicy, Visitors
 
+KEPT_PROBES = 8
+"""Tabs whose probes are remembered, each with the credit of every cell's worst case."""
 KEPT_CREDITS = 64
 """Tabs whose drawn credit is remembered."""
 _RUNS = "patterns of runs"  # no tab is called this
@@ -29,25 +36,77 @@ _RUNS = "patterns of runs"  # no tab is called this
 class Services:
     """Workers and workspace of this process. Safe to use from any thread."""
 
-    def __init__(self, workspace: Path | None = None) -> None:
-        self.workspace = (workspace if workspace is not None else default_workspace()).resolve()
-        self.policy = PolicyWorker(self.path_of)
+    def __init__(
+        self, workspace: Path | None = None, visitor: Callable[[], str] | None = None, limits: Limits | None = None
+    ) -> None:
+        root = (workspace if workspace is not None else default_workspace()).resolve()
+        self.root = root
+        self.visitors = None if visitor is None else Visitors(root, visitor, limits or Limits())
+        visitors = self.visitors
+        self.policy = PolicyWorker(self.path_of) if visitors is None else MeteredPolicy(self.path_of, visitors)
         self.models = ModelWorker(self.path_of)
-        self.trust = TrustStore(self.workspace)
-        self.judges = JudgeWorker(self.workspace)
-        self.groups = GroupStore(self.workspace)
+        self.judges = JudgeWorker(root)
+        self._stores: OrderedDict[Path, GroupStore] = OrderedDict()
         self._lock = threading.Lock()
         self._warming: threading.Thread | None = None
-        self._rewards = WorkerPool(agreed=self.trust.require_agreed, judges=self.judges)
+        self._rewards = WorkerPool(agreed=self._require_agreed, judges=self.judges)
         self.sampling, self.preflight = Works(), Works()
         self.estimating = Works()
         """Estimating step values, or loading a reward model."""
         self._credits: OrderedDict[str, tuple[Credit, Credit | None]] = OrderedDict()
+        self._probes: OrderedDict[str, ProbeReport] = OrderedDict()
         self._call_times: OrderedDict[str, CallTimes] = OrderedDict()
 
+    @property
+    def workspace(self) -> Path:
+        """The folder of runs, groups and functions; with visitors, that of the one whose request is answered."""
+        return self.root if self.visitors is None else self.visitors.workspace()
+
+    @property
+    def limits(self) -> Limits | None:
+        """What a visitor's settings may be."""
+        return None if self.visitors is None else self.visitors.limits
+
+    @property
+    def trust(self) -> TrustStore:
+        return TrustStore(self.workspace)
+
+    @property
+    def groups(self) -> GroupStore:
+        with self._lock:
+            folder = self.workspace
+            store = self._stores.setdefault(folder, GroupStore(folder))
+            self._stores.move_to_end(folder)
+            while len(self._stores) > KEPT_CREDITS:
+                self._stores.popitem(last=False)
+            return store
+
+    def refusal(self, what: str) -> str:
+        """Why a visitor who asks does not do ``what``; "" for anybody else."""
+        try:
+            self.refuse_visitors(what)
+        except ConfigError as error:
+            return str(error)
+        return ""
+
+    def refuse_visitors(self, what: str) -> None:
+        """Raises ConfigError where a visitor asks: ``what`` is something that visitors do not do."""
+        if self.visitors is not None:
+            self.visitors.refuse(what)
+
     def path_of(self, name: str) -> str:
-        """The folder of a checkpoint where ``name`` is run:NAME of this workspace; any other name as it is."""
+        """The folder of a checkpoint where ``name`` is run:NAME of this workspace; any other name as it is.
+
+        Raises ConfigError for a model that is not a visitor's.
+        """
+        if self.limits is not None:
+            self.limits.check_policy("policy", name)
         return str(find_checkpoint(name, self.workspace)) if is_of_run(name) else name
+
+    def _require_agreed(self, reward: RewardConfig) -> None:
+        if self.limits is not None:
+            self.limits.check_reward(reward)
+        self.trust.require_agreed(reward)
 
     def reward_worker(self, tab: str) -> RewardWorker:
         """The reward worker of a tab."""
@@ -75,6 +134,18 @@ class Services:
             while len(self._credits) > KEPT_CREDITS:
                 self._credits.popitem(last=False)
 
+    def keep_probes(self, tab: str, report: ProbeReport) -> None:
+        """Remember what a tab's probes gave, to draw a cell of the table when asked."""
+        with self._lock:
+            self._probes[tab] = report
+            self._probes.move_to_end(tab)
+            while len(self._probes) > KEPT_PROBES:
+                self._probes.popitem(last=False)
+
+    def probes(self, tab: str) -> ProbeReport | None:
+        with self._lock:
+            return self._probes.get(tab)
+
     def credit(self, tab: str, *, second: bool = False) -> Credit | None:
         """What a tab has drawn last, or the second scheme's credit of it."""
         with self._lock:
@@ -95,6 +166,7 @@ class Services:
             works.cancel(tab)
         with self._lock:
             self._credits.pop(tab, None)
+            self._probes.pop(tab, None)
             self._call_times.pop(tab, None)
         self._rewards.end(tab)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -10,12 +11,13 @@ import gradio as gr
 from workbench.credit import SCHEMES
 from workbench.ui.handlers import checks as handlers
 from workbench.ui.handlers.session import Services
-from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value, start_and_cancel
+from workbench.ui.payloads import ProbePair
+from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value, start_and_cancel, tab_of
 from workbench.ui.tabs.form import Updates, read, shown
 from workbench.ui.tabs.widgets import Form, PreflightWidgets, ProbeWidgets
 
 
-def build_probes() -> ProbeWidgets:
+def build_probes(services: Services) -> ProbeWidgets:
     """A folded panel above the group: a button, which schemes, and the table of gains."""
     with gr.Accordion("Exploit probes: what would an edit earn?", open=False, elem_id="probes"):
         with gr.Row(elem_classes=["fields"]):
@@ -26,14 +28,15 @@ def build_probes() -> ProbeWidgets:
             go = gr.Button("Probe this group", elem_id="probe", min_width=0)
             demo = gr.Button("Load the demo", elem_id="probe-demo", min_width=0)
         said = note("probe-note")
-        table = drawn("probe-table", "probes")
+        table = drawn("probe-table", "probes", server_functions=[_pair(services)])
     return ProbeWidgets(schemes, go, demo, said, table)
 
 
 def wire_probes(probes: ProbeWidgets, form: Form, services: Services, then_score: Callable[[Any], None]) -> None:
     def run(request: gr.Request, chosen: list[str], *held: Any) -> list[Any]:
-        worker = services.reward_worker(request.session_hash or "")
-        view = handlers.probe_setup(read(*held), chosen or [], worker, services.models)
+        tab = request.session_hash or ""
+        worker, keep = services.reward_worker(tab), partial(services.keep_probes, tab)
+        view = handlers.probe_setup(read(*held), chosen or [], worker, services.models, keep)
         return [view.drawing, note_value(view.note)]
 
     outputs = [probes.table, probes.note]
@@ -45,6 +48,14 @@ def wire_probes(probes: ProbeWidgets, form: Form, services: Services, then_score
         return shown(form, draft, loaded, undo=said.text)
 
     then_score(probes.demo.click(demo, form.inputs, form.outputs, queue=False, **PRIVATE))
+
+
+def _pair(services: Services) -> Any:
+    def pair(payload: dict[str, Any]) -> ProbePair | None:
+        edit, scheme = (str(payload.get(name, "")) for name in ("edit", "scheme"))
+        return handlers.probe_pair(services.probes(tab_of(payload)), edit, scheme)
+
+    return pair
 
 
 def build_preflight() -> PreflightWidgets:
@@ -63,7 +74,8 @@ def wire_preflight(widgets: PreflightWidgets, form: Form, services: Services) ->
             yield [view.drawing, note_value(view.note), *start_and_cancel(view.running)]
 
     def stop(request: gr.Request) -> None:
-        services.preflight.cancel(request.session_hash or "")
+        if services.preflight.cancel(request.session_hash or ""):
+            services.judges.cancel()
 
     outputs = [widgets.findings, widgets.note, widgets.go, widgets.cancel]
     widgets.go.click(run, form.inputs, outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)

@@ -13,6 +13,8 @@ from typing import Any
 import gradio as gr
 
 from workbench.ui.handlers.scoring import Note
+from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.visitors import about_limits
 from workbench.ui.payloads import FactsPayload
 
 ASSETS = "workbench-assets"
@@ -66,9 +68,15 @@ def facts_value(rows: Sequence[tuple[str, str]], kind: str = "") -> str:
     return json.dumps(FactsPayload(rows=rows, kind=kind)) if rows else ""
 
 
-def note(elem_id: str) -> gr.HTML:
+def note(elem_id: str, *, classes: Sequence[str] = ()) -> gr.HTML:
     """A message beside a control, empty at first."""
-    return drawn(elem_id, "note", classes=["note"])
+    return drawn(elem_id, "note", classes=["note", *classes])
+
+
+def visitors_note(services: Services, elem_id: str) -> None:
+    """What visitors may do, where there are any."""
+    if services.limits is not None:
+        drawn(elem_id, "note", note_value(Note(about_limits(services.limits), level="info")), classes=["note"])
 
 
 def note_value(
@@ -81,6 +89,28 @@ def note_value(
     if isinstance(value, str):
         value = Note(value, level="plain")
     return json.dumps(value.to_json() | {"editor": editor, "fields": list(fields), "action": action})
+
+
+def table(elem_id: str, name: str, headings: Mapping[str, bool], *, picks: bool = False) -> gr.HTML:
+    """Rows of texts, as ``table_value`` packs them; ``headings`` says of which columns are numbers.
+
+    Where a row can be picked, that is the element's event ``apply`` with the row and its first text, its name; the
+    element's ``chosen`` is the one that is marked.
+    """
+    titles = [{"title": title, "numeric": numeric} for title, numeric in headings.items()]
+    spec = {"name": name, "picks": picks, "headings": titles}
+    return drawn(elem_id, "table", constant=spec, chosen="-1")
+
+
+def table_value(rows: Sequence[Sequence[str]]) -> str:
+    """The value of a ``table``; one without rows is not there."""
+    return json.dumps(rows) if rows else ""
+
+
+def picked_row(event: gr.EventData, rows: int) -> int | None:
+    """The row of a ``table`` that an event names, if there is such a one."""
+    row = event._data.get("row")
+    return row if isinstance(row, int) and 0 <= row < rows else None
 
 
 def start_and_cancel(running: bool | None) -> list[Any]:

@@ -54,6 +54,7 @@ def wire_import(
 
     def open_file(file: str, *held: Any) -> Updates:
         try:
+            services.refuse_visitors("open no files")
             return show(open_config(Path(file).name, Path(file).read_bytes(), services.trust), held)
         except ConfigError as error:
             return result(None, Note(str(error)))

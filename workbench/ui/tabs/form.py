@@ -17,7 +17,7 @@ from workbench.credit import SCHEMES
 from workbench.errors import ConfigError
 from workbench.ui.handlers.credit import visible_fields
 from workbench.ui.handlers.draft import COMPARE, CREDIT, RUN, SAMPLING, SCORING, TASK, Draft, credit_paths
-from workbench.ui.handlers.example import columns_text, preset_of
+from workbench.ui.handlers.example import columns_text, pattern_label, preset_of
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.rewards import row_classes, row_facts, row_label
 from workbench.ui.handlers.run_fields import FIRST, run_fields, task_fields
@@ -90,6 +90,9 @@ def shown(form: Form, before: Draft, after: Draft, *, whole: bool = False, undo:
             updates |= _row_shown(row, after.rows[place])
     if (after.regex, after.kind) != (before.regex, before.kind):
         updates[form.preset] = preset_of(after.regex, after.kind)
+    if after.kind != before.kind:
+        regex = "method.pattern.regex"
+        updates[form.bound[regex]] = gr.update(value=new[regex], label=pattern_label(after.kind))
     if after.task != before.task:
         updates[form.task] = after.task
     if after.index != before.index:
@@ -104,8 +107,7 @@ def shown(form: Form, before: Draft, after: Draft, *, whole: bool = False, undo:
         packs = {"scoring": form.scoring, "sampling": form.sampling}
         updates |= {packs[name]: packed(name, [new[path] for path in paths]) for name, paths in FORMS.items()}
     if undo:
-        said = note_value(Note(undo, level="info"))
-        updates |= {form.undo.before: before, form.undo.line: gr.update(visible=True), form.undo.said: said}
+        updates |= form.undo.values(before, note_value(Note(undo, level="info"), action="Undo"))
     return updates | {form.draft: after, form.columns: note_value(columns_text(after.columns))}
 
 

@@ -8,28 +8,33 @@ from typing import Any
 import gradio as gr
 
 from workbench.figures.payloads import WhyPayload
+from workbench.policies.embedded import EMBEDDED
 from workbench.steps import PRESETS
 from workbench.tasks import TASKS
 from workbench.ui.handlers import example as handlers
 from workbench.ui.handlers.credit import NONE
-from workbench.ui.handlers.draft import COMPARE, CREDIT, SAMPLING, Draft
+from workbench.ui.handlers.draft import COMPARE, CREDIT, OTHER_REWARDS, SAMPLING, Draft
+from workbench.ui.handlers.presets import HEADINGS as PRESET_HEADINGS
 from workbench.ui.handlers.scoring import TRUST_MODEL, explain_token, scheme_note
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.checks import build_probes
-from workbench.ui.tabs.common import drawn, heading, note, note_value, tab_of
+from workbench.ui.tabs.common import drawn, heading, note, note_value, tab_of, table, visitors_note
 from workbench.ui.tabs.config_import import build_import
 from workbench.ui.tabs.credit import bound_credit, build_credit_form
 from workbench.ui.tabs.form import pack
+from workbench.ui.tabs.hand_labels import labelling
+from workbench.ui.tabs.models import build_model_status
 from workbench.ui.tabs.rewards import bound_rows, build_reward_list, build_reward_sources
 from workbench.ui.tabs.rollout_import import build_rollout_import
 from workbench.ui.tabs.share import build_share
 from workbench.ui.tabs.task_rows import build_task_rows
-from workbench.ui.tabs.widgets import InspectWidgets, RewardWidgets, UndoWidgets
+from workbench.ui.tabs.widgets import InspectWidgets, RewardWidgets
 
 KINDS = [
     ("starts a step", "starts"),
     ("ends a step", "ends"),
     ("is a step", "is"),
+    ("every turn", "turns"),
     ("improbable tokens", "surprise"),
     ("uncertain tokens", "entropy"),
     ("every n tokens", "tokens"),
@@ -46,29 +51,30 @@ NUMBERS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
 
 def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
     """The widgets, showing the page as it opens: those of the form, but for Train's fields, and the rest."""
-    first = handlers.first_draft()
+    first = handlers.first_draft(services.limits)
     fields: dict[str, Any] = {"draft": gr.State(first)}
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="controls", scale=0, min_width=0):
+            visitors_note(services, "visiting")
             task, steps = _example_widgets(first), _step_widgets(first)
             heading("Rewards")
-            rewards = build_reward_list(first.rows)
+            rewards = build_reward_list(first.rows, builtin_only=services.limits is not None)
+            build_model_status(services)
             drawn("trust-model", "note", note_value(TRUST_MODEL), classes=["note"])
             isolation = note("isolation-note")
             credit, sampling = _credit_widgets(first), _sampling_widgets(first)
             with gr.Accordion("More", open=False, elem_id="more", elem_classes=["fold"]) as more:
-                fields["rewards"] = RewardWidgets(**rewards, more=more, **build_reward_sources(services))
+                fields["rewards"] = RewardWidgets(**rewards, more=more, **build_reward_sources())
                 rollout_import, config_import = build_rollout_import(), build_import()
                 fields["task_rows"], fields["task_preview"] = build_task_rows(first)
                 start_over = gr.Button("Start over", elem_id="start-over", elem_classes=["small"], min_width=0)
             actions = _actions()
-            fields["undo"] = actions.pop("undo")
         with gr.Column(elem_id="view", scale=1, min_width=0):
             drawn("title", "title")
             share = build_share(services)
             strip = drawn("preflight-strip", "strip")
-            probes = build_probes()
-            drawing = drawn("drawing", "inspect", server_functions=[_why(services)])
+            probes = build_probes(services)
+            drawing = drawn("drawing", "inspect", server_functions=[_why(services), *labelling(services)])
     fields |= {name: task.pop(name) for name in ("task", "example", "columns")}
     fields |= {"preset": steps.pop("preset"), "credit": credit.pop("credit"), "compare": credit.pop("compare")}
     bound = {
@@ -77,6 +83,7 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
         "method.pattern.leave_out_thinking": steps.pop("thinking"),
         **bound_credit(CREDIT, fields["credit"]),
         **bound_credit(COMPARE, fields["compare"]),
+        OTHER_REWARDS: credit.pop("others"),
         **bound_rows(fields["rewards"]),
     }
     fields["scoring"] = pack("scoring", bound)
@@ -158,6 +165,7 @@ def _step_widgets(first: Draft) -> dict[str, Any]:
         "regex": regex,
         "thinking": thinking,
         "pattern_note": note("pattern-note"),
+        "presets": table("preset-table", "presets on this group", PRESET_HEADINGS, picks=True),
     }
 
 
@@ -166,14 +174,25 @@ def _credit_widgets(first: Draft) -> dict[str, Any]:
     credit = build_credit_form(first.credit["scheme"])
     formula = drawn("formula", "note", note_value(scheme_note(first.credit)), classes=["note", "one-line"])
     compare = build_credit_form(NONE, prefix="b-", optional=True)
-    return {"credit": credit, "formula": formula, "compare": compare, "credit_note": note("credit-note")}
+    others = gr.Textbox(
+        first.other_rewards,
+        label="… with other rewards, one a line: name weight, or name off",
+        placeholder="step_correctness 0.5\nanswer_correctness off",
+        lines=2,
+        max_lines=6,
+        elem_id="other-rewards",
+        elem_classes=["mono"],
+        min_width=0,
+    )
+    said = note("credit-note")
+    return {"credit": credit, "formula": formula, "compare": compare, "others": others, "credit_note": said}
 
 
 def _sampling_widgets(first: Draft) -> dict[str, Any]:
     heading("Sampling")
     values = first.values()
     policy = gr.Dropdown(
-        ["tiny"],
+        list(EMBEDDED),
         value=values["policy.path"],
         allow_custom_value=True,
         label="Policy: name, Hub id, folder or run:NAME",
@@ -186,7 +205,7 @@ def _sampling_widgets(first: Draft) -> dict[str, Any]:
             for path, label, elem_id, how in NUMBERS
         }
     reference = gr.Dropdown(
-        [("none", ""), "tiny"],
+        [("none", ""), *EMBEDDED],
         value="",
         allow_custom_value=True,
         label="Reference policy, for the KL divergence from it",
@@ -200,16 +219,13 @@ def _sampling_widgets(first: Draft) -> dict[str, Any]:
 def _actions() -> dict[str, Any]:
     """What is always in sight below the controls."""
     with gr.Column(elem_id="actions", min_width=0):
-        with gr.Row(elem_id="undo-line", elem_classes=["fields"], visible=False) as line:
-            undo_said = note("undo-note")
-            undo = gr.Button("Undo", elem_id="undo", elem_classes=["small"], min_width=0)
+        undo_note = note("undo-note", classes=["undo"])
         with gr.Row(elem_classes=["fields"]):
             sample = gr.Button("Sample & score", variant="primary", elem_id="sample", min_width=0)
             cancel = gr.Button("Cancel", elem_id="cancel", min_width=0, interactive=False)
             train = gr.Button("Open in Train", elem_id="train-on-this", min_width=0)
         said = note("sample-note")
-    undoing = UndoWidgets(gr.State(None), line, undo_said, undo)
-    return {"sample": sample, "cancel": cancel, "train": train, "sample_note": said, "undo": undoing}
+    return {"sample": sample, "cancel": cancel, "train": train, "sample_note": said, "undo_note": undo_note}
 
 
 def _chat_widgets(values: Mapping[str, Any]) -> dict[str, Any]:

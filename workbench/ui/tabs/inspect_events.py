@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -14,13 +15,14 @@ from workbench.tasks import HUB
 from workbench.ui.handlers import example as handlers
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.page_restore import restore
+from workbench.ui.handlers.presets import pattern_note, preset_rows
 from workbench.ui.handlers.rewards import with_task
 from workbench.ui.handlers.sampling import adopt, sample
-from workbench.ui.handlers.scoring import Note, isolation_note, message, remedied, rescore, scheme_note
+from workbench.ui.handlers.scoring import Note, ScoringView, isolation_note, message, remedied, rescore, scheme_note
 from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.task_rows import refused
 from workbench.ui.tabs.checks import wire_probes
-from workbench.ui.tabs.common import PRIVATE, note_value, start_and_cancel
+from workbench.ui.tabs.common import PRIVATE, note_value, start_and_cancel, table_value
 from workbench.ui.tabs.config_import import wire_import
 from workbench.ui.tabs.credit import wire_credit
 from workbench.ui.tabs.form import Updates, form_note_value, read, shown
@@ -37,12 +39,20 @@ ThenScore = Callable[[Any], None]
 """Has the group scored once an event is through."""
 
 
-def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> ThenScore:
-    """Give every widget of the tab its events; what has the group scored after an event of another tab is returned."""
+@dataclass(frozen=True)
+class InspectEvents:
+    """What other tabs ask of Inspect. ``sample`` is sampled from as soon as a queued event has changed it."""
+
+    then_score: ThenScore
+    sample: gr.State
+
+
+def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> InspectEvents:
+    """Give every widget of the tab its events."""
     # Scoring is one event with many triggers, so that the answers to two changes cannot overtake each other. What
     # changes no control (a row removed, a new group) changes this state instead; the page hears of a changed state only
     # from an event that was queued.
-    again = gr.State("")
+    again, sample_now = gr.State(""), gr.State("")
 
     def then_score(event: Any) -> None:
         event.then(lambda: secrets.token_hex(8), None, again, concurrency_limit=None, **PRIVATE)
@@ -60,11 +70,11 @@ def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> The
     _wire_task(form, then_score)
     wire_task_rows(form, then_score)
     _wire_undo(form, widgets, then_score)
-    _wire_sampling(form, widgets, services, then_score)
+    _wire_sampling(form, widgets, services, sample_now, then_score)
     RolloutImportEvents(widgets.rollout_import, form, services, then_score)
     wire_probes(widgets.probes, form, services, then_score)
     wire_share(widgets.share, form, services)
-    return then_score
+    return InspectEvents(then_score, sample_now)
 
 
 # ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -86,7 +96,8 @@ def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again
             view.drawing,
             view.preflight or gr.skip(),
             handlers.preset_of(draft.regex, draft.kind),
-            note_value(view.pattern),
+            _pattern_value(draft, view),
+            "",
             note_value(view.note),
             note_value(scheme_note(draft.credit)),
             watch,
@@ -95,8 +106,8 @@ def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again
         ]
 
     outputs = [
-        widgets.drawing, widgets.strip, form.preset, widgets.pattern_note, widgets.credit_note, widgets.formula,
-        rewards.watch, *rewards.notes, widgets.share.kept,
+        widgets.drawing, widgets.strip, form.preset, widgets.pattern_note, widgets.presets, widgets.credit_note,
+        widgets.formula, rewards.watch, *rewards.notes, widgets.share.kept,
     ]  # fmt: skip
     gr.on(
         [again.change, form.scoring.change],
@@ -110,10 +121,32 @@ def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again
 
     def choose_preset(name: str) -> Any:
         preset = PRESETS.get(name)
-        return gr.skip() if preset is None else [preset.pattern.regex, preset.pattern.kind]
+        if preset is None:
+            return gr.skip()
+        pattern = preset.pattern
+        return [gr.update(value=pattern.regex, label=handlers.pattern_label(pattern.kind)), pattern.kind]
 
     form.preset.input(choose_preset, form.preset, [regex, kind], queue=False, **PRIVATE)
-    kind.input(handlers.regex_for, [kind, regex], regex, queue=False, **PRIVATE)
+
+    def list_presets(request: gr.Request, *held: Any) -> str:
+        return table_value(preset_rows(read(*held), services.reward_worker(request.session_hash or "")))
+
+    widgets.pattern_note.apply(list_presets, form.inputs, widgets.presets, queue=False, **PRIVATE)
+
+    def pick_preset(event: gr.EventData) -> Any:
+        return choose_preset(str(event._data.get("name")))
+
+    widgets.presets.apply(pick_preset, None, [regex, kind], queue=False, **PRIVATE)
+
+    def choose_kind(kind: str, regex: str) -> Any:
+        return gr.update(value=handlers.regex_for(kind, regex), label=handlers.pattern_label(kind))
+
+    kind.input(choose_kind, [kind, regex], regex, queue=False, **PRIVATE)
+
+
+def _pattern_value(draft: Draft, view: ScoringView) -> str:
+    """What the pattern finds or what is wrong with it, and the button that lists the presets."""
+    return note_value(pattern_note(draft.group, view), action="What other presets find")
 
 
 def _wire_remedies(form: Form, widgets: InspectWidgets, services: Services, then_score: ThenScore) -> None:
@@ -204,17 +237,22 @@ def _wire_undo(form: Form, widgets: InspectWidgets, then_score: ThenScore) -> No
         return shown(form, read(*held), before, whole=True, undo="as it was before")
 
     def start_over(*held: Any) -> Updates:
-        return shown(form, read(*held), handlers.first_draft(), whole=True, undo="the page is as it opens at first")
+        before = read(*held)
+        first = handlers.first_draft(before.limits)
+        return shown(form, before, first, whole=True, undo="the page is as it opens at first")
 
-    then_score(undo.button.click(bring_back, [undo.before, *form.inputs], form.outputs, queue=False, **PRIVATE))
+    asked = [note.apply for note in undo.notes]
+    then_score(gr.on(asked, bring_back, [undo.before, *form.inputs], form.outputs, queue=False, **PRIVATE))
     then_score(widgets.start_over.click(start_over, form.inputs, form.outputs, queue=False, **PRIVATE))
-    widgets.sample.click(lambda: gr.update(visible=False), None, undo.line, queue=False, **PRIVATE)
+    widgets.sample.click(lambda: [""] * len(undo.notes), None, list(undo.notes), queue=False, **PRIVATE)
 
 
 # ── sampling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wire_sampling(form: Form, widgets: InspectWidgets, services: Services, then_score: ThenScore) -> None:
+def _wire_sampling(
+    form: Form, widgets: InspectWidgets, services: Services, sample_now: gr.State, then_score: ThenScore
+) -> None:
     seed = form.bound["page.seed"]
 
     def run(request: gr.Request, *held: Any) -> Iterator[list[Any]]:
@@ -230,7 +268,8 @@ def _wire_sampling(form: Form, widgets: InspectWidgets, services: Services, then
     # Kept apart from the draft, which may have changed by the time the group is there.
     sampled_group = gr.State(None)
     outputs = [widgets.drawing, sampled_group, seed, widgets.sample_note, widgets.sample, widgets.cancel]
-    sampled = widgets.sample.click(run, form.inputs, outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
+    asked = [widgets.sample.click, sample_now.change]
+    sampled = gr.on(asked, run, form.inputs, outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
     then_score(sampled.then(adopt, [form.draft, sampled_group], form.draft, queue=False, **PRIVATE))
 
     def stop(request: gr.Request) -> None:
@@ -244,7 +283,8 @@ def _wire_sampling(form: Form, widgets: InspectWidgets, services: Services, then
 
 def opening_outputs(form: Form, widgets: InspectWidgets) -> list[Any]:
     """What ``opening`` sets."""
-    drawn = [widgets.drawing, widgets.strip, form.rewards.watch, *form.rewards.notes]
+    noted = [widgets.pattern_note, widgets.credit_note]
+    drawn = [widgets.drawing, widgets.strip, *noted, form.rewards.watch, *form.rewards.notes]
     return [*drawn, widgets.share.kept, widgets.share.problem, widgets.isolation, *form.outputs]
 
 
@@ -254,7 +294,7 @@ def opening(
     """What the page opens with: the draft as the browser tab kept it or a link names it, its group scored and drawn."""
     tab = request.session_hash or ""
     query = {name: value for name, value in dict(request.query_params or {}).items() if isinstance(value, str)}
-    restored = restore(kept, query, services.groups)
+    restored = restore(kept, query, services.groups, services.limits)
     draft = restored.draft if restored is not None else before
     worker = services.reward_worker(tab)
     view = rescore(draft, worker, services.models)
@@ -265,6 +305,8 @@ def opening(
     updates |= {
         widgets.drawing: view.drawing or message(empty=""),
         widgets.strip: view.preflight,
+        widgets.pattern_note: _pattern_value(draft, view),
+        widgets.credit_note: note_value(view.note),
         form.rewards.watch: watch,
         widgets.share.kept: kept_value(services, draft, first=True, restored=restored is not None, tab=tab),
         widgets.isolation: note_value(isolation_note(worker)),

@@ -20,13 +20,20 @@ CLOSED = -1
 """The place of a form that changes no row."""
 
 
-def build_models(services: Services) -> ModelWidgets:
-    """The widgets, folded away until somebody wants them."""
+def build_model_status(services: Services) -> None:
+    """What reward models and judges are at, with a button that cancels judges."""
 
     def model_status(request: Any) -> str:
         return handlers.model_status(services)
 
-    drawn("model-status", "modelStatus", server_functions=[model_status])
+    def cancel_judges(request: Any) -> bool:
+        return handlers.cancel_judges(services)
+
+    drawn("model-status", "modelStatus", server_functions=[model_status, cancel_judges])
+
+
+def build_models() -> ModelWidgets:
+    """The widgets, folded away until somebody wants them."""
     with gr.Accordion("Add a reward model …", open=False, elem_id="add-model", elem_classes=["fold"]) as panel:
         path = gr.Textbox(
             "", label="Folder, Hub id or run:NAME", placeholder="Qwen/Qwen2.5-Math-PRM-7B", max_lines=1,

@@ -97,7 +97,8 @@ def _wire_row(form: Form, place: int, row: RowWidgets, services: Services, then_
     row.change.click(change, alone, changed, queue=False, **PRIVATE)
 
     def save(*held: Any) -> list[Any]:
-        said = handlers.save_row(services.workspace, here(*held))
+        refused = services.refusal("keep no functions")
+        said = Note(refused) if refused else handlers.save_row(services.workspace, here(*held))
         return [note_value(said), gr.update(choices=handlers.saved_choices(services.workspace))]
 
     row.save.click(save, alone, [row.saved, saved.choice], queue=False, **PRIVATE)
@@ -120,25 +121,25 @@ def _wire_row(form: Form, place: int, row: RowWidgets, services: Services, then_
 
 
 def _wire_saved(form: Form, services: Services, then_score: Callable[[Any], None]) -> None:
-    saved, workspace = form.rewards.saved, services.workspace
+    saved = form.rewards.saved
 
     def refresh() -> Any:
-        return gr.update(choices=handlers.saved_choices(workspace))
+        return gr.update(choices=handlers.saved_choices(services.workspace))
 
     def load(choice: str | None, *held: Any) -> Updates:
         draft = read(*held)
-        loaded = handlers.load_choice(workspace, draft.rows, choice)
+        loaded = handlers.load_choice(services.workspace, draft.rows, choice)
         if isinstance(loaded, Note):
             return {saved.note: note_value(loaded)}
         return shown(form, draft, draft.with_row(*loaded)) | {saved.note: ""}
 
     def delete(choice: str | None) -> list[Any]:
-        token, said = handlers.delete_choice(workspace, choice)
-        choices = gr.update(choices=handlers.saved_choices(workspace), value=None)
+        token, said = handlers.delete_choice(services.workspace, choice)
+        choices = gr.update(choices=handlers.saved_choices(services.workspace), value=None)
         return [choices, token or gr.skip(), gr.update(visible=bool(token)), note_value(said)]
 
     def undo(token: str) -> list[Any]:
-        said = handlers.undo_choice(workspace, token)
+        said = handlers.undo_choice(services.workspace, token)
         return [refresh(), gr.update(visible=said.level == "error"), note_value(said)]
 
     saved.panel.expand(refresh, None, saved.choice, queue=False, **PRIVATE)
@@ -165,11 +166,12 @@ def watched(services: Services, tab: str, draft: Draft, view: ScoringView) -> tu
     return drawing, [gr.skip() if row is None else said for row, said in zip(draft.rows, notes, strict=True)]
 
 
-def build_reward_list(rows: Sequence[RewardRow | None]) -> dict[str, Any]:
-    """The rows, and what adds one."""
-    listed = tuple(_row(place, row) for place, row in enumerate(rows))
+def build_reward_list(rows: Sequence[RewardRow | None], *, builtin_only: bool = False) -> dict[str, Any]:
+    """The rows, and what adds one; ``builtin_only``: no code is written, and nothing added that needs a form."""
+    listed = tuple(_row(place, row, editable=not builtin_only) for place, row in enumerate(rows))
+    choices = handlers.builtin_choices() if builtin_only else handlers.reward_choices()
     add = gr.Dropdown(
-        [("Add a reward function …", ""), *handlers.reward_choices()],
+        [("Add a reward function …", ""), *choices],
         value="",
         label="Add a reward function",
         show_label=False,
@@ -180,10 +182,10 @@ def build_reward_list(rows: Sequence[RewardRow | None]) -> dict[str, Any]:
     return {"rows": listed, "add": add, "add_note": note("add-note")}
 
 
-def build_reward_sources(services: Services) -> dict[str, Any]:
+def build_reward_sources() -> dict[str, Any]:
     """Forms that make rewards of models, judges and sampling, the saved functions, and what all functions gave."""
     return {
-        "models": build_models(services),
+        "models": build_models(),
         "judges": build_judges(),
         "values": build_values(),
         "saved": _saved_panel(),
@@ -210,7 +212,7 @@ def _saved_panel() -> SavedWidgets:
     return SavedWidgets(panel, choice, load, delete, undo, said, gr.State(""))
 
 
-def _row(i: int, row: RewardRow | None) -> RowWidgets:
+def _row(i: int, row: RewardRow | None, *, editable: bool) -> RowWidgets:
     on, weight, code = (True, 1.0, "") if row is None else (row.on, row.weight, row.code)
     with gr.Column(visible=row is not None, elem_id=f"reward-{i}", elem_classes=["slot"], min_width=0) as holder:
         with gr.Row(elem_classes=["slot-head"]):
@@ -226,6 +228,7 @@ def _row(i: int, row: RewardRow | None) -> RowWidgets:
             show_label=False,
             elem_id=f"reward-code-{i}",
             elem_classes=["slot-code"],
+            interactive=editable,
             lines=3,
             max_lines=18,
         )

@@ -7,7 +7,7 @@ import gradio as gr
 from workbench.rollouts.folders import SUFFIXES
 from workbench.tasks import LABELLED
 from workbench.ui.handlers import rollout_import as handlers
-from workbench.ui.tabs.common import note
+from workbench.ui.tabs.common import note, table
 from workbench.ui.tabs.widgets import RolloutImportWidgets
 
 
@@ -26,7 +26,7 @@ def build_rollout_import() -> RolloutImportWidgets:
             label="or upload JSONL or Parquet",
             file_types=[*SUFFIXES, ".gz"],
             elem_id="import-upload",
-            height=90,
+            height=62,
         )
         with gr.Row(elem_classes=["fields"]):
             format = gr.Dropdown(
@@ -61,29 +61,16 @@ def build_rollout_import() -> RolloutImportWidgets:
                 previous = gr.Button("‹", elem_id="import-previous", min_width=0, elem_classes=["small"])
                 following = gr.Button("›", elem_id="import-next", min_width=0, elem_classes=["small"])
                 where = note("import-where")
-            groups = _table("import-groups", handlers.GROUP_HEADERS)
+            groups = table("import-groups", "groups", handlers.GROUP_HEADINGS, picks=True)
             with gr.Row(elem_classes=["fields"]):
                 threshold = gr.Textbox(
                     label="Right from", placeholder="the best", elem_id="check-threshold", min_width=0
                 )
                 check = gr.Button("Check rewards", elem_id="check-rewards", min_width=0, elem_classes=["small"])
             check_note = note("check-note")
-            checks = _table("check-table", handlers.CHECK_HEADERS, visible=False)
-            worst = _table("check-worst", handlers.WORST_HEADERS, visible=False)
+            checks = table("check-table", "rewards against labels", handlers.CHECK_HEADINGS)
+            worst = table("check-worst", "worst disagreements", handlers.WORST_HEADINGS, picks=True)
     return RolloutImportWidgets(
         path, upload, format, tokenizer, columns, opened, cancel, said, shown, groups, previous, following, where,
         threshold, check, checks, worst, check_note,
     )  # fmt: skip
-
-
-def _table(elem_id: str, headers: tuple[str, ...], *, visible: bool = True) -> gr.Dataframe:
-    return gr.Dataframe(
-        headers=list(headers),
-        datatype="str",
-        type="array",
-        interactive=False,
-        max_height=220,
-        elem_id=elem_id,
-        show_label=False,
-        visible=visible,
-    )

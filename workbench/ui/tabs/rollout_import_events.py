@@ -11,7 +11,7 @@ from workbench.ui.handlers import rollout_import as handlers
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
-from workbench.ui.tabs.common import PRIVATE, note_value, start_and_cancel
+from workbench.ui.tabs.common import PRIVATE, note_value, picked_row, start_and_cancel, table_value
 from workbench.ui.tabs.form import Updates, read, shown
 from workbench.ui.tabs.widgets import Form, RolloutImportWidgets
 
@@ -32,7 +32,8 @@ class RolloutImportEvents:
         self._wire_checking()
 
         def stop(request: gr.Request) -> None:
-            self.readings.cancel(_page(request))
+            if self.readings.cancel(_page(request)):
+                services.judges.cancel()
 
         part.cancel.click(stop, None, None, queue=False, **PRIVATE)
 
@@ -40,12 +41,16 @@ class RolloutImportEvents:
         if isinstance(view, Note):
             return {self.part.where: note_value(view)}
         updates = shown(self.form, before, view.draft, undo=undo)
-        return updates | {self.index: view.index, self.part.where: note_value(view.where)}
+        chosen = {self.index: view.index, self.part.groups: gr.update(chosen=str(view.index))}
+        return updates | chosen | {self.part.where: note_value(view.where)}
 
     def _wire_opening(self) -> None:
         part, form = self.part, self.form
 
         def open_file(request: gr.Request, path: str, upload: str | None, *how: str) -> Iterator[list[Any]]:
+            if refused := self.services.refusal("open no files"):
+                yield [note_value(Note(refused)), *start_and_cancel(False), False, gr.skip()]
+                return
             source = handlers.ImportForm(path or "", upload, *how)
             for view in handlers.open_file(source, self.services.workspace, self.readings, _page(request)):
                 failed = view.running is False and view.note.level == "error"
@@ -69,8 +74,9 @@ class RolloutImportEvents:
                 return gr.skip()
             before = read(*held)
             view = handlers.choose_group(handlers.with_suggestions(before, imported), imported, 0)
-            listed = {part.opened: gr.update(visible=True), part.groups: handlers.group_rows(imported)}
-            unchecked = dict.fromkeys((part.checks, part.worst), gr.update(visible=False)) | {part.check_note: ""}
+            rows = table_value(handlers.group_rows(imported))
+            listed = {part.opened: gr.update(visible=True), part.groups: gr.update(value=rows, chosen="0")}
+            unchecked = dict.fromkeys((part.checks, part.worst, part.check_note), "")
             return (
                 self._chosen(before, view, undo="the file's groups, with a pattern and rewards that fit")
                 | listed
@@ -83,7 +89,7 @@ class RolloutImportEvents:
 
     def _wire_choosing(self) -> None:
         part, form = self.part, self.form
-        outputs = [self.index, part.where, *form.outputs]
+        outputs = [self.index, part.where, part.groups, *form.outputs]
 
         def move(by: int) -> Any:
             def step(request: gr.Request, at: int, *held: Any) -> Updates:
@@ -97,22 +103,26 @@ class RolloutImportEvents:
         for button, by in ((part.previous, -1), (part.following, 1)):
             self.then_score(button.click(move(by), [self.index, *form.inputs], outputs, **QUEUED))
 
-        def pick(request: gr.Request, event: gr.SelectData, *held: Any) -> Updates:
+        def pick(request: gr.Request, event: gr.EventData, *held: Any) -> Any:
             before = read(*held)
             imported = self.readings.opened(_page(request))
-            return self._chosen(before, handlers.choose_group(before, imported, int(event.index[0])))
+            row = picked_row(event, handlers.MAX_LISTED)
+            return gr.skip() if row is None else self._chosen(before, handlers.choose_group(before, imported, row))
 
-        self.then_score(part.groups.select(pick, form.inputs, outputs, **QUEUED))
+        self.then_score(part.groups.apply(pick, form.inputs, outputs, **QUEUED))
 
-        def follow(request: gr.Request, event: gr.SelectData, places: Any, *held: Any) -> Updates:
+        def follow(request: gr.Request, event: gr.EventData, places: Any, *held: Any) -> Any:
             """Put the group of a disagreement on screen."""
-            group, rollout = places[int(event.index[0])]
+            row = picked_row(event, len(places))
+            if row is None:
+                return gr.skip()
+            group, rollout = places[row]
             before = read(*held)
             view = handlers.choose_group(before, self.readings.opened(_page(request)), group)
             where = note_value(f"group {group + 1}, rollout {rollout + 1}")
             return self._chosen(before, view) | {part.where: where}
 
-        self.then_score(part.worst.select(follow, [self.places, *form.inputs], outputs, **QUEUED))
+        self.then_score(part.worst.apply(follow, [self.places, *form.inputs], outputs, **QUEUED))
 
     def _wire_checking(self) -> None:
         part, services = self.part, self.services
@@ -125,8 +135,8 @@ class RolloutImportEvents:
             ):
                 yield [
                     note_value(view.note),
-                    gr.update(value=[list(row) for row in view.rows], visible=bool(view.rows)),
-                    gr.update(value=[list(row) for row in view.worst], visible=bool(view.worst)),
+                    table_value(view.rows),
+                    table_value(view.worst),
                     view.places,
                     *start_and_cancel(view.running),
                 ]

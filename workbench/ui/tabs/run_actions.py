@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
@@ -14,9 +15,8 @@ from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import PRIVATE, note_value
 from workbench.ui.tabs.form import Updates, read, shown
+from workbench.ui.tabs.inspect_events import InspectEvents
 from workbench.ui.tabs.widgets import Form, InspectWidgets, TrainWidgets
-
-SAMPLE = "() => Workbench.sampleWanted()"
 
 
 def wire_run_actions(
@@ -26,10 +26,10 @@ def wire_run_actions(
     inspect: InspectWidgets,
     train: TrainWidgets,
     services: Services,
-    then_score: Callable[[Any], None],
+    asks: InspectEvents,
 ) -> None:
     """One event of all ``elements``; its data names the run by what is wanted of it: reward, policy or settings."""
-    models, before = form.rewards.models, gr.State(None)
+    models, asked = form.rewards.models, gr.State("")
     panels = (form.rewards.more, models.panel)
 
     def reward(draft: Draft, name: str) -> Updates:
@@ -42,15 +42,16 @@ def wire_run_actions(
     def policy(draft: Draft, reference: str) -> Updates:
         after, said = inspect_policy(draft, reference, services.workspace)
         shows = {tabs: gr.Tabs(selected="inspect"), inspect.sample_note: note_value(said)}
-        return shows if after is draft else shown(form, draft, after, whole=True) | shows
+        return (
+            shows if after is draft else shown(form, draft, after, whole=True) | shows | {asked: secrets.token_hex(8)}
+        )
 
     def settings(draft: Draft, name: str) -> Updates:
         after, said = use_settings(draft, name, services.workspace, services.trust)
         shows = {tabs: gr.Tabs(selected="train")}
         if after is draft:
             return shows | {train.start_note: note_value(said)}
-        undoable = {before: draft, train.start_note: note_value(said, action="Undo")}
-        return shown(form, draft, after, whole=True) | shows | undoable
+        return shown(form, draft, after, whole=True, undo=said.text) | shows | {train.start_note: ""}
 
     actions = {"reward": reward, "policy": policy, "settings": settings}
 
@@ -59,17 +60,7 @@ def wire_run_actions(
         action = actions.get(wanted)
         return gr.skip() if action is None else action(read(*held), str(name))
 
-    outputs = [tabs, models.note, *panels, inspect.sample_note, train.start_note, before, *form.outputs]
+    outputs = [tabs, models.note, *panels, inspect.sample_note, train.start_note, asked, *form.outputs]
     acted = gr.on([element.apply for element in elements], act, form.inputs, outputs, queue=False, **PRIVATE)
-    then_score(acted)
-    acted.then(None, None, None, js=SAMPLE, **PRIVATE)
-
-    def undo(draft: Draft | None, *held: Any) -> Any:
-        if draft is None:
-            return gr.skip()
-        return shown(form, read(*held), draft, whole=True) | {before: None, train.start_note: ""}
-
-    undone = train.start_note.apply(
-        undo, [before, *form.inputs], [before, train.start_note, *form.outputs], queue=False, **PRIVATE
-    )
-    then_score(undone)
+    asks.then_score(acted)
+    acted.then(lambda token: token, asked, asks.sample, concurrency_limit=None, **PRIVATE)

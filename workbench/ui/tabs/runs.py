@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from workbench.ui.downloads import FOLDER
-from workbench.ui.handlers import run_follow
+from workbench.ui.handlers import run_changes, run_follow, sides
 from workbench.ui.handlers import runs as handlers
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import drawn
@@ -21,30 +21,36 @@ def build_runs(services: Services) -> gr.HTML:
 
 def _server_functions(services: Services) -> list[Any]:
     """What ``runs.js`` may ask. Arguments come from the browser and are not trusted."""
-    workspace = services.workspace
 
     def table(request: Any) -> handlers.Table:
-        return handlers.table(workspace)
+        return handlers.table(services.workspace)
 
     def overlay(request: dict[str, Any]) -> handlers.Overlay:
-        return handlers.overlay(workspace, _texts(request["runs"]))
+        return handlers.overlay(services.workspace, _texts(request["runs"]), str(request.get("axis", "step")))
 
-    def remove(request: dict[str, Any]) -> handlers.Removed:
-        return handlers.delete(workspace, _texts(request["runs"]))
+    def side(request: dict[str, Any]) -> sides.Sides:
+        return sides.side_by_side(services, _texts(request["runs"]), int(request["index"]))
 
-    def undelete(request: dict[str, Any]) -> handlers.Restored:
-        return handlers.undelete(workspace, _texts(request["entries"]))
+    def say_of(request: dict[str, Any]) -> run_follow.Answer:
+        name, new, note = (str(request[key]) for key in ("run", "name", "note"))
+        return run_changes.say_of(services.workspace, name, new, note, _texts(request["tags"]))
+
+    def remove(request: dict[str, Any]) -> run_changes.Removed:
+        return run_changes.delete(services.workspace, _texts(request["runs"]))
+
+    def undelete(request: dict[str, Any]) -> run_changes.Restored:
+        return run_changes.undelete(services.workspace, _texts(request["entries"]))
 
     def resume(request: dict[str, Any]) -> run_follow.Answer:
-        return run_follow.resume(workspace, str(request["run"]))
+        return run_follow.resume(services, str(request["run"]))
 
     def resume_pipeline(request: dict[str, Any]) -> run_follow.Answer:
-        return handlers.resume_pipeline(workspace, str(request["pipeline"]))
+        return run_changes.resume_pipeline(services.workspace, str(request["pipeline"]))
 
     def stop_pipeline(request: dict[str, Any]) -> run_follow.Answer:
-        return handlers.stop_pipeline(workspace, str(request["pipeline"]))
+        return run_changes.stop_pipeline(services.workspace, str(request["pipeline"]))
 
-    return [table, overlay, remove, undelete, resume, resume_pipeline, stop_pipeline]
+    return [table, overlay, side, say_of, remove, undelete, resume, resume_pipeline, stop_pipeline]
 
 
 def _texts(values: Any) -> list[str]:

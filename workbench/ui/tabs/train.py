@@ -18,8 +18,9 @@ from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import first_draft
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.checks import build_preflight, wire_preflight
-from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note, note_value
+from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note, note_value, visitors_note
 from workbench.ui.tabs.form import form_note_value, read
+from workbench.ui.tabs.hand_labels import labelling
 from workbench.ui.tabs.run_form import build_run_form
 from workbench.ui.tabs.widgets import Form, TrainWidgets
 
@@ -28,6 +29,7 @@ def build_train(services: Services) -> tuple[gr.HTML, TrainWidgets]:
     """The form of the run, and the rest of the tab."""
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="train-controls", elem_classes=["controls"], scale=0, min_width=0):
+            visitors_note(services, "train-visiting")
             heading("From Inspect")
             inherited = drawn("inherited", "facts")
             heading("This run")
@@ -37,13 +39,13 @@ def build_train(services: Services) -> tuple[gr.HTML, TrainWidgets]:
             with gr.Column(elem_classes=["actions"], min_width=0):
                 go = gr.Button("Start", variant="primary", elem_id="start", min_width=0)
                 notebook = gr.Button("Notebook code", elem_id="train-notebook", min_width=0, elem_classes=["small"])
+                undo_note = note("train-undo-note", classes=["undo"])
                 start_note = note("start-note")
         with gr.Column(elem_id="live-column", scale=1, min_width=0):
             code = drawn("train-code", "code")
-            live = drawn(
-                "live", "train", _live_value(None, pressed=False), server_functions=_server_functions(services)
-            )
-    return form, TrainWidgets(inherited, estimate, preflight, go, start_note, notebook, code, live)
+            asked = [*_server_functions(services), *labelling(services)]
+            live = drawn("live", "train", _live_value(None, pressed=False), server_functions=asked)
+    return form, TrainWidgets(inherited, estimate, preflight, go, start_note, undo_note, notebook, code, live)
 
 
 def wire_train(form: Form, widgets: TrainWidgets, services: Services) -> None:
@@ -92,17 +94,16 @@ def _live_value(run: str | None, *, pressed: bool = True) -> str:
 
 def _server_functions(services: Services) -> list[Any]:
     """What ``train.js`` may ask. Arguments come from the browser and are not trusted."""
-    workspace = services.workspace
 
     def runs(request: Any) -> list[run_follow.ListedRun]:
-        return run_follow.runs_table(workspace)
+        return run_follow.runs_table(services.workspace)
 
     def poll(request: dict[str, Any]) -> run_follow.News | run_follow.Failed:
         cursor, after, after_watched = (int(request.get(name, -1)) for name in ("cursor", "after", "after_watched"))
-        return run_follow.poll(workspace, str(request["run"]), cursor, after, after_watched)
+        return run_follow.poll(services.workspace, str(request["run"]), cursor, after, after_watched)
 
     def describe(request: dict[str, Any]) -> run_follow.Described | run_follow.Failed:
-        return run_follow.describe(workspace, str(request["run"]))
+        return run_follow.describe(services.workspace, str(request["run"]))
 
     def rollouts(request: dict[str, Any]) -> run_follow.StoredGroup | run_follow.Failed:
         step, group = int(request["step"]), int(request["group"])
@@ -111,18 +112,18 @@ def _server_functions(services: Services) -> list[Any]:
     def why(request: dict[str, Any]) -> WhyPayload | None:
         step, group, rollout, token = (int(request[name]) for name in ("step", "group", "rollout", "token"))
         watched = bool(request.get("watched"))
-        return run_follow.why(workspace, str(request["run"]), step, group, rollout, token, watched=watched)
+        return run_follow.why(services.workspace, str(request["run"]), step, group, rollout, token, watched=watched)
 
     def problems(request: dict[str, Any]) -> held_out.Problems | run_follow.Failed:
-        return held_out.problems(workspace, str(request["run"]))
+        return held_out.problems(services.workspace, str(request["run"]))
 
     def stop(request: dict[str, Any]) -> run_follow.Answer:
-        return run_follow.stop(workspace, str(request["run"]))
+        return run_follow.stop(services.workspace, str(request["run"]))
 
     def resume(request: dict[str, Any]) -> run_follow.Answer:
-        return run_follow.resume(workspace, str(request["run"]))
+        return run_follow.resume(services, str(request["run"]))
 
     def start_now(request: dict[str, Any]) -> run_follow.Answer:
-        return run_follow.start_now(workspace, str(request["run"]))
+        return run_follow.start_now(services, str(request["run"]))
 
     return [runs, poll, describe, rollouts, why, problems, stop, resume, start_now]

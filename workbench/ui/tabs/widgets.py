@@ -129,16 +129,21 @@ class RewardWidgets:
 
 @dataclass(frozen=True)
 class UndoWidgets:
-    """What was replaced or removed last, and a button that brings it back; ``before`` is the draft before that."""
+    """What was replaced or removed last, said beside each tab's buttons with one that brings it back.
+
+    ``before`` is the draft before that.
+    """
 
     before: gr.State
-    line: gr.Row
-    said: gr.HTML
-    button: gr.Button
+    notes: tuple[gr.HTML, ...]
 
     @property
     def outputs(self) -> list[Any]:
-        return [self.before, self.line, self.said]
+        return [self.before, *self.notes]
+
+    def values(self, before: Any, said: str) -> dict[Any, Any]:
+        """What these are set to; ``said`` is the value of the notes."""
+        return {self.before: before} | dict.fromkeys(self.notes, said)
 
 
 @dataclass(frozen=True)
@@ -201,14 +206,14 @@ class RolloutImportWidgets:
     cancel: gr.Button
     note: gr.HTML
     opened: gr.Column
-    groups: gr.Dataframe
+    groups: gr.HTML
     previous: gr.Button
     following: gr.Button
     where: gr.HTML
     threshold: gr.Textbox
     check: gr.Button
-    checks: gr.Dataframe
-    worst: gr.Dataframe
+    checks: gr.HTML
+    worst: gr.HTML
     check_note: gr.HTML
 
 
@@ -245,6 +250,7 @@ class InspectWidgets:
     following: gr.Button
     chance: gr.Button
     pattern_note: gr.HTML
+    presets: gr.HTML
     isolation: gr.HTML
     credit_note: gr.HTML
     formula: gr.HTML
@@ -254,6 +260,7 @@ class InspectWidgets:
     cancel: gr.Button
     train: gr.Button
     sample_note: gr.HTML
+    undo_note: gr.HTML
     start_over: gr.Button
     probes: ProbeWidgets
     rollout_import: RolloutImportWidgets
@@ -270,6 +277,7 @@ class TrainWidgets:
     preflight: PreflightWidgets
     start: gr.Button
     start_note: gr.HTML
+    undo_note: gr.HTML
     notebook: gr.Button
     code: gr.HTML
     live: gr.HTML

@@ -3,6 +3,7 @@
 /** @import { Range } from "../../../figures/charts/scale.js" */
 /** @import { Child } from "../../../figures/dom.js" */
 /** @import { Configuration, Overlay } from "./payloads.js" */
+/** @import { Sides } from "./sides.js" */
 /** @typedef {Configuration & { colour: number }} Coloured */
 
 import { mount as mountCurves } from "../../../figures/charts/curves.js";
@@ -12,12 +13,23 @@ import { el, once } from "../../../figures/dom.js";
 import { giveColours, NONE, plural } from "./columns.js";
 
 const HEIGHT = 190;
+/** @type {Record<string, string>} */
+const AXES = { step: "steps", seconds: "time, s", completions: "completions sampled" };
 const ALONE = "Choose a second run to see in which settings they differ.";
 const EQUAL = "The chosen runs have the same settings, the seed included.";
 const EMPTY = "None of the chosen runs has logged a row yet; curves appear with the first step.";
 
 /** @type {Overlay} */
-const NOTHING = { configurations: [], panels: [], differences: [], order: [], missing: [], dropped: 0 };
+const NOTHING = {
+  axis: "step",
+  axes: [],
+  configurations: [],
+  panels: [],
+  differences: [],
+  order: [],
+  missing: [],
+  dropped: 0,
+};
 
 /**
  * A configuration's colour on a swatch; hidden for one that has none.
@@ -31,8 +43,14 @@ export function paint(swatch, number) {
 }
 
 export class ChosenRuns {
-  /** @param {{ range: Range | null, onZoom: () => void }} options what the curves are zoomed to */
-  constructor({ range, onZoom }) {
+  /**
+   * @param {{ range: Range | null, onZoom: () => void, onAxis: (axis: string) => void, sides: Sides }} options what the
+   *   curves are zoomed to
+   */
+  constructor({ range, onZoom, onAxis, sides }) {
+    this.sides = sides;
+    /** @type {HTMLSelectElement} */
+    this.axis = el("select", { id: "runs-axis", onchange: () => onAxis(this.axis.value) });
     this.answer = NOTHING;
     /** @type {string | null} the answer that is drawn */
     this.drawn = null;
@@ -64,7 +82,8 @@ export class ChosenRuns {
       "aria-label": "Differences",
       id: "runs-diff",
     });
-    const head = el("div", { class: "together-head" }, el("h2", {}, "Chosen runs"), this.ofSeeds);
+    const over = el("label", { class: "each" }, "over ", this.axis);
+    const head = el("div", { class: "together-head" }, el("h2", {}, "Chosen runs"), over, this.ofSeeds);
     this.node = el(
       "section",
       { "aria-label": "Chosen runs", id: "runs-together", hidden: true },
@@ -73,6 +92,7 @@ export class ChosenRuns {
       this.missing,
       this.empty,
       charts,
+      sides.node,
       el("h2", {}, "Differences"),
       this.differences,
     );
@@ -82,6 +102,7 @@ export class ChosenRuns {
   choose(names) {
     for (const name of [...this.off]) if (!names.has(name)) this.off.delete(name);
     this.node.hidden = !names.size;
+    this.sides.choose([...names]);
   }
 
   /** @param {Overlay} answer Draws an answer of the server; false if it is what is drawn already. */
@@ -90,7 +111,11 @@ export class ChosenRuns {
     if (drawn === this.drawn) return false;
     this.drawn = drawn;
     this.answer = answer;
-    const { missing, dropped } = answer;
+    const { missing, dropped, axis, axes } = answer;
+    once(this.axis, axes, () => {
+      this.axis.replaceChildren(...axes.map((name) => el("option", { value: name }, AXES[name] ?? name)));
+    });
+    this.axis.value = axis;
     giveColours(this.colours, answer.configurations.map(({ key }) => key));
     const configurations = answer.configurations.map((each) => ({ ...each, colour: this.colours.get(each.key) ?? 0 }));
     this.configurations = configurations;
@@ -115,7 +140,11 @@ export class ChosenRuns {
 
   redraw() {
     this.curves.show(
-      overlayPanels(this.answer.panels, this.configurations, { off: this.off, each: this.each.checked }),
+      overlayPanels(this.answer.panels, this.configurations, {
+        off: this.off,
+        each: this.each.checked,
+        x: this.answer.axis,
+      }),
     );
   }
 

@@ -65,7 +65,33 @@ export const COLUMNS = [
   },
   number("seconds", "Time", duration, "Time spent training."),
   number("created", "Created", when),
+  text("policy", "Policy"),
+  { ...text("tags", "Tags"), text: (/** @type {RunRow} */ run) => run.tags.join(", ") || NONE },
+  { ...text("note", "Note"), text: (/** @type {RunRow} */ run) => run.note.split("\n")[0] || NONE },
 ];
+
+const AT_FIRST = ["policy", "tags", "note"]; // columns that are hidden until somebody shows them
+const FIXED = ["state", "name"];
+/** Columns that may be hidden. */
+export const OPTIONAL = COLUMNS.filter(({ key }) => !FIXED.includes(key));
+const HIDDEN = "workbench-runs-hidden"; // in the browser's storage
+
+/** The keys of the columns that are hidden. @returns {Set<string>} */
+export function hiddenColumns() {
+  try {
+    const stored = JSON.parse(localStorage.getItem(HIDDEN) ?? "null");
+    return new Set(Array.isArray(stored) ? stored.filter((key) => OPTIONAL.some((one) => one.key === key)) : AT_FIRST);
+  } catch {
+    return new Set(AT_FIRST); // no storage, or another page's value
+  }
+}
+
+/** @param {Set<string>} hidden */
+export function keepHidden(hidden) {
+  try {
+    localStorage.setItem(HIDDEN, JSON.stringify([...hidden]));
+  } catch { /* the choice lasts until reload */ }
+}
 
 /** @typedef {{key: string, down: boolean}} Sort */
 const NEWEST = { key: "created", down: true };
@@ -86,8 +112,8 @@ export function shownRuns(runs, { key, down }, filter) {
   const column = /** @type {Column} */ (COLUMNS.find((candidate) => candidate.key === key));
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
   const matching = runs.filter((run) => {
-    const searched = [run.name, run.task, run.scheme, run.state, run.policy, run.reason, run.words].join(" ")
-      .toLowerCase();
+    const { name, task, scheme, state, policy, reason, words: more, note, tags = [] } = run;
+    const searched = [name, task, scheme, state, policy, reason, more, note, ...tags].join(" ").toLowerCase();
     return words.every((word) => searched.includes(word));
   });
   return matching.sort((a, b) => {

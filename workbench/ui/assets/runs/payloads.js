@@ -27,6 +27,8 @@
  * @property {number | null} seed
  * @property {string | null} gives
  * @property {string[]} policies what names its policy's checkpoints, the newest first
+ * @property {string} note
+ * @property {string[]} tags
  * @property {number | null} [reward]
  * @property {string} [reward_metric]
  * @property {number | null} [accuracy_best]
@@ -108,7 +110,18 @@
  */
 
 /**
+ * @typedef {Object} Sides Two runs' newest answers to a prompt that both watch.
+ * @property {number} index
+ * @property {number} count of such prompts
+ * @property {number[]} steps
+ * @property {string[]} drawings
+ * @property {string} error why there is none, or ""
+ */
+
+/**
  * @typedef {Object} Overlay Chosen runs on the same curves.
+ * @property {string} axis what they are drawn over
+ * @property {string[]} axes what they may be
  * @property {Configuration[]} configurations
  * @property {OverlayPanel[]} panels
  * @property {Difference[]} differences
@@ -132,7 +145,9 @@
 /**
  * @typedef {Object} RunsServer What the Runs tab may ask.
  * @property {Call<{}, Table>} table
- * @property {Call<{ runs: string[] }, Overlay>} overlay
+ * @property {Call<{ runs: string[], axis: string }, Overlay>} overlay
+ * @property {Call<{ runs: string[], index: number }, Sides>} side
+ * @property {Call<{ run: string, name: string, note: string, tags: string[] }, Answer>} say_of
  * @property {Call<{ runs: string[] }, Removed>} remove
  * @property {Call<{ entries: string[] }, Restored>} undelete
  * @property {Call<{ run: string }, Answer>} resume

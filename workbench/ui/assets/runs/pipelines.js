@@ -1,7 +1,7 @@
 // The table's rows where runs are stages of pipelines: a pipeline is one row, its stages follow it when it is unfolded.
 // @ts-check
 
-import { shownRuns } from "./columns.js";
+import { plural, shownRuns } from "./columns.js";
 
 /** @import { Change, Sort } from "./columns.js" */
 /** @import { PipelineRow, RunRow, StagePayload } from "./payloads.js" */
@@ -34,6 +34,8 @@ const BLANK = {
   seed: null,
   gives: null,
   policies: [],
+  note: "",
+  tags: [],
   reward: null,
   accuracy_best: null,
   accuracy_last: null,
@@ -106,4 +108,11 @@ export function tableRows(runs, pipelines, unfolded, sort, filter) {
     });
     return [row, ...stages];
   });
+}
+
+/** @param {Row[]} rows "3 runs, 1 pipeline" of those in sight. */
+export function counted(rows) {
+  const [runs, pipelines] = ["run", "pipeline"].map((kind) => rows.filter((row) => row.kind === kind).length);
+  const parts = [runs || !pipelines ? plural(runs, "run") : "", pipelines ? plural(pipelines, "pipeline") : ""];
+  return parts.filter(Boolean).join(", ");
 }

@@ -6,31 +6,30 @@
 
 /** @import { Call, Handles } from "../payloads.js" */
 /** @import { Answer } from "../train/payloads.js" */
+/** @import { Said } from "./about.js" */
 /** @import { Column } from "./columns.js" */
 /** @import { PipelineRow, RunRow, RunsServer, RunsValue, TrashedPayload } from "./payloads.js" */
 /** @import { Row } from "./pipelines.js" */
 
-import { download, el, once, say, setText } from "../../../figures/dom.js";
-import { answerOf, follow, inspectPolicy, rootOf, tabs, whileVisible } from "../widget.js";
+import { el, once, say, setText } from "../../../figures/dom.js";
+import { answerOf, follow, rootOf, tabs, whileVisible } from "../widget.js";
 import { readRange } from "../train/state.js";
+import { AboutRun } from "./about.js";
 import { ChosenRuns } from "./chosen.js";
 import { plural, readSort, writeSort } from "./columns.js";
-import { tableRows } from "./pipelines.js";
+import { counted, tableRows } from "./pipelines.js";
+import { exportRun, openInTrain, showTab } from "./leaving.js";
+import { Sides } from "./sides.js";
 import { RunTable } from "./table.js";
 import { Trash } from "./trash.js";
 
 const LIVE_EVERY = 2000; // milliseconds
 const IDLE_EVERY = 6000;
-const OF_TRAIN = ["step", "group", "watched", "rollout", "k", "xmin", "xmax"]; // parameters of the address
-const HERE = ["runs", "sort", "filter", "tab"];
 const LOST = "No connection to the workbench; what is shown stays, and is asked for again.";
 const HINT = "Choose runs in the first column to see them on the same curves; a run's name opens it on Train.";
 
 /** @param {string | null} id @param {string} text @param {() => void} onclick @param {string | null} [kind] */
 const button = (id, text, onclick, kind = null) => el("button", { type: "button", id, class: kind, onclick }, text);
-
-/** @param {string} id */
-const showTab = (id) => document.getElementById(`${id}-tab-button`)?.click();
 
 /** @param {Handles<RunsServer>} handles */
 export function runs(handles) {
@@ -71,12 +70,28 @@ class Runs {
     this.sort = readSort(parameters.get("sort"));
     this.filter = this.makeFilter(parameters.get("filter") ?? "");
     this.table = this.makeTable();
-    this.chosenRuns = new ChosenRuns({ range: readRange(parameters), onZoom: () => this.writeAddress() });
+    this.axis = parameters.get("axis") ?? "step";
+    this.chosenRuns = new ChosenRuns({
+      range: readRange(parameters),
+      onZoom: () => this.writeAddress(),
+      onAxis: (axis) => this.drawOver(axis),
+      sides: new Sides(server),
+    });
+    this.about = new AboutRun((said) => this.keepSaid(said));
     this.trash = new Trash((entries) => this.restore(entries));
     this.count = el("span", { class: "muted", id: "runs-count", role: "status" });
     this.delete = button("runs-delete", "Delete", () => this.remove([...this.chosen]));
     this.clear = button("runs-clear", "Clear choice", () => this.choose([]));
-    this.tools = el("div", { class: "runs-tools", hidden: true }, this.filter, this.count, this.delete, this.clear);
+    const columns = this.table.chooser(() => this.draw());
+    this.tools = el(
+      "div",
+      { class: "runs-tools", hidden: true },
+      this.filter,
+      this.count,
+      this.delete,
+      this.clear,
+      columns,
+    );
     this.lost = el("p", { class: "notice bad", id: "runs-lost", role: "alert", hidden: true }, LOST);
     this.notice = el("p", { class: "notice", id: "runs-notice", role: "status", hidden: true });
     this.loading = el("div", { class: "skeleton", "aria-hidden": true }, ...Array.from({ length: 4 }, () => el("div")));
@@ -95,7 +110,7 @@ class Runs {
       type: "search",
       id: "runs-filter",
       "aria-label": "Filter runs",
-      placeholder: "Filter by name, task, credit, state",
+      placeholder: "Search names, tags, notes, tasks, credit",
       oninput: () => {
         this.draw();
         this.writeAddress();
@@ -113,7 +128,8 @@ class Runs {
       resume: (name) => this.resume(name),
       inspect: (name) => this.inspect(name),
       settle: (name) => this.handles.trigger("apply", { settings: name }),
-      take: (name, kind) => this.take(name, kind),
+      take: (name, kind) => exportRun(this.value.downloads, name, kind, (text, bad) => this.say(text, bad)),
+      describe: (name) => this.describe(name),
       use: (name) => this.handles.trigger("apply", { reward: name }),
       remove: (names) => this.remove(names),
       sort: (column) => this.sortBy(column),
@@ -137,6 +153,7 @@ class Runs {
       this.chosenRuns.node,
       this.trash.node,
       this.trash.toast,
+      this.about.node,
     );
     this.chosenRuns.choose(this.chosen);
     whileVisible(this.element, () => this.tick(), () => (this.isLive ? LIVE_EVERY : IDLE_EVERY));
@@ -165,6 +182,7 @@ class Runs {
     const here = this.isVisible, { searchParams } = url;
     /** @type {Record<string, string>} */
     const values = { runs: [...this.chosen].join(","), sort: writeSort(this.sort), filter: this.filter.value.trim() };
+    values.axis = this.axis === "step" ? "" : this.axis;
     const { range } = this.chosenRuns.curves;
     const [xmin, xmax] = range ? range.map((end) => end.toFixed(1).replace(/\.0$/, "")) : ["", ""];
     // Without this tab, a zoom may be Train's.
@@ -254,6 +272,32 @@ class Runs {
     this.fetchOverlay();
   }
 
+  /** @param {string} axis What curves are drawn over; a zoom is of the one before. */
+  drawOver(axis) {
+    this.axis = axis;
+    this.chosenRuns.curves.zoom(null);
+    this.writeAddress();
+    this.fetchOverlay();
+  }
+
+  /** @param {string} name */
+  describe(name) {
+    const run = this.runs?.find((row) => row.name === name);
+    if (run) this.about.open(run);
+  }
+
+  /** @param {Said} said Why it was not kept, or "". */
+  async keepSaid(said) {
+    const answer = await this.ask(() => this.server.say_of(said));
+    if (!answer) return "The workbench did not answer; try again.";
+    if (answer.level === "error") return answer.message;
+    if (this.chosen.delete(said.run)) this.chosen.add(said.name);
+    await this.look();
+    this.choose([...this.chosen]);
+    this.say(answer.message);
+    return "";
+  }
+
   /** Choosing quickly asks for the newest choice only: while one answer is on its way, the last wish waits. */
   async fetchOverlay() {
     this.wish = [...this.chosen];
@@ -265,7 +309,7 @@ class Runs {
         const runs = this.wish;
         this.wish = null;
         this.chosenRuns.node.classList.add("is-waiting");
-        const answer = await answerOf(this.server.overlay({ runs }));
+        const answer = await answerOf(this.server.overlay({ runs, axis: this.axis }));
         if (!this.wish && this.chosenRuns.draw(answer)) this.table.paint(this.chosen, this.chosenRuns.colourOf);
       }
       this.lost.hidden = true;
@@ -311,20 +355,7 @@ class Runs {
   /** @param {string} name */
   inspect(name) {
     const policy = this.runs?.find((run) => run.name === name)?.policies[0];
-    if (policy) inspectPolicy(this.handles.trigger, policy);
-  }
-
-  /** @param {string} name @param {string} kind Exports a run as a file, which takes a while. */
-  async take(name, kind) {
-    this.say(`Exporting the ${kind} of ${name} …`);
-    try {
-      const answer = await fetch(`${this.value.downloads}/${encodeURIComponent(name)}/${kind}.zip`);
-      if (!answer.ok) throw new Error((await answer.json()).detail);
-      download(`${name}-${kind}.zip`, await answer.blob());
-      this.say(`The ${kind} of ${name} is in your downloads.`);
-    } catch (error) {
-      this.say(`The ${kind} of ${name} was not exported: ${/** @type {Error} */ (error).message}`, true);
-    }
+    if (policy) this.handles.trigger("apply", { policy });
   }
 
   /** @param {() => ReturnType<Call<{}, Answer>>} call */
@@ -365,21 +396,4 @@ class Runs {
     await this.look(); // a run that ended since the last one has its last rows now
     if (this.chosen.size && (before || growing() || this.chosenRuns.drawn === null)) await this.fetchOverlay();
   }
-}
-
-/** @param {Row[]} rows "3 runs, 1 pipeline" of those in sight. */
-function counted(rows) {
-  const [runs, pipelines] = ["run", "pipeline"].map((kind) => rows.filter((row) => row.kind === kind).length);
-  const parts = [runs || !pipelines ? plural(runs, "run") : "", pipelines ? plural(pipelines, "pipeline") : ""];
-  return parts.filter(Boolean).join(", ");
-}
-
-/** @param {string} name */
-function openInTrain(name) {
-  const url = new URL(location.href);
-  for (const other of [...OF_TRAIN, ...HERE]) url.searchParams.delete(other);
-  url.searchParams.set("run", name);
-  history.replaceState(history.state, "", url); // read by the Train tab when it is shown for the first time
-  showTab("train");
-  tabs.showTrain(name);
 }

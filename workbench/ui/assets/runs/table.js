@@ -13,6 +13,7 @@
  * @property {(name: string) => void} settle takes its settings over
  * @property {(name: string, kind: string) => void} take exports it
  * @property {(names: string[]) => void} remove
+ * @property {(name: string) => void} describe opens its name, tags and note
  * @property {(column: Column) => void} sort
  * @property {(name: string) => void} unfold
  * @property {(name: string) => void} resumePipeline
@@ -24,6 +25,7 @@
  * @property {HTMLElement[]} actions
  * @property {HTMLInputElement} [box]
  * @property {HTMLElement} [swatch]
+ * @property {HTMLElement} [tags]
  * @property {HTMLButtonElement} [resume]
  * @property {HTMLButtonElement} [use]
  * @property {HTMLButtonElement} [inspect]
@@ -34,10 +36,10 @@
  */
 /** @typedef {Parts & { node: HTMLElement, badge: HTMLElement, cells: HTMLElement[], run: string | null }} Drawn a row */
 
-import { el, setText } from "../../../figures/dom.js";
+import { el, once, setText } from "../../../figures/dom.js";
 import { link } from "../widget.js";
 import { INSPECT_TITLE, SETTLE_TITLE } from "../train/head.js";
-import { COLUMNS, plural } from "./columns.js";
+import { COLUMNS, hiddenColumns, keepHidden, OPTIONAL, plural } from "./columns.js";
 import { paint } from "./chosen.js";
 
 const KINDS = ["zip", "csv", "json"]; // that a run is downloaded as
@@ -53,6 +55,7 @@ export class RunTable {
     this.on = on;
     /** @type {Map<string, Drawn>} by the rows' keys */
     this.rows = new Map();
+    this.hidden = hiddenColumns();
     /** @type {Row[]} the runs in sight */
     this.shown = [];
     /** @type {HTMLInputElement} */
@@ -84,6 +87,7 @@ export class RunTable {
   draw(rows, { sort, chosen, colourOf, downloads }) {
     this.shown = rows.filter(({ kind }) => kind === "run");
     COLUMNS.forEach((column, i) => {
+      this.heads[i].hidden = this.hidden.has(column.key);
       if (sort.key === column.key) this.heads[i].setAttribute("aria-sort", sort.down ? "descending" : "ascending");
       else this.heads[i].removeAttribute("aria-sort");
     });
@@ -98,6 +102,19 @@ export class RunTable {
     this.all.checked = this.shown.length > 0 && this.shown.every((run) => chosen.has(run.name));
     this.all.indeterminate = !this.all.checked && chosen.size > 0;
     this.paint(chosen, colourOf);
+  }
+
+  /** @param {() => void} changed What chooses the columns. */
+  chooser(changed) {
+    const boxes = OPTIONAL.map(({ key, title }) => {
+      const flip = () => {
+        if (!this.hidden.delete(key)) this.hidden.add(key);
+        keepHidden(this.hidden);
+        changed();
+      };
+      return el("label", {}, el("input", { type: "checkbox", checked: !this.hidden.has(key), onchange: flip }), title);
+    });
+    return el("details", { class: "columns-chosen" }, el("summary", {}, "Columns"), el("div", {}, ...boxes));
   }
 
   /** @param {Set<string>} chosen @param {Map<string, number>} colourOf */
@@ -123,9 +140,9 @@ export class RunTable {
   newRow(shown, downloads) {
     const badge = el("span", { class: "badge" });
     const parts = this.partsOf(shown, downloads);
-    const { box, swatch, named, actions } = parts;
+    const { box, swatch, named, tags, actions } = parts;
     const cells = COLUMNS.map(({ key, numeric }) => {
-      if (key === "name") return el("th", { scope: "row" }, el("span", { class: "named" }, swatch, named));
+      if (key === "name") return el("th", { scope: "row" }, el("span", { class: "named" }, swatch, named, tags));
       return el("td", { class: numeric ? "number" : null }, key === "state" ? badge : null);
     });
     const done = el("td", {}, el("div", { class: "row-actions" }, ...actions));
@@ -166,21 +183,23 @@ export class RunTable {
     const exports = Object.entries(EXPORTS).map(([kind, title]) =>
       link(kind, () => on.take(name, kind), { "aria-label": `Export the ${kind} of ${name}`, title })
     );
-    const summary = el("summary", { "aria-label": `Export ${name}` }, "export");
-    const menu = el("details", { class: "export" }, summary, el("span", {}, ...exports, ...files));
+    const describe = link("name, tags, note", () => on.describe(name), { "aria-label": `Describe ${name}` });
+    const exported = el("span", { class: "exports" }, "save as ", ...exports, ...files);
     const remove = link("delete", () => on.remove([name]), { "aria-label": `Delete ${name}` });
     const named = link(label, () => on.open(name), { title: "Open in Train", "aria-label": name });
+    const tags = el("span", { class: "tags" });
     const swatch = el("i", { class: "swatch", hidden: true });
     return {
       box,
       swatch,
       named,
+      tags,
       resume,
       use,
       inspect,
       settle,
       remove,
-      actions: [inspect, settle, resume, use, menu, remove],
+      actions: [resume, folded(name, [inspect, settle, use, describe, exported, remove])],
     };
   }
 
@@ -207,6 +226,13 @@ export class RunTable {
       if (key === "accuracy_last") row.cells[i].title = run.measured ? `held-out ${run.measured.metric}` : "";
       if (key === "reward") row.cells[i].title = run.problem ?? (run.reward_metric === "step_reward" ? "of steps" : "");
     });
+    if (row.tags) {
+      once(row.tags, run.tags, () => row.tags?.replaceChildren(...run.tags.map((tag) => el("i", {}, tag))));
+    }
+    if (run.kind === "run") row.named.title = [run.note, "Open in Train"].filter(Boolean).join("\n\n");
+    COLUMNS.forEach(({ key }, i) => {
+      row.cells[i].hidden = this.hidden.has(key);
+    });
     row.unfold?.setAttribute("aria-expanded", String(run.unfolded));
     if (row.resume) row.resume.hidden = !run.resumable;
     if (row.use) row.use.hidden = run.gives !== "reward model";
@@ -217,4 +243,10 @@ export class RunTable {
     row.remove.disabled = !run.final;
     row.remove.title = run.final ? "Move to the trash; can be undone" : "Stop the run first";
   }
+}
+
+/** @param {string} name @param {HTMLElement[]} actions Those of a run, behind one button. */
+function folded(name, actions) {
+  const summary = el("summary", { "aria-label": `Actions of ${name}`, title: "What can be done with it" }, "⋯");
+  return el("details", { class: "row-menu" }, summary, el("span", {}, ...actions));
 }

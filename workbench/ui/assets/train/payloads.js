@@ -81,11 +81,20 @@
  */
 
 /**
+ * @typedef {Object} SharePayload Of the gradient, by the tokens that it comes from.
+ * @property {string} name
+ * @property {number} tokens
+ * @property {number} share
+ * @property {number} up the part of it that makes them more likely
+ */
+
+/**
  * @typedef {Object} StoredGroup
  * @property {number} step
  * @property {number} group
  * @property {number} groups
  * @property {boolean} watched
+ * @property {SharePayload[]} shares
  * @property {string} drawing JSON of a GroupPayload
  */
 

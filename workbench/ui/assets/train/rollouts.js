@@ -2,6 +2,7 @@
 // is shown.
 
 /** @import { GroupPayload, Place as Pin } from "../../../figures/drawing/payload.js" */
+/** @import { LabelServer } from "../payloads.js" */
 /** @import { Failed, GroupAsked, News, StoredGroup, TrainServer } from "./payloads.js" */
 /** @import { Place, Shown } from "./state.js" */
 /**
@@ -14,8 +15,10 @@
 
 import { el, setText } from "../../../figures/dom.js";
 import { mount as mountHeatmap } from "../../../figures/drawing/heatmap.js";
+import { HandLabels } from "../labels.js";
 import { answerOf } from "../widget.js";
 import { BesideFirst } from "./beside.js";
+import { sharesOf } from "./shares.js";
 import { nearest } from "./state.js";
 
 const WATCHED =
@@ -81,7 +84,7 @@ class Controls {
 }
 
 export class Rollouts {
-  /** @param {TrainServer} server @param {() => void} moved called whenever something else is shown */
+  /** @param {TrainServer & LabelServer} server @param {() => void} moved called whenever something else is shown */
   constructor(server, moved) {
     this.server = server;
     this.moved = moved;
@@ -116,9 +119,19 @@ export class Rollouts {
     this.controls.pointed.before(this.beside.label);
     this.prompt = el("p", { class: "about" });
     this.message = el("p", { class: "muted", role: "status" });
+    this.shares = el("details", { class: "shares", hidden: true });
     const holder = el("div", { id: "run-heatmap" });
     const named = { class: "rollouts", "aria-label": "Rollouts", hidden: true };
-    this.node = el("section", named, this.controls.node, this.prompt, this.message, this.beside.node, holder);
+    this.node = el(
+      "section",
+      named,
+      this.controls.node,
+      this.prompt,
+      this.message,
+      this.shares,
+      this.beside.node,
+      holder,
+    );
     this.heatmap = mountHeatmap(holder, {
       onPin: (pinned) => {
         this.pinned = pinned;
@@ -127,6 +140,7 @@ export class Rollouts {
       },
       explain: (rollout, token) => this.why(rollout, token),
     });
+    new HandLabels(this.heatmap, server);
     this.clear(null);
   }
 
@@ -301,6 +315,8 @@ export class Rollouts {
     this.drawn = step;
     this.controls.groupText.textContent = `${this.noun} ${group + 1} of ${groups}`;
     this.prompt.replaceChildren(el("code", {}, payload.prompt.trim()));
+    this.shares.replaceChildren(...sharesOf(answer.shares));
+    this.shares.hidden = !answer.shares.length;
     const asked = { run: this.run ?? "", step, group, watched: this.watched };
     this.beside.draw(payload, asked, this.stored.watched[0]);
     this.heatmap.draw({ ...payload, step });

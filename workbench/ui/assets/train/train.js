@@ -6,12 +6,13 @@
 // the same; the browser's Back goes to the tab that was shown before.
 
 /** @import { Call, Handles } from "../payloads.js" */
+/** @import { LabelServer } from "../payloads.js" */
 /** @import { Answer, Failed, ListedRun, LiveValue, News, TrainServer } from "./payloads.js" */
 /** @import { Shown } from "./state.js" */
 
 import { mount as mountCurves } from "../../../figures/charts/curves.js";
 import { el, say } from "../../../figures/dom.js";
-import { answerOf, follow, inspectPolicy, rootOf, tabs, whileVisible } from "../widget.js";
+import { answerOf, follow, rootOf, tabs, whileVisible } from "../widget.js";
 import { RunHead } from "./head.js";
 import { followHistory, newEntry } from "./history.js";
 import { RunList } from "./list.js";
@@ -29,7 +30,7 @@ const RELOADED = 30_000; // milliseconds in which Gradio loads the page anew onc
 const NO_RUN = "Start was pressed as the connection was lost, and no run came of it; press it again.";
 const NO_ANSWER = "The workbench did not answer; try again.";
 
-/** @param {Handles<TrainServer>} handles */
+/** @param {Handles<TrainServer & LabelServer>} handles */
 export function train(handles) {
   const tab = new Train(handles);
   followHistory();
@@ -37,7 +38,7 @@ export function train(handles) {
 }
 
 class Train {
-  /** @param {Handles<TrainServer>} handles */
+  /** @param {Handles<TrainServer & LabelServer>} handles */
   constructor(handles) {
     const { element, server } = handles;
     this.handles = handles;
@@ -68,7 +69,7 @@ class Train {
       open: (name) => this.pick(name),
       stop: () => this.stop(),
       resume: () => this.resume(),
-      inspect: () => inspectPolicy(handles.trigger, this.policies[0]),
+      inspect: () => handles.trigger("apply", { policy: this.policies[0] }),
       settle: () => handles.trigger("apply", { settings: this.run }),
       use: () => this.handles.trigger("apply", { reward: this.run }),
       startNow: () => this.ask(this.head.now, (request) => this.server.start_now(request)),

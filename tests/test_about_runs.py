@@ -1,0 +1,102 @@
+"""What somebody says of a run, its other name, curves over other axes, and two runs' answers side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.credits import worked_credit
+from tests.stored_runs import store, store_pipeline
+from workbench.errors import RunError
+from workbench.figures.overlay import over
+from workbench.runs import list_runs, open_run
+from workbench.runs.about import About, about, describe, rename
+from workbench.ui.handlers import run_changes, runs
+from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.sides import side_by_side
+
+
+def test_a_note_and_tags_are_kept_and_a_damaged_file_says_nothing(tmp_path: Path) -> None:
+    run = store(tmp_path, "a")
+    assert about(run) == About()
+    describe("a", " to repeat\n", ["base  line", "base line", " "], tmp_path)
+    assert about(run) == About("to repeat", ("base line",))
+    (row,) = runs.table(tmp_path)["runs"]
+    assert (row["note"], row["tags"]) == ("to repeat", ("base line",))
+    with pytest.raises(RunError, match="the note has 4,001 characters; 4,000 are the most"):
+        describe("a", "x" * 4001, [], tmp_path)
+    for text in ("{", "[]", '{"note": 3, "tags": []}', '{"note": "", "tags": [1]}'):
+        (run.path / "about.json").write_text(text)
+        assert about(run) == About()
+
+
+def test_a_run_that_is_over_has_another_name_with_all_it_holds(tmp_path: Path) -> None:
+    store(tmp_path, "a", [{"step": 1, "reward": 0.5}], state="stopped")
+    store(tmp_path, "taken")
+    describe("a", "kept", [], tmp_path)
+    assert run_changes.say_of(tmp_path, "a", "b", "kept", [])["message"] == "a is b now"
+    assert {run.name for run in list_runs(tmp_path)} == {"b", "taken"}
+    assert about(open_run("b", tmp_path)).note == "kept"
+    assert open_run("b", tmp_path).metrics_rows()[0][0]["reward"] == 0.5
+    for new, said in (
+        ("taken", "there is a run 'taken' already"),
+        ("../b", "cannot be a run's name"),
+        ("", "cannot be"),
+    ):
+        answer = run_changes.say_of(tmp_path, "b", new, "", [])
+        assert answer["level"] == "error"
+        assert said in answer["message"]
+
+
+def test_what_goes_on_and_what_a_pipeline_finds_keep_their_names(tmp_path: Path) -> None:
+    store(tmp_path, "busy", state="running")
+    with pytest.raises(RunError, match="not over"):
+        rename("busy", "other", tmp_path)
+    store_pipeline(tmp_path, state="finished")
+    stage = next(run for run in list_runs(tmp_path) if run.name.startswith("iterative."))
+    with pytest.raises(RunError, match="is a stage of pipeline 'iterative'"):
+        rename(stage.name, "mine", tmp_path)
+
+
+def test_curves_over_another_metric_by_hand() -> None:
+    """One run: x is 10, 20, 10 at steps 1 to 3, so the values 1 and 3 at 10 are their mean, 2, and step 4 has no x."""
+    columns = {"time": ([1, 2, 3], [10, 20, 10]), "reward": ([1, 2, 3, 4], [1, 5, 3, 9])}
+    ((_, moved),) = over([("a", columns)], "time")
+    assert moved["reward"] == ([10, 20], [2, 5])
+
+
+def test_seeds_are_read_off_at_each_others_places() -> None:
+    """At 15 the first is half way from 0 to 2; the second ends at 15 and says nothing of 20."""
+    one: Any = {"time": ([1, 2], [10, 20]), "reward": ([1, 2], [0, 2])}
+    other: Any = {"time": ([1, 2], [10, 15]), "reward": ([1, 2], [4, 6])}
+    (_, first), (_, second) = over([("one", one), ("other", other)], "time")
+    assert first["reward"] == ([10, 15, 20], [0, 1, 2])
+    assert second["reward"] == ([10, 15], [4, 6])
+
+
+def test_the_overlay_offers_time_and_completions(tmp_path: Path) -> None:
+    rows = [{"step": step, "reward": step / 10, "seconds": 2.0 * step} for step in (1, 2)]
+    store(tmp_path, "a", rows)
+    answer = runs.overlay(tmp_path, ["a"], "completions")
+    assert answer["axis"] == "completions"
+    assert answer["axes"][:4] == ["step", "seconds", "completions", "reward"]
+    assert runs.overlay(tmp_path, ["a"], "nonsense")["axis"] == "step"
+
+
+def test_two_runs_answers_to_a_prompt_that_both_watch(tmp_path: Path) -> None:
+    services = Services(tmp_path)
+    try:
+        for name, step in (("a", 4), ("b", 9)):
+            store(tmp_path, name).dir.rollouts.write(step, [worked_credit()], watched=True)
+        store(tmp_path, "bare")
+        answer = side_by_side(services, ["a", "b"], 3)
+        assert (answer["index"], answer["count"], answer["steps"], answer["error"]) == (0, 1, [4, 9], "")
+        drawn = [json.loads(drawing)["prompt"] for drawing in answer["drawings"]]
+        assert drawn == [worked_credit().scored.group.prompt] * 2
+        assert "'bare' has no answers to watched prompts" in side_by_side(services, ["a", "bare"], 0)["error"]
+        assert "no run 'gone'" in side_by_side(services, ["a", "gone"], 0)["error"]
+    finally:
+        services.close()

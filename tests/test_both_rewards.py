@@ -1,0 +1,150 @@
+"""One group scored with two lists of rewards: in Python, on the page and on the command line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.cli import main
+from workbench.config import RewardConfig
+from workbench.credit import compare_credits, credit_group
+from workbench.errors import ConfigError
+from workbench.figures.heatmap import credit_payload
+from workbench.policies.embedded import FIRST_GROUP
+from workbench.rewards import Reward, RewardWorker, score_both, score_group
+from workbench.schema import Group, Rollout
+from workbench.steps import StepPattern
+from workbench.ui.handlers.example import first_draft
+from workbench.ui.handlers.notebook import inspect_code
+from workbench.ui.handlers.other_rewards import rows_of_other
+from workbench.ui.handlers.page_state import dump, link_of
+from workbench.ui.handlers.scoring import rescore
+
+PATTERN = StepPattern("S")
+GROUP = Group(
+    "p",
+    (Rollout((1, 2, 3), ("S1", "S22", "S333"), False), Rollout((1, 4), ("S1", "S4444"), False)),
+)
+
+
+def counting() -> tuple[Reward, list[int]]:
+    calls: list[int] = []
+
+    def length(prompt: Any, step: str, **columns: Any) -> float:
+        calls.append(len(step))
+        return float(len(step))
+
+    return Reward("length", "step", length), calls
+
+
+def first(prompt: Any, step: str, **columns: Any) -> float:
+    return float(step == "S1")
+
+
+def test_a_function_of_both_lists_is_called_once_and_weighed_twice() -> None:
+    """Lengths 2 3 4 and 2 5; ``first`` is 1 on S1. With 1 · length, and with -0.5 · length + 3 · first."""
+    length, calls = counting()
+    a, b = score_both(GROUP, PATTERN, [length], [replace(length, weight=-0.5), Reward("first", "step", first, 3.0)])
+    assert calls == [2, 3, 4, 2, 5]
+    assert [row.rewards for row in a.scored] == [(2.0, 3.0, 4.0), (2.0, 5.0)]
+    assert [row.rewards for row in b.scored] == [(2.0, -1.5, -2.0), (2.0, -2.5)]
+    assert [(reward.name, reward.weight) for reward in b.rewards] == [("length", -0.5), ("first", 3.0)]
+    assert b.scored[0].scores == {"length": (2.0, 3.0, 4.0), "first": (1.0, 0.0, 0.0)}
+    # And each side is what score_group makes of its list alone, times of calls apart.
+    alone = score_group(GROUP, PATTERN, [replace(length, weight=-0.5), Reward("first", "step", first, 3.0)])
+    assert (alone.scored, alone.group) == (b.scored, b.group)
+    compared = compare_credits(credit_group(a, "step"), credit_group(b, "step"))
+    assert compared.names == ("step on length", "step on length × -0.5, first × 3")
+    # Means 3.2 and -0.4: the steps of length 2, 4 and 5 change sides, that of length 3 is below both.
+    assert compared.flipped_share == pytest.approx(0.8)
+    payload = credit_payload(credit_group(a, "step"), other=credit_group(b, "step"))
+    assert payload["other"]["names"] == list(compared.names)
+    assert payload["rollouts"][1]["twin"]["steps"][1]["reward"] == -2.5
+
+
+def test_other_options_are_another_function_of_the_same_name() -> None:
+    target = {"name": "length_target", "kind": "outcome"}
+    sides = [[RewardConfig.parse({**target, "options": {"target_length": n}})] for n in (2, 3)]
+    a, b = score_both(GROUP, PATTERN, *sides)
+    assert [row.outcome for row in a.scored] != [row.outcome for row in b.scored]
+    names = compare_credits(credit_group(a, "outcome"), credit_group(b, "outcome")).names
+    assert names == ("outcome on length_target", "outcome on length_target, other scores")
+
+
+# ── on the page ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def worker():
+    with RewardWorker() as worker:
+        yield worker
+
+
+def test_the_page_draws_the_second_side_with_what_the_lines_say(worker: RewardWorker) -> None:
+    draft = first_draft().with_values({"page.other_rewards": "step_correctness -1\n"})
+    view = rescore(draft, worker)
+    assert view.credit is not None
+    assert view.other is not None
+    # The one step reward, turned round: every advantage is.
+    assert (view.other.advantages == -view.credit.advantages).all()
+    names = json.loads(view.drawing)["show"]["other"]["names"]
+    assert names == [f"process on step_correctness{weight}, answer_correctness" for weight in ("", " × -1")]
+    outcome = rescore(draft.with_values({"page.compare.scheme": "outcome"}), worker).other
+    assert (outcome.scheme, outcome.scored.rewards[0].weight) == ("outcome", -1.0)  # type: ignore[union-attr]
+    wrong = rescore(draft.with_values({"page.other_rewards": "step_correctnes 2"}), worker)
+    assert wrong.note is not None
+    assert "names no row of the list; did you mean 'step_correctness'?" in wrong.note.text
+
+
+def test_lines_change_a_copy_of_the_list() -> None:
+    rows = first_draft().rows
+    other = rows_of_other(rows, "step_correctness off\n\n  answer_correctness 0.5  ")
+    assert [(row.name, row.on, row.weight) for row in other if row] == [
+        ("step_correctness", False, 1.0),
+        ("answer_correctness", True, 0.5),
+    ]
+    assert rows_of_other(rows, "") == rows
+    for text, message in (
+        ("step_correctness", "changes nothing; give a weight, an option or off"),
+        ("step_correctness much", "'much' is no weight; write a number, off, or OPTION=VALUE"),
+        ("step_correctness target=1", "has no option 'target'"),
+        ("x" * 2001, "the limit is 2,000"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            rows_of_other(rows, text)
+
+
+def test_the_second_side_is_kept_linked_and_written_as_code(tmp_path: Path) -> None:
+    draft = first_draft().with_values({"page.other_rewards": "step_correctness 0.5\nmine 2"})
+    assert dump(draft, "")["other_rewards"] == "step_correctness 0.5\nmine 2"
+    assert link_of(draft, "")["other-rewards"] == "step_correctness 0.5"  # a link has no row called mine
+    saved = tmp_path / "group.json"
+    saved.write_text(FIRST_GROUP.read_text())
+    code = inspect_code(first_draft().with_values({"page.other_rewards": "step_correctness 0.5"}), saved)
+    assert "scored = wb.score_both(group, pattern, rewards, others)" in code
+    assert "other = wb.credit_group(scored[1], 'process')" in code
+    assert "weight=0.5" in code
+
+
+# ── on the command line ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_command_compares_with_a_files_rewards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text("method: {rewards: [{name: step_correctness, weight: -1}]}\n")
+    command = ["score", "--group", str(FIRST_GROUP), "--other", str(file)]
+    assert main([*command, "--json", "--html", str(tmp_path / "two.html")]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["compared"]["correlation"] == pytest.approx(-1)
+    assert data["compared"]["names"][1] == "process on step_correctness × -1"
+    assert (data["credit"]["scheme"], data["other"]["scheme"]) == ("process", "process")
+    assert r"process on step_correctness \u00d7 -1" in (tmp_path / "two.html").read_text()
+    code = "def mine(prompts, completions, **columns):\n    return [0.0] * len(completions)\n"
+    brought = {"name": "mine", "kind": "outcome", "code": code}
+    file.write_text(json.dumps({"method": {"rewards": [brought], "credit": {"scheme": "outcome"}}}))
+    assert main(command) == 2
+    assert f"--other {file}" in capsys.readouterr().err  # the file's code is shown and not run

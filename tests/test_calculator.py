@@ -1,0 +1,170 @@
+"""The task ``calculator``: its environment, its problems and its noisy teacher."""
+
+from __future__ import annotations
+
+import random
+import re
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.config.task_defaults import fill_from_task
+from workbench.environments.calculator import ERROR, Calculator, evaluate
+from workbench.rewards.builtin import answer_correctness
+from workbench.rewards.builtin.turns import call_needed, call_parses
+from workbench.tasks import load_task
+from workbench.tasks.calculator import Slips, chain, lessons, noisy_episode
+from workbench.tasks.chain_arithmetic import is_held_out
+
+# -- the environment -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("turn", "observation"),
+    [
+        ("call: 37*8\n", "= 296\n"),
+        ("call: (37+5)*8 - -4", "= 340\n"),
+        ("call: 7/2\n", "= 3.5\n"),
+        ("call: 1/3\n", "= 0.333333\n"),
+        ("call: 007*3\n", "= 21\n"),
+        ("Answer: 296", None),
+        ("Answer: 296\n", None),
+        ("call: 1/0\n", ERROR),
+        ("call: 2**64\n", ERROR),
+        ("call: 37 8\n", ERROR),
+        ("call: (37\n", ERROR),
+        ("call: __import__('os')\n", ERROR),
+        ("call:\n", ERROR),
+        ("call: 999999999*999999999\n", ERROR),  # over 10**15
+        (f"call: {'(' * 90}1{')' * 90}\n", "= 1\n"),
+        (f"call: {'(' * 100_000}\n", ERROR),
+        ("Let me see.\n", ERROR),
+        ("", ERROR),
+    ],
+)
+def test_the_calculator_answers_arithmetic_and_nothing_else(turn: str, observation: str | None) -> None:
+    calculator = Calculator()
+    calculator.reset("Start with 37, multiply by 8.\n", answer="296")
+    assert calculator.reply(turn) == observation
+
+
+sums = st.recursive(
+    st.integers(0, 999).map(str),
+    lambda part: st.one_of(
+        st.tuples(part, st.sampled_from("+-*/"), part).map("".join), part.map("({})".format), part.map("-{}".format)
+    ),
+    max_leaves=8,
+)
+
+
+@given(sums)
+def test_sums_are_worked_out_as_python_works_them_out(text: str) -> None:
+    try:
+        expected = eval(re.sub(r"\d+", lambda number: f"Fraction({int(number[0])})", text))
+    except ZeroDivisionError:
+        with pytest.raises(ZeroDivisionError):
+            evaluate(text)
+        return
+    if abs(expected) <= 10**15 and len(text) <= 200:
+        assert evaluate(text) == expected
+
+
+@given(st.text("0123456789+-*/(). x", max_size=12))
+def test_a_call_parses_where_the_calculator_can_read_it(text: str) -> None:
+    """The reward's own parser and the calculator's agree."""
+    try:
+        evaluate(text)
+        readable = True
+    except ZeroDivisionError:
+        readable = True
+    except ValueError:
+        readable = False
+    assert call_parses("", f"call: {text}\n") == float(readable)
+
+
+# -- the task ------------------------------------------------------------------------------------------------------
+
+
+def test_the_calls_of_a_problem_lead_to_its_answer() -> None:
+    task = load_task("calculator")
+    for rows in (task.examples, task.held_out):
+        for row in rows[:50]:
+            results = [evaluate(call) for call in row.columns["calls"]]
+            assert str(results[-1]) == row.columns["answer"]
+            assert all(0 <= result <= 99_999 for result in results)
+            for call, before in zip(row.columns["calls"][1:], results, strict=False):
+                assert call.startswith(str(before))
+
+
+def test_held_out_problems_are_never_trained_on_nor_taught() -> None:
+    assert not any(is_held_out(chain(i)) for i in range(300))
+    assert all(is_held_out(chain(i, held_out=True)) for i in range(300))
+    held_out = {row.prompt for row in load_task("calculator").held_out}
+    taught = lessons(0)
+    assert held_out.isdisjoint(next(taught)[0][0] for _ in range(300))
+
+
+def test_a_teacher_without_slips_makes_the_calls_that_are_needed() -> None:
+    faultless = Slips(wrong=0, guess=0, twice=0, unreadable=0)
+    for i in range(50):
+        problem, row = chain(i), load_task("calculator")[i]
+        episode = noisy_episode(problem, random.Random(0), faultless)
+        turns = [text for text, is_turn in episode if is_turn]
+        assert [turn.removeprefix("call: ").rstrip() for turn in turns[:-1]] == row.columns["calls"]
+        assert turns[-1] == f"Answer: {problem.answer}"
+        assert call_needed([""], [""], [turns], calls=[row.columns["calls"]])[0] == [1.0] * (len(turns) - 1) + [None]
+
+
+@pytest.mark.parametrize(
+    ("slips", "said"),
+    [
+        (Slips(wrong=1, guess=0, twice=0, unreadable=0), "a digit is misread"),
+        (Slips(wrong=0, guess=1, twice=0, unreadable=0), "nothing is called"),
+        (Slips(wrong=0, guess=0, twice=1, unreadable=0), "every call is made twice"),
+        (Slips(wrong=0, guess=0, twice=0, unreadable=1), "every call is first written wrongly"),
+    ],
+)
+def test_each_slip_of_the_teacher_is_what_it_says(slips: Slips, said: str) -> None:
+    rng, guessed_right = random.Random(1), 0
+    for i in range(30):
+        problem, calls = chain(i), load_task("calculator")[i].columns["calls"]
+        episode = noisy_episode(problem, rng, slips)
+        turns = [text for text, is_turn in episode if is_turn]
+        observations = [text for text, is_turn in episode if not is_turn]
+        right = answer_correctness([""], ["".join(text for text, _ in episode)], answer=[str(problem.answer)])[0]
+        needed = call_needed([""], [""], [turns], calls=[calls])[0][:-1]
+        if slips.wrong:
+            assert 0.0 in needed
+        elif slips.guess:
+            guessed_right += right == 1.0 and len(turns) <= len(calls)
+        elif slips.twice:
+            assert needed == [1.0, 0.0] * len(calls)
+            assert right == 1.0
+        else:
+            assert observations[::2] == [ERROR] * len(calls)
+            assert [call_parses("", turn) for turn in turns[:-1]] == [0.0, 1.0] * len(calls)
+            assert right == 1.0
+    assert guessed_right <= 5  # a later guess may make up for an earlier one
+
+
+def test_the_noisy_teacher_is_right_in_six_of_ten_episodes() -> None:
+    rng = random.Random(2)
+    right = [noisy_episode(chain(i), rng)[-1][0] == f"Answer: {chain(i).answer}" for i in range(600)]
+    assert sum(right) / len(right) == pytest.approx(0.63, abs=0.06)
+    assert all(Fraction(chain(i).answer) <= 99_999 for i in range(600))
+
+
+def test_the_task_brings_its_environment_its_policy_and_a_step_a_turn() -> None:
+    data: dict[str, Any] = {"task": {"name": "calculator"}}
+    fill_from_task(data)
+    assert (data["environment"]["name"], data["policy"]["path"]) == ("calculator", "tiny-tools")
+    assert data["method"]["pattern"]["kind"] == "turns"
+    assert [reward["name"] for reward in data["method"]["rewards"]] == [
+        "call_needed", "observation_used", "answer_correctness"
+    ]  # fmt: skip
+    stated: dict[str, Any] = {"task": {"name": "calculator"}, "policy": {"path": "run:mine"}}
+    fill_from_task(stated)
+    assert stated["policy"]["path"] == "run:mine"

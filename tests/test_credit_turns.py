@@ -1,0 +1,213 @@
+"""Credit of episodes: ``gigpo`` by hand and by a slow second implementation, and what turns mean to other schemes."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.checks.preflight import preflight_of
+from workbench.credit import assign_credit, credit_group
+from workbench.errors import CreditError
+from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
+from workbench.steps import StepPattern
+
+# Three episodes of two turns of one token each, with one token of an observation between them. All begin in one state;
+# the first two were told the same. R = 1, 0, 0: mean 1/3, std 0.57735, z = 1.15450 and -0.57725.
+MASKS = [[1, 0, 1]] * 3
+ENDS, STARTS = [[0, 2]] * 3, [[0, 2]] * 3
+NONE = [[None, None]] * 3
+STATES = [["", "a"], ["", "a"], ["", "b"]]
+HIGH, LOW = (2 / 3) / (3**-0.5 + 1e-4), (-1 / 3) / (3**-0.5 + 1e-4)
+
+
+def assigned(rewards=NONE, states=STATES, **options):
+    where = {"step_starts": STARTS, "masks": MASKS, "outcome_rewards": [1.0, 0.0, 0.0]}
+    return assign_credit(rewards, ENDS, [3] * 3, "gigpo", states=states, **where, **options)
+
+
+def test_gigpo_compares_returns_in_the_same_state():
+    # gamma 1/2: G is 0.5 1 | 0 0 | 0 0. The first state: 0.5 0 0, mean 1/6, std 0.288675: (1/3) / 0.288775 = 1.15430
+    # and -0.57715. State a: 1 0, mean 0.5, std 0.707107: +-0.5 / 0.707207 = +-0.70701. State b: alone, 0.
+    advantages = assigned(gamma=0.5)
+    assert advantages[0].tolist() == pytest.approx([HIGH + 1.15430, 0, HIGH + 0.70701], abs=1e-4)
+    assert advantages[1].tolist() == pytest.approx([LOW - 0.57715, 0, LOW - 0.70701], abs=1e-4)
+    assert advantages[2].tolist() == pytest.approx([LOW - 0.57715, 0, LOW], abs=1e-4)
+    assert not advantages[:, 1].any()  # the observation
+    weighed = assigned(gamma=0.5, state_weight=0.5)
+    assert weighed[0].tolist() == pytest.approx([HIGH + 0.57715, 0, HIGH + 0.35350], abs=1e-4)
+    np.testing.assert_allclose(assigned(state_weight=0.0)[:, 0], [HIGH, LOW, LOW], atol=1e-5)
+
+
+def test_gigpo_adds_the_outcome_to_the_last_steps_reward():
+    # gamma 1/2, without std: G is 0.5 + 0.5 (0.2 + 1) = 1.1, 1.2 | 0 (unscored) + 0.5 * 0.4 = 0.2, 0.4 | 1, 0.
+    # First state: mean 2.3 / 3; state a: mean 0.8; state b alone. R less its mean: 2/3, -1/3, -1/3.
+    rewards = [[0.5, 0.2], [None, 0.4], [1.0, None]]
+    advantages = assigned(rewards, gamma=0.5, scale=False)
+    mean = 2.3 / 3
+    assert advantages[0].tolist() == pytest.approx([2 / 3 + 1.1 - mean, 0, 2 / 3 + 0.4])
+    assert advantages[1].tolist() == pytest.approx([-1 / 3 + 0.2 - mean, 0, -1 / 3 - 0.4])
+    assert advantages[2].tolist() == pytest.approx([-1 / 3 + 1.0 - mean, 0, -1 / 3])
+
+
+def test_gigpo_says_what_it_lacks():
+    with pytest.raises(CreditError, match="steps that begin in the same state and states are not there; give states"):
+        assigned(states=None)
+    with pytest.raises(CreditError, match="completion 1 has 1 states and 2 steps; give each step the state"):
+        assigned(states=[["", "a"], [""], ["", "b"]])
+
+
+# -- two implementations -----------------------------------------------------------------------------------------------
+
+
+@st.composite
+def episodes(draw):
+    """(rewards, starts, ends, lengths, masks, outcomes, states): turns of some tokens, each with one or two steps."""
+    columns = [], [], [], [], [], [], []
+    number = st.one_of(st.none(), st.integers(-2, 2).map(float))
+    for _ in range(draw(st.integers(1, 5))):
+        rewards, starts, ends, mask, states = [], [], [], [], []
+        for _ in range(draw(st.integers(1, 4))):
+            mask += [0] * draw(st.integers(0, 2)) if mask else []
+            for _ in range(draw(st.integers(1, 2))):
+                width = draw(st.integers(1, 2))
+                starts.append(len(mask))
+                mask += [1] * width
+                ends.append(len(mask) - 1)
+                rewards.append(draw(number))
+                states.append(draw(st.sampled_from("abc")))
+        for column, value in zip(columns, (rewards, starts, ends, len(mask), mask, draw(number), states), strict=True):
+            column.append(value)
+    return columns
+
+
+def z_of(value, pool, scale):
+    """z of a value in a pool that holds it."""
+    if len(pool) < 2 or max(pool) == min(pool):
+        return 0.0
+    return (value - statistics.fmean(pool)) / (statistics.stdev(pool) + 1e-4 if scale else 1.0)
+
+
+def slow_gigpo(rewards, starts, ends, lengths, masks, outcomes, states, gamma, weight, scale):
+    """Token by token, each return summed term by term."""
+
+    def return_of(i, k):
+        last = len(rewards[i]) - 1
+        return sum(
+            gamma ** (j - k) * ((rewards[i][j] or 0.0) + (outcomes[i] if j == last else 0.0))
+            for j in range(k, last + 1)
+        )
+
+    scored = [i for i, outcome in enumerate(outcomes) if outcome is not None]
+    result = []
+    for i, length in enumerate(lengths):
+        row = [0.0] * length
+        for t in range(length):
+            if not masks[i][t] or i not in scored:
+                continue
+            row[t] = z_of(outcomes[i], [outcomes[j] for j in scored], scale)
+            for k, state in enumerate(states[i]):
+                if starts[i][k] <= t <= ends[i][k]:
+                    pool = [return_of(j, n) for j in scored for n, other in enumerate(states[j]) if other == state]
+                    row[t] += weight * z_of(return_of(i, k), pool, scale)
+        result.append(row)
+    return result
+
+
+@settings(max_examples=300, deadline=None)
+@given(episodes(), st.sampled_from([1.0, 0.9, 0.0]), st.sampled_from([1.0, -0.5]), st.booleans())
+def test_two_implementations_of_gigpo_agree(columns, gamma, weight, scale):
+    rewards, starts, ends, lengths, masks, outcomes, states = columns
+    options = {"gamma": gamma, "state_weight": weight, "scale": scale}
+    where = {"step_starts": starts, "masks": masks, "outcome_rewards": outcomes, "states": states}
+    fast = assign_credit(rewards, ends, lengths, "gigpo", **where, **options)
+    slow = slow_gigpo(*columns, gamma, weight, scale)
+    for i, length in enumerate(lengths):
+        assert fast[i, :length].tolist() == pytest.approx(slow[i], rel=1e-4, abs=1e-3)
+        assert not fast[i, length:].any()
+
+
+# -- scored groups -----------------------------------------------------------------------------------------------------
+
+
+def scored_episodes(turns: list[list[str]], outcomes: list[float], rewards: list[list[float | None]]) -> ScoredGroup:
+    """A token a text; every other one is an observation, and every turn a step."""
+    rollouts, scored = [], []
+    for texts, outcome, row in zip(turns, outcomes, rewards, strict=True):
+        mask = tuple(1 - n % 2 for n in range(len(texts)))
+        rollouts.append(Rollout(tuple(range(len(texts))), tuple(texts), finished=False, stop="\n", mask=mask))
+        firsts = range(0, len(texts), 2)
+        begins = [sum(map(len, texts[:first])) for first in firsts]
+        steps = [Step(begin, begin + len(texts[first])) for begin, first in zip(begins, firsts, strict=True)]
+        spans = tuple((first, first) for first in firsts)
+        scored.append(StepScores(tuple(steps), spans, {"rule": tuple(row)}, tuple(row), {"right": outcome}, outcome))
+    summaries = (RewardSummary("rule", "step", 1.0), RewardSummary("right", "outcome", 1.0))
+    return ScoredGroup(Group("?", tuple(rollouts)), tuple(scored), summaries)
+
+
+EPISODES = [
+    ["call: 1\n", "= 1\n", "Answer: 1"],
+    ["call: 2\n", "= 1\n", "Answer: 7"],
+    ["call: 3\n", "= 3\n", "call: 3\n", "= 3\n", "Answer: 3"],
+]
+
+
+def test_the_state_of_a_turn_is_the_observation_before_it():
+    group = scored_episodes(EPISODES, [1.0, 0.0, 0.0], [[1, None], [0, None], [0, 0, None]])
+    first, second, third = group.step_states
+    assert first == second
+    assert first[0] == third[0] == ("", "")
+    assert third[1] == third[2] != first[1]
+    by_hand = assign_credit(
+        group.step_rewards,
+        group.step_ends,
+        group.lengths,
+        "gigpo",
+        step_starts=group.step_starts,
+        outcome_rewards=group.outcomes,
+        masks=group.masks,
+        states=[["", "1"], ["", "1"], ["", "3", "3"]],
+    )
+    np.testing.assert_array_equal(credit_group(group, "gigpo").advantages, by_hand)
+
+
+def test_later_steps_of_a_turn_begin_where_what_was_written_before_them_is_the_same():
+    rollout = Rollout((1, 2, 3), ("a;", "b;", "c"), finished=False)
+    other = Rollout((1, 4, 3), ("a;", "d;", "c"), finished=False)
+    scores = StepScores(
+        (Step(0, 2), Step(2, 4), Step(4, 5)), ((0, 0), (1, 1), (2, 2)), {}, (None,) * 3, {"right": 1.0}, 1.0
+    )
+    summaries = (RewardSummary("right", "outcome", 1.0),)
+    states = ScoredGroup(Group("?", (rollout, other)), (scores, scores), summaries).step_states
+    assert states[0][:2] == states[1][:2]
+    assert states[0][2] != states[1][2]
+
+
+def test_the_explanation_of_a_gigpo_advantage_adds_up():
+    credit = credit_group(scored_episodes(EPISODES, [1.0, 0.0, 0.5], [[1, None], [0, None], [0, 0, None]]), "gigpo")
+    for i, rollout in enumerate(credit.scored.group.rollouts):
+        for t in range(len(rollout)):
+            explanation = credit.explain(i, t)
+            assert np.float32(explanation.total) == explanation.advantage == credit.advantages[i, t]
+            assert len(explanation.terms) == (2 if rollout.is_sampled(t) else 0)
+            assert math.isclose(sum(term.value for term in explanation.terms), explanation.total, abs_tol=1e-9)
+
+
+def test_position_and_preflight_say_that_episodes_differ_in_their_number_of_turns():
+    credit = position(EPISODES)
+    assert "episodes have from 2 to 3 turns" in credit.warnings[0]
+    findings = preflight_of([credit], StepPattern("", kind="turns")).findings
+    assert [finding.level for finding in findings if finding.name == "scheme position"] == ["check"]
+    assert not position(EPISODES[:2]).warnings
+    assert not credit_group(scored_episodes(EPISODES, [1.0, 0.0, 0.0], ROWS), "process").warnings
+
+
+ROWS: list[list[float | None]] = [[1, 0], [0, 1], [0, 1, 0]]
+
+
+def position(turns: list[list[str]]) -> Credit:
+    return credit_group(scored_episodes(turns, [1.0, 0.0, 0.0][: len(turns)], ROWS[: len(turns)]), "position")

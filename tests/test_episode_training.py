@@ -1,0 +1,212 @@
+"""Training on episodes: what the loss is given, what is measured, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.resumes import CLERK
+from tests.stored_runs import config_of
+from workbench.config import RunConfig
+from workbench.credit import loss_weights
+from workbench.errors import ConfigError, EpisodeError
+from workbench.rewards import TrustStore
+from workbench.rundir import RunDir
+from workbench.schema import Credit, HeldOutAnswer, Rollout
+from workbench.training.accuracy import HeldOutAccuracy
+from workbench.training.methods.grpo import build
+from workbench.training.methods.method import Listeners
+from workbench.training.trainer import ProcessGRPOTrainer
+
+pytestmark = pytest.mark.training
+
+FUSSY = """
+class Clerk:
+    stop = ("\\n",)
+    def reset(self, prompt, **columns): pass
+    def reply(self, turn):
+        raise ValueError("never again")
+"""
+
+
+def config(environment: dict[str, Any] = CLERK, **sections: Any) -> RunConfig:
+    method = {
+        "prompts_per_step": 2,
+        "sampling": {"num_generations": 4, "max_completion_length": 80},
+        **sections.pop("method", {"beta": 0.04}),
+    }
+    run = {"steps": 1, "eval_every": 0, "save_every": 0, "device": "cpu", **sections.pop("run", {})}
+    return RunConfig.parse(
+        {"environment": environment, "method": method, "run": run, "optimiser": {"warmup_steps": 0}, **sections}
+    )
+
+
+COLUMNS = ("completion_ids", "completion_mask", "tool_mask", "advantages")
+
+
+def by_ids(run: RunDir) -> dict[tuple[int, ...], tuple[Credit, int, Rollout]]:
+    """The rollouts of the first step, which the loss has in an order of its own."""
+    return {
+        rollout.token_ids: (credit, i, rollout)
+        for credit in run.rollouts.read(1)
+        for i, rollout in enumerate(credit.scored.group.rollouts)
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> tuple[ProcessGRPOTrainer, RunDir, list[dict[str, Any]]]:
+    """A run of one step: its trainer, its directory, and the inputs of its loss."""
+    folder = tmp_path_factory.mktemp("episodes")
+    run = RunDir.create(folder, config())
+    trainer = build(config_of(run), folder / "out", Listeners(on_rollouts=run.rollouts.write))
+    inputs: list[dict[str, Any]] = []
+    original = trainer._compute_loss
+
+    def watched(model: Any, given: dict[str, Any]) -> torch.Tensor:
+        inputs.append(given)
+        return original(model, given)
+
+    trainer._compute_loss = watched
+    trainer.train()
+    return trainer, run, inputs
+
+
+def test_invariant_the_loss_has_the_stored_mask_and_nothing_for_observations(trained):
+    """Bit for bit what is stored; the mask stands where TRL expects that of its tools."""
+    _, run, (inputs,) = trained
+    stored = by_ids(run)
+    assert any(rollout.sampled_length < len(rollout) for _, _, rollout in stored.values())
+    sampled = 0
+    for ids, mask, tool, row in zip(*(inputs[name] for name in COLUMNS), strict=True):
+        length = int(mask.sum())
+        credit, i, rollout = stored[tuple(ids[:length].tolist())]
+        assert tool[:length].tolist() == list(rollout.mask)
+        assert row[:length].numpy().tobytes() == credit.of(i).tobytes()
+        assert not row[:length][tool[:length] == 0].any()
+        sampled += rollout.sampled_length
+    assert inputs["num_items_in_batch"] == sampled
+
+
+@pytest.mark.parametrize("loss_type", ["dapo", "grpo", "dr_grpo"])
+def test_loss_weights_of_episodes_are_the_gradient_of_trls_loss(trained, loss_type):
+    trainer, run, (inputs,) = trained
+    inputs = {name: value for name, value in inputs.items() if not name.startswith(("ref_", "old_"))}
+    logps = torch.full(inputs["completion_ids"].shape, -1.0, requires_grad=True)
+    before = trainer._get_per_token_logps_and_entropies, trainer.beta, trainer.loss_type
+    trainer._get_per_token_logps_and_entropies = lambda *_, **__: (logps, torch.zeros_like(logps), None)
+    trainer.beta, trainer.loss_type = 0.0, loss_type
+    try:
+        trainer.model.train()
+        type(trainer)._compute_loss(trainer, trainer.model, inputs).backward()
+    finally:
+        trainer._get_per_token_logps_and_entropies, trainer.beta, trainer.loss_type = before
+    observed = (inputs["tool_mask"] == 0) & (inputs["completion_mask"] == 1)
+    assert observed.any()
+    assert (logps.grad[observed] == 0).all()
+    limits = {"max_completion_length": trainer.max_completion_length}
+    if loss_type == "dapo":  # whose normaliser is of the whole batch
+        return
+    stored = by_ids(run)
+    for ids, mask, grad in zip(inputs["completion_ids"], inputs["completion_mask"], logps.grad, strict=True):
+        credit, i, rollout = stored[tuple(ids[: int(mask.sum())].tolist())]
+        weights = loss_weights(credit, loss_type, **limits)[i, : len(rollout)]  # of a batch that is this group alone
+        assert -2 * grad[: len(rollout)].double().numpy() == pytest.approx(weights, abs=1e-7)
+
+
+def test_lengths_kl_and_entropy_are_of_sampled_tokens(trained):
+    trainer, run, _ = trained
+    rollouts = [rollout for credit in run.rollouts.read(1) for rollout in credit.scored.group.rollouts]
+    row = next(row for row in trainer.state.log_history if "turns_per_answer" in row)
+    lengths = [rollout.sampled_length for rollout in rollouts]
+    assert row["completions/mean_length"] == pytest.approx(np.mean(lengths))
+    assert row["completions/max_length"] == max(lengths)
+    assert row["turns_per_answer"] == pytest.approx(np.mean([len(rollout.turn_spans) for rollout in rollouts]))
+    total = sum(map(len, rollouts))
+    assert row["observation_share"] == pytest.approx((total - sum(lengths)) / total)
+    assert row["environment/errors"] == 0
+    assert row["completions/clipped_ratio"] == np.mean([rollout.truncated for rollout in rollouts])
+    entropies = [
+        entropy
+        for rollout in rollouts
+        for entropy, sampled in zip(rollout.entropies, rollout.mask, strict=True)
+        if sampled
+    ]
+    assert row["entropy"] == pytest.approx(np.mean(entropies), abs=1e-4)
+    assert row["kl/k3"] == pytest.approx(0, abs=1e-6)
+
+
+def test_held_out_accuracy_is_of_episodes_however_they_are_batched(tmp_path):
+    configuration = config(run={"eval_every": 1, "eval_prompts": 8})
+    trainer = build(configuration, tmp_path)
+    told: list[list[HeldOutAnswer]] = []
+    from workbench.tasks import load_task
+
+    task = load_task("chain-arithmetic")
+    measure = HeldOutAccuracy(
+        trainer, trainer.sample, task, configuration.run, on_answers=lambda step, answers: told.append(answers)
+    )
+    whole = measure.measure()
+    measure._chunk = 3
+    assert measure.measure() == whole
+    assert told[0] == told[1]
+    assert all("line 1." in answer.text for answer in told[0] if "\n" in answer.text)
+
+
+@pytest.mark.parametrize("resampled", [0, 1])
+def test_an_error_of_an_environment_ends_the_run_or_its_row(tmp_path, resampled):
+    def trainer_of(how: str, keep: list[Credit]) -> ProcessGRPOTrainer:
+        fussy = {"name": "Clerk", "code": FUSSY, "on_environment_error": how}
+        rewards = [{"name": "length_target", "kind": "outcome"}]
+        method = {"resample_flat": resampled, "rewards": rewards, "credit": {"scheme": "outcome"}}
+        listeners = Listeners(on_rollouts=lambda step, credits: keep.extend(credits))
+        return build(config(fussy, method=method), tmp_path / how, listeners)
+
+    credits: list[Credit] = []
+    with pytest.raises(EpisodeError, match=r"row \d, turn 1: environment 'Clerk' raised ValueError at line 6: never"):
+        trainer_of("run", credits).train()
+    assert credits == []
+    trainer = trainer_of("row", credits)
+    trainer.train()
+    turns = [rollout.turns for credit in credits for rollout in credit.scored.group.rollouts]
+    assert all(len(row) == 1 for row in turns)
+    errors = sum(row[0].error is not None for row in turns)
+    assert next(r["environment/errors"] for r in trainer.state.log_history if "environment/errors" in r) == errors > 0
+
+
+def test_what_does_not_go_with_an_environment_is_refused(tmp_path, monkeypatch):
+    values = {"name": "value", "kind": "step", "monte_carlo": {"outcome": "answer_correctness"}}
+    with pytest.raises(ConfigError, match=r"environment\.name: 'value' samples on from the end of a step"):
+        config(method={"rewards": [values]})
+    with pytest.raises(ConfigError, match="no environment called 'clerk'"):
+        build(config({"name": "clerk"}), tmp_path)
+    assert RunConfig.parse({"environment": "calculator"}).environment.name == "calculator"
+    assert "environment:\n  name: null\n" in RunConfig().to_yaml()
+
+
+def test_an_environments_code_is_asked_for_before_it_runs(tmp_path):
+    store, brought = TrustStore(tmp_path), config()
+    assert [part.name for part in store.untrusted(brought.foreign)] == ["Clerk"]
+    with pytest.raises(ConfigError, match=r"--config x brings code that was not run here before \('Clerk'\)"):
+        store.require(brought.foreign, "--config x")
+    store.trust(CLERK["code"])
+    store.require(brought.foreign, "--config x")
+    assert config({"name": "calculator"}).foreign == []
+
+
+def test_a_run_by_ppo_plays_too(tmp_path: Path):
+    from workbench.training.methods.ppo import build as build_ppo
+
+    kept: list[Credit] = []
+    method = {"name": "ppo", "rewards": [{"name": "answer_correctness", "kind": "outcome"}]}
+    trainer = build_ppo(
+        config(method=method, seed=1), tmp_path, Listeners(on_rollouts=lambda step, credits: kept.extend(credits))
+    )
+    trainer.train()
+    for credit in kept:
+        for i, rollout in enumerate(credit.scored.group.rollouts):
+            assert rollout.mask is not None
+            assert not credit.of(i)[np.array(rollout.mask) == 0].any()

@@ -1,0 +1,102 @@
+"""What a run stores of every optimiser step adds up to the loss that TRL logged of it."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.stored_runs import config_of
+from workbench.config import RunConfig
+from workbench.credit import pass_losses
+from workbench.errors import CreditError, RunError
+from workbench.rundir import RunDir
+from workbench.runs import Run
+from workbench.schema import LossPass, LossSettings, RolloutPass
+from workbench.training.methods import METHODS
+from workbench.training.methods.method import Listeners
+
+FLOAT32 = 1e-6
+"""Of the sum of the contributions' sizes: what a sum of float32 numbers is good for, whichever way they cancel."""
+
+
+def train(folder: Path, method: dict[str, Any], **run: Any) -> tuple[Run, list[float]]:
+    """A run of four short steps with rates that move the ratios, and the loss that each of its steps logged."""
+    config = {
+        "method": {"prompts_per_step": 2, "sampling": {"num_generations": 4, "max_completion_length": 64}, **method},
+        "optimiser": {"learning_rate": 0.001, "warmup_steps": 0},
+        "run": {"steps": 4, "eval_every": 0, "watch_prompts": 0, "save_every": 0, "device": "cpu", **run},
+    }
+    stored = RunDir.create(folder, RunConfig.parse(config))
+    listeners = Listeners(on_rollouts=stored.rollouts.write, on_pass=stored.passes.write)
+    parsed = config_of(stored)
+    trainer = METHODS[parsed.method.name].build(parsed, folder / "out", listeners)
+    trainer.train()
+    return Run(stored.path), [row["loss"] for row in trainer.state.log_history if "loss" in row]
+
+
+@pytest.mark.parametrize(
+    ("method", "run"),
+    [
+        ({"num_iterations": 2, "beta": 0.04}, {}),
+        ({"num_iterations": 2, "loss_type": "bnpo", "trl": {"delta": 1.3}}, {"micro_batch_size": 4}),
+        ({"loss_type": "grpo", "mask_truncated_completions": True, "credit": {"drop_duplicates": True}}, {}),
+        ({"loss_type": "dr_grpo", "trl": {"top_entropy_quantile": 0.5}, "rollouts_every": 2}, {"micro_batch_size": 2}),
+    ],
+    ids=["dapo, two passes, KL", "bnpo, two passes, micro-batches", "grpo, masked", "dr_grpo, by entropy"],
+)
+@pytest.mark.training
+def test_contributions_add_up_to_the_logged_loss(tmp_path: Path, method: dict[str, Any], run: dict[str, Any]) -> None:
+    trained, logged = train(tmp_path, method, **run)
+    passes = [seen for step in trained.rollout_steps() for seen in trained.passes(step)]
+    iterations, every = method.get("num_iterations", 1), method.get("rollouts_every", 1)
+    assert [(seen.step, seen.generation, seen.number) for seen in passes] == [
+        (step, step - (step - 1) % iterations, 1 + (step - 1) % iterations)
+        for step in range(1, 5)
+        if (step - 1) // iterations % every == 0
+    ]
+    sizes = []
+    for seen in passes:
+        tokens = pass_losses(trained.rollouts(seen.generation), seen)
+        total = sum(token.contribution.sum() for token in tokens)
+        size = sum(np.abs(token.contribution).sum() for token in tokens)
+        sizes.append(size)
+        assert total == pytest.approx(logged[seen.step - 1], abs=FLOAT32 * size)
+        assert seen.loss == pytest.approx(logged[seen.step - 1], rel=FLOAT32, abs=1e-9)
+    assert max(sizes) > 1e-2
+    ratios = np.concatenate([token.ratio for token in tokens])
+    assert (np.abs(ratios - 1) > 1e-3).any() == (iterations > 1)
+
+
+def a_pass(step: int = 3, generation: int = 3, **changes: Any) -> LossPass:
+    rows = (RolloutPass(0, np.float32([-0.1, -2]), np.float32([-0.2, -1]), np.float32([1, 0])), RolloutPass(1, None))
+    settings = LossSettings("sapo", beta=0.04, delta=1.5, sapo_temperatures=(1.0, 1.1))
+    return LossPass(step, generation, step - generation + 1, settings, rows, tokens=9.0, loss=0.125, **changes)
+
+
+def test_a_pass_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    passes = RunDir(tmp_path / "run").passes
+    (tmp_path / "run").mkdir()
+    for step, generation in [(3, 3), (4, 3), (5, 5)]:
+        passes.write(a_pass(step, generation))
+    assert [seen.step for seen in passes.of_generation(3)] == [3, 4]
+    here, there = a_pass(), passes.read(3)
+    assert (there.settings, there.loss, there.tokens) == (here.settings, here.loss, here.tokens)
+    for row, same in itertools.product(zip(here.rollouts, there.rollouts, strict=True), vars(here.rollouts[0])):
+        np.testing.assert_array_equal(*(getattr(side, same) for side in row))
+    passes.drop(after=3)
+    assert passes.steps() == [3]
+    assert passes.of_generation(4) == []
+    with pytest.raises(RunError, match=r"has no loss of step 4; stored are 1 steps from 3 to 3"):
+        passes.read(4)
+    (tmp_path / "run/passes/step-000003.parquet").write_bytes(b"PAR1")
+    with pytest.raises(RunError, match="the loss of run 'run' at step 3 cannot be read"):
+        passes.read(3)
+
+
+def test_a_pass_of_other_rollouts_is_refused() -> None:
+    with pytest.raises(CreditError, match="has 2 rollouts and 0 are here; give the groups stored for step 3"):
+        pass_losses([], a_pass())

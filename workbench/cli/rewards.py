@@ -1,0 +1,210 @@
+"""Rewards as command-line flags: built in, in files, models, judges, with their options and schedules.
+
+They go through as text and plain data; the configuration's sections parse and refuse them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from workbench import runs
+from workbench.config import ModelFormat, Reduction, RewardConfig, RunConfig, put
+from workbench.config.reading import read_text, read_yaml
+from workbench.errors import ConfigError, cut
+from workbench.places import is_of_run
+from workbench.sections.schedule import read_schedule
+
+
+def add_reward_flags(parser: argparse.ArgumentParser) -> Any:
+    """The group the flags are in."""
+    rewards = parser.add_argument_group("rewards")
+    how = "NAME[:KIND[:WEIGHT]]"
+    rewards.add_argument("--reward", action="append", default=[], metavar=how, help="a built-in reward; repeatable")
+    rewards.add_argument(
+        "--reward-option",
+        action="append",
+        default=[],
+        metavar="NAME.OPTION=VALUE",
+        help="an option of a built-in reward that is given or configured; repeatable",
+    )
+    rewards.add_argument(
+        "--reward-schedule",
+        action="append",
+        default=[],
+        metavar="NAME=STEP:WEIGHT,…",
+        help="weights of a reward by the step of training, straight lines between them; repeatable",
+    )
+    rewards.add_argument(
+        "--reward-file",
+        action="append",
+        default=[],
+        metavar="FILE.py[:KIND[:WEIGHT]]",
+        help="a file that defines a reward function, named like the file or `reward`; repeatable. Rewards given "
+        "replace the task's own",
+    )
+    rewards.add_argument(
+        "--trusted-file",
+        action="append",
+        default=[],
+        metavar="FILE.py[:KIND[:WEIGHT]]",
+        help="the same, run outside the seal: with the network, your files and modules, and your secrets; repeatable",
+    )
+    rewards.add_argument(
+        "--judge",
+        action="append",
+        default=[],
+        metavar="FILE.yaml[:KIND[:WEIGHT]]",
+        help="a file with a judge's settings (base_url, model, rubric, …), named like the file; repeatable",
+    )
+    return rewards
+
+
+def add_model_flags(to: Any) -> None:
+    to.add_argument(
+        "--reward-model",
+        action="append",
+        default=[],
+        metavar="PATH[,WEIGHT]",
+        help="a reward model's folder or Hub id; repeatable",
+    )
+    to.add_argument(
+        "--format",
+        choices=get_args(ModelFormat),
+        help="what the reward models read (default: by their architecture, where that is enough)",
+    )
+    to.add_argument(
+        "--reduce",
+        choices=get_args(Reduction),
+        help="use process reward models as outcome rewards: the step scores' last, min or product",
+    )
+
+
+def gives_rewards(args: argparse.Namespace) -> bool:
+    """Whether flags name rewards, which then replace the task's or a file's."""
+    return any(getattr(args, name, None) for name in ("reward", "reward_file", "reward_model", "trusted_file", "judge"))
+
+
+def read_rewards(args: argparse.Namespace) -> list[RewardConfig]:
+    """The rewards of ``--reward`` and ``--reward-file``. Raises ConfigError."""
+    try:
+        return [
+            RewardConfig.parse(reward)
+            for reward in (
+                *map(_built_in, args.reward),
+                *map(_from_file, args.reward_file),
+                *map(_trusted, args.trusted_file),
+                *map(_judge, args.judge),
+            )
+        ]
+    except ConfigError as error:
+        raise ConfigError(f"--reward: {error}") from error
+
+
+def named_rewards(options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The settings of every reward that a flag names, which replace the task's or a file's. Raises ConfigError."""
+    rewards = [_built_in(text) for text in options.get("reward", [])]
+    rewards += [_from_file(text) for text in options.get("reward_file", [])]
+    rewards += [_trusted(text) for text in options.get("trusted_file", [])]
+    rewards += [_judge(text) for text in options.get("judge", [])]
+    rewards += [
+        _from_model(text, options.get("format"), options.get("reduce"), options.get("workspace"))
+        for text in options.get("reward_model", [])
+    ]
+    return rewards
+
+
+def put_reward_settings(data: dict[str, Any], options: Mapping[str, Any]) -> None:
+    """Set options and schedules of the rewards in ``data``. Raises ConfigError for one that is not there."""
+    assignments, schedules = options.get("reward_option", []), options.get("reward_schedule", [])
+    if not assignments and not schedules:
+        return
+    rewards = [reward.model_dump() for reward in RunConfig.parse(data).method.reward_functions]
+    _put_options(rewards, assignments)
+    _put_schedules(rewards, schedules)
+    put(data, ("method", "rewards"), rewards)
+
+
+def _put_options(rewards: Sequence[dict[str, Any]], assignments: Sequence[str]) -> None:
+    from workbench.errors import RewardCodeError
+    from workbench.rewards import find_builtin
+
+    for text in assignments:
+        place, _, value = text.partition("=")
+        name, _, option = place.rpartition(".")
+        named = _reward_named(rewards, name, f"--reward-option {text}")
+        try:
+            named["options"] |= {option: find_builtin(name).option_of_text(option, value)}
+        except RewardCodeError as error:
+            raise ConfigError(f"--reward-option {text}: {error}") from error
+
+
+def _put_schedules(rewards: Sequence[dict[str, Any]], schedules: Sequence[str]) -> None:
+    for text in schedules:
+        name, _, points = text.partition("=")
+        named = _reward_named(rewards, name, f"--reward-schedule {text}")
+        try:
+            named["schedule"] = read_schedule(points)
+        except ValueError as error:
+            raise ConfigError(f"--reward-schedule {cut(text, 300)}: {error}") from error
+
+
+def _reward_named(rewards: Sequence[dict[str, Any]], name: str, flag: str) -> dict[str, Any]:
+    named = {reward["name"]: reward for reward in rewards}
+    if name not in named:
+        there = ", ".join(named) or "none"
+        raise ConfigError(f"{flag}: no reward {name!r} in this run; its rewards are {there}")
+    return named[name]
+
+
+def _built_in(text: str) -> dict[str, Any]:
+    from workbench.errors import RewardCodeError
+    from workbench.rewards import find_builtin
+
+    prefix = "trl:" if text.startswith("trl:") else ""  # its colon is part of the name
+    name, kind, weight = _reward_parts(text.removeprefix(prefix))
+    try:
+        builtin = find_builtin(prefix + name)
+    except RewardCodeError as error:
+        raise ConfigError(f"--reward {text}: {error}") from error
+    return {"name": builtin.name, "kind": kind or builtin.kind, "weight": weight}
+
+
+def _from_file(text: str) -> dict[str, Any]:
+    from workbench.rewards.source import kind_in
+
+    name, kind, weight = _reward_parts(text)
+    code = read_text(Path(name), f"--reward-file {cut(name, 300)}")
+    stem = Path(name).stem
+    return {"name": stem, "kind": kind or kind_in(code, stem) or "step", "weight": weight, "code": code}
+
+
+def _trusted(text: str) -> dict[str, Any]:
+    return {**_from_file(text), "trusted": True}
+
+
+def _judge(text: str) -> dict[str, Any]:
+    name, kind, weight = _reward_parts(text)
+    what = f"--judge {cut(name, 300)}"
+    settings = read_yaml(read_text(Path(name), what), what)
+    return {"name": Path(name).stem, "kind": kind or "step", "weight": weight, "judge": settings}
+
+
+def _from_model(
+    text: str, form: ModelFormat | None, reduce: Reduction | None, workspace: Path | None
+) -> dict[str, Any]:
+    from workbench.rewards.models.formats import guess_format
+
+    path, _, weight = text.partition(",")
+    form = form or guess_format(str(runs.find_checkpoint(path, workspace)) if is_of_run(path) else path)
+    model: dict[str, Any] = {"path": path, "format": form} | ({"reduce": reduce} if reduce else {})
+    kind = "outcome" if form == "classifier" or reduce else "step"
+    return {"name": Path(path).name.removeprefix("run:"), "kind": kind, "weight": weight or "1.0", "model": model}
+
+
+def _reward_parts(text: str) -> tuple[str, str, str]:
+    name, _, rest = text.partition(":")
+    kind, _, weight = rest.partition(":")
+    return name, kind, weight or "1.0"

@@ -1,0 +1,211 @@
+"""Environments as a sampler asks them: built-in ones and classes of this process directly, users' code in the worker.
+
+An ``Environment`` begins episodes; an ``Episode`` answers the turns of one row and raises nothing for what goes wrong
+there, which is in its ``Reply``. How turns are sampled, and what an observation's tokens are, is not known here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from workbench.child import is_json
+from workbench.environments import protocol
+from workbench.environments.builtin import ENVIRONMENTS
+from workbench.environments.protocol import Reply, TextEnvironment, check_class
+from workbench.errors import ConfigError, EpisodeError, did_you_mean, shown
+from workbench.schema import Prompt
+from workbench.schema.turns import state_of
+from workbench.sections import EnvironmentSection
+
+_numbers = itertools.count()
+_ALSO = 200  # characters of a message of the environment's
+THREADS, PROCESSES = 16, 4
+"""Episodes of a batch that are called at a time: of a class of this process, and of code in the worker."""
+
+
+class Host(Protocol):
+    """Who runs users' environments elsewhere: ``rewards.RewardWorker``."""
+
+    def environment(
+        self, code: str, name: str, request: Mapping[str, Any], deadline: float, lane: int = 0
+    ) -> tuple[dict[str, Any], str]: ...
+
+
+class Episode(Protocol):
+    """One row's environment, after ``reset``. ``state`` is what it calls the state that its next turn begins in."""
+
+    state: str | None
+
+    def reply(self, turn: str) -> Reply:
+        """What is answered to a turn. Raises nothing for an environment that fails."""
+
+    def end(self) -> None:
+        """The episode is over, whoever ended it."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An environment that can be played: ``stop`` ends turns, ``settings`` are the limits of an episode.
+
+    ``lanes`` is how many of a batch's episodes may be called at a time, each from a thread that is always the same; 0
+    for one that answers so soon that it is asked where the policy is sampled.
+    """
+
+    name: str
+    stop: tuple[str, ...]
+    settings: EnvironmentSection
+    make: Callable[[Prompt, Mapping[str, Any], int], Episode]
+    lanes: int = 0
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What a group's record says of it."""
+        names = ("name", "max_turns", "max_observation_length")
+        return {"environment": {name: getattr(self.settings, name) for name in names}}
+
+    def begin(self, prompt: Prompt, columns: Mapping[str, Any], lane: int = 0) -> Episode:
+        """Begin a row's episode. One whose environment fails says so at its first turn."""
+        return self.make(prompt, columns, lane)
+
+
+def load_environment(
+    spec: str | type[TextEnvironment] | Mapping[str, Any] | EnvironmentSection, host: Callable[[], Host] | None = None
+) -> Environment | None:
+    """A built-in by name, a class of this process, or what a section says; None for a section without a name.
+
+    ``host`` gives the worker in which a section's code runs.
+
+    Raises:
+        ConfigError: for a name that no environment has.
+        EpisodeError: for a class that is no environment, or code that does not define one.
+    """
+    if isinstance(spec, type):
+        settings = EnvironmentSection(name=spec.__name__)
+        return Environment(spec.__name__, check_class(spec, spec.__name__), settings, _here(spec), THREADS)
+    settings = spec if isinstance(spec, EnvironmentSection) else EnvironmentSection.parse(spec)
+    name = settings.name
+    if name is None:
+        return None
+    if settings.code is not None:
+        if host is None:
+            raise ConfigError(f"environment {name!r}: its code runs in the reward worker, and none is there")
+        return _hosted(settings, name, settings.code, host())
+    if name not in ENVIRONMENTS:
+        raise ConfigError(
+            f"environment: no environment called {shown(name)}{did_you_mean(name, ENVIRONMENTS)}; built in are "
+            f"{', '.join(ENVIRONMENTS) or 'none'}, or give the code of a class"
+        )
+    kind = ENVIRONMENTS[name]
+    return Environment(name, check_class(kind, name), settings, _here(kind))
+
+
+# --- in this process --------------------------------------------------------------------------------------------------
+
+
+def _here(kind: Callable[[], TextEnvironment]) -> Callable[[Prompt, Mapping[str, Any], int], Episode]:
+    return lambda prompt, columns, lane: _EpisodeHere(kind, prompt, columns)
+
+
+class _EpisodeHere:
+    def __init__(self, kind: Callable[[], TextEnvironment], prompt: Prompt, columns: Mapping[str, Any]) -> None:
+        self.state: str | None = None
+        self._failed: str | None = None
+        try:
+            self._environment = kind()
+            self.state = protocol.reset(self._environment, prompt, columns)
+        except Exception as error:
+            self._failed = _said("reset", error)
+
+    def reply(self, turn: str) -> Reply:
+        if self._failed is not None:
+            return Reply(error=self._failed)
+        began = time.perf_counter()
+        try:
+            answer = protocol.reply(self._environment, turn)
+        except Exception as error:
+            return Reply(error=_said("reply", error), seconds=time.perf_counter() - began)
+        self.state = answer.state
+        return replace(answer, seconds=time.perf_counter() - began)
+
+    def end(self) -> None:
+        """Nothing is held elsewhere."""
+
+
+def _said(method: str, error: Exception) -> str:
+    if isinstance(error, EpisodeError):
+        return str(error)
+    return f"{method} raised {type(error).__name__}: {str(error)[:_ALSO] or '(no message)'}"
+
+
+# --- in the worker ----------------------------------------------------------------------------------------------------
+
+
+def _hosted(settings: EnvironmentSection, name: str, code: str, host: Host) -> Environment:
+    reply, _ = host.environment(code, name, {"call": "describe"}, settings.deadline)
+    stop = reply.get("stop")
+    if not isinstance(stop, list) or not all(isinstance(text, str) and text for text in stop):
+        raise EpisodeError(f"environment {name!r}: malformed reply from the reward worker")
+
+    def make(prompt: Prompt, columns: Mapping[str, Any], lane: int) -> Episode:
+        def ask(request: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+            return host.environment(code, name, request, settings.deadline, lane)
+
+        return _EpisodeInWorker(ask, prompt, columns)
+
+    return Environment(name, tuple(stop), settings, make, PROCESSES)
+
+
+class _EpisodeInWorker:
+    """Sends an episode's history with every call, so that a worker's process can be replaced between two."""
+
+    def __init__(
+        self,
+        send: Callable[[Mapping[str, Any]], tuple[dict[str, Any], str]],
+        prompt: Prompt,
+        columns: Mapping[str, Any],
+    ) -> None:
+        self.state: str | None = None
+        self._send = send
+        self._failed: str | None = None
+        self._printed = ""
+        self._turns: list[str] = []
+        self._replies: list[str] = []  # by their hashes
+        self._about = {
+            "episode": f"{os.getpid()}-{next(_numbers)}",
+            "prompt": prompt,
+            "columns": {column: value for column, value in columns.items() if is_json(value)},
+        }
+        answer = self._ask("begin")
+        self.state, self._failed, self._printed = answer.state, answer.error, answer.printed
+
+    def reply(self, turn: str) -> Reply:
+        if self._failed is not None:
+            return Reply(error=self._failed, printed=self._printed)
+        self._turns.append(turn)
+        answer = self._ask("reply")
+        printed, self._printed = self._printed + answer.printed, ""
+        if answer.text is not None:
+            self._replies.append(state_of(answer.text))
+        self.state, self._failed = answer.state, answer.error
+        return replace(answer, printed=printed)
+
+    def end(self) -> None:
+        if self._failed is None:
+            self._ask("end")
+
+    def _ask(self, call: str) -> Reply:
+        began = time.perf_counter()
+        request = {"call": call, **self._about, "turns": self._turns, "replies": self._replies}
+        try:
+            reply, printed = self._send(request)
+        except EpisodeError as error:
+            return Reply(error=str(error), seconds=time.perf_counter() - began, printed=error.printed)
+        text, state = reply.get("text"), reply.get("state")
+        if any(value is not None and not isinstance(value, str) for value in (text, state)):
+            return Reply(error="malformed reply from the reward worker", seconds=time.perf_counter() - began)
+        return Reply(text, None, state, time.perf_counter() - began, printed)

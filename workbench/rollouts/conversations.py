@@ -1,0 +1,177 @@
+"""Conversations with tools as a file has them: checked, and parted into what was asked and the episode that answered.
+
+A message is as OpenAI's chat format has it: ``role``, ``content`` (text or parts), an assistant's ``tool_calls`` and a
+tool's ``tool_call_id``. Calls come as objects with a ``function``, flat, or as JSON text; all become
+``{"type": "function", "function": {"name", "arguments"}}``, which chat templates read. Tokens are not known here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.errors import TaskError, shown
+from workbench.schema import ASSISTANT, ENVIRONMENT, TOOL
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Checked messages: the first ``opening`` were asked, the others are the episode, which a turn of the policy's
+    begins. ``tools`` are the definitions that the chat template is given."""
+
+    messages: tuple[Message, ...]
+    opening: int
+    tools: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def prompt(self) -> list[dict[str, str]]:
+        """What was asked, each message as text."""
+        return [{"role": message["role"], "content": text_of(message)} for message in self.messages[: self.opening]]
+
+    @property
+    def turns(self) -> list[int]:
+        """Where the policy's turns stand among the messages."""
+        return [i for i, message in enumerate(self.messages) if i >= self.opening and message["role"] == ASSISTANT]
+
+
+def is_messages(value: Any) -> bool:
+    """Whether this is a list of objects with a role."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(message, dict) and isinstance(message.get("role"), str) for message in value)
+    )
+
+
+def uses_tools(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether anyone calls a tool, or one answers."""
+    return any(message.get("tool_calls") or message["role"] in (TOOL, "function") for message in messages)
+
+
+def read_messages(where: str, name: str, value: Any) -> list[Message]:
+    """The messages of a column. Raises TaskError for what are none."""
+    if not is_messages(value):
+        raise TaskError(f"{where}: {name!r} must be text or a list of messages with 'role', not {type(value).__name__}")
+    return [_message(f"{where}: message {i} of {name!r}", message) for i, message in enumerate(value, start=1)]
+
+
+def conversation_of(
+    where: str, name: str, prompt: Sequence[Message], completion: Sequence[Message], tools: Any = None
+) -> Conversation:
+    """What was asked and what came of it; messages before the first of the assistant's were asked, too.
+
+    Raises TaskError for a completion without a turn of the assistant's, two such turns with nothing between them, and
+    a tool's answer that no call asked for.
+    """
+    first = next((i for i, message in enumerate(completion) if message["role"] == ASSISTANT), None)
+    if first is None:
+        raise TaskError(f"{where}: {name!r} has no message of the assistant; leave the row out")
+    opening, whole = len(prompt) + first, (*prompt, *completion)
+    if not opening:
+        raise TaskError(f"{where}: {name!r} begins with the assistant's message; put what was asked before it")
+    calls: list[Mapping[str, Any]] = []
+    for i in range(opening, len(whole)):
+        message = whole[i]
+        if message["role"] == ASSISTANT:
+            if i > opening and whole[i - 1]["role"] == ASSISTANT:
+                raise TaskError(
+                    f"{where}: messages {i} and {i + 1} are both the assistant's, with no answer between them; make "
+                    "them one, or leave the row out"
+                )
+            calls = list(message.get("tool_calls", ()))
+        elif message["role"] == TOOL:
+            _answered(f"{where}: message {i + 1}", message, calls)
+    listed = tools if isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools) else ()
+    return Conversation(whole, opening, tuple(listed))
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """A message without a chat template: thoughts, text, and each call as JSON between ``<tool_call>`` marks."""
+    thought = message.get("reasoning_content")
+    calls = [
+        f"<tool_call>\n{json.dumps(call['function'], ensure_ascii=False)}\n</tool_call>"
+        for call in message.get("tool_calls", ())
+    ]
+    parts = [f"<think>\n{thought}\n</think>\n" if thought else "", message["content"], *calls]
+    return "\n".join(filter(None, parts))
+
+
+def plain_pieces(conversation: Conversation) -> list[tuple[str, str]]:
+    """(role, text) of each turn and of what was said between two of them, as it stands without a chat template."""
+    pieces: list[tuple[str, str]] = []
+    at = conversation.turns
+    for turn, following in zip(at, [*at[1:], len(conversation.messages)], strict=True):
+        pieces.append((ASSISTANT, text_of(conversation.messages[turn])))
+        if between := conversation.messages[turn + 1 : following]:
+            pieces.append((role_of(between), "\n" + "".join(f"{text_of(message)}\n" for message in between)))
+    return pieces
+
+
+def role_of(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Who wrote an observation: a tool, or whoever else answers."""
+    return TOOL if any(message["role"] == TOOL for message in messages) else ENVIRONMENT
+
+
+def _message(where: str, values: Mapping[str, Any]) -> Message:
+    content = values.get("content")
+    if isinstance(content, list):
+        content = "".join(part.get("text") or "" for part in content if isinstance(part, dict))
+    if not isinstance(content, str | None):
+        raise TaskError(
+            f"{where} has a 'content' of type {type(content).__name__}; it must be text, or parts with text"
+        )
+    calls = values.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise TaskError(f"{where}: 'tool_calls' must be a list of calls, not {type(calls).__name__}")
+    message: Message = {"role": TOOL if values["role"] == "function" else values["role"], "content": content or ""}
+    if calls:
+        message["tool_calls"] = [_call(where, call) for call in calls]
+    for name in ("reasoning_content", "tool_call_id", "name"):
+        if isinstance(values.get(name), str):
+            message[name] = values[name]
+    return message
+
+
+def _call(where: str, call: Any) -> dict[str, Any]:
+    if isinstance(call, str):
+        try:
+            call = json.loads(call)
+        except (ValueError, RecursionError):
+            call = None
+    function = call.get("function", call) if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise TaskError(f"{where}: a call in 'tool_calls' names no function; each needs a 'name' and 'arguments'")
+    read = {"type": "function", "function": {"name": function["name"], "arguments": _arguments(function)}}
+    return {"id": call["id"], **read} if isinstance(call.get("id"), str) else read
+
+
+def _arguments(function: Mapping[str, Any]) -> Any:
+    """An object, or the text that the policy wrote in place of one. A table has null for what another call takes."""
+    arguments = function.get("arguments")
+    if isinstance(arguments, dict):
+        return {name: value for name, value in arguments.items() if value is not None}
+    if not isinstance(arguments, str):
+        return {}
+    try:
+        read = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return read if isinstance(read, dict) else arguments
+
+
+def _answered(where: str, message: Message, calls: list[Mapping[str, Any]]) -> None:
+    """Take the call that a tool's message answers off ``calls``. Raises TaskError where there is none."""
+    asked = message.get("tool_call_id")
+    named = [call for call in calls if asked is not None and call.get("id") == asked]
+    unnamed = [call for call in calls if asked is None or "id" not in call]
+    if not named and not unnamed:
+        which = "" if asked is None else f" {shown(asked, 40)}"
+        raise TaskError(
+            f"{where} is a tool's answer to a call{which} that the assistant's turn before it does not make; give the "
+            "call in that message's 'tool_calls', or leave the row out"
+        )
+    calls.remove((named or unnamed)[0])

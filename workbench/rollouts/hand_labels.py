@@ -1,0 +1,157 @@
+"""Steps labelled by hand: right, neutral or wrong, as in PRM800K; kept in the workspace, written as training data.
+
+``<workspace>/labels/<hash>.json`` holds a completion, its steps as they were cut when it was labelled last, and the
+labels by span. ``<workspace>/labels/steps.jsonl`` is all of them as ``prm`` and ``check-reward`` read them (TRL's
+stepwise supervision), written anew with every label. A label stays with its span: a pattern that cuts otherwise does
+not show it, and brings it back when it cuts the same.
+
+Neutral is PRM800K's rating 0, "makes no progress, but is not wrong": it counts as right wherever a label is true or
+false, as in ``rollouts.labelled`` and in TRL's own script. Does not know who labels, or how steps are found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from workbench.errors import ConfigError, TaskError, WorkbenchError, shown
+from workbench.rundir.files import encode, replace_file
+
+Label = Literal[1, 0, -1]
+"""PRM800K's ratings: right, neutral, wrong."""
+LabelLayout = Literal["stepwise", "prm800k"]
+Span = tuple[int, int]
+"""First character and the one after the last."""
+FOLDER = "labels"
+TABLE = "steps.jsonl"
+MOST_CHARACTERS = 1_000_000
+"""Of a prompt, and of a completion."""
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class HandLabelled:
+    """A completion, its steps, and the labels of some of them."""
+
+    prompt: str
+    completion: str
+    steps: tuple[Span, ...]
+    labels: Mapping[Span, Label]
+
+    def __post_init__(self) -> None:
+        ends = [0, *(place for span in self.steps for place in span), len(self.completion)]
+        if max(len(self.prompt), len(self.completion)) > MOST_CHARACTERS:
+            raise TaskError(f"a text of more than {MOST_CHARACTERS:,} characters is not labelled; take a shorter one")
+        if ends != sorted(ends) or any(start == end for start, end in self.steps):
+            raise TaskError(f"steps {shown(self.steps, 80)} are none of a text of {len(self.completion)} characters")
+
+    @property
+    def ratings(self) -> list[Label | None]:
+        """One label a step, None for one that has none."""
+        return [self.labels.get(span) for span in self.steps]
+
+    def row(self, layout: LabelLayout) -> dict[str, Any]:
+        """A row of a data set: TRL's stepwise supervision, or PRM800K with one completion a step."""
+        texts = [self.completion[start:end].strip() for start, end in self.steps]
+        if layout == "stepwise":
+            labels = [None if rating is None else rating >= 0 for rating in self.ratings]
+            return {"prompt": self.prompt, "completions": texts, "labels": labels}
+        steps = [
+            {
+                "completions": [{"text": text, "rating": rating, "flagged": None}],
+                "human_completion": None,
+                "chosen_completion": 0,
+            }
+            for text, rating in zip(texts, self.ratings, strict=True)
+        ]
+        return {"question": {"problem": self.prompt}, "label": {"steps": steps, "finish_reason": "solution"}}
+
+
+class HandLabels:
+    """The labels in a workspace. Safe to use from any thread of one process."""
+
+    def __init__(self, workspace: Path) -> None:
+        self._folder = workspace / FOLDER
+
+    @property
+    def table(self) -> Path:
+        """The file that ``prm`` trains on and ``check-reward`` reads."""
+        return self._folder / TABLE
+
+    def of(self, prompt: str, completion: str) -> HandLabelled | None:
+        """A completion's labels; None where it has none, or its file is damaged."""
+        try:
+            return _read(self._path(prompt, completion))
+        except (OSError, ValueError, WorkbenchError):
+            return None
+
+    def mark(self, prompt: str, completion: str, steps: Sequence[Span], k: int, label: Label | None) -> HandLabelled:
+        """Label step ``k`` of a completion cut into ``steps``; None takes its label away. Raises WorkbenchError."""
+        if label is not None and label not in get_args(Label):
+            raise TaskError(f"label {shown(label, 40)} is none; give 1 (right), 0 (neutral), -1 (wrong) or null")
+        labelled = HandLabelled(prompt, completion, tuple(steps), {})
+        if not 0 <= k < len(steps):
+            raise TaskError(f"there is no step {k + 1}; the completion has {len(steps)}")
+        with _lock:
+            before = self.of(prompt, completion)
+            labels = dict(before.labels) if before else {}
+            labels.pop(steps[k], None)
+            if label is not None:
+                labels[steps[k]] = label
+            labelled = replace(labelled, labels=labels)
+            self._write(labelled)
+        return labelled
+
+    def completions(self) -> Iterator[HandLabelled]:
+        """Every completion that has a label on a step as it was cut last, in the order of their files' names."""
+        for path in sorted(self._folder.glob("*.json")):
+            try:
+                labelled = _read(path)
+            except (OSError, ValueError, WorkbenchError):
+                continue  # one damaged file hides no other
+            if any(rating is not None for rating in labelled.ratings):
+                yield labelled
+
+    def text(self, layout: str) -> str:
+        """All labelled completions as JSON lines. Raises ConfigError for a layout that there is none of."""
+        if layout not in get_args(LabelLayout):
+            raise ConfigError(f"layout {layout!r} is unknown; choose one of {', '.join(get_args(LabelLayout))}")
+        rows = [labelled.row(layout) for labelled in self.completions()]  # type: ignore[arg-type]
+        return "".join(json.dumps(row) + "\n" for row in rows)
+
+    def _write(self, labelled: HandLabelled) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            path = self._path(labelled.prompt, labelled.completion)
+            if labelled.labels:
+                spans = [[*span, label] for span, label in labelled.labels.items()]
+                parts = {"prompt": labelled.prompt, "completion": labelled.completion}
+                replace_file(path, encode({**parts, "steps": labelled.steps, "labels": spans}))
+            else:
+                path.unlink(missing_ok=True)
+            replace_file(self.table, self.text("stepwise").encode())
+        except OSError as error:
+            raise TaskError(f"labels cannot be kept in {self._folder}: {error}") from error
+
+    def _path(self, prompt: str, completion: str) -> Path:
+        key = json.dumps([prompt, completion]).encode()
+        return self._folder / f"{hashlib.sha256(key).hexdigest()[:32]}.json"
+
+
+def _read(path: Path) -> HandLabelled:
+    values = json.loads(path.read_bytes())
+    if not isinstance(values, dict) or not all(isinstance(values.get(name), str) for name in ("prompt", "completion")):
+        raise ValueError("it holds no labels")
+    try:
+        steps = tuple((int(start), int(end)) for start, end in values["steps"])
+        labels = {(int(start), int(end)): label for start, end, label in values["labels"]}
+    except (KeyError, TypeError) as error:
+        raise ValueError("it holds no labels") from error
+    if not set(labels.values()) <= set(get_args(Label)):
+        raise ValueError("it holds other labels")
+    return HandLabelled(values["prompt"], values["completion"], steps, labels)

@@ -1,0 +1,64 @@
+"""The tree of a draft: a ``RunConfig``'s but for the method, of which it holds the settings of every one.
+
+It knows neither the fields of the page nor rewards and credit, which a draft holds beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cache
+from typing import Any
+
+from workbench.config import METHODS, LoraConfig, RunConfig, SamplingConfig, put
+from workbench.sections.task import text_of_columns
+from workbench.steps import StepPattern
+from workbench.ui.handlers.run_fields import COLUMNS, FIRST, LORA_RANK, own_defaults, takes
+
+
+def get(tree: Mapping[str, Any], path: str) -> Any:
+    """A value of a tree by its dotted path. Raises KeyError."""
+    for name in path.split("."):
+        if not isinstance(tree, Mapping):
+            raise KeyError(path)
+        tree = tree[name]
+    return tree
+
+
+def with_path(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A copy of a tree with one value set."""
+    changed = dict(tree)
+    put(changed, path.split("."), value)
+    return changed
+
+
+def configuration(tree: Mapping[str, Any], name: str | None = None) -> dict[str, Any]:
+    """A draft's tree as that of a ``RunConfig`` of the method chosen, or of ``name``; without credit and rewards."""
+    inspected = tree["method"]
+    name = name or inspected["name"]
+    method = {**tree[name], **{part: value for part, value in inspected.items() if takes(name, part)}, "name": name}
+    task = tree["task"]
+    if METHODS[name].section.kind is None:  # which takes no rows
+        task = {**task, "data": None, "data_columns": ""}
+    policy = tree["policy"] if get(tree, LORA_RANK) is not None else {**tree["policy"], "lora": None}
+    shared = {part: value for part, value in tree.items() if part not in METHODS}
+    return shared | {"policy": policy, "method": method, "task": task}
+
+
+def shared_settings(config: RunConfig) -> dict[str, Any]:
+    """What a tree has of a configuration beside its method; settings of an adapter stand there without one, too.
+
+    A task's tables of columns are texts, as in their fields.
+    """
+    shared = config.model_dump(exclude={"method"})
+    shared["task"] |= {name: text_of_columns(shared["task"][name]) for name in COLUMNS}
+    if shared["policy"]["lora"] is None:
+        shared["policy"]["lora"] = LoraConfig().model_dump() | {"r": None}
+    return shared
+
+
+@cache
+def default_tree() -> Mapping[str, Any]:
+    """Every setting as it is by default, of every method."""
+    inspected = {"name": FIRST, "pattern": asdict(StepPattern()), "sampling": SamplingConfig().model_dump()}
+    return {**shared_settings(RunConfig()), "method": inspected, **{name: own_defaults(name) for name in METHODS}}
