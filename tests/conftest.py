@@ -6,7 +6,6 @@ import gc
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -129,10 +128,11 @@ def random_policy(tiny):
 
 @pytest.fixture(scope="session")
 def warm_runs() -> None:
-    """Runs that are started in this process of tests start warm, as soon as that is possible."""
-    from workbench.runs.warm import warm_up
+    """Runs that this process of tests starts begin warm as soon as that is possible, however full the memory is."""
+    from workbench.runs import warm
 
-    warm_up()
+    warm.FREE_BYTES = 0
+    warm.warm_up()
 
 
 @pytest.fixture(scope="session")
@@ -146,13 +146,13 @@ def light_forks() -> Warm:
 @pytest.fixture(scope="module")
 def warm_fake_runs(light_forks: Warm) -> Iterator[None]:
     """Runs of ``tests.fake_run`` start warm."""
+    from tests.waiting import until_warm
     from workbench.runs import warm
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(warm, "_warm", light_forks)
-        warm.warm_up()
-        while not warm.is_warm():
-            time.sleep(0.02)
+        patched.setattr(warm, "FREE_BYTES", 0)
+        until_warm()
         yield
 
 

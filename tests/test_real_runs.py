@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import signal
 import sysconfig
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -16,13 +15,13 @@ import torch
 import workbench as wb
 from tests.in_this_process import trained
 from tests.stored_runs import config_of
+from tests.waiting import until_warm
 from workbench.config import METHODS
 from workbench.figures.metrics import find_metric
 from workbench.process import child
 from workbench.process.child import NotANumberError, Recorder, main
 from workbench.process.imports import PACKAGE, without_folders
 from workbench.rundir import RunDir
-from workbench.runs.warm import is_warm
 from workbench.training.methods.grpo import build as build_trainer
 from workbench.training.methods.method import Listeners
 
@@ -37,8 +36,7 @@ def config(**changes):
 
 def test_a_run_from_start_to_finish(tmp_path):
     """Started warm, and the same as one that is trained in a process without forks."""
-    while not is_warm():
-        time.sleep(0.1)
+    until_warm()
     run = wb.train(config(training={"beta": 0.01}), tmp_path)
     here = trained(config(training={"beta": 0.01}), tmp_path / "here")
     status = run.wait(timeout=240)

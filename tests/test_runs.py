@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from importlib.metadata import version
@@ -16,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.waiting import until_warm, wait_for
 from workbench import runs
 from workbench.child import child_environment
 from workbench.config import RunConfig
@@ -113,13 +113,11 @@ def test_a_warm_run_outlives_who_starts_it_and_the_process_that_forked_it(begin:
     assert forker is not None
     assert forker.cmdline()[-1] == "tests.light_forks"
     forker.kill()
-    forker.wait()
+    forker.wait(60)
     assert not run.wait(timeout=0.2).final
     assert not warm.is_warm()
     assert run.stop().reason == "stopped at step 1 of 60"
-    warm.warm_up()
-    while not warm.is_warm():
-        time.sleep(0.02)
+    until_warm()
 
 
 def test_a_run_starts_cold_where_a_library_would_find_another_environment(
@@ -136,14 +134,11 @@ def test_a_run_starts_with_the_source_as_it_is_now(tmp_path: Path) -> None:
     source.write_text("gamma = 1.0")
     mine = warm.Warm("tests.light_forks", tmp_path)
     mine.up()
-    while (before := mine.zygote()) is None:
-        time.sleep(0.02)
+    before = wait_for(mine.zygote, "the process is ready")
     os.utime(source, (0, source.stat().st_mtime + 1))
     assert mine.zygote() is None
     mine.up()
-    while (after := mine.zygote()) is None:
-        time.sleep(0.02)
-    assert after is not before
+    assert wait_for(mine.zygote, "the process is ready again") is not before
 
 
 def test_waiting_no_longer_than_asked(begin: Start) -> None:

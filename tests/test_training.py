@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import time
 import warnings
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from trl import GRPOTrainer
 from tests import train_on_ranks
 from tests.browsing import free_port
 from tests.stored_runs import config_of
+from tests.waiting import until_warm
 from workbench.child import child_environment
 from workbench.config import RunConfig
 from workbench.credit import LOSS_TYPES, assign_credit, length_normalisers
@@ -105,8 +105,7 @@ def test_invariant_parity(tmp_path, credit):
 def on_two_ranks(module: str, *arguments: str, log: Path) -> None:
     """``python -m module`` on each of two ranks, as torchrun starts them, in copies of the warm process: what they need
     is imported once."""
-    while not warm.is_warm():
-        time.sleep(0.05)
+    until_warm()
     launched = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     with log.open("wb") as printed:
         ranks = [

@@ -1,0 +1,36 @@
+"""Waiting for what another process or thread does: as long as a busy machine may take, never for ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from workbench.runs import warm
+
+SECONDS = 300.0
+T = TypeVar("T")
+
+
+def wait_for(found: Callable[[], T | None], what: str) -> T:
+    """What ``found`` returns once that is neither None nor False; fails with ``what`` where it does not come."""
+    end = time.monotonic() + SECONDS
+    while True:
+        value = found()
+        if value is not None and value is not False:
+            return value
+        assert time.monotonic() < end, f"{what}: not within {SECONDS:.0f} s"
+        time.sleep(0.02)
+
+
+def until_warm() -> None:
+    """A run that is started now starts warm.
+
+    A library that was imported since may have set a variable, and then what is warm no longer fits.
+    """
+
+    def found() -> bool:
+        warm.warm_up()
+        return warm.is_warm()
+
+    wait_for(found, "a process that has imported what runs need")
