@@ -56,8 +56,12 @@ def loss_and_gradient(trainer: Any, inputs: dict[str, Any]) -> tuple[float, torc
     return loss.item(), gradient, {name: values[-1] for name, values in trainer._metrics["train"].items()}
 
 
-def test_parts_change_neither_loss_nor_gradient_nor_metrics(trainer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = micro_batch([3, 40, 4, 38, 1, 39])
+LENGTHS = [3, 40, 4, 38, 1, 39]
+
+
+@pytest.fixture
+def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """Of what goes through the model from now on, where another pass costs little."""
     forward, shapes = GRPOTrainer._get_per_token_logps_and_entropies, []
 
     def counted(self: Any, model: Any, input_ids: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -65,11 +69,18 @@ def test_parts_change_neither_loss_nor_gradient_nor_metrics(trainer: Any, monkey
         return forward(self, model, input_ids, *args, **kwargs)
 
     monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", counted)
+    monkeypatch.setitem(by_length.PASS, "cpu", 10)
+    return shapes
+
+
+def test_parts_change_neither_loss_nor_gradient_nor_metrics(
+    trainer: Any, shapes: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = micro_batch(LENGTHS)
     monkeypatch.setattr(trainer, "in_parts", False)
     loss, gradient, metrics = loss_and_gradient(trainer, inputs)
     whole = trainer._policy_logps
     monkeypatch.setattr(trainer, "in_parts", True)
-    monkeypatch.setitem(by_length.PASS, "cpu", 10)
     in_parts = loss_and_gradient(trainer, inputs)
     assert shapes == [(6, 46), (3, 9), (3, 45)]
     mask = inputs["completion_mask"].bool()
@@ -79,3 +90,11 @@ def test_parts_change_neither_loss_nor_gradient_nor_metrics(trainer: Any, monkey
     assert largest > 0
     torch.testing.assert_close(in_parts[1], gradient, rtol=0, atol=1e-5 * largest)
     assert in_parts[2] == pytest.approx(metrics, rel=1e-5, abs=1e-6, nan_ok=True)
+
+
+def test_with_dropout_a_batch_stays_whole_for_its_rows_are_drawn_in_order(
+    trainer: Any, shapes: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer.args, "disable_dropout", False)
+    loss_and_gradient(trainer, micro_batch(LENGTHS))
+    assert shapes == [(6, 46)]
