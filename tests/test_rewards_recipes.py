@@ -377,6 +377,7 @@ def test_math_equality_limits_processor_time_so_that_a_busy_machine_gives_the_sa
 ) -> None:
     import math_verify
 
+    assert score("math_equality", r"\boxed{72}", answer="72") == 1.0  # loads tables, without a limit
     parse, timers = math_verify.parse, []
 
     def watched(*values: Any, **options: Any) -> Any:
