@@ -55,6 +55,7 @@ BENCHES = {
     "credit": Bench("assign_credit under every scheme, on 1,024 completions of 4,096 tokens", "benchmarks.credit"),
     "sampler": Bench("sample_group against transformers' generate, on the embedded policy", "benchmarks.sampler"),
     "step": Bench("a training step of the default run against TRL's own GRPOTrainer", "benchmarks.step"),
+    "start": Bench("from Start to a run's first step, against an import of TRL and one step", "benchmarks.start"),
     "growth": Bench("time and memory by size: groups, tasks, stored runs, long runs", "benchmarks.growth"),
     "gpu": Bench("sampling and training on a CUDA GPU, random weights of Qwen2.5-0.5B's size", "benchmarks.gpu"),
     "rewards": Bench("the reward worker: calls, starts, kills, errors past their deadline", "benchmarks.rewards"),
