@@ -5,6 +5,8 @@ BIN := .venv/bin
 WORKERS ?= 3
 # Scripts whose types are checked, with all that they import.
 SCRIPTS := $(wildcard workbench/figures/*.js workbench/figures/*/*.js workbench/ui/assets/*.js workbench/ui/assets/*/*.js)
+# What does not wait for each other is done side by side: a browser is installed while packages are, and types are checked.
+MAKEFLAGS += --jobs=2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: app test extras gpu lint fmt bench docs notebooks screenshots space browser clean
