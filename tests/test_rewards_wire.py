@@ -10,15 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench.child.frames import HEADER, packed_request, read_request
 from workbench.errors import RewardError, RewardTimeout, TaskError
+from workbench.rewards.protocol import Batch
 from workbench.rewards.wire import (
     NonsenseError,
     check_error,
     checked_isolation,
+    packed_batch,
     packed_signature,
     packed_split,
     read_signature_reply,
     read_split_reply,
+    unpacked_batch,
 )
 from workbench.schema import Step
 from workbench.steps import Split
@@ -38,6 +42,25 @@ def test_what_is_packed_is_read_back() -> None:
     assert read.parameters["scale"].default is not inspect.Parameter.empty
     splits = [Split([Step(0, 1), Step(2, 3)], [(0, 3)]), Split([Step(0, 0, matched=False)], [], failed=True)]
     assert read_split_reply(json.loads(json.dumps({"splits": [*map(packed_split, splits)]})), ["abc", ""]) == splits
+
+
+def test_a_batch_arrives_as_it_was_sent() -> None:
+    """Texts of any characters, empty ones among them, chat messages and steps; texts travel beside the JSON."""
+    chat = [{"role": "user", "content": "\ud800"}]
+    batch = Batch(
+        ["", "é🙂\0", chat, None], ["a\r\n\ud800", "", [], "🙂"], {"answer": [1, None, "x", 2.5]},
+        [["a\r", "\n\ud800"], [], ["", "🙂"], ["🙂"]], turn=[[0, 1], [], [0, 0], [0]],
+    )  # fmt: skip
+    sent, texts, left_out = packed_batch(batch)
+    frame = packed_request({"batch": sent, "texts": texts}, 7)
+    (length,) = HEADER.unpack_from(frame)
+    head, raw = json.loads(frame[4 : 4 + length]), frame[4 + length :]
+    assert (head["id"], head["bytes"]) == (7, len(raw))
+    request = read_request(head, raw)
+    read = unpacked_batch(request["batch"], request["texts"])
+    assert left_out == []
+    assert (read.prompts, read.completions, read.columns) == (batch.prompts, batch.completions, batch.columns)
+    assert (read.steps, read.turn, read.state) == (batch.steps, batch.turn, batch.state)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
+from itertools import accumulate, pairwise
 from typing import Any
 
 from workbench import errors
@@ -32,6 +33,28 @@ def packed(frame: Mapping[str, Any]) -> bytes:
     if len(body) > MAX_FRAME:
         raise ValueError(f"a frame of {len(body)} bytes is over the limit of {MAX_FRAME}")
     return HEADER.pack(len(body)) + body
+
+
+def packed_request(request: Mapping[str, Any], number: int) -> bytes:
+    """The frame of a request. Its ``texts``, strings, follow the JSON as UTF-8, as long ones take JSON too long.
+
+    Raises as ``packed`` does.
+    """
+    texts = "".join(request.get("texts", ()))
+    raw = texts.encode("utf-8", "surrogatepass")
+    if len(raw) > MAX_FRAME:
+        raise ValueError(f"texts of {len(raw)} bytes are over the limit of {MAX_FRAME}")
+    lengths = {"texts": [len(text) for text in request["texts"]]} if "texts" in request else {}
+    return packed({"request": {**request, **lengths}, "id": number, "bytes": len(raw)}) + raw
+
+
+def read_request(frame: dict[str, Any], raw: bytes) -> dict[str, Any]:
+    """The request that ``packed_request`` packed."""
+    request: dict[str, Any] = frame["request"]
+    if "texts" in request:
+        texts, ends = raw.decode("utf-8", "surrogatepass"), list(accumulate(request["texts"], initial=0))
+        request["texts"] = [texts[start:end] for start, end in pairwise(ends)]
+    return request
 
 
 def unpacked(inbox: bytearray, limit: int, *, check: bool = True) -> list[dict[str, Any]]:
@@ -103,6 +126,8 @@ def _shortened(value: Any) -> Any:
 
 def is_json(value: Any) -> bool:
     """Whether a value can be sent in a frame."""
+    if type(value) in _SCALARS:
+        return True
     try:
         json.dumps(value)
     except (TypeError, ValueError, RecursionError):

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from workbench.child.frames import MAX_FRAME, packed, rebuilt
+from workbench.child.frames import MAX_FRAME, packed, packed_request, rebuilt
 from workbench.child.process import EndedError, Launcher, Process, spawn
 from workbench.errors import ChildDied, ChildTimeout
 
@@ -112,7 +112,7 @@ class Child:
             self._end()
             process = self._start()
         process.asked = secrets.randbits(53)  # what runs in the child cannot answer a later call in advance
-        process.outbox += packed({"request": dict(request), "id": process.asked})
+        process.outbox += packed_request(request, process.asked)
         process.output.clear()
         try:
             return self._converse(process, deadline, on_event, cancelled)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import select
@@ -20,6 +21,7 @@ KEPT_OUTPUT = 64 * 1024
 LAUNCHED = re.compile(r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_\w+")
 """Environment variables by which torchrun and accelerate tell a process which rank it is."""
 _CHUNK = 1 << 20
+_SET_PIPE_SIZE = getattr(fcntl, "F_SETPIPE_SZ", None)
 
 
 def child_environment() -> dict[str, str]:
@@ -116,6 +118,9 @@ class Process:
                 os.close(fd)
         for fd in (self.requests, self.frames, self.prints):
             os.set_blocking(fd, False)
+        if _SET_PIPE_SIZE is not None:  # so that a batch of long texts is written at once
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(self.requests, _SET_PIPE_SIZE, _CHUNK)
         self.outbox, self.inbox = bytearray(), bytearray()
         self.output = _Output()
         self.ready = False
@@ -134,18 +139,18 @@ class Process:
         poll.register(self.frames, select.POLLIN)
         poll.register(self.prints, select.POLLIN)
         if self.outbox:
+            self._write()
+        if self.outbox:
             poll.register(self.requests, select.POLLOUT)
+        came = [fd for fd, _ in poll.poll(seconds * 1000)]
         # Asked before reading. A copy forked by the child can keep the pipes open, so that they never say it is gone.
-        gone = self.handle.poll() is not None
+        gone = self.frames not in came and self.handle.poll() is not None
         read: bytes | None = None
-        for fd, _ in poll.poll(seconds * 1000):
-            if fd == self.requests:
-                self._write()
-            elif fd == self.prints:
-                self.drain()
-            else:
-                read = _read(self.frames)
-                self.inbox += read or b""
+        if self.frames in came or gone:
+            read = _read(self.frames)
+            self.inbox += read or b""
+        if self.prints in came:
+            self.drain()
         try:
             frames = unpacked(self.inbox, self._max_frame)
         except BadFrameError as bad:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from workbench import errors
-from workbench.child.frames import FDS, HEADER, packed
+from workbench.child.frames import FDS, HEADER, packed, read_request
 from workbench.errors import WorkbenchError
 
 
@@ -109,7 +109,7 @@ def _listen(fd: int, requests: queue.SimpleQueue[tuple[int, dict[str, Any]]], em
                     emit._cancel.set()
                 else:
                     emit._cancel.clear()  # a cancel that came after its request's reply
-                    requests.put((frame["id"], frame["request"]))
+                    requests.put((frame["id"], read_request(frame, stream.read(frame["bytes"]))))
     finally:
         os._exit(0)
 

@@ -212,9 +212,9 @@ class RewardWorker:
             raise
 
     def _score(self, code: str, name: str, batch: Batch) -> tuple[dict[str, Any], str]:
-        sent, left_out = packed_batch(batch)
+        sent, texts, left_out = packed_batch(batch)
         try:
-            return self._ask({"do": "score", "code": code, "name": name, "batch": sent}, len(batch))
+            return self._ask({"do": "score", "code": code, "name": name, "batch": sent, "texts": texts}, len(batch))
         except RewardError as error:
             if missed := [column for column in left_out if column in str(error)]:
                 error.args = (f"{error} (not passed to it, as it is not JSON: {', '.join(missed)})",)

@@ -190,7 +190,7 @@ class SealedChildren:
                 sealed.child.close()
                 reply = sealed.child.call(request, deadline=deadline, cancelled=lambda: self._bound(sealed))
             sealed.measure_files()
-            self._bound(sealed)
+            self._bound(sealed, measured=True)
         except (OverrunError, ChildDied) as error:
             if not sealed.overrun:
                 raise
@@ -200,13 +200,22 @@ class SealedChildren:
             raise _not_started(error) from error
         return reply
 
-    def _bound(self, caller: SealedChild) -> bool:
+    def _bound(self, caller: SealedChild, *, measured: bool = False) -> bool:
         """End whichever process holds most where all together hold too much; all are measured every 50 ms.
 
-        Never True: no process is asked to end. Raises OverrunError where ``caller`` was ended.
+        With ``measured`` the caller was just now, too. Never True: no process is asked to end. Raises OverrunError
+        where ``caller`` was ended.
         """
+        due = time.monotonic() - self._measured > _MEASURED_SECONDS
+        if due or measured:
+            self._end_largest(caller, measure=due)
+        if caller.overrun:
+            raise OverrunError(caller.overrun)
+        return False
+
+    def _end_largest(self, caller: SealedChild, *, measure: bool) -> None:
         children = [sealed for sealed in self._all() if not sealed.overrun]
-        if time.monotonic() - self._measured > _MEASURED_SECONDS:
+        if measure:
             for sealed in children:
                 sealed.measure_files()
                 sealed.measure_memory()
@@ -218,9 +227,6 @@ class SealedChildren:
                 if most is not caller:
                     most.child.kill()
                     shutil.rmtree(most.folder, ignore_errors=True)
-        if caller.overrun:
-            raise OverrunError(caller.overrun)
-        return False
 
     def _drop(self, sealed: SealedChild) -> None:
         with self._lock:

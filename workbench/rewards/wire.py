@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,8 +31,11 @@ class NonsenseError(Exception):
     """A reply of another shape than was asked for; says which."""
 
 
-def packed_batch(batch: Batch) -> tuple[dict[str, Any], list[str]]:
-    """A batch as JSON, and the names of the columns left out because they are not."""
+def packed_batch(batch: Batch) -> tuple[dict[str, Any], list[str], list[str]]:
+    """A batch as JSON without its texts, these, and the names of the columns left out because they are not JSON.
+
+    A prompt or a completion that is a text is there as ``[]``, another one as ``[value]``; steps as their number.
+    """
     columns, left_out = {}, []
     for name, values in batch.columns.items():
         try:
@@ -42,21 +45,26 @@ def packed_batch(batch: Batch) -> tuple[dict[str, Any], list[str]]:
         else:
             columns[name] = values
     sent = {
-        "prompts": list(batch.prompts),
-        "completions": list(batch.completions),
+        "prompts": [[] if isinstance(prompt, str) else [prompt] for prompt in batch.prompts],
+        "completions": [[] if isinstance(completion, str) else [completion] for completion in batch.completions],
         "columns": columns,
-        "steps": [list(texts) for texts in batch.steps],
+        "steps": [len(steps) for steps in batch.steps],
         "completion_ids": None if batch.completion_ids is None else [list(ids) for ids in batch.completion_ids],
         "turn": batch.turn,
         "observation": batch.observation,
-        "trainer_state": packed_state(batch.state),
+        "trainer_state": None if batch.trainer_state is None else packed_state(batch.trainer_state),
     }
-    return sent, left_out
+    texts = [text for text in (*batch.prompts, *batch.completions) if isinstance(text, str)]
+    return sent, [*texts, *chain.from_iterable(batch.steps)], left_out
 
 
-def unpacked_batch(sent: Mapping[str, Any]) -> Batch:
+def unpacked_batch(sent: Mapping[str, Any], texts: Sequence[str]) -> Batch:
     """The batch that ``packed_batch`` packed, as a function gets it."""
-    return Batch(**{**sent, "trainer_state": SimpleNamespace(**sent["trainer_state"])})
+    rest = iter(texts)
+    turns = {name: [value[0] if value else next(rest) for value in sent[name]] for name in ("prompts", "completions")}
+    steps = [list(islice(rest, count)) for count in sent["steps"]]
+    state = None if sent["trainer_state"] is None else SimpleNamespace(**sent["trainer_state"])
+    return Batch(**{**sent, **turns, "steps": steps, "trainer_state": state})
 
 
 def packed_log(log: Log) -> dict[str, Any]:

@@ -95,12 +95,11 @@ def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
 
 def _run(request: dict[str, Any]) -> dict[str, Any]:
     name = request["name"]
-    function = _function(request["code"], name)
-    signature = read_signature(function, name)
+    function, signature = _function(request["code"], name)
     if request["do"] == "describe":
         return {"parameters": packed_signature(signature), "async": is_async(function)}
     call = call_outcome if form_of(signature) == "outcome" else call_steps
-    batch = unpacked_batch(request["batch"])
+    batch = unpacked_batch(request["batch"], request["texts"])
     # User code may raise SystemExit or KeyboardInterrupt, which must not end the worker.
     scores = call(name, function, batch, catch=BaseException)
     return {"scores": scores, "logged": packed_log(batch.log)}
@@ -130,8 +129,9 @@ _instances = Instances()
 
 
 @cache
-def _function(code: str, name: str) -> Any:
-    return _chosen(_executed(code, name, "reward"), name)
+def _function(code: str, name: str) -> tuple[Any, inspect.Signature]:
+    function = _chosen(_executed(code, name, "reward"), name)
+    return function, read_signature(function, name)
 
 
 @cache
