@@ -1,8 +1,9 @@
 """Child processes that exchange framed JSON: the only way the page's process reaches torch or a user's code.
 
 A frame is a 4-byte big-endian length and that much UTF-8 JSON; a request's ``texts`` follow it as they are. Nothing is
-pickled, so a child cannot make its parent run anything. Frames travel over two pipes of their own; the child's standard output and error are a third pipe that
-the parent reads, bounds and keeps, so whatever is printed never mixes with a frame. Parent to child::
+pickled, so a child cannot make its parent run anything. Frames travel over two pipes of their own; the child's standard
+output and error are a third pipe that the parent reads, bounds and keeps, so whatever is printed never mixes with a
+frame. Parent to child::
 
     {"request": {...}, "id": 7, "bytes": 0}   {"cancel": true}
 
