@@ -39,6 +39,7 @@ def remove(page: Page, place: int) -> None:
 
 def test_functions_are_watched_written_saved_and_limited(page: Page, app: App) -> None:
     each_row_says_what_its_function_gave_and_took_from_the_start(page)
+    a_weight_by_step_is_written_refused_kept_and_undone(page)
     watching_shows_scores_positions_correlation_and_each_rollout(page)
     nothing_scrolls_sideways_with_everything_open(page)
     a_builtins_error_is_marked_in_the_source_that_is_shown(page)
@@ -53,6 +54,23 @@ def each_row_says_what_its_function_gave_and_took_from_the_start(page: Page) -> 
     expect(page.locator("#reward-note-0 pre")).to_be_hidden()
     page.locator("#reward-edit-0").click()
     expect(page.locator("#reward-note-0 pre")).to_have_text("0 to 1  ·  chain-arithmetic task")
+
+
+def a_weight_by_step_is_written_refused_kept_and_undone(page: Page) -> None:
+    field = page.locator("#reward-schedule-0").get_by_role("textbox")
+    field.fill("5:1,2:0")
+    field.press("Enter")
+    expect(page.locator("#reward-saved-0")).to_contain_text("step 2 follows step 5")
+    field.fill("0:2, 60:0")
+    field.press("Tab")
+    expect(page.locator("#reward-on-0")).to_contain_text("2 at step 0 → 0 at step 60")
+    expect(field).to_have_value("0:2,60:0")
+    expect(page.locator("#reward-weight-0 input")).to_have_value("2")
+    expect(page.locator("#reward-weight-0 input")).to_be_disabled()
+    expect(page.locator("#reward-note-0")).to_contain_text("drawn with its weight at step 0")
+    page.get_by_role("button", name="Undo").first.click()
+    expect(page.locator("#reward-weight-0 input")).to_be_enabled()
+    expect(field).to_have_value("")
 
 
 def an_outcome_function_pasted_into_a_step_row_is_one(page: Page) -> None:

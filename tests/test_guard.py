@@ -24,6 +24,7 @@ from workbench.handoff import page_link
 from workbench.ui import app as page
 from workbench.ui import guard
 from workbench.ui.access import TOKEN_FILE, Access, Login, workspace_token
+from workbench.ui.app import files
 from workbench.ui.guard import ANY_ADDRESS, LOGINS_WAITING, LOOPBACK_NAMES, Guard, script_hashes
 from workbench.ui.sessions import ClosedTabs
 
@@ -161,6 +162,14 @@ WITHOUT_A_TOKEN = [
     ("TRACE", "/", {}),
     ("PROPFIND", "/", {}),
 ]
+
+
+def test_the_locked_page_is_set_in_the_shipped_typeface_and_nothing_else_is_given_away(stranger: TestClient) -> None:
+    locked = stranger.get("/", headers={"Accept": "text/html"})
+    (address,) = re.findall(r"url\(([^)]+)\)", locked.text)
+    assert stranger.get(address).content == files()[address.rpartition("/")[2]].read_bytes()
+    assert "font-src 'self'" in locked.headers["content-security-policy"]
+    assert stranger.get(address.replace("latin", "greek")).status_code == 401
 
 
 @pytest.mark.parametrize(("method", "path", "headers"), WITHOUT_A_TOKEN)

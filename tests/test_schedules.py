@@ -15,6 +15,7 @@ from workbench.schema import Credit
 from workbench.sections.schedule import weight_at
 from workbench.training.methods.grpo import build
 from workbench.training.methods.method import Listeners
+from workbench.ui.handlers.reward_rows import builtin_row
 
 POINTS = [(2, 1.0), (6, 0.0), (10, -0.5)]
 
@@ -65,6 +66,29 @@ def test_the_flag_and_yaml_are_the_same_and_show_it(tmp_path: Path) -> None:
         flagged("--reward-schedule", "nobody=0:1")
     with pytest.raises(ConfigError, match="'half' is no STEP:WEIGHT; write 0:1,60:0"):
         flagged("--reward-schedule", "step_correctness=half")
+
+
+def test_a_row_of_the_page_takes_the_text_of_the_flag() -> None:
+    row = builtin_row("step_correctness", weight=3.0).with_schedule(" 0:2, 60:0.25")
+    assert (row.schedule, row.weight, row.is_scheduled) == ("0:2,60:0.25", 2.0, True)
+    assert row.config().points == ((0, 2.0), (60, 0.25))
+    assert row.with_values(True, 2.0, row.code) is row  # its weight's field shows that of step 0
+    unscheduled = row.with_schedule("")
+    assert (unscheduled.schedule, unscheduled.config().weight) == ("", 2.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("half", "'half' is no STEP:WEIGHT"),
+        ("0:1,0:2", "step 0 follows step 0"),
+        ("0:x", "number"),
+        ("0.5:1", "integer"),
+    ],
+)
+def test_a_row_refuses_what_is_no_schedule(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        builtin_row("step_correctness").with_schedule(text)
 
 
 @pytest.mark.training

@@ -56,7 +56,12 @@ _CSP = (
     "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; object-src 'none'; frame-src 'none'; "
     "base-uri 'self'; form-action 'self'; frame-ancestors {framed_by}"
 )
-_OWN_CSP = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+_OWN_CSP = (
+    "default-src 'none'; style-src 'unsafe-inline'; font-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+TYPEFACE = "/workbench-assets/inter-latin.woff2"
+"""What the guard's own pages are set in: the one file that is given to whoever asks."""
 _HEADERS = {
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
@@ -122,6 +127,8 @@ class Guard:
                 return self._exchange(scope, headers, token)
             if scope["method"] == "POST" and scope["path"] == "/login" and self.access.login is not None:
                 return await self._login(scope, receive, headers)
+            if scope["method"] == "GET" and scope["path"] == TYPEFACE:
+                return None
         return None if self._admits(headers) else self._locked(scope, headers)
 
     # -- whose request it is --------------------------------------------------------------------------------------
@@ -348,6 +355,7 @@ _LOGIN_FORM = (
     "<button>Log in</button></form>"
 )
 _STYLE = (
+    f"@font-face{{font-family:Inter;font-weight:100 900;font-display:swap;src:url({TYPEFACE})}}"
     ":root{color-scheme:light dark;--line:light-dark(#dfe3e8,#2b3038);--accent:light-dark(#4549c4,#9da0f5)}"
     "body{font:14px/1.5 Inter,system-ui,sans-serif;max-width:24em;margin:16vh auto;padding:0 16px;"
     "color:light-dark(#1b1f24,#e6e8eb);background:light-dark(#fff,#0e1013)}"

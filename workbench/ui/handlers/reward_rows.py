@@ -14,12 +14,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from workbench.config import JudgeConfig, ModelConfig, MonteCarloConfig, RewardConfig
-from workbench.errors import RewardError, cut
+from workbench.errors import ConfigError, RewardError, cut
 from workbench.policies.step_values import StepValues
 from workbench.rewards import BUILTINS, find_builtin
 from workbench.rewards.source import functions_in, kind_in, reward_functions
 from workbench.schema import Group, RewardKind
-from workbench.sections.schedule import weight_at
+from workbench.sections.schedule import read_schedule, schedule_text, weight_at
 
 SLOTS = 12
 """Reward functions that fit on the page."""
@@ -76,6 +76,11 @@ class RewardRow:
         return bool(self.fields.get("schedule"))
 
     @property
+    def schedule(self) -> str:
+        """Its weights by the step of training, as their field holds them; "" where it is always the same."""
+        return schedule_text(self.fields.get("schedule", ()))
+
+    @property
     def has_editor(self) -> bool:
         return all(self.fields.get(part) is None for part in ("model", "judge", "monte_carlo"))
 
@@ -110,7 +115,7 @@ class RewardRow:
 
     def config(self) -> RewardConfig:
         """Raises RewardError for a weight out of range."""
-        weight = self.weight
+        weight = self.fields.get("weight", 1.0)
         try:
             return RewardConfig.model_validate({**self.fields, "weight": 1.0 if weight is None else weight})
         except ValidationError as error:
@@ -122,6 +127,21 @@ class RewardRow:
     def unweighted(self) -> RewardConfig:
         """The reward with weight 1, whatever the field holds."""
         return RewardConfig.model_validate({**self.fields, "weight": 1.0})
+
+    def with_schedule(self, text: str) -> RewardRow:
+        """The row with the weights that ``0:1,60:0`` says; without a text, always with the weight that its field shows.
+
+        Raises ConfigError for a text that says none.
+        """
+        weight = self.weight
+        fields = {name: value for name, value in self.fields.items() if name not in ("weight", "schedule")}
+        if not text.strip():
+            return replace(self, fields=fields | ({} if weight in (None, 1.0) else {"weight": weight}))
+        try:
+            config = RewardConfig.parse({**fields, "schedule": read_schedule(text)})
+        except ValueError as error:  # ConfigError is one
+            raise ConfigError(str(error)) from error
+        return replace(self, fields=fields | {"schedule": config.model_dump(mode="json")["schedule"]})
 
     def with_values(self, on: Any, weight: Any, code: Any) -> RewardRow:
         """The row with what its widgets hold."""

@@ -136,11 +136,12 @@ def _credit_shown(widgets: CreditWidgets, values: list[Any]) -> Updates:
 
 def _row_shown(widgets: RowWidgets, row: RewardRow | None) -> Updates:
     if row is None:
-        return {widgets.holder: gr.update(visible=False), widgets.code: "", widgets.facts: ""}
+        return {widgets.holder: gr.update(visible=False), widgets.code: "", widgets.facts: "", widgets.schedule: ""}
     return {
         widgets.holder: gr.update(visible=True, elem_classes=["slot"]),
         widgets.switch: gr.update(value=row.on, label=row_label(row), elem_classes=row_classes(row)),
-        widgets.weight: row.weight,
+        widgets.weight: gr.update(value=row.weight, interactive=not row.is_scheduled),
+        widgets.schedule: row.schedule,
         widgets.code: gr.update(value=row.code),
         widgets.facts: row_facts_value(row),
     }

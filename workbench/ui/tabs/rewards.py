@@ -12,6 +12,7 @@ from typing import Any
 
 import gradio as gr
 
+from workbench.errors import ConfigError
 from workbench.ui.handlers import rewards as handlers
 from workbench.ui.handlers.draft import Draft, row_paths
 from workbench.ui.handlers.judges import trust_row
@@ -109,6 +110,23 @@ def _wire_row(form: Form, place: int, row: RowWidgets, services: Services, then_
         return shown(form, draft, draft.with_row(place, changed)) | {row.saved: note_value(said)}
 
     then_score(row.trust.click(trust, form.inputs, [row.saved, *form.outputs], queue=False, **PRIVATE))
+
+    def schedule(text: str, *held: Any) -> Updates:
+        """Read once it is written: a half typed one says nothing."""
+        draft = read(*held)
+        before = draft.rows[place]
+        if before is None or (text or "").strip() == before.schedule:
+            return {row.saved: gr.skip()}
+        try:
+            after = before.with_schedule(text or "")
+        except ConfigError as error:
+            return {row.saved: note_value(Note(str(error)))}
+        said = f"{before.name}: its weight by step of training was changed"
+        return shown(form, draft, draft.with_row(place, after), undo=said) | {row.saved: ""}
+
+    written = [row.schedule, *form.inputs]
+    ends = [row.schedule.submit, row.schedule.blur]
+    then_score(gr.on(ends, schedule, written, [row.saved, *form.outputs], queue=False, **PRIVATE))
 
     def edited(*held: Any) -> list[Any]:
         """A switch is labelled with what its function is called and scores, which its code may have changed."""
@@ -236,8 +254,17 @@ def _row(i: int, row: RewardRow | None, *, editable: bool) -> RowWidgets:
             facts = drawn(f"reward-facts-{i}", "facts")
             change = gr.Button("change", elem_id=f"reward-change-{i}", elem_classes=["small"], min_width=0)
         row_note = note(f"reward-note-{i}")
+        schedule = gr.Textbox(
+            "" if row is None else row.schedule,
+            label="Weight by step of training",
+            placeholder="none; 0:1,60:0 falls from 1 to 0 in 60 steps",
+            max_lines=1,
+            elem_id=f"reward-schedule-{i}",
+            elem_classes=["slot-schedule"],
+            min_width=0,
+        )
         with gr.Row(elem_classes=["slot-foot", "slot-save"]):
             save = gr.Button("save", elem_id=f"reward-save-{i}", elem_classes=["small", "save"], min_width=0)
             trust = gr.Button("trust", elem_id=f"reward-trust-{i}", elem_classes=["small"], min_width=0)
             saved = note(f"reward-saved-{i}")
-    return RowWidgets(holder, switch, weighs, editor, facts, change, row_note, remove, save, saved, trust)
+    return RowWidgets(holder, switch, weighs, schedule, editor, facts, change, row_note, remove, save, saved, trust)

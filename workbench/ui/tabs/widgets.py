@@ -26,6 +26,7 @@ class RowWidgets:
     holder: gr.Column
     switch: gr.Checkbox
     weight: gr.Number
+    schedule: gr.Textbox
     code: gr.Code
     facts: gr.HTML
     change: gr.Button
@@ -180,7 +181,7 @@ class Form:
     def outputs(self) -> list[Any]:
         """What ``form.shown`` may set."""
         credit = [w for widgets in (self.credit, self.compare) for w in (widgets.before, widgets.options)]
-        rows = [widget for row in self.rewards.rows for widget in (row.holder, row.facts)]
+        rows = [widget for row in self.rewards.rows for widget in (row.holder, row.schedule, row.facts)]
         example = [self.task, self.example, self.columns, self.preset]
         packs = [self.scoring, self.sampling, self.run, self.task_rows, self.task_preview]
         return [self.draft, *example, *self.bound.values(), *credit, *rows, *packs, *self.undo.outputs]
