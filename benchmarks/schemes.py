@@ -5,13 +5,18 @@ labels turned (``rewards.noise``), ``prm`` a process reward model trained here o
 seed. Every run is the default one in all else and has answer_correctness beside the steps. Schemes that credit
 outcomes alone do not see the labels, and have one cell. A probe is an edit without content of the group that comes
 along; it pays where it gains in any of the answers.
+
+What finished is a line of ``RESULTS``, from which the documentation's table is made and the next call goes on;
+``--full`` trains that anew, too.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,9 +36,27 @@ from workbench.schema import Group, ScoredGroup
 FIRST = ("outcome", "process", "step", "mean_suffix", "first_error", "prpo", "turn_credit", "papo")
 """Measured before the others."""
 NOISE = {"right": 0.0, "noise30": 0.3, "noise10": 0.1}
-LABELS = (*NOISE, "prm")
+LABELS = ("right", "noise30", "prm", "noise10")
+RESULTS = Path(__file__).with_name("schemes.jsonl")
+RUN = {"eval_every": 60, "watch_prompts": 0}
+"""The default run, measured before the first step and after the last alone; no number that is shown depends on it."""
 TURNS = 20
 OUTCOME = RewardConfig(name="answer_correctness", kind="outcome")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A finished run; accuracies are shares of 200 held-out problems, steps per answer the mean of the last 5 steps."""
+
+    labels: str
+    scheme: str
+    seed: int
+    base: float
+    final: float
+    steps_per_answer: float
+
+
+Results = Mapping[tuple[str, int], RunResult]
 
 
 @dataclass(frozen=True)
@@ -57,27 +80,36 @@ class SchemeRow:
     probes: str
 
 
-def measure(repeat: int, where: Where = Where()) -> list[SchemeRow]:  # noqa: B008  # frozen
+def measure(repeat: int, full: bool = False, where: Where = Where()) -> list[SchemeRow]:  # noqa: B008  # frozen
     """Seeds 0 to ``repeat`` - 1; the first seed of all cells before the second."""
     names = where.chosen(cells())
-    results: dict[str, list[Rows]] = {cell: [] for cell in names}
+    before = {} if full else stored_results()
+    results: dict[str, list[RunResult]] = {cell: [] for cell in names}
     for seed in range(repeat):
         for cell in names:
-            rows = _trained(cell, seed, where)
-            results[cell] += [] if rows is None else [rows]
+            result = before.get((cell, seed)) or _trained(cell, seed, where)
+            results[cell] += [] if result is None else [result]
     return [_row(cell, seeds) for cell, seeds in results.items()]
 
 
+def stored_results() -> Results:
+    """What finished before, by cell and seed; the last line of each."""
+    lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
+    results = [RunResult(**json.loads(line)) for line in lines]
+    return {(f"{result.labels}/{result.scheme}", result.seed): result for result in results}
+
+
 def cells() -> list[str]:
+    """A scheme's cells one after the other, those of ``FIRST`` before the others."""
     schemes = [*FIRST, *(name for name in SCHEMES if name not in FIRST)]
-    return [f"{labels}/{scheme}" for labels in LABELS for scheme in schemes if labels == "right" or sees_labels(scheme)]
+    return [f"{labels}/{scheme}" for scheme in schemes for labels in LABELS if labels == "right" or sees_labels(scheme)]
 
 
 def sees_labels(scheme: str) -> bool:
     return not SCHEMES[scheme].outcome_only
 
 
-def _trained(cell: str, seed: int, where: Where) -> Rows | None:
+def _trained(cell: str, seed: int, where: Where) -> RunResult | None:
     labels, scheme = cell.split("/")
     if labels in NOISE:
         rewards = [step_reward(labels), OUTCOME]
@@ -87,8 +119,22 @@ def _trained(cell: str, seed: int, where: Where) -> Rows | None:
     else:
         return None
     method = {"rewards": [reward.model_dump() for reward in rewards], "credit": {"scheme": scheme}}
-    config = RunConfig.parse({"name": f"schemes-{labels}", "seed": seed, "method": method})
-    return where.rows(config, scheme)
+    config = RunConfig.parse({"name": f"schemes-{labels}", "seed": seed, "method": method, "run": RUN})
+    rows = where.rows(config, scheme)
+    if rows is None:
+        return None
+    result = _result(labels, scheme, seed, rows)
+    if not where.stored:
+        with RESULTS.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(result)) + "\n")
+    return result
+
+
+def _result(labels: str, scheme: str, seed: int, rows: Rows) -> RunResult:
+    accuracies = [row["accuracy"] for row in rows if row.get("accuracy") is not None]
+    steps = last_mean(rows, "steps_per_answer")
+    assert steps is not None  # a finished run has logged its steps
+    return RunResult(labels, scheme, seed, accuracies[0], accuracies[-1], round(steps, 3))
 
 
 def step_reward(labels: str) -> RewardConfig:
@@ -115,20 +161,18 @@ def _judge(seed: int, where: Where) -> Pipeline | None:
     return pipeline if status.state == "finished" else None
 
 
-def _row(cell: str, seeds: list[Rows]) -> SchemeRow:
+def _row(cell: str, results: Sequence[RunResult]) -> SchemeRow:
     labels, scheme = cell.split("/")
-    measured = [[row["accuracy"] for row in rows if row.get("accuracy") is not None] for rows in seeds]
-    ends = [accuracies[-1] for accuracies in measured if accuracies]
-    steps = [value for rows in seeds if (value := last_mean(rows, "steps_per_answer")) is not None]
+    ends = [result.final for result in results]
     return SchemeRow(
         labels,
         scheme,
         len(ends),
-        mean([accuracies[0] for accuracies in measured if accuracies]),
+        mean([result.base for result in results]),
         mean(ends),
         min(ends, default=None),
         max(ends, default=None),
-        mean(steps),
+        mean([result.steps_per_answer for result in results]),
         agreement(labels, scheme) if NOISE.get(labels) else None,
         probes_that_pay(scheme) if labels == "right" else "",
     )
