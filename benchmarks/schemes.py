@@ -46,14 +46,17 @@ OUTCOME = RewardConfig(name="answer_correctness", kind="outcome")
 
 @dataclass(frozen=True)
 class RunResult:
-    """A finished run; accuracies are shares of 200 held-out problems, steps per answer the mean of the last 5 steps."""
+    """A finished run; accuracies are shares of 200 held-out problems.
+
+    ``steps_per_answer`` is the mean of the last 5 steps, None where it was not kept.
+    """
 
     labels: str
     scheme: str
     seed: int
     base: float
     final: float
-    steps_per_answer: float
+    steps_per_answer: float | None
 
 
 Results = Mapping[tuple[str, int], RunResult]
@@ -80,7 +83,7 @@ class SchemeRow:
     probes: str
 
 
-def measure(repeat: int, full: bool = False, where: Where = Where()) -> list[SchemeRow]:  # noqa: B008  # frozen
+def measure(repeat: int, where: Where = Where(), *, full: bool = False) -> list[SchemeRow]:  # noqa: B008  # frozen
     """Seeds 0 to ``repeat`` - 1; the first seed of all cells before the second."""
     names = where.chosen(cells())
     before = {} if full else stored_results()
@@ -133,8 +136,7 @@ def _trained(cell: str, seed: int, where: Where) -> RunResult | None:
 def _result(labels: str, scheme: str, seed: int, rows: Rows) -> RunResult:
     accuracies = [row["accuracy"] for row in rows if row.get("accuracy") is not None]
     steps = last_mean(rows, "steps_per_answer")
-    assert steps is not None  # a finished run has logged its steps
-    return RunResult(labels, scheme, seed, accuracies[0], accuracies[-1], round(steps, 3))
+    return RunResult(labels, scheme, seed, accuracies[0], accuracies[-1], None if steps is None else round(steps, 3))
 
 
 def step_reward(labels: str) -> RewardConfig:
@@ -172,7 +174,7 @@ def _row(cell: str, results: Sequence[RunResult]) -> SchemeRow:
         mean(ends),
         min(ends, default=None),
         max(ends, default=None),
-        mean([result.steps_per_answer for result in results]),
+        mean([result.steps_per_answer for result in results if result.steps_per_answer is not None]),
         agreement(labels, scheme) if NOISE.get(labels) else None,
         probes_that_pay(scheme) if labels == "right" else "",
     )

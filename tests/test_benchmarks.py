@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -41,7 +42,10 @@ def test_what_cannot_be_measured_is_refused(capsys: pytest.CaptureFixture[str]) 
     assert "no --full version" in capsys.readouterr().err
 
 
-def test_cells_are_chosen_by_name_and_only_what_finished_is_read(tmp_path: Path) -> None:
+def test_cells_are_chosen_by_name_and_only_what_finished_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schemes, "RESULTS", tmp_path / "none.jsonl")
     where = Where(tmp_path, only=("noise30/process", "prm"), stored=True)
     names = schemes.cells()
     assert where.chosen(names)[0] == "noise30/process"
@@ -55,6 +59,23 @@ def test_cells_are_chosen_by_name_and_only_what_finished_is_read(tmp_path: Path)
     (row,) = schemes.measure(2, Where(tmp_path, only=("noise30/process",), stored=True))
     assert (row.seeds, row.base, row.final, row.steps_per_answer, row.probes) == (1, 0.0, 0.5, 7.0, "")
     assert 0.2 < (row.agreement or 0) < 0.5
+
+
+def test_a_result_that_is_kept_is_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 0 was kept with 40 %, and in the workspace, at 50 %, it was trained anew; of seed 1 nothing is there."""
+    kept = schemes.RunResult("noise30", "process", 0, base=0.3, final=0.4, steps_per_answer=None)
+    monkeypatch.setattr(schemes, "RESULTS", tmp_path / "kept.jsonl")
+    schemes.RESULTS.write_text(json.dumps(dataclasses.asdict(kept)) + "\n")
+    store(
+        tmp_path,
+        "schemes-noise30-process-0",
+        [{"step": n, "accuracy": 0.25 * n, "steps_per_answer": 7} for n in (0, 2)],
+    )
+    monkeypatch.setattr(schemes, "agreement", lambda labels, scheme: 1.0)
+    where = Where(tmp_path, only=("noise30/process",), stored=True)
+    (row,), (anew,) = schemes.measure(2, where), schemes.measure(2, where, full=True)
+    assert (row.seeds, row.base, row.final, row.steps_per_answer) == (1, 0.3, 0.4, None)
+    assert (anew.seeds, anew.base, anew.final, anew.steps_per_answer) == (1, 0.0, 0.5, 7.0)
 
 
 def test_an_alarm_counts_once_a_run_from_the_step_it_is_raised_at(tmp_path: Path) -> None:

@@ -498,6 +498,19 @@ def test_how_often_noise_alone_raises_an_alarm(alike, most):
     assert raised / 100 <= most
 
 
+@pytest.mark.parametrize(("to", "expected"), [(0.08, ["nothing learnt"]), (0.05, []), (None, [])])
+def test_entropy_that_stays_decides_whether_a_rise_that_may_be_noise_counts(to, expected):
+    """Accuracy 28 % to 34 % +- 15 points, 48 rows: 4 points between the thirds, of error sqrt(2 / 16) x 15 = 5.3. So up
+    to 14.6 may have been learnt, more than 12, unless the entropy of 0.08 nats is still what it was.
+    """
+    rows = curve(48, entropy=(0.08, to or 0.08))
+    for n, row in enumerate(rows):
+        row["accuracy/train"] = 0.28 + 0.06 * n / 47 + 0.15 * (-1) ** n
+        if to is None:
+            del row["entropy"]
+    assert [alarm.name for alarm in alarms(rows)] == expected
+
+
 def test_an_entropy_that_stays_collapsed_stays_told():
     rows = [{"entropy": 1.0 if n < 20 else 0.001} for n in range(200)]
     assert [bool(alarms(rows[:n])) for n in (18, 60, 120, 200)] == [False, True, True, True]

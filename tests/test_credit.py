@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import statistics
+import random
 from functools import partial
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.slow_credit import SlowGroup, slow_credit
 from workbench.credit import (
     NORMALISATIONS,
     SCHEMES,
@@ -447,228 +448,40 @@ def groups(draw):
     return rewards, starts, ends, lengths, outcomes
 
 
-def mean(values):
-    return statistics.fmean(values)
+OPTIONS = {
+    "gamma": st.sampled_from([1.0, 0.9, 0.0]),
+    "temperature": st.sampled_from([0.1, 2.0]),
+    "signed": st.booleans(),
+    "threshold": st.sampled_from([0.5, -1.0]),
+    "right_from": st.sampled_from([1.0, 0.0]),
+    "prior_mean": st.sampled_from([0.5, -1.0]),
+    "prior_std": st.sampled_from([24**-0.5, 2.0]),
+    **dict.fromkeys(("process_weight", "token_weight", "state_weight", "outcome_weight"), st.sampled_from([1.0, -0.5])),
+    "clip": st.sampled_from([None, 0.75]),
+}
 
 
-def z(i, value, pool, how, scale):
-    """z of ``value``, which is completion i's, among ``pool``: (completion, value) pairs without a None."""
-    voters = {j: [x for owner, x in pool if owner == j] for j, _ in pool}
-    values = [x for _, x in pool]
-    if value is None:
-        return None
-    if len(values) < 2 or max(values) == min(values):
-        return 0.0
-    if how in ("per_completion", "leave_one_out") and len(voters) < 2:
-        return 0.0
-    if how == "none":
-        return value
-    centre, spread = mean(values), statistics.stdev(values)
-    if how == "per_completion":
-        centre = mean([mean(votes) for votes in voters.values()])
-        spread = math.sqrt(
-            sum(mean([(x - centre) ** 2 for x in votes]) for votes in voters.values()) / (len(voters) - 1)
-        )
-    if how == "leave_one_out":
-        centre = mean([mean(votes) for j, votes in voters.items() if j != i])
-    return (value - centre) / (spread + 1e-4) if scale else value - centre
-
-
-def among(i, jagged, how, scale, index=None):
-    """The z of each of completion i's values in the pool of all, or of those with the same index."""
-    return [
-        z(
-            i,
-            value,
-            [
-                (j, x)
-                for j, row in enumerate(jagged)
-                for n, x in enumerate(row)
-                if x is not None and (index is None or n == k)
-            ],
-            how,
-            scale,
-        )
-        for k, value in enumerate(jagged[i])
-    ]
-
-
-def obvious(scheme, rewards, starts, ends, lengths, outcomes, how, scale, gamma):
-    """Token by token, straight from the formulas of each scheme."""
-    if scheme in TOGETHER:
-        return TOGETHER[scheme](rewards, starts, ends, lengths, outcomes, how, scale, gamma)
-    count = len(rewards)
-    sums = [[sum(r for r in row if r is not None) if any(r is not None for r in row) else None] for row in rewards]
-    if scheme == "min":
-        rewards = [weighted_by_softmax(row, 0.1) for row in rewards]
-    elif scheme == "progress":
-        rewards = [differences(row) for row in rewards]
-    elif scheme == "first_error":
-        rewards = [until_first_error(row, 0.5) for row in rewards]
-    elif scheme == "return":
-        rewards = [returns(row, gamma) for row in rewards]
-    result = []
-    for i in range(count):
-        whole = among(i, sums if scheme in ("sum", "rescaled") else [[r] for r in outcomes], how, scale)[0]
-        steps = among(i, rewards, how, scale, index="same" if scheme == "position" else None)
-        row = []
-        for t in range(lengths[i]):
-            ahead = [k for k, e in enumerate(ends[i]) if e >= t]
-            own = [k for k in range(len(ends[i])) if starts[i][k] <= t <= ends[i][k]]
-            if scheme in ("outcome", "sum"):
-                row.append(whole or 0.0)
-            elif scheme in ("process", "min", "progress", "first_error"):
-                row.append(sum(gamma ** (k - ahead[0]) * (steps[k] or 0.0) for k in ahead))
-            elif scheme == "mean_suffix":
-                known = [steps[k] for k in ahead if steps[k] is not None]
-                row.append(mean(known) if known else 0.0)
-            elif scheme == "rescaled":
-                widths = [
-                    (rewards[i][k], ends[i][k] - starts[i][k] + 1)
-                    for k in range(len(ends[i]))
-                    if rewards[i][k] is not None
-                ]
-                average = sum(r * w for r, w in widths) / sum(w for _, w in widths) if widths else 0.0
-                divides = own and abs(average) >= 1e-3  # nearer to 0 the completion gets 0, with a warning
-                row.append((rewards[i][own[0]] or 0.0) * (whole or 0.0) / (average + 1e-5) if divides else 0.0)
-            else:
-                row.append((steps[own[0]] or 0.0) if own else 0.0)
-        result.append(row)
-    return result
-
-
-def z_of_each(values, how, scale):
-    """z of one value a completion, 0 where there is none."""
-    jagged = [[value] for value in values]
-    return [among(i, jagged, how, scale)[0] or 0.0 for i in range(len(values))]
-
-
-def of_own_step(i, starts, ends, t, values):
-    own = [k for k in range(len(ends[i])) if starts[i][k] <= t <= ends[i][k]]
-    return (values[own[0]] or 0.0) if own else 0.0
-
-
-def papo(rewards, starts, ends, lengths, outcomes, how, scale, gamma):
-    known = [[r for r in row if r is not None] for row in rewards]
-    right = [
-        mean(row) if row and total is not None and total >= 1 else None
-        for row, total in zip(known, outcomes, strict=True)
-    ]
-    both = zip(z_of_each(outcomes, how, scale), z_of_each(right, how, scale), lengths, strict=True)
-    return [[a + b] * length for a, b, length in both]
-
-
-def prpo(rewards, starts, ends, lengths, outcomes, how, scale, gamma):
-    whole = z_of_each(outcomes, how, scale)
-    known = [r for row in rewards for r in row if r is not None]
-    flat = not known or min(known) == max(known)
-    steps = [[None if r is None or flat else (r - 0.5) / math.sqrt(1 / 24) for r in row] for row in rewards]
-    return [
-        [of_own_step(i, starts, ends, t, steps[i]) + whole[i] for t in range(length)]
-        for i, length in enumerate(lengths)
-    ]
-
-
-def prime(rewards, starts, ends, lengths, outcomes, how, scale, gamma):
-    def more(jagged):
-        count = sum(any(x is not None for x in row) for row in jagged)
-        return count / (count - 1) if how == "per_completion" and count > 1 else 1.0
-
-    whole = z_of_each(outcomes, how, scale)
-    result = []
-    for i, length in enumerate(lengths):
-        steps = [more(rewards) * (x or 0.0) for x in among(i, rewards, how, scale)]
-        row = []
-        for t in range(length):
-            ahead = [k for k, e in enumerate(ends[i]) if e >= t]
-            later = sum(gamma ** (k - ahead[0]) * steps[k] for k in ahead)
-            row.append(later + more([[total] for total in outcomes]) * whole[i])
-        result.append(row)
-    return result
-
-
-def turn_credit(rewards, starts, ends, lengths, outcomes, how, scale, gamma):
-    """Each gain handed out step by step, to the step itself and to those before it."""
-    credits, returns = [], []
-    for row, whole in zip(rewards, outcomes, strict=True):
-        shares, before, net = [0.0] * len(row), None, 0.0
-        for k, r in enumerate(row):
-            if r is None:
-                continue
-            gain = 0.0 if before is None else r - before
-            total = sum(gamma**d for d in range(k + 1))
-            for d in range(k + 1):
-                shares[k - d] += gain * gamma**d / total
-            before, net = r, net + gain
-        credits.append(shares)
-        returns.append(None if whole is None else whole + net)
-    level = z_of_each(returns, how, scale)
-    result = []
-    for i, length in enumerate(lengths):
-        widths = [last - first + 1 for first, last in zip(starts[i], ends[i], strict=True)]
-        centre = sum(w * c for w, c in zip(widths, credits[i], strict=True)) / sum(widths)
-        moved = [c - centre for c in credits[i]]
-        result.append([of_own_step(i, starts, ends, t, moved) + level[i] for t in range(length)])
-    return result
-
-
-TOGETHER = {"papo": papo, "prpo": prpo, "prime": prime, "turn_credit": turn_credit}
-
-
-def weighted_by_softmax(row, temperature):
-    lowest = min((r for r in row if r is not None), default=0.0)
-    total = sum(math.exp((lowest - r) / temperature) for r in row if r is not None)
-    return [None if r is None else math.exp((lowest - r) / temperature) / total * r for r in row]
-
-
-def differences(row):
-    result, before = [], 0.0
-    for r in row:
-        result.append(None if r is None else r - before)
-        before = before if r is None else r
-    return result
-
-
-def until_first_error(row, threshold):
-    result, wrong = [], False
-    for r in row:
-        result.append(None if wrong else r)
-        wrong = wrong or (r is not None and r < threshold)
-    return result
-
-
-def returns(row, gamma):
-    result, later = [], 0.0
-    for r in reversed(row):
-        later *= gamma
-        if r is not None:
-            later += r
-        result.append(None if r is None else later)
-    return result[::-1]
-
-
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(
     groups(),
-    st.sampled_from([name for name, scheme in SCHEMES.items() if not {"token_ids", "states"} & {*scheme.needs}]),
-    st.sampled_from(["pooled", "per_completion", "leave_one_out", "none"]),
+    st.sampled_from(list(SCHEMES)),
+    st.sampled_from(list(NORMALISATIONS)),
     st.booleans(),
-    st.sampled_from([1.0, 0.9, 0.0]),
+    st.data(),
 )
-def test_two_implementations_agree(group, scheme, how, scale, gamma):
+def test_two_implementations_agree(group, scheme, how, scale, data):
+    """Every scheme with every option of its own, and with those that all have; "batch" is of this one group."""
     rewards, starts, ends, lengths, outcomes = group
-    fast = assign_credit(
-        rewards,
-        ends,
-        lengths,
-        scheme,
-        step_starts=starts,
-        outcome_rewards=outcomes,
-        normalise=how,
-        scale=scale,
-        gamma=gamma,
-    )
-    slow = obvious(scheme, *group, how, scale, gamma)
+    needs = {*SCHEMES[scheme].needs}
+    own = [option.name for option in SCHEMES[scheme].options if option.name not in ("normalise", "scale")]
+    options = {name: data.draw(OPTIONS[name], name) for name in (*own, "outcome_weight", "clip")}
+    seed = data.draw(st.integers(0, 10**6), "seed of ids and states") if needs & {"token_ids", "states"} else 0
+    draw = random.Random(seed)
+    ids = [draw.choices(range(4), k=n) for n in lengths]
+    states = [draw.choices("abc", k=len(row)) for row in ends]
+    where = {"step_starts": starts, "outcome_rewards": outcomes, "token_ids": ids, "states": states}
+    fast = assign_credit(rewards, ends, lengths, scheme, **where, normalise=how, scale=scale, **options)
+    slow = slow_credit(scheme, SlowGroup(*group, ids, states), how, scale, **options)
     for i, length in enumerate(lengths):
         assert fast[i, :length].tolist() == pytest.approx(slow[i], rel=1e-4, abs=1e-3)
         assert not fast[i, length:].any()

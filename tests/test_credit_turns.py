@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-import statistics
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from workbench.checks.preflight import preflight_of
 from workbench.credit import assign_credit, credit_group
@@ -59,76 +56,6 @@ def test_gigpo_says_what_it_lacks():
         assigned(states=None)
     with pytest.raises(CreditError, match="completion 1 has 1 states and 2 steps; give each step the state"):
         assigned(states=[["", "a"], [""], ["", "b"]])
-
-
-# -- two implementations -----------------------------------------------------------------------------------------------
-
-
-@st.composite
-def episodes(draw):
-    """(rewards, starts, ends, lengths, masks, outcomes, states): turns of some tokens, each with one or two steps."""
-    columns = [], [], [], [], [], [], []
-    number = st.one_of(st.none(), st.integers(-2, 2).map(float))
-    for _ in range(draw(st.integers(1, 5))):
-        rewards, starts, ends, mask, states = [], [], [], [], []
-        for _ in range(draw(st.integers(1, 4))):
-            mask += [0] * draw(st.integers(0, 2)) if mask else []
-            for _ in range(draw(st.integers(1, 2))):
-                width = draw(st.integers(1, 2))
-                starts.append(len(mask))
-                mask += [1] * width
-                ends.append(len(mask) - 1)
-                rewards.append(draw(number))
-                states.append(draw(st.sampled_from("abc")))
-        for column, value in zip(columns, (rewards, starts, ends, len(mask), mask, draw(number), states), strict=True):
-            column.append(value)
-    return columns
-
-
-def z_of(value, pool, scale):
-    """z of a value in a pool that holds it."""
-    if len(pool) < 2 or max(pool) == min(pool):
-        return 0.0
-    return (value - statistics.fmean(pool)) / (statistics.stdev(pool) + 1e-4 if scale else 1.0)
-
-
-def slow_gigpo(rewards, starts, ends, lengths, masks, outcomes, states, gamma, weight, scale):
-    """Token by token, each return summed term by term."""
-
-    def return_of(i, k):
-        last = len(rewards[i]) - 1
-        return sum(
-            gamma ** (j - k) * ((rewards[i][j] or 0.0) + (outcomes[i] if j == last else 0.0))
-            for j in range(k, last + 1)
-        )
-
-    scored = [i for i, outcome in enumerate(outcomes) if outcome is not None]
-    result = []
-    for i, length in enumerate(lengths):
-        row = [0.0] * length
-        for t in range(length):
-            if not masks[i][t] or i not in scored:
-                continue
-            row[t] = z_of(outcomes[i], [outcomes[j] for j in scored], scale)
-            for k, state in enumerate(states[i]):
-                if starts[i][k] <= t <= ends[i][k]:
-                    pool = [return_of(j, n) for j in scored for n, other in enumerate(states[j]) if other == state]
-                    row[t] += weight * z_of(return_of(i, k), pool, scale)
-        result.append(row)
-    return result
-
-
-@settings(max_examples=300, deadline=None)
-@given(episodes(), st.sampled_from([1.0, 0.9, 0.0]), st.sampled_from([1.0, -0.5]), st.booleans())
-def test_two_implementations_of_gigpo_agree(columns, gamma, weight, scale):
-    rewards, starts, ends, lengths, masks, outcomes, states = columns
-    options = {"gamma": gamma, "state_weight": weight, "scale": scale}
-    where = {"step_starts": starts, "masks": masks, "outcome_rewards": outcomes, "states": states}
-    fast = assign_credit(rewards, ends, lengths, "gigpo", **where, **options)
-    slow = slow_gigpo(*columns, gamma, weight, scale)
-    for i, length in enumerate(lengths):
-        assert fast[i, :length].tolist() == pytest.approx(slow[i], rel=1e-4, abs=1e-3)
-        assert not fast[i, length:].any()
 
 
 # -- scored groups -----------------------------------------------------------------------------------------------------

@@ -165,12 +165,16 @@ def accuracy_fell(rows: Rows) -> list[Alarm]:
 
 
 def nothing_learnt(rows: Rows) -> list[Alarm]:
-    """Since the run began no reward rose and accuracy hardly can have, though groups have spread."""
+    """Since the run began no reward rose and accuracy hardly can have, though groups have spread.
+
+    What accuracy's own error leaves open, entropy decides, which is measured more closely: who learns moves it.
+    """
     accuracy = trend(rows, "accuracy/train", window=None, least=LEAST_LEARNING)
     flat = trend(rows, "zero_spread_share")
     if accuracy is None or (flat is not None and flat.after >= 0.5):
         return []
-    if accuracy.after - accuracy.before + 2 * accuracy.error >= LEARNT or accuracy.fell or accuracy.before > 1 - LEARNT:
+    doubt = 0.0 if _stayed(trend(rows, "entropy", window=None)) else 2 * accuracy.error
+    if accuracy.after - accuracy.before + doubt >= LEARNT or accuracy.fell or accuracy.before > 1 - LEARNT:
         return []
     if any(risen.rose for risen in _reward_trends(rows, window=None).values()):
         return []
@@ -184,6 +188,13 @@ def nothing_learnt(rows: Rows) -> list[Alarm]:
             ("accuracy/train", *(() if kl is None else ("kl/k3",))),
         )
     ]
+
+
+def _stayed(course: Trend | None) -> bool:
+    """Whether a metric has hardly moved, its error allowed for."""
+    if course is None:
+        return False
+    return abs(course.after - course.before) + 2 * course.error < EFFECT * max(abs(course.before), abs(course.after))
 
 
 def _reward_trends(rows: Rows, window: int | None = WINDOW) -> dict[str, Trend]:
