@@ -38,6 +38,7 @@ from workbench.sections import (
     TaskSection,
     leaves,
 )
+from workbench.sections.writing import check_writable
 from workbench.steps import StepPattern
 from workbench.training.methods import METHODS, Method, grpo, sampled
 from workbench.training.methods.grpo import GRPOSection
@@ -64,6 +65,7 @@ class RunConfig(SharedConfig):
     @model_validator(mode="before")
     @classmethod
     def _of_any_version(cls, data: Any) -> Any:
+        check_writable(data)
         return migrate(data) if isinstance(data, Mapping) else data
 
     @property

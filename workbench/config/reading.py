@@ -14,11 +14,9 @@ from yaml.composer import Composer
 
 from workbench.errors import ConfigError, cut, shown
 from workbench.rundir import MOST_CONFIG
-from workbench.sections.writing import TAG, add_core_types
+from workbench.sections.writing import MAX_DEPTH, MAX_VALUES, TAG, add_core_types
 
 MAX_BYTES = MOST_CONFIG
-MAX_DEPTH = 30
-MAX_VALUES = 5_000
 _MAX_DIGITS = 400
 _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 

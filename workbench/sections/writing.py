@@ -7,10 +7,17 @@ like a value to either are quoted.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
+from workbench.errors import shown
+
+MAX_DEPTH = 30
+MAX_VALUES = 5_000
+"""What a configuration's YAML may hold to be read again, names included."""
+_DEFAULTS = 1_000  # of these values, for what is written beside what was given
 TAG = "tag:yaml.org,2002:"
 CORE = {
     "null": (r"~|null|Null|NULL|", "~nN\0"),
@@ -22,6 +29,7 @@ CORE = {
     ),
 }
 """YAML 1.2's core types of a word: how it looks, and the characters that it begins with (NUL: it is empty)."""
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _LINE_ENDS = re.compile("[\r\x85\u2028\u2029]")
 
 
@@ -37,6 +45,28 @@ class _Writer(yaml.SafeDumper):
 
 
 add_core_types(_Writer)
+
+
+def check_writable(data: Any) -> None:
+    """Raises ValueError for a configuration that could not be read again once it is written.
+
+    Its names must be encodable text; what holds itself is nested too deeply.
+    """
+    left, seen = [(data, 0)], 0
+    while left:
+        value, depth = left.pop()
+        seen += 1
+        if depth >= MAX_DEPTH:
+            raise ValueError(f"the configuration is nested deeper than {MAX_DEPTH} levels")
+        if seen > MAX_VALUES - _DEFAULTS:
+            raise ValueError(f"the configuration sets over {MAX_VALUES - _DEFAULTS:,} names and values")
+        if isinstance(value, Mapping):
+            for name in value:
+                if isinstance(name, str) and _HALF_CHARACTER.search(name):
+                    raise ValueError(f"the name {shown(name)} holds an unpaired surrogate, half a character; rename it")
+            left += [(part, depth + 1) for part in (*value, *value.values())]
+        elif isinstance(value, list | tuple):
+            left += [(part, depth + 1) for part in value]
 
 
 def write_yaml(data: Any, *, width: int = 80) -> str:
