@@ -13,6 +13,7 @@ import pytest
 from accelerate.commands.config.config_args import load_config_from_file
 
 from tests.in_this_process import trained
+from tests.ranks import on_ranks
 from workbench.cli import main
 from workbench.config import RunConfig
 from workbench.errors import ConfigError
@@ -37,17 +38,31 @@ def run_script(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return runpy.run_path(str(folder / "train.py"))["main"]()
 
 
-def test_a_script_by_the_workbench_s_trainer_gives_the_run_s_own_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_invariant_a_script_on_four_ranks_gives_the_advantages_and_metrics_of_the_run_on_one(
+    tmp_path: Path, warm_runs: None
 ) -> None:
-    run = trained(config_of(), tmp_path)
-    assert run.status().state == "finished"
+    """One prompt of G = 8: two completions a rank, so that the group that is normalised lies on all four."""
+    sampling = {"num_generations": 8, "max_completion_length": 48}
+    config = config_of(prompts_per_step=1, sampling=sampling)
+    config.run.steps = 1
+    run = trained(config, tmp_path)
+    assert run.status().state == "finished", run.status().reason
     script = write_script(run.config(), tmp_path / "script")
     assert "TRL does not compute" in script.needs
-    logged = {row["step"]: row for row in run_script(script.folder, monkeypatch).state.log_history if "loss" in row}
-    names = ("loss", "step_reward", "grad_norm", "completions/mean_length", "advantage_abs_mean")
-    for row in run.dir.read_metrics()[0]:
-        assert {name: logged[row["step"]][name] for name in names} == {name: row[name] for name in names}
+    on_ranks(4, "tests.script_on_ranks", str(script.folder / "train.py"), str(tmp_path), log=tmp_path / "log.txt")
+    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(4)]
+    assert [(rank["ranks"], len(rank["rows"])) for rank in ranks] == [(4, 2)] * 4
+    (credit,) = run.dir.rollouts.read(1)
+    rollouts = credit.scored.group.rollouts
+    alone = [(list(rollout.token_ids), credit.of(i).tobytes().hex()) for i, rollout in enumerate(rollouts)]
+    assert sorted((ids, advantages) for rank in ranks for ids, advantages, _ in rank["rows"]) == sorted(alone)
+    assert credit.advantages.any()
+    assert {counted for rank in ranks for _, _, counted in rank["rows"]} == {sum(map(len, rollouts))}
+    row = next(row for row in run.dir.read_metrics()[0] if "loss" in row)
+    for name in ("step_reward", "steps_per_answer", "completions/mean_length", "advantage_abs_mean"):
+        assert ranks[0]["logged"][name] == pytest.approx(row[name], rel=1e-6), name
+    for name in ("loss", "grad_norm"):  # sums over ranks are in another order
+        assert ranks[0]["logged"][name] == pytest.approx(row[name], rel=1e-3, abs=1e-5), name
     assert (script.folder / "output" / "final" / "model.safetensors").is_file()
 
 

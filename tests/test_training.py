@@ -6,7 +6,6 @@ import inspect
 import json
 import math
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,16 +13,12 @@ import torch
 from trl import GRPOTrainer
 
 from tests import train_on_ranks
-from tests.browsing import free_port
+from tests.ranks import on_ranks
 from tests.stored_runs import config_of
-from tests.waiting import until_warm
-from workbench.child import child_environment
 from workbench.config import RunConfig
 from workbench.credit import LOSS_TYPES, assign_credit, length_normalisers
 from workbench.errors import ConfigError, RewardError
 from workbench.rundir import RunDir
-from workbench.runs import warm
-from workbench.runs.processes import TAG
 from workbench.schema import Credit
 from workbench.tasks import load_task
 from workbench.training.accuracy import HeldOutAccuracy
@@ -102,27 +97,6 @@ def test_invariant_parity(tmp_path, credit):
     assert seen == 16
 
 
-def on_two_ranks(module: str, *arguments: str, log: Path) -> None:
-    """``python -m module`` on each of two ranks, as torchrun starts them, in copies of the warm process: what they need
-    is imported once."""
-    until_warm()
-    launched = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    with log.open("wb") as printed:
-        ranks = [
-            warm.start_warm(
-                [module, *arguments],
-                child_environment() | launched | {"RANK": rank, "LOCAL_RANK": rank, TAG: ""},
-                printed.fileno(),
-            )
-            for rank in ("0", "1")
-        ]
-    try:
-        assert [rank.wait(300) for rank in ranks] == [0, 0], log.read_text()[-3000:]
-    finally:
-        for rank in ranks:
-            rank.kill()
-
-
 def test_invariant_ranks_agree(tmp_path, warm_runs):
     """A group spread over two ranks is normalised as one group: two ranks use one rank's advantages, bit for bit.
 
@@ -130,7 +104,7 @@ def test_invariant_ranks_agree(tmp_path, warm_runs):
     """
     one = {scheme: train_on_ranks.train(tmp_path / "1", scheme, 1) for scheme in train_on_ranks.SCHEMES}
     one["ppo"] = train_on_ranks.train_by_ppo(tmp_path / "1", 1)
-    on_two_ranks("tests.train_on_ranks", str(tmp_path / "2"), "2", log=tmp_path / "ranks.txt")
+    on_ranks(2, "tests.train_on_ranks", str(tmp_path / "2"), "2", log=tmp_path / "ranks.txt")
     two = [json.loads((tmp_path / "2" / f"{rank}.json").read_text()) for rank in (0, 1)]
     for scheme, size in (*((scheme, 4) for scheme in train_on_ranks.SCHEMES), ("ppo", 2)):
         halves = [rank[scheme]["rows"] for rank in two]

@@ -154,16 +154,23 @@ def watched(config: RunConfig, folder: Path) -> dict[str, list]:
     original = trainer._compute_loss
 
     def kept(model, inputs):
-        for i, (ids, mask) in enumerate(zip(inputs["completion_ids"], inputs["completion_mask"], strict=True)):
-            length = int(mask.sum())
-            advantages = inputs["advantages"][i, :length].numpy().tobytes().hex()
-            rows.append([ids[:length].tolist(), advantages, int(inputs["num_items_in_batch"])])
+        rows.extend(seen_by_loss(inputs))
         return original(model, inputs)
 
     trainer._compute_loss = kept
     trainer.train()
     redrawn = trainer.state.log_history[0].get("resample/prompts")
     return {"rows": rows, "groups": groups, "gradients": gradients.found, "redrawn": redrawn}
+
+
+def seen_by_loss(inputs: dict[str, Any]) -> list[list]:
+    """Ids, advantages in hexadecimal and counted tokens of the batch, of each row."""
+    rows: list[list] = []
+    for i, (ids, mask) in enumerate(zip(inputs["completion_ids"], inputs["completion_mask"], strict=True)):
+        length = int(mask.sum())
+        advantages = inputs["advantages"][i, :length].numpy().tobytes().hex()
+        rows.append([ids[:length].tolist(), advantages, int(inputs["num_items_in_batch"])])
+    return rows
 
 
 if __name__ == "__main__":
