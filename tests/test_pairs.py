@@ -21,7 +21,7 @@ from workbench.checks.calibration import calibration_error
 from workbench.config import METHODS, ModelConfig, PolicySection, RewardConfig, RunConfig
 from workbench.errors import ConfigError, PolicyError, TaskError, WorkbenchError
 from workbench.figures.metrics import find_metric
-from workbench.policies.find import base_and_adapter, base_of
+from workbench.policies.find import base_and_adapters, base_of
 from workbench.policies.load import load_policy
 from workbench.policies.prompts import encode_prompt
 from workbench.process.recorder import Recorder
@@ -227,8 +227,8 @@ def test_a_reward_model_of_a_policy_with_an_adapter_begins_with_both(
     small: str, adapter: str, kind: Any, by: str
 ) -> None:
     section = PolicySection(path=adapter) if by == "path" else PolicySection(path=small, adapter=adapter)
-    where = base_and_adapter(section)
-    assert where == (small, adapter)
+    where = base_and_adapters(section)
+    assert where == (small, {adapter: 1.0})
     if kind == "classifier":
         model, _ = load_trained_classifier(section.path, *where)
     else:
@@ -527,7 +527,7 @@ def test_a_reward_model_starts_from_a_policy_or_from_one_with_a_single_label(tmp
         start(configuration(sums, REWARD, two), tmp_path)
     single = reward_models.save("sequence", tmp_path / "single", num_labels=1)
     configuration(sums, REWARD, single).method.check_files(configuration(sums, REWARD, single))
-    model, _ = load_trained_classifier(single, single)
+    model, _ = load_trained_classifier(single, single, {})
     kept = LlamaForSequenceClassification.from_pretrained(single)
     torch.testing.assert_close(model.score.weight, kept.score.weight)
 

@@ -141,10 +141,11 @@ def with_adapter(model: Any, where: str, *, trainable: bool = False) -> Any:
     return adapted
 
 
-def with_merged_adapter(model: Any, where: str) -> Any:
-    """A model with a language model's body and perhaps another head, the adapter added to its weights.
+def with_merged_adapter(model: Any, where: str, weight: float = 1.0) -> Any:
+    """A model with a language model's body and perhaps another head, an adapter added to its weights.
 
-    What the adapter has for a head that is not here is left out. Raises WeightsError as ``with_adapter`` does.
+    ``weight`` is how much of it, 1 unless it is a LoRA adapter. What the adapter has for a head that is not here is
+    left out. Raises WeightsError as ``with_adapter`` does.
     """
     from peft import PeftConfig
 
@@ -154,6 +155,9 @@ def with_merged_adapter(model: Any, where: str) -> Any:
     body = f"base_model.model.{model.base_model_prefix}."
     if inside := [name for name in unexpected if name.startswith(body)]:
         raise WeightsError(f"{ADAPTER} holds {listed(inside)}, for which this base has no place")
+    for module in adapted.modules():
+        if hasattr(module, "scale_layer"):
+            module.scale_layer(weight)
     merged = adapted.merge_and_unload().requires_grad_(True)  # PEFT had frozen them
     merged.name_or_path = None  # an adapter trained on these weights must not name the base without this one
     return merged

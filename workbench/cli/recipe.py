@@ -31,6 +31,7 @@ _POLICY = (
     "policy.path",
     "policy.adapter",
     "adapter",
+    "policy.merge",
     *(f"policy.lora.{name}" for name in LoraConfig.model_fields),
 )
 """Flags of what a stage has from an earlier one whose policy it trains on."""
@@ -135,7 +136,11 @@ class _LayOver:
     def __call__(self, stage: str, settings: dict[str, Any]) -> dict[str, Any]:
         policy, task = settings.get("policy") or {}, settings.get("task") or {}
         from_earlier = {
-            *(_POLICY if any(is_of_run(policy.get(field)) for field in ("path", "adapter")) else ()),
+            *(
+                _POLICY
+                if any(map(is_of_run, (policy.get("path"), policy.get("adapter"), *policy.get("merge", ()))))
+                else ()
+            ),
             *(("task.data",) if str(task.get("data", "")).startswith(DATA) else ()),
         }
         flags = flags_of(self.flags, method_of(settings))

@@ -234,5 +234,10 @@ class PolicyWorker:
         """What is asked, of a policy by its path."""
         if not isinstance(asked, Mapping):
             return self._path_of(asked) if isinstance(asked, str) else asked
-        paths = {name: self._path_of(asked[name]) for name in ("policy", "adapter") if asked.get(name) is not None}
+        paths: dict[str, Any] = {
+            name: self._path_of(asked[name]) for name in ("policy", "adapter") if asked.get(name) is not None
+        }
+        if (loading := asked.get("loading")) and "merge" in loading:
+            merge = {self._path_of(name): weight for name, weight in loading["merge"].items()}
+            paths["loading"] = {**loading, "merge": merge}
         return {**asked, **paths}

@@ -7,6 +7,7 @@ run that cannot work is refused before it is queued.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from huggingface_hub import try_to_load_from_cache
 
 from workbench.errors import ConfigError, PolicyError, WorkbenchError, shown
 from workbench.places import ADAPTER, checkpoint_or, hub_problem, is_hub_id, local_path, no_folder
+from workbench.policies.adapters import check_fits, check_plain
 from workbench.policies.consent import check_weights
 from workbench.policies.embedded import EMBEDDED
 from workbench.sections import PolicySection
@@ -69,15 +71,17 @@ def base_of(folder: Path) -> str:
     return str(base)
 
 
-def base_and_adapter(section: PolicySection) -> tuple[str, str | None]:
-    """Where a policy's whole weights are, and the adapter on them; a folder that is an adapter names its base.
+def base_and_adapters(section: PolicySection) -> tuple[str, dict[str, float]]:
+    """Where a policy's whole weights are, and the adapters on them with their weights; a folder that is an adapter
+    names its base.
 
     Raises PolicyError.
     """
     where = policy_path(section.path)
     if is_adapter(Path(where)):
-        return policy_path(base_of(Path(where))), adapter_path(where)
-    return where, None if section.adapter is None else adapter_path(section.adapter)
+        return policy_path(base_of(Path(where))), {adapter_path(where): 1.0}
+    merged = {adapter_path(name): weight for name, weight in section.merge.items()}
+    return where, merged | ({} if section.adapter is None else {adapter_path(section.adapter): 1.0})
 
 
 def check_policy(section: PolicySection, *, merges: bool = False) -> Path | None:
@@ -92,20 +96,31 @@ def check_policy(section: PolicySection, *, merges: bool = False) -> Path | None
         if section.lora is not None and not merges:
             raise ConfigError(
                 f"policy.lora: the policy {section.path!r} is an adapter already, which is trained on; leave "
-                "policy.lora out, or name the adapter's base as the policy"
+                "policy.lora out, or name the adapter's base as the policy and it in policy.merge"
             )
-        if section.adapter is not None:
-            raise PolicyError(
-                f"folder {section.path!r} is an adapter itself; name its base as the policy to put "
-                f"{section.adapter!r} on"
-            )
+        refuse_more(section.path, section.adapter, section.merge)
         adapter_path(section.path)
         return check_policy(section.model_copy(update={"path": base_of(folder)}), merges=merges)
-    if section.adapter is not None and local_path(adapter_path(section.adapter)) is None:
-        _refuse_from_hub("policy.adapter", section.adapter, "adapter_config.json")
     if folder is not None:
         _check_files(section, folder)
+    for field, name in (("policy.adapter", section.adapter), *(("policy.merge", name) for name in section.merge)):
+        if name is None:
+            continue
+        if local_path(where := adapter_path(name)) is None:
+            _refuse_from_hub(field, name, "adapter_config.json")
+            continue
+        if section.merge and not (merges and field == "policy.adapter"):
+            check_plain(name, Path(where))
+        if folder is not None:
+            check_fits(name, Path(where), section.path, folder)
     return folder
+
+
+def refuse_more(path: str, adapter: str | None, merge: Mapping[str, float]) -> None:
+    """Raises PolicyError for adapters to put on ``path``, which is an adapter itself."""
+    if adapter is not None or merge:
+        more = ", ".join(repr(name) for name in (*merge, adapter) if name is not None)
+        raise PolicyError(f"folder {path!r} is an adapter itself; name its base as the policy to put {more} on")
 
 
 def _found(name: str) -> Path | None:

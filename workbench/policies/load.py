@@ -7,7 +7,7 @@ repository's own code runs only when ``trust_remote_code`` says so.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from workbench.errors import PolicyError
 from workbench.policies.consent import check_weights, code_refused, pickles_refused
-from workbench.policies.find import adapter_path, base_of, check_packages, is_adapter, policy_path
+from workbench.policies.find import adapter_path, base_of, check_packages, is_adapter, policy_path, refuse_more
 from workbench.policies.placing import Placing, precision, prepared
+from workbench.policies.stacked import Lora, local_adapter, read_lora
 from workbench.quiet import quiet_loading
 from workbench.sections import PolicySection
 from workbench.weights import (
@@ -29,17 +30,23 @@ from workbench.weights import (
     check_memory,
     tensor_names,
     with_adapter,
+    with_merged_adapter,
 )
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A causal language model with its tokenizer, on ``device``, in evaluation mode; ``adapter`` was put on it."""
+    """A causal language model with its tokenizer, on ``device``, in evaluation mode; ``adapter`` was put on it.
+
+    ``merged`` are the names and weights of adapters that are in its weights, ``under`` what they added.
+    """
 
     name: str
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     adapter: str | None = None
+    merged: tuple[tuple[str, float], ...] = ()
+    under: tuple[Lora, ...] = ()
 
     @property
     def device(self) -> torch.device:
@@ -83,6 +90,7 @@ def load_policy(
     name: str,
     adapter: str | None = None,
     *,
+    merge: Mapping[str, float] | None = None,
     device: str = "auto",
     dtype: str = "auto",
     attention: str = "auto",
@@ -97,6 +105,7 @@ def load_policy(
         name: the embedded policy's name (``tiny``), a Hub id, a local folder, or a run's checkpoint (``run:NAME``,
             ``run:NAME@STEP``); an adapter's folder is put on the base that it names.
         adapter: a PEFT adapter to put on it, a Hub id or a local folder.
+        merge: LoRA adapters to put into its weights before that, and how much of each: W + Σ weight · scale · B A.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:<n>``.
         dtype: ``auto`` (float32 on CPU, as saved on a GPU), ``float32``, ``bfloat16`` or ``float16``.
         attention: transformers' ``attn_implementation`` (``sdpa``, ``eager``, ``flash_attention_2``, …), or ``auto``.
@@ -112,10 +121,7 @@ def load_policy(
     check_packages(quantisation, attention)
     where = policy_path(name)
     if is_adapter(Path(where)):
-        if adapter is not None:
-            raise PolicyError(
-                f"folder {name!r} is an adapter itself; name its base as the policy to put {adapter!r} on"
-            )
+        refuse_more(name, adapter, merge or {})
         policy = load_policy(
             base_of(Path(where)),
             where,
@@ -136,6 +142,14 @@ def load_policy(
         tokenizer = _tokenizer(where, trust_remote_code)
         model = _model(where, placing, trust_remote_code)
         check_vocabulary(model, tokenizer)
+    weights, under = _weights(merge or {}), []
+    for more, weight in weights.items():
+        with _refusals(more, "adapter"):
+            source = local_adapter(more)
+            with quiet_loading(str(source)):
+                under.append(read_lora(more, source, weight))
+                model = with_merged_adapter(model, str(source), weight)
+                model.name_or_path = where  # what a run saves holds those that are merged (``stacked``)
     if adapter is not None:
         folder = adapter_path(adapter)
         with _refusals(adapter, "adapter"), quiet_loading(folder):
@@ -143,7 +157,15 @@ def load_policy(
     model = (model if placing.is_placed else model.to(target)).eval()
     with _refusals(name if adapter is None else adapter, "policy" if adapter is None else "adapter"):
         check_finite(model)
-    return Policy(name, model, tokenizer, adapter)
+    return Policy(name, model, tokenizer, adapter, tuple(weights.items()), tuple(under))
+
+
+def _weights(merge: Mapping[str, float]) -> dict[str, float]:
+    """How much of each adapter is merged. Raises PolicyError where a weight, typed by somebody, is no number."""
+    try:
+        return {name: float(weight) for name, weight in merge.items()}
+    except ValueError as error:
+        raise PolicyError(f"merge: {error}; give each adapter a weight, NAME=1") from error
 
 
 def load_configured(section: PolicySection) -> Policy:

@@ -149,6 +149,7 @@ def sample_group(
         sampling=sampling.recorded
         | {"seed": seed}
         | ({} if policy.adapter is None else {"adapter": policy.adapter})
+        | ({"merge": dict(policy.merged)} if policy.merged else {})
         | recorded_of(episodes)
         | prompt_record(policy.tokenizer, prompt, prompting.template_kwargs),
     )

@@ -42,7 +42,7 @@ class PolicyCache:
 
     def get(self, name: str, adapter: str | None, emit: Emitter, loading: Mapping[str, Any] | None = None) -> Policy:
         how = dict(loading or {})
-        key = (name, adapter, how, max(changed(path) for path in (name, adapter or name)))
+        key = (name, adapter, how, max(changed(path) for path in (name, adapter or name, *how.get("merge", ()))))
         if self._policy is None or self._key != key:
             self._policy, self._key = None, None  # the old one's memory is free before the new one needs it
             with heartbeat(emit, lambda seconds: {"loading": name}):

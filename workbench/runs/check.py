@@ -92,6 +92,8 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
         config.policy.path = absolute(config.policy.path)
     if config.policy.adapter is not None:
         config.policy.adapter = absolute(config.policy.adapter)
+    for merged in config.policy.merged_names:
+        merged.path = absolute(merged.path)
     if config.task.name not in TASKS and not config.task.name.startswith(HUB):
         config.task.name = absolute(config.task.name)
     if config.task.data is not None:

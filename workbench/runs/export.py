@@ -105,6 +105,10 @@ def card(run: Run, config: RunConfig, checkpoint: Path, folder: Path) -> str:
     ]
     if (lora := config.policy.lora) is not None:
         facts.insert(1, ("adapter", f"LoRA, r {lora.r}, α {lora.alpha}, on {lora.targets}"))
+    if merge := config.policy.merge:
+        named = {origin.path: origin.reference for origin in config.origins}
+        both = (f"{weight:g} × {_public(named.get(name, name))}" for name, weight in merge.items())
+        facts.insert(1, ("merged adapters", ", ".join(both)))
     how = "as an adapter of its base" if adapter else "as a whole model"
     parts = [
         f"---\n{write_yaml(about)}---",

@@ -17,6 +17,7 @@ from workbench.places import is_of_run
 from workbench.policies.find import is_adapter
 from workbench.rundir import checkpoints
 from workbench.runs.run import open_run
+from workbench.sections.policy import MergedName
 
 REFERENCE = re.compile(r"run:([^@]+)(?:@(\d+))?")
 """A run's name and, if there is one, the step of a checkpoint."""
@@ -65,7 +66,7 @@ def find_checkpoint(reference: str, workspace: Path | str | None = None) -> Path
 
 
 def _check_product(
-    config: RunConfig, section: Section, reference: str, path: Path, workspace: Path | str | None
+    config: RunConfig, section: Section | MergedName, reference: str, path: Path, workspace: Path | str | None
 ) -> None:
     """Raises RunError where a run trained something else than ``section`` asks for."""
     match = REFERENCE.fullmatch(reference)
@@ -106,9 +107,10 @@ def check_origins(config: RunConfig) -> None:
             )
 
 
-def places(config: RunConfig) -> Iterator[tuple[Section, str]]:
+def places(config: RunConfig) -> Iterator[tuple[Section | MergedName, str]]:
     """The fields that may name a run's checkpoint."""
     yield from ((config.policy, "path"), (config.policy, "adapter"))
+    yield from ((merged, "path") for merged in config.policy.merged_names)
     for reward in config.method.reward_functions:
         if reward.model is not None:
             yield reward.model, "path"

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from workbench.errors import ConfigError
 from workbench.sections.section import Section
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -65,6 +66,8 @@ class PolicySection(Section):
     """The embedded policy's name, a Hub id, a local folder, or a run's checkpoint: run:NAME, run:NAME@STEP."""
     adapter: str | None = None
     """A PEFT adapter to put on the policy: a Hub id, a local folder, or a run's checkpoint."""
+    merge: dict[str, float] = Field(default_factory=dict, max_length=16, title="Merged adapters")
+    """LoRA adapters that are put into the weights first, and how much of each: run:taught=1, owner/style=0.5."""
     trust_remote_code: bool = False
     """Run modelling code that the policy's own repository brings, with your rights; read it first."""
     dtype: Dtype = Field(default="auto", title="Weights as")
@@ -83,10 +86,41 @@ class PolicySection(Section):
     def _from_text(cls, data: Any) -> Any:
         return {"path": data} if isinstance(data, str) else data
 
+    @field_validator("merge")
+    @classmethod
+    def _some_of_each(cls, merge: dict[str, float]) -> dict[str, float]:
+        if nothing := [name for name, weight in merge.items() if not name or not weight]:
+            raise ValueError(f"{nothing[0]!r} has weight {merge[nothing[0]]:g}, which changes nothing; leave it out")
+        return merge
+
     @property
     def loading(self) -> dict[str, Any]:
         """How the weights are held, as `load_policy` takes it; without what is as by default."""
-        names = ("dtype", "attention", "quantisation", "device_map")
-        return {
-            name: value for name in names if (value := getattr(self, name)) != PolicySection.model_fields[name].default
-        }
+        names = ("merge", "dtype", "attention", "quantisation", "device_map")
+        fields = PolicySection.model_fields
+        default = {name: fields[name].get_default(call_default_factory=True) for name in names}
+        return {name: value for name in names if (value := getattr(self, name)) != default[name]}
+
+    @property
+    def merged_names(self) -> list[MergedName]:
+        return [MergedName(self, name) for name in self.merge]
+
+
+class MergedName:
+    """The name of one of a policy's merged adapters, as a field that can be set."""
+
+    def __init__(self, policy: PolicySection, path: str) -> None:
+        self.policy, self._path = policy, path
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @path.setter
+    def path(self, path: str) -> None:
+        names = {name: path if name == self._path else name for name in self.policy.merge}
+        if len({*names.values(), self.policy.adapter}) <= len(names):
+            same = self.policy.adapter if path == self.policy.adapter else path
+            raise ConfigError(f"policy.merge: {self._path!r} is {same!r}, which is named already; name it once")
+        self.policy.merge = {names[name]: weight for name, weight in self.policy.merge.items()}
+        self._path = path

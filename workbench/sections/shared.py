@@ -156,6 +156,7 @@ class SharedConfig(Section):
                 f"policy.lora: the policy has the adapter {self.policy.adapter!r} already, which is trained on; leave "
                 "policy.lora out, or the adapter"
             )
+        self._check_merge(merges)
         self.method.check(self)
         every = self.method.iterations
         if self.run.save_every % every:
@@ -167,6 +168,27 @@ class SharedConfig(Section):
                 )
             self.run.save_every = nearest
         return self
+
+    def _check_merge(self, merges: bool) -> None:
+        policy = self.policy
+        if policy.merge and policy.adapter in policy.merge:
+            raise ValueError(f"policy.merge: {policy.adapter!r} is policy.adapter, too; name it in one of them")
+        if policy.merge and policy.quantisation != "none":
+            raise ValueError(
+                f"policy.merge: {policy.quantisation} weights do not take adapters exactly; export them with their "
+                "base (workbench export RUN --merged) and name that as policy.path, or set policy.quantisation to none"
+            )
+        lora = policy.lora
+        if (
+            policy.merge
+            and lora is not None
+            and not merges
+            and (lora.dora or lora.modules_to_save or lora.bias != "none")
+        ):
+            raise ValueError(
+                "policy.lora: over merged adapters it is saved as one LoRA with them, which has no dora, bias or "
+                "modules_to_save; leave these out, or train on a model that is exported with --merged"
+            )
 
     @property
     def foreign(self) -> list[RewardConfig | EnvironmentSection]:

@@ -14,6 +14,7 @@ from workbench.errors import ConfigError
 from workbench.policies.embedded import EMBEDDED
 from workbench.policies.load import Policy, load_policy, pick_device
 from workbench.policies.placing import prepared
+from workbench.policies.stacked import local_adapter, read_lora
 from workbench.policies.templates import check_template_kwargs
 from workbench.schema import Prompt
 from workbench.sections import PolicySection, SharedConfig
@@ -29,6 +30,7 @@ def load_trained_policy(config: SharedConfig) -> Policy:
     policy = load_policy(
         section.path,
         section.adapter,
+        merge=section.merge,
         device=_device_of_rank(config.run.device) if is_placed else "cpu",
         quantisation=section.quantisation,
         device_map=section.device_map,
@@ -40,8 +42,10 @@ def load_trained_policy(config: SharedConfig) -> Policy:
     if section.lora is not None and hasattr(policy.model, "peft_config"):
         raise ConfigError(
             f"policy.lora: the policy {section.path!r} is an adapter already, which is trained on; leave "
-            "policy.lora out, or name the adapter's base as the policy"
+            "policy.lora out, or name the adapter's base as the policy and it in policy.merge"
         )
+    if section.merge and section.adapter is not None:
+        read_lora(section.adapter, local_adapter(section.adapter))  # its checkpoints are a sum with the others
     return policy
 
 

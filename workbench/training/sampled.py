@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from datasets import Dataset
 
 from workbench.environments import load_environment
@@ -103,6 +104,9 @@ def build_trainer(
         callbacks=list(listeners.callbacks),
         **own,
     )
+    trainer.under = policy.under
+    if policy.merged and trainer.ref_model is not None:  # which TRL reads from the base's files
+        as_begun(trainer.accelerator.unwrap_model(trainer.ref_model), policy.model)
     if config.run.eval_every and task.can_check:
         measure = HeldOutAccuracy(
             trainer, trainer.sample, task, config.run, read=method.pattern, on_answers=listeners.on_answers
@@ -111,6 +115,13 @@ def build_trainer(
     if config.run.watch_prompts and (on_watched := listeners.on_watched) is not None:
         trainer.add_callback(WatchedPrompts(trainer, task, config, method.sampling, rewards, worker, on_watched))
     return trainer
+
+
+def as_begun(reference: torch.nn.Module, policy: torch.nn.Module) -> None:
+    """Give the reference the weights of the policy as it is now."""
+    with torch.no_grad():
+        for name, weight in reference.named_parameters():
+            weight.copy_(policy.get_parameter(name))
 
 
 def _name_columns_left_out(task: Task) -> None:

@@ -6,6 +6,7 @@ Saving and resuming are transformers' own (``resume_from_checkpoint``). Added he
 * optimiser, scheduler and random generators are kept as safetensors and JSON (``training.states``), not as pickles
   (DeepSpeed and FSDP keep their own formats for sharded states);
 * a reference policy that training moves is saved and restored;
+* an adapter over merged ones is saved as their sum, an adapter of the base, and resumed from its own part;
 * the order of prompts is a function of the epoch, where TRL's sampler forgets on a resume what it has shuffled before.
 
 TRL keeps no generation in a checkpoint: only between two generations does a resumed run do what the first one did.
@@ -17,7 +18,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,9 @@ from transformers import AutoTokenizer, Trainer
 from trl.trainer.utils import RepeatSampler
 
 from workbench.errors import RunError
+from workbench.places import ADAPTER
+from workbench.policies.adapters import A
+from workbench.policies.stacked import Lora, save_stacked, trained_alone
 from workbench.rundir import checkpoints
 from workbench.rundir.files import no_room
 from workbench.training.states import has_state, load_state, save_state
@@ -55,6 +60,8 @@ class Resumable(Trainer):
     """A mixin over a trainer of transformers or TRL; ``args.save_total_limit`` is how many checkpoints are kept."""
 
     model: Any
+    under: Sequence[Lora] = ()
+    """Adapters in the policy's weights, over which this one's is trained."""
     _epoch_sampler: EpochSampler | None = None
     _aside: Path | None = None
 
@@ -99,6 +106,8 @@ class Resumable(Trainer):
             "ranks": self.accelerator.num_processes,
             "versions": {name: version(name) for name in _KEPT_VERSIONS},
         }
+        if self.under and (draft / ADAPTER).is_file():
+            save_stacked(draft, self.under)
         checkpoints.seal(draft, target, about)
 
     def save_final(self, target: Path) -> None:
@@ -150,13 +159,22 @@ class Resumable(Trainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         self._refuse_other_words(Path(resume_from_checkpoint))
         trained = {name: weight.dtype for name, weight in self.model.named_parameters() if weight.requires_grad}
-        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        with self._own_part(Path(resume_from_checkpoint), trained) as folder:
+            super()._load_from_checkpoint(str(folder), model)
         for name, dtype in trained.items():  # PEFT reads an adapter in float32, which TRL trains in bfloat16 on 4 bits
             weight = self.model.get_parameter(name)
             weight.data = weight.data.to(dtype)
         reference = Path(resume_from_checkpoint) / _REFERENCE
         if reference.is_file() and self._reference is not None:
             self.accelerator.unwrap_model(self._reference).load_state_dict(load_file(reference), strict=False)
+
+    def _own_part(self, checkpoint: Path, trained: Iterable[str]) -> AbstractContextManager[Path]:
+        """The checkpoint, of an adapter over merged ones without these."""
+        if not self.under or not (checkpoint / ADAPTER).is_file():
+            return nullcontext(checkpoint)
+        end = A.replace(".weight", ".default.weight")
+        ours = [name for name in trained if name.endswith(end)]
+        return trained_alone(checkpoint, {name.removesuffix(end): len(self.model.get_parameter(name)) for name in ours})
 
     def _refuse_other_words(self, checkpoint: Path) -> None:
         """Raises RunError where the policy's tokenizer is not the one that the checkpoint's weights have learnt with.

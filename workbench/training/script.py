@@ -178,6 +178,7 @@ def why_not_alone(config: SharedConfig) -> str:
         "stop strings": bool(method.sampling.stop),
         "text environments": config.environment.name is not None,
         "leaving thinking out": method.pattern.leave_out_thinking,
+        "adapters to put into the weights": bool(policy.merge),
         "an adapter to go on training": policy.adapter is not None or is_adapter(Path(policy_path(policy.path))),
         "weights held in another way": bool(policy.loading),
     }

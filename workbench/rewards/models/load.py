@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,7 @@ def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Clas
 def load_trained_classifier(
     path: str,
     where: str,
-    adapter: str | None = None,
+    adapters: Mapping[str, float],
     *,
     trust_remote_code: bool = False,
     dtype: str = "float32",
@@ -96,17 +96,17 @@ def load_trained_classifier(
     """A classifier with a single logit to train, on the CPU, and its tokenizer.
 
     Of a language model the head is new, drawn from torch's generator; a reward model with one logit keeps its own.
-    ``where`` is what ``path`` stands for, ``adapter`` what is added to its weights. Raises RewardError if it cannot be
-    read, or its head has several labels.
+    ``where`` is what ``path`` stands for, ``adapters`` what is added to its weights, and how much of each. Raises
+    RewardError if it cannot be read, or its head has several labels.
     """
     kind = AutoModelForSequenceClassification
-    return _load_trained(kind, path, where, adapter, 1, trust_remote_code, dtype=dtype, attention=attention)
+    return _load_trained(kind, path, where, adapters, 1, trust_remote_code, dtype=dtype, attention=attention)
 
 
 def load_trained_process_model(
     path: str,
     where: str,
-    adapter: str | None,
+    adapters: Mapping[str, float],
     name: ModelFormat,
     separator: str | None = None,
     *,
@@ -127,7 +127,7 @@ def load_trained_process_model(
         published = described.architectures == [Qwen2ForProcessRewardModel.__name__]
         kind, labels = Qwen2ForProcessRewardModel if published else AutoModelForTokenClassification, 2
     model, tokenizer = _load_trained(
-        kind, path, where, adapter, labels, trust_remote_code, dtype=dtype, attention=attention
+        kind, path, where, adapters, labels, trust_remote_code, dtype=dtype, attention=attention
     )
     setattr(model.config, STEP_FORMAT, name)
     setattr(model.config, STEP_SEPARATOR, separator)
@@ -138,7 +138,7 @@ def _load_trained(
     kind: Any,
     path: str,
     where: str,
-    adapter: str | None,
+    adapters: Mapping[str, float],
     labels: int | None,
     trust_remote_code: bool,
     *,
@@ -166,8 +166,8 @@ def _load_trained(
         )
         body = "" if labels is None else f"{model.base_model_prefix}."  # a head may be new
         check_loaded(model, {**info, "missing_keys": [key for key in info["missing_keys"] if key.startswith(body)]})
-        if adapter is not None:
-            model = with_merged_adapter(model, adapter)
+        for adapter, weight in adapters.items():
+            model = with_merged_adapter(model, adapter, weight)
         check_finite(model)
     return model, tokenizer
 

@@ -190,7 +190,8 @@ class _PlanCheck:
         if made not in (None, stage.config.method.reward_format if stage.is_run else None):
             yield f"{trained}, which writes no text; name a stage that trains a policy"
         whole = named.config.policy.lora is None and named.config.policy.adapter is None
-        if place.field == "adapter" and whole:
+        wants_adapter = place.name in ("policy.adapter", "policy.merge")
+        if wants_adapter and whole:
             yield f"stage {named.name!r} trains whole weights, no adapter; name it as policy.path"
         is_trained_on = not whole and made is None and stage.config.method.reward_format is None
         if place.field == "path" and is_trained_on and stage.config.policy.lora is not None:
@@ -205,6 +206,7 @@ class _PlanCheck:
         config.policy.path = self._base(config.policy.path)
         if self._is_stage(config.policy.adapter):
             config.policy.adapter = None
+        config.policy.merge = {name: share for name, share in config.policy.merge.items() if not self._is_stage(name)}
         rows_later = (config.task.data or "").startswith(DATA)
         if rows_later:
             config.task.data = None

@@ -35,6 +35,7 @@ from workbench.config.task_defaults import fill_from_task
 from workbench.errors import ConfigError, WorkbenchError, cut, did_you_mean, shown
 from workbench.runs.references import places
 from workbench.sections import Section
+from workbench.sections.policy import MergedName
 from workbench.sections.writing import write_yaml
 
 DATA = "data:"
@@ -128,7 +129,7 @@ class Place:
     """A field that may name another stage. ``text`` is what stands there."""
 
     name: str
-    section: Section
+    section: Section | MergedName
     field: str
     index: int | None = None
 
@@ -376,7 +377,9 @@ def _about(name: str, make: Callable[[], Stage]) -> Stage:
         raise ConfigError("\n".join(f"stage {name}: {line}" for line in str(error).splitlines())) from error
 
 
-def _field_name(config: RunConfig, section: Section, field: str) -> str:
+def _field_name(config: RunConfig, section: Section | MergedName, field: str) -> str:
+    if isinstance(section, MergedName):
+        return "policy.merge"
     if section is config.policy:
         return f"policy.{field}"
     reward = next(reward for reward in config.method.reward_functions if reward.model is section)

@@ -75,7 +75,10 @@ def _laid_over(stage: Stage, stages: Mapping[str, Stage], base: RunConfig) -> di
     config = stage.config
     if config is None:
         return data
-    if all(named_stage(text, stages)[0] is None for text in (config.policy.path, config.policy.adapter)):
+    if all(
+        named_stage(text, stages)[0] is None
+        for text in (config.policy.path, config.policy.adapter, *config.policy.merge)
+    ):
         settings["policy"] = base.policy.model_dump(mode="json")
     task = base.task.model_dump(mode="json", exclude={"data"})
     settings["task"] = task | ({"data": config.task.data} if config.task.data else {})

@@ -116,6 +116,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
         peft_config=lora_config(config.policy),
         callbacks=list(listeners.callbacks),
     )
+    trainer.under = policy.under
     measures = held_out_pairs(trainer, partial(margins, trainer))
     measures += held_out_accuracy(trainer, config, policy, method.sampling, listeners.on_answers)
     HeldOut.add_to(trainer, config.run, measures)

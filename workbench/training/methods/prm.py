@@ -49,7 +49,7 @@ class PRMSection(StoredSection):
             )
 
     def check_model(self, config: SharedConfig) -> None:
-        from workbench.policies.find import base_and_adapter, has_chat_template
+        from workbench.policies.find import base_and_adapters, has_chat_template
         from workbench.rewards.models.formats import FORMATS
 
         path = config.policy.path
@@ -60,7 +60,7 @@ class PRMSection(StoredSection):
                 f"policy {path!r} is a {architecture(path)} with {labels(path)} labels; a process reward model is "
                 "trained from a language model, or from a token classifier with two labels (wrong, right)"
             )
-        folder = local_path(base_and_adapter(config.policy)[0])
+        folder = local_path(base_and_adapters(config.policy)[0])
         if self.format in ("extra-0", "turns") and folder is not None and not has_chat_template(folder):
             raise ConfigError(
                 f"method.format: {self.format!r} reads a conversation and the policy {path!r} has no chat template; "
@@ -83,7 +83,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from transformers import TrainingArguments, set_seed
     from trl.trainer.utils import disable_dropout_in_model
 
-    from workbench.policies.find import base_and_adapter
+    from workbench.policies.find import base_and_adapters
     from workbench.rewards.models.formats import FORMATS
     from workbench.rewards.models.load import load_trained_process_model
     from workbench.rewards.models.model import StepHead, context_of
@@ -96,9 +96,9 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     method = config.method
     assert isinstance(method, PRMSection)
     set_seed(config.seed)  # the weights of a new head
-    where, adapter = base_and_adapter(config.policy)
+    where, adapters = base_and_adapters(config.policy)
     model, tokenizer = load_trained_process_model(
-        config.policy.path, where, adapter, method.format, method.separator, **trained_weights(config.policy)
+        config.policy.path, where, adapters, method.format, method.separator, **trained_weights(config.policy)
     )
     disable_dropout_in_model(model)
     form = FORMATS[method.format]

@@ -62,7 +62,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from transformers import set_seed
     from trl import RewardConfig, RewardTrainer
 
-    from workbench.policies.find import base_and_adapter
+    from workbench.policies.find import base_and_adapters
     from workbench.rewards.models.load import load_trained_classifier
     from workbench.training.accuracy import HeldOut
     from workbench.training.common import lora_config, trained_weights
@@ -80,8 +80,8 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     method = config.method
     assert isinstance(method, RewardSection)
     set_seed(config.seed)  # the new head's weights
-    where, adapter = base_and_adapter(config.policy)
-    model, tokenizer = load_trained_classifier(config.policy.path, where, adapter, **trained_weights(config.policy))
+    where, adapters = base_and_adapters(config.policy)
+    model, tokenizer = load_trained_classifier(config.policy.path, where, adapters, **trained_weights(config.policy))
     tokens = partial(token_rows, tokenizer, max_length=method.max_length)
     watched = watched_rows(config, tokens)
     trainer = ResumableRewardTrainer(

@@ -70,6 +70,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
         callbacks=list(listeners.callbacks),
     )
     measures = held_out_accuracy(trainer, config, policy, method.sampling, listeners.on_answers)
+    trainer.under = policy.under
     HeldOut.add_to(trainer, config.run, measures)
     WatchedRows.add_to(trainer, config, View((SURPRISAL,), view), watched, listeners)
     return trainer

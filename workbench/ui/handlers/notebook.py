@@ -133,8 +133,8 @@ def _sampled(draft: Draft, group: Group) -> str:
     arguments = ", ".join(
         f"{name}={value!r}" for name, value in {**shown, **template, "seed": group.sampling["seed"]}.items()
     )
-    adapter = group.sampling.get("adapter")
-    lines = [f"policy = wb.load_policy({group.policy!r}{'' if adapter is None else f', adapter={adapter!r}'})"]
+    adapters = "".join(f", {name}={value!r}" for name in ("adapter", "merge") if (value := group.sampling.get(name)))
+    lines = [f"policy = wb.load_policy({group.policy!r}{adapters})"]
     if _is_example(draft, group):
         lines.insert(0, f"task = wb.load_task({_task_arguments(draft)})")
         example = f"task[{draft.index}]"

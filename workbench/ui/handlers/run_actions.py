@@ -37,7 +37,7 @@ def inspect_policy(draft: Draft, reference: str, workspace: Path) -> tuple[Draft
             raise ConfigError(f"{reference} is a reward model; use it as a reward instead")
     except WorkbenchError as error:
         return draft, Note(str(error))
-    section = {**draft.tree["policy"], "path": reference, "adapter": None}
+    section = {**draft.tree["policy"], "path": reference, "adapter": None, "merge": {}}
     section["trust_remote_code"] = config.policy.trust_remote_code
     note = None
     if config.task.name != draft.task:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
-from workbench.config import METHODS, Leaf, MethodSection, SharedConfig, TaskSection, leaves
+from workbench.config import METHODS, Leaf, MethodSection, PolicySection, SharedConfig, TaskSection, leaves
 from workbench.credit import SCHEMES
 from workbench.sections.passed_on import as_text
 from workbench.sections.task import READING
@@ -34,13 +34,14 @@ FIRST = next(iter(METHODS))
 """The method that the page opens with."""
 TRL = "trl"
 """The setting of every method that is passed on to TRL: a text on the page."""
+MERGE = "policy.merge"
 LORA_RANK = "policy.lora.r"
 """On the page, the rank says whether an adapter is trained at all: without one, all weights are."""
 _RUN = (
     *("run.epochs", "run.micro_batch_size", "optimiser.optim", "optimiser.lr_scheduler", "optimiser.warmup_steps"),
     *("optimiser.warmup_ratio", "optimiser.weight_decay", "optimiser.max_grad_norm"),
 )
-_POLICY = ("policy.adapter", "policy.dtype", "policy.attention", "policy.quantisation", "policy.device_map")
+_POLICY = ("policy.dtype", "policy.attention", "policy.quantisation", "policy.device_map")
 _LORA = tuple(f"policy.lora.{name}" for name in ("alpha", "targets", "dropout", "rslora", "dora", "bias"))
 METHOD, DATA, SCHEME = "method.name", "task.data", "page.run_scheme"
 _ELEM_IDS = {
@@ -101,7 +102,8 @@ class Field:
             return [line.replace("\\n", "\n") for line in text.split("\n") if line]
         if self.kind == PAIRS:
             pairs = (part.partition("=") for part in text.split(",") if part.strip())
-            return {name.strip(): text.strip() for name, _, text in pairs}
+            read = _weight if self.path == MERGE else str
+            return {name.strip(): read(text.strip()) for name, _, text in pairs}
         return (text.strip() or None) if self.optional else text
 
     def shown(self, value: Any) -> Any:
@@ -109,8 +111,22 @@ class Field:
         if self.kind == LINES:
             return "\n".join(line.replace("\n", "\\n") for line in value)
         if self.kind == PAIRS:
-            return ", ".join(f"{name}={str(v).lower() if isinstance(v, bool) else v}" for name, v in value.items())
+            return ", ".join(f"{name}={_in_pair(v)}" for name, v in value.items())
         return "" if value is None and self.kind != NUMBER else value
+
+
+def _weight(text: str) -> float | str:
+    """A number; any other text as it is, for the configuration to refuse."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _in_pair(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _is_finite(number: int | float) -> bool:
@@ -136,7 +152,9 @@ def run_fields() -> Mapping[str, Field]:
         *(field(path) for path in ("run.steps", "optimiser.learning_rate", "seed")),
         Field(SCHEME, (AS_INSPECT, *SCHEMES), "Credit scheme", scheme_help, methods=with_credit),
         *(field for name in METHODS for field in method_fields(name)),
-        *(field(path, folded=True) for path in (*_RUN, *_POLICY)),
+        *(field(path, folded=True) for path in (*_RUN, "policy.adapter")),
+        replace(_merged_adapters(), folded=True),
+        *(field(path, folded=True) for path in _POLICY),
         field(LORA_RANK, folded=True, optional=True, help="Rank of the adapter to train; empty trains all weights."),
         *(field(path, folded=True) for path in _LORA),
         field("name", placeholder="from the date"),
@@ -147,6 +165,11 @@ def run_fields() -> Mapping[str, Field]:
 def _columns_of_data() -> Field:
     leaf = next(leaf for leaf in leaves(TaskSection) if leaf.name == "data_columns")
     return replace(_field(replace(leaf, kind=str), "task.data_columns"), placeholder="prompt=question,completion=text")
+
+
+def _merged_adapters() -> Field:
+    leaf = next(leaf for leaf in leaves(PolicySection) if leaf.name == "merge")
+    return replace(_field(replace(leaf, kind=str), MERGE), kind=PAIRS, placeholder="run:taught=1, owner/style=0.5")
 
 
 @cache

@@ -1,0 +1,249 @@
+"""Several adapters on one policy: put into its weights, trained over, saved as one, resumed, exported and refused."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file
+
+from tests.in_this_process import carry_out, trained
+from workbench.config import RunConfig
+from workbench.errors import ConfigError, PolicyError, WorkbenchError
+from workbench.places import ADAPTER
+from workbench.policies.client import PolicyWorker
+from workbench.policies.load import Policy, load_policy
+from workbench.policies.reference import with_reference
+from workbench.policies.sampler import sample_group
+from workbench.policies.stacked import Lora, stacked
+from workbench.rundir import RunDir
+from workbench.runs import Run
+from workbench.runs.check import checked
+from workbench.runs.export import card, export_model
+from workbench.runs.references import resolved
+from workbench.schema import Example
+from workbench.training.methods import METHODS
+from workbench.ui.handlers.example import first_draft
+
+TEXT = "Start with 7, add 5.\nStep 1: 7 + 5 = 12"
+MODULES = ("q_proj", "down_proj")
+
+
+def adapter(folder: Path, seed: int, r: int, alpha: int, modules: Any, **more: Any) -> Path:
+    """An adapter of ``tiny`` with random A and B."""
+    torch.manual_seed(seed)
+    model = get_peft_model(
+        load_policy("tiny", device="cpu").model,
+        LoraConfig(r=r, lora_alpha=alpha, target_modules=modules, task_type="CAUSAL_LM", **more),
+    )
+    for name, weight in model.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(weight, std=0.05)
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return adapter(tmp_path_factory.mktemp("first"), 1, 2, 6, list(MODULES))
+
+
+@pytest.fixture(scope="module")
+def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return adapter(tmp_path_factory.mktemp("second"), 2, 3, 3, ["q_proj", "v_proj"], use_rslora=True)
+
+
+@torch.no_grad()
+def log_probs(policy: Policy | str) -> torch.Tensor:
+    """Of each token of ``TEXT`` after the first."""
+    policy = load_policy(policy, device="cpu") if isinstance(policy, str) else policy
+    ids = policy.tokenizer(TEXT, return_tensors="pt")["input_ids"]
+    logits = policy.model(input_ids=ids).logits[0, :-1]
+    return logits.log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
+
+
+def by_hand(*adapters: tuple[Path, float, float]) -> Policy:
+    """``tiny`` with W + Σ weight · scale · B A, of (folder, weight, scale)."""
+    policy = load_policy("tiny", device="cpu")
+    for folder, weight, scale in adapters:
+        tensors = load_file(folder / ADAPTER)
+        for name, a in tensors.items():
+            if ".lora_A." in name:
+                module = name.removeprefix("base_model.model.").partition(".lora_A")[0]
+                update = weight * scale * tensors[name.replace("lora_A", "lora_B")] @ a
+                policy.model.get_parameter(f"{module}.weight").data += update
+    return policy
+
+
+def test_adapters_are_added_to_the_weights_as_by_hand(first: Path, second: Path) -> None:
+    merged = load_policy("tiny", merge={str(first): 1.0, str(second): -0.5}, device="cpu")
+    expected = log_probs(by_hand((first, 1.0, 6 / 2), (second, -0.5, 3 / math.sqrt(3))))
+    torch.testing.assert_close(log_probs(merged), expected, atol=1e-5, rtol=1e-6)
+    assert (expected - log_probs("tiny")).abs().max() > 0.05
+    group = sample_group(merged, Example(TEXT), num_generations=2, max_completion_length=4)
+    assert group.sampling["merge"] == {str(first): 1.0, str(second): -0.5}
+    assert with_reference(merged, group) is not None
+
+
+def test_one_adapter_alone_is_what_peft_makes_of_it(first: Path) -> None:
+    policy = load_policy("tiny", adapter=str(first), device="cpu")
+    theirs = PeftModel.from_pretrained(load_policy("tiny", device="cpu").model, str(first)).eval()
+    ids = policy.tokenizer(TEXT, return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        assert torch.equal(policy.model(input_ids=ids).logits, theirs(input_ids=ids).logits)
+    torch.testing.assert_close(
+        log_probs(load_policy("tiny", merge={str(first): 1}, device="cpu")), log_probs(policy), atol=1e-5, rtol=1e-6
+    )
+
+
+def test_a_sum_of_adapters_is_one_adapter_with_the_first_one_s_rows_in_front() -> None:
+    """2 · [1; 2] [3 4] + 6 · [1; 0] [1 1] on the module x, 6 · [5; 7] [1 0] on y: ranks 1 and 1, scales 2 and 6."""
+    ours = Lora({"x": (torch.tensor([[3.0, 4.0]]), torch.tensor([[1.0], [2.0]]))}, 2.0)
+    of_x = torch.tensor([[1.0, 1.0]]), torch.tensor([[1.0], [0.0]])
+    of_y = torch.tensor([[1.0, 0.0]]), torch.tensor([[5.0], [7.0]])
+    together = stacked(ours, [Lora({"x": of_x, "y": of_y}, 6.0)])
+    assert (together.rank, together.scale) == (2, 2.0)
+    a, b = together.factors["x"]
+    assert a.tolist() == [[3.0, 4.0], [3.0, 3.0]]
+    assert (2 * b @ a).tolist() == [[12.0, 14.0], [12.0, 16.0]]
+    a, b = together.factors["y"]
+    assert a.tolist() == [[0.0, 0.0], [3.0, 0.0]]
+    assert (2 * b @ a).tolist() == [[30.0, 0.0], [42.0, 0.0]]
+
+
+def configured(policy: dict[str, Any], steps: int = 2, **method: Any) -> RunConfig:
+    return RunConfig.parse(
+        {
+            "name": "mine",
+            "policy": policy,
+            "optimiser": {"learning_rate": 0.02, "warmup_steps": 0},
+            "run": {"steps": steps, "eval_every": 0, "watch_prompts": 0, "save_every": 1, "device": "cpu"},
+            "method": method or {"name": "sft", "batch_size": 2},
+        }
+    )
+
+
+@pytest.mark.parametrize("how", ["a new one", "one of them"])
+def test_an_adapter_trained_over_merged_ones_is_saved_with_them_and_resumes(
+    how: str, first: Path, second: Path, tmp_path: Path
+) -> None:
+    policy: dict[str, Any] = {"merge": {str(first): 0.5}}
+    policy |= {"lora": {"r": 2, "alpha": 4, "targets": "v_proj"}} if how == "a new one" else {"adapter": str(second)}
+    run = trained(configured(policy), tmp_path)
+    assert run.status().state == "finished", run.status().reason
+    final = run.dir.checkpoints / "final"
+    other = METHODS["sft"].build(run.config(), tmp_path / "again")
+    begun = log_probs(Policy("", other.model, other.processing_class))
+    if how == "one of them":
+        expected = log_probs(by_hand((first, 0.5, 6 / 2), (second, 1.0, 3 / math.sqrt(3))))
+        torch.testing.assert_close(begun, expected, atol=1e-5, rtol=1e-6)
+    other.load_weights(final)
+    alone = log_probs(Policy("", other.model.eval(), other.processing_class))
+    assert (alone - begun).abs().max() > 1e-3
+    torch.testing.assert_close(log_probs(str(final)), alone, atol=1e-5, rtol=1e-6)
+    plain = PeftModel.from_pretrained(load_policy("tiny", device="cpu").model, str(final)).eval()
+    torch.testing.assert_close(log_probs(Policy("", plain, other.processing_class)), alone, atol=1e-5, rtol=1e-6)
+    resumed = Run(RunDir.create(tmp_path / "resumed", run.config()).path)
+    (run.dir.checkpoints / "checkpoint-1").rename(resumed.dir.checkpoints / "checkpoint-1")
+    carry_out(resumed, "checkpoint-1")
+    ours, theirs = (load_file(folder.dir.checkpoints / "final" / ADAPTER) for folder in (run, resumed))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    for form in ("adapter", "merged"):
+        folder = export_model("mine", form, tmp_path / form, tmp_path)  # type: ignore[arg-type]
+        torch.testing.assert_close(log_probs(str(folder)), alone, atol=1e-4, rtol=0)
+    assert f"| merged adapters | 0.5 × {first.name} |" in card(run, run.config(), final, final)
+
+
+def test_all_weights_are_trained_from_the_merged_ones_on_and_so_is_the_reference(first: Path, tmp_path: Path) -> None:
+    small = {"prompts_per_step": 1, "sampling": {"num_generations": 2, "max_completion_length": 8}}
+    config = configured({"merge": {str(first): 1.0}}, name="grpo", beta=0.1, **small)
+    trainer: Any = METHODS["grpo"].build(config, tmp_path)
+    expected = log_probs(by_hand((first, 1.0, 3.0)))
+    for model in (trainer.model, trainer.ref_model):
+        ours = log_probs(Policy("", model.eval(), trainer.processing_class))
+        torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-6)
+
+
+def test_runs_are_named_with_the_hashes_of_their_manifests(first: Path, tmp_path: Path) -> None:
+    lora = {"r": 2, "targets": "v_proj"}
+    trained(configured({"lora": lora}, steps=1), tmp_path)
+    final = tmp_path / "runs" / "mine" / "checkpoints" / "final"
+    config = configured({"merge": {"run:mine": 1.0, str(first): 0.5}, "lora": lora})
+    config.name = "next"
+    stored = resolved(config, tmp_path)
+    assert stored.policy.merge == {str(final): 1.0, str(first): 0.5}
+    assert [(origin.reference, origin.path) for origin in stored.origins] == [("run:mine", str(final))]
+    assert len(stored.origins[0].manifest_sha256) == 64
+    checked(stored)
+    config.policy.merge = {"run:mine": 1.0, str(final): 0.5}
+    with pytest.raises(ConfigError, match=r"'run:mine' is '.*final', which is named already; name it once"):
+        resolved(config, tmp_path)
+
+
+def wide(folder: Path) -> Path:
+    """An adapter of a model of another width."""
+    from safetensors.torch import save_file
+
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "other/model"}')
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_"
+    save_file({f"{name}A.weight": torch.zeros(2, 8), f"{name}B.weight": torch.zeros(16, 2)}, folder / ADAPTER)
+    return folder
+
+
+def test_adapters_that_do_not_fit_are_refused_before_the_queue(first: Path, tmp_path: Path) -> None:
+    lora, another = {"r": 2, "targets": "v_proj"}, wide(tmp_path / "wide")
+    for field in ({"merge": {str(another): 1.0}}, {"adapter": str(another)}):
+        with pytest.raises(
+            PolicyError, match=r"q_proj of 16 by 8, and that of 'tiny' is of .*'other/model': name that"
+        ):
+            checked(configured(field))
+    tensors = load_file(another / ADAPTER)
+    from safetensors.torch import save_file
+
+    save_file({name.replace("q_proj", "w_qkv"): part for name, part in tensors.items()}, another / ADAPTER)
+    with pytest.raises(PolicyError, match=r"is of the module .*w_qkv, which 'tiny' does not have"):
+        checked(configured({"merge": {str(another): 1.0}}))
+    dora = adapter(tmp_path / "dora", 3, 2, 2, ["q_proj"], use_dora=True)
+    with pytest.raises(
+        PolicyError, match=r"lora_magnitude_vector.* is no plain LoRA, of which alone a sum is one again"
+    ):
+        checked(configured({"merge": {str(dora): 1.0}}))
+    with pytest.raises(PolicyError, match="is no plain LoRA"):
+        load_policy("tiny", merge={str(dora): 1.0}, device="cpu")
+    with pytest.raises(PolicyError, match=r"is an adapter itself; name its base .* to put '.*' on"):
+        checked(configured({"path": str(first), "merge": {str(dora): 1.0}}))
+    checked(configured({"merge": {str(first): 1.0}, "lora": lora}))
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ({"merge": {"a": 1.0}, "adapter": "a"}, "policy.merge: 'a' is policy.adapter, too"),
+        ({"merge": {"a": 0}}, "'a' has weight 0, which changes nothing"),
+        ({"merge": {"a": 1}, "quantisation": "4bit", "lora": {}}, "4bit weights do not take adapters exactly"),
+        ({"merge": {"a": 1}, "lora": {"dora": True}}, "saved as one LoRA with them, which has no dora"),
+        ({"merge": {"a": "much"}}, r"policy\.merge\.a"),
+    ],
+)
+def test_what_adapters_cannot_be_is_refused_as_it_is_written(policy: dict[str, Any], message: str) -> None:
+    with pytest.raises(WorkbenchError, match=message):
+        RunConfig.parse({"policy": policy})
+
+
+def test_the_pages_form_merges_what_it_names(first: Path) -> None:
+    draft = first_draft().with_values({"policy.merge": f"{first}=1, run:other=-0.5"})
+    weights = {str(first): 1.0, "run:other": -0.5}
+    assert draft.policy_options["loading"] == {"merge": weights}
+    assert draft.config().policy.merge == weights
+    assert draft.with_config(draft.config()) == draft
+    assert draft.values()["policy.merge"] == f"{first}=1, run:other=-0.5"
+    with pytest.raises(PolicyError, match="could not convert string to float: 'much'; give each adapter a weight"):
+        load_policy("tiny", merge={str(first): "much"}, device="cpu")  # type: ignore[dict-item]
+    asked = PolicyWorker(lambda name: name.upper())._with_path({"policy": "tiny", "loading": {"merge": {"a": 1.0}}})
+    assert asked == {"policy": "TINY", "loading": {"merge": {"A": 1.0}}}
