@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 from playwright.sync_api import Page, expect
 
-from tests.browsing import unfold_more
+from tests.browsing import open_config, unfold_more
 from tests.credits import worked_credit
-from tests.stored_runs import learning, store
+from tests.stored_runs import learning, store, store_pipeline
 from tests.watched import before_and_now
+from workbench.config import RewardConfig, RunConfig
 
 View = Callable[[Page], None]
 FAILING = "def mine(prompt, step, **columns):\n    return 1 / (len(step) - 19)\n"
@@ -124,6 +126,42 @@ def probes(page: Page) -> None:
     expect(page.locator("#probe-table tbody tr").first).to_be_visible()
 
 
+def probe_chosen(page: Page) -> None:
+    probes(page)
+    page.locator("#probe-table tbody tr").filter(has_text="split a step").get_by_role("button").first.click()
+    expect(page.locator("#probe-table p.said")).to_contain_text("first token")
+    page.locator("#probe-table p.said").evaluate("node => node.scrollIntoView({ block: 'center' })")
+
+
+def trust_question(page: Page) -> None:
+    _unfold(page)
+    reward = RewardConfig(name="shared_reward", code=FAILING.replace("mine", "shared_reward"))
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "shared.yaml"
+        file.write_text(RunConfig(rewards=[reward]).to_yaml())
+        open_config(page, file)
+        expect(page.locator("#trust-config")).to_be_visible()
+    page.locator("#open-note").evaluate("node => node.scrollIntoView({ block: 'center' })")
+
+
+def weight_by_step(page: Page) -> None:
+    _unfold(page)
+    page.locator("#reward-edit-1").click()
+    field = page.locator("#reward-schedule-1").get_by_role("textbox")
+    field.fill("0:1,60:0")
+    field.press("Enter")
+    expect(page.locator("#reward-on-1")).to_contain_text("0 at step 60")
+
+
+def episode(page: Page) -> None:
+    """Answers of several turns, with a tool."""
+    _unfold(page)
+    page.locator("#task input").fill("calculator")
+    page.locator("#task input").press("Enter")
+    expect(page.locator("#drawing .observation").first).to_be_visible()
+    page.locator("#drawing").scroll_into_view_if_needed()
+
+
 def own_rollouts(page: Page) -> None:
     _unfold(page)
     unfold_more(page, "Your own rollouts")
@@ -172,7 +210,8 @@ def offline(page: Page) -> None:
 
 INSPECT: tuple[View, ...] = (
     inspect, pinned, hovered, entropy, no_match, bad_pattern, slow_pattern, presets, reward_error,
-    reward_model_form, step_values, two_schemes, no_spread, probes, own_rollouts, sampling, notebook_code,
+    reward_model_form, step_values, two_schemes, no_spread, probes, probe_chosen, own_rollouts,
+    trust_question, weight_by_step, episode, sampling, notebook_code,
     help_page, glossary, tour,
 )  # fmt: skip
 
@@ -192,7 +231,7 @@ def train_rollouts(page: Page) -> None:
 TRAIN: tuple[View, ...] = (train_top, train_rollouts)
 """On a run that was trained."""
 
-STORED = ("failed", "stopped", "watched", "pairs", "queued", "gone")
+STORED = ("failed", "crashed", "stopped", "watched", "pairs", "queued", "gone")
 """Runs shown on Train, each a picture ``run-NAME``."""
 
 
@@ -225,6 +264,12 @@ def runs_chosen(page: Page) -> None:
     page.locator("#runs-curves").evaluate("node => node.scrollIntoView()")
 
 
+def runs_pipeline(page: Page) -> None:
+    runs_table(page)
+    page.get_by_role("button", name="iterative", exact=True).click()
+    expect(page.get_by_role("button", name="iterative", exact=True)).to_have_attribute("aria-expanded", "true")
+
+
 def runs_diff(page: Page) -> None:
     runs_chosen(page)
     expect(page.locator("#runs-diff")).to_contain_text("credit.scheme")
@@ -251,7 +296,7 @@ def runs_no_match(page: Page) -> None:
     expect(page.get_by_text("No run matches")).to_be_visible()
 
 
-RUNS: tuple[View, ...] = (runs_table, runs_chosen, runs_diff, runs_no_match, runs_deleted)
+RUNS: tuple[View, ...] = (runs_table, runs_chosen, runs_pipeline, runs_diff, runs_no_match, runs_deleted)
 
 
 def runs_empty(page: Page) -> None:
@@ -278,6 +323,8 @@ def store_runs(workspace: Path) -> None:
         watched.dir.rollouts.write(step, [worked_credit()] * 2)
     for step in (0, 20, 60):
         watched.dir.rollouts.write(step, [worked_credit()], watched=True)
+    store_pipeline(workspace)
+    store(workspace, "crashed", learning(14), state="crashed", made=1.7635e9)
     pairs = store(workspace, "pairs", learning(30), method={"name": "dpo"})
     for row in (before_and_now().before, before_and_now()):
         assert row is not None

@@ -161,7 +161,7 @@ def copies_are_one_card_until_they_are_unfolded(page: Page) -> None:
     first, fold = page.locator(CARDS).first, page.locator("#heatmap .copies")
     expect(page.locator("#heatmap .summary")).to_contain_text("8 rollouts")
     expect(page.locator("#heatmap .summary")).to_contain_text("6 distinct")
-    expect(first.locator("header")).to_contain_text("rollouts 1, 2, 5")
+    expect(first.locator("header")).to_contain_text("the same: 1, 2, 5")
     expect(fold).to_have_text("×3")
     fold.click()
     expect(page.locator(CARDS)).to_have_count(8)

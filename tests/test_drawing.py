@@ -139,12 +139,12 @@ def test_the_whole_of_it_works_by_keyboard(show) -> None:
         page.keyboard.press("Tab")  # where the colours end
         page.keyboard.type("0.5")
         page.keyboard.press("Enter")
-        expect(page.locator(".scale")).to_have_text("≤ −0.5≥ +hold")
-        page.keyboard.press("Tab")  # hold
-        expect(page.get_by_role("checkbox", name="hold")).to_be_focused()
+        expect(page.locator(".scale")).to_have_text("≤ −0.5≥ +keep scale")
+        page.keyboard.press("Tab")  # keep scale
+        expect(page.get_by_role("checkbox", name="keep scale")).to_be_focused()
         page.keyboard.press("Space")
-        expect(page.locator(".scale")).to_have_text("−1.48+hold")
-        page.keyboard.press("Tab")  # token edges
+        expect(page.locator(".scale")).to_have_text("−1.48+keep scale")
+        page.keyboard.press("Tab")  # outline tokens
         page.keyboard.press("Space")
         expect(page.locator(".cards")).to_have_class(re.compile(r"\bedges\b"))
         page.keyboard.press("Tab")  # search
@@ -245,16 +245,16 @@ def test_the_range_of_colours_is_set_and_held(show) -> None:
         token = page.locator(".text i").nth(4)  # 0.2108
         scale, end, hold = (page.locator(f".legend {name}") for name in (".scale", ".range-end", ".range-hold"))
         expect(token).to_have_class("p s1")
-        expect(scale).to_have_text("−1.48+hold")
+        expect(scale).to_have_text("−1.48+keep scale")
         assert (end.input_value(), end.get_attribute("placeholder"), hold.is_checked()) == ("", "1.48", False)
         hold.check()
         assert end.input_value() == "1.48"
         page.evaluate(REDRAWN, 10)
         expect(token).to_have_class("p s10")
-        expect(scale).to_have_text("≤ −1.48≥ +hold")
+        expect(scale).to_have_text("≤ −1.48≥ +keep scale")
         hold.uncheck()  # the scale is that of what is drawn now
         expect(token).to_have_class("p s1")
-        expect(scale).to_have_text("−14.8+hold")
+        expect(scale).to_have_text("−14.8+keep scale")
         end.fill("-5")  # a size: its sign does not matter
         end.blur()
         page.evaluate(REDRAWN, 1)
@@ -264,13 +264,13 @@ def test_the_range_of_colours_is_set_and_held(show) -> None:
         assert (len(titles), titles[0], titles[10]) == (21, "−4.75 and below", "−0.25 to +0.25")
         assert titles[11] == "+0.25 to +0.75"
         page.locator(".colour-by").select_option("logprob")  # each measure has a range of its own
-        expect(scale).to_have_text("0≤ −hold")
+        expect(scale).to_have_text("0≤ −keep scale")
         assert end.get_attribute("placeholder") == "0.8"  # of 0.9 once, 0.8 three times, …
         page.locator(".colour-by").select_option("advantage")
         assert end.input_value() == "5"
         end.fill("")
         end.blur()
-        expect(scale).to_have_text("−1.48+hold")
+        expect(scale).to_have_text("−1.48+keep scale")
         label = page.locator(".swatches").get_attribute("aria-label")
         assert label == "Colour scale: orange below zero, blue above, ends at 1.48, the 98th percentile"
 
@@ -281,7 +281,7 @@ def test_token_edges_are_lines_that_take_no_room(show) -> None:
         token = page.locator(".text i").nth(1)
         box = token.bounding_box()
         assert token.evaluate("node => getComputedStyle(node).boxShadow") == "none"
-        page.get_by_label("token edges").check()
+        page.get_by_label("outline tokens").check()
         assert "1px 0px 0px 0px inset" in token.evaluate("node => getComputedStyle(node).boxShadow")
         assert token.bounding_box() == box
         assert texts(page) == [rollout.text for rollout in credit.scored.group.rollouts]

@@ -130,7 +130,7 @@ def test_under_each_row_stands_what_its_function_gave(worker: RewardWorker) -> N
     assert mine is not None
     assert tags is not None
     # The group that comes with the embedded policy: 48 steps, 9 of them wrong.
-    assert right.text.startswith("mean 0.85  ·  15 % zero  ·  ")
+    assert right.text.startswith("checked against the line before  ·  mean 0.85  ·  15 % zero  ·  ")
     assert right.text.endswith("ms")
     assert right.detail == "0 to 1  ·  chain-arithmetic task"
     assert mine.text.startswith("mean 1.00  ·  ")
@@ -159,15 +159,15 @@ def test_a_row_says_that_the_scheme_does_not_use_it(worker: RewardWorker) -> Non
         watched = handlers.watch_group(draft, view.credit.scored, CallTimes())
         return [note.text.split("  ·  ")[0] for note in handlers.row_notes(draft.rows, watched, unused_notes(view))[:2]]  # type: ignore[union-attr]
 
-    assert notes(both) == ["mean 0.85", "not used: outcome weight is 0"]
+    assert notes(both) == [handlers.STEP_BY_STEP, "not used: outcome weight is 0"]
     alpha = replace(both, credit=with_settings(both.credit, {"outcome_weight": 1.0}))
-    assert notes(alpha) == ["mean 0.85", "mean 0.50"]
+    assert notes(alpha) == [handlers.STEP_BY_STEP, "mean 0.50"]
     outcome = replace(both, credit=with_settings(both.credit, {"scheme": "outcome"}))
     assert notes(outcome) == ["not used: outcome reads outcomes alone", "mean 0.50"]
     beside = replace(both, compare={"scheme": "outcome"})
     assert notes(beside) == ["not used by B: outcome reads outcomes alone", "not used by A: outcome weight is 0"]
     step = replace(both, compare={"scheme": "step"})
-    assert notes(step) == ["mean 0.85", "not used by A and B: outcome weight is 0"]
+    assert notes(step) == [handlers.STEP_BY_STEP, "not used by A and B: outcome weight is 0"]
 
 
 def test_a_function_slower_than_the_groups_sampling_is_named(worker: RewardWorker) -> None:

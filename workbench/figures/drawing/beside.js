@@ -93,7 +93,7 @@ const textOf = ({ texts, finished }) => texts.slice(0, finished ? -1 : texts.len
 function headOf({ right, outcome, steps }) {
   const rewards = (steps ?? []).map(({ reward }) => reward).filter((reward) => reward !== null);
   const sum = rewards.length ? `Σr ${score(rewards.reduce((a, b) => a + b, 0))}` : "";
-  const verdict = typeof right === "boolean" ? (right ? "✓ right" : "○ wrong") : "";
+  const verdict = typeof right === "boolean" ? (right ? "✓ right" : "⊘ wrong") : "";
   return [verdict, (outcome ?? null) === null ? "" : `R ${score(outcome)}`, sum].filter(Boolean).join(" · ");
 }
 

@@ -70,7 +70,7 @@ function factsOf({ steps, outcome, matched, texts, facts, right, turns }) {
     el("span", { class: "fact", title: title || null }, el("em", {}, name), value);
   const scored = facts ? facts.map((known) => fact(known.name, factText(known))) : steps
     ? [
-      (right ?? null) === null ? null : el("span", { class: "judged" }, right ? "✓ right" : "○ wrong"),
+      (right ?? null) === null ? null : el("span", { class: "judged" }, right ? "✓ right" : "⊘ wrong"),
       (outcome ?? null) === null ? null : fact("R", score(outcome), "outcome reward"),
       fact("Σr", score(sumOfSteps(steps)), "sum of the step rewards"),
       fact("", matched ? count(steps.length, "step") : "no step"),
@@ -99,9 +99,13 @@ function marksOf({ steps, matched, finished, stop, name, turns }) {
 }
 
 /** @param {Credited} rollout */
-const rankOf = ({ rank }) =>
+const rankOf = ({ rank, outcome }) =>
   rank
-    ? el("span", { class: "rank", title: "Rank in the group by R + Σr, whatever the colours count" }, `rank ${rank}`)
+    ? el(
+      "span",
+      { class: "rank", title: "1 is the best of the group; the colours may leave the outcome R out" },
+      `rank ${rank} by ${(outcome ?? null) === null ? "" : "R + "}Σr`,
+    )
     : null;
 
 // ── text ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -259,8 +263,8 @@ export function summary(rollouts) {
   const unmatched = rollouts.filter((rollout) => rollout.matched === false).length;
   const truncated = rollouts.filter(({ finished, stop }) => !finished && !stop).length;
   const [differ, unscored] = [distinct({ rollouts }), steps.length - rewards.length];
-  const outside = `${share(characters - covered, characters)} outside`;
-  const stepsSaid = unmatched ? `steps each, ${unmatched} without a match` : `steps each, ${outside}`;
+  const outside = characters > covered ? `, ${share(characters - covered, characters)} of text in none` : "";
+  const stepsSaid = unmatched ? `steps each, ${unmatched} without a match` : `steps each${outside}`;
   const spread = (/** @type {number[]} */ values) => `${number(meanOf(values), 2)} ± ${number(stdOf(values), 2)}`;
   const item = (/** @type {string | number} */ value, /** @type {string} */ name, bad = false) =>
     el("span", { class: bad ? "bad" : null }, el("b", {}, value), ` ${name}`);

@@ -53,7 +53,9 @@ export function copyMarks(data, g, folded) {
   const counted = data.options?.drop_duplicates === true ? ", counted once" : "";
   return [
     el("button", button, `×${length}`),
-    folded ? el("span", { class: "fact" }, el("em", {}), `${named(members)}${counted}`) : null,
+    folded
+      ? el("span", { class: "fact" }, el("em", {}), `the same: ${members.map((g) => g + 1).join(", ")}${counted}`)
+      : null,
     folded && !scoredAlike(data, members)
       ? el("mark", { title: "The same text got different scores; unfold to see each" }, "scores differ")
       : null,

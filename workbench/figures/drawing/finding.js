@@ -26,7 +26,7 @@ const FILTERS = [
   { key: "right", label: "✓ right", title: "Answers that the outcome reward scores 1", test: (r) => r.right === true },
   {
     key: "wrong",
-    label: "○ wrong",
+    label: "⊘ wrong",
     title: "Answers that the outcome reward scores 0 or less",
     test: (r) => r.right === false,
   },

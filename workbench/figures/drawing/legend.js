@@ -1,9 +1,9 @@
 // The line above the cards: what they are coloured by, and on which scale.
 //
 // The scale ends where the number field says. An empty field is the 98th percentile of what is drawn, anew with every
-// drawing; "hold" writes the present end into it, so that a colour goes on meaning the same number.
+// drawing; "keep scale" writes the present end into it, so that a colour goes on meaning the same number.
 
-/** @import { Measure, Prepared } from "./payload.js" */
+/** @import { Credited, Measure, Prepared } from "./payload.js" */
 /**
  * @typedef {{ limit: number, below: boolean, above: boolean }} Range where the scale ends, and whether values lie beyond
  * @typedef {Object} Choices What is called when somebody chooses.
@@ -17,6 +17,7 @@ import { el } from "../dom.js";
 import { MINUS, number, signed } from "../numbers.js";
 import { WRONG, WRONG_TITLE } from "./cards.js";
 import { BINS } from "./measures.js";
+import { NOT_RIGHT, RIGHT } from "./overview.js";
 import { OBSERVED_TITLE } from "./turns.js";
 
 const END_LABEL = "Colours end at; empty for the 98th percentile";
@@ -26,6 +27,7 @@ const STRADDLES_TITLE =
   "A token that holds the end of one step and the start of the next; it counts for the first of the two";
 const TURN_TITLE =
   "Where a turn of the policy's begins; a framed turn is a call of a tool, and below it stands its answer";
+const CHIP_TITLE = "On a step's chip: its number, its own reward r, and below them what its tokens are coloured by";
 const HOLD_TITLE = "Keep this range while the drawing changes, so that a colour goes on meaning the same number";
 
 /** @param {number} size */
@@ -80,10 +82,10 @@ class Legend {
         this.swatches,
         this.sign,
         end,
-        el("label", { title: HOLD_TITLE }, hold, "hold"),
+        el("label", { title: HOLD_TITLE }, hold, "keep scale"),
       ),
       this.meaning,
-      el("label", { class: "edged", title: "A thin line where a token begins" }, edges, "token edges"),
+      el("label", { class: "edged", title: "A thin line where a token begins" }, edges, "outline tokens"),
       this.reading,
     );
   }
@@ -114,11 +116,16 @@ class Legend {
     this.reading.replaceChildren(
       ...(measure.key === "advantage" ? meaningOf(data.counts ?? "") : []),
       ...(outcomes ? [sign("R", "outcome", "The outcome reward of the whole answer")] : []),
-      ...(judgedBy === null ? [] : [sign("✓", "right", judgedTitle), sign("○", "wrong answer", judgedTitle)]),
+      ...(judgedBy === null ? [] : [sign(RIGHT, "right", judgedTitle), sign(NOT_RIGHT, "wrong answer", judgedTitle)]),
       sign("Σr", "summed step rewards", "The sum of the answer's step rewards, before anything is normalised"),
-      sign("rank", "by R + Σr", "1 is the best of the group, whatever the colours count"),
-      sign(WRONG, "wrong step", `${WRONG_TITLE}. The colour need not say so: it may count later steps too.`),
-      sign("┊", "token of two steps", STRADDLES_TITLE),
+      el("span", { title: CHIP_TITLE }, chipKey(measure), " one step's chip"),
+      el(
+        "span",
+        { title: `${WRONG_TITLE}. The colour need not say so: it may count later steps too.` },
+        wrongSign(),
+        " wrong step",
+      ),
+      ...(data.rollouts.some(straddles) ? [sign("┊", "token of two steps", STRADDLES_TITLE)] : []),
       ...(data.rollouts.some(({ turns }) => turns)
         ? [
           el(
@@ -163,6 +170,21 @@ class Legend {
     this.swatches.setAttribute("aria-label", scaleLabel(measure, range, fixed));
   }
 }
+
+const wrongSign = () => el("b", { class: "sign" }, WRONG);
+
+/** @param {Measure} measure A chip that says in words what stands where in it. */
+const chipKey = ({ short: name, signed: both }) =>
+  el(
+    "span",
+    { class: "chip-key" },
+    el("b", {}, "step"),
+    el("span", { class: "r" }, "r"),
+    el("span", { class: "a" }, both ? `▲▼ ${name}` : name),
+  );
+
+/** @param {Credited} rollout Whether a token of it holds the beginning of a step that it does not belong to. */
+const straddles = ({ steps, offsets }) => steps?.some(({ start, first }) => start < offsets[first]) ?? false;
 
 /** @param {string} counts Which way the loss pushes a token, and what that is made of. */
 function meaningOf(counts) {

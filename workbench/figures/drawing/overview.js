@@ -13,7 +13,7 @@ const FLAT = 20; // steps; more are drawn lower
 const LABEL_EVERY = 5; // of many steps
 const MOVES = ["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown", "Home", "End"];
 export const RIGHT = "✓";
-export const NOT_RIGHT = "○";
+export const NOT_RIGHT = "⊘";
 
 /**
  * Where an arrow leads from a cell: sideways to the same step of another rollout, or its last one; up and down along its

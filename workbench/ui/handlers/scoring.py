@@ -27,6 +27,7 @@ from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.other_rewards import rows_of_other
 from workbench.ui.handlers.reward_rows import RewardRow
 
+SEAL = "Reward code runs sealed: no network, no processes, no writing to your files."
 TRUST_MODEL = (
     "This is your own code on your own machine, like Jupyter; the seal limits accidents, it is not a sandbox for "
     "strangers' code."

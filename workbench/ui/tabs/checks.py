@@ -19,7 +19,7 @@ from workbench.ui.tabs.widgets import Form, PreflightWidgets, ProbeWidgets
 
 def build_probes(services: Services) -> ProbeWidgets:
     """A folded panel above the group: a button, which schemes, and the table of gains."""
-    with gr.Accordion("Exploit probes: what would an edit earn?", open=False, elem_id="probes"):
+    with gr.Accordion("Exploit probes: would a cheating answer earn more?", open=False, elem_id="probes"):
         with gr.Row(elem_classes=["fields"]):
             schemes = gr.Dropdown(
                 list(SCHEMES), value=[], multiselect=True, label="Schemes (all, if none is chosen)",

@@ -15,7 +15,7 @@ from workbench.ui.handlers import example as handlers
 from workbench.ui.handlers.credit import NONE
 from workbench.ui.handlers.draft import COMPARE, CREDIT, OTHER_REWARDS, SAMPLING, Draft
 from workbench.ui.handlers.presets import HEADINGS as PRESET_HEADINGS
-from workbench.ui.handlers.scoring import TRUST_MODEL, explain_token, scheme_note
+from workbench.ui.handlers.scoring import SEAL, TRUST_MODEL, explain_token, scheme_note
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.checks import build_probes
 from workbench.ui.tabs.common import drawn, heading, note, note_value, tab_of, table, visitors_note
@@ -60,9 +60,9 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
             heading("Rewards")
             rewards = build_reward_list(first.rows, builtin_only=services.limits is not None)
             build_model_status(services)
-            drawn("trust-model", "note", note_value(TRUST_MODEL), classes=["note"])
             isolation = note("isolation-note")
             credit, sampling = _credit_widgets(first), _sampling_widgets(first)
+            drawn("trust-model", "note", note_value(f"{SEAL} {TRUST_MODEL}"), classes=["note"])
             with gr.Accordion("More", open=False, elem_id="more", elem_classes=["fold"]) as more:
                 fields["rewards"] = RewardWidgets(**rewards, more=more, **build_reward_sources())
                 rollout_import, config_import = build_rollout_import(), build_import()

@@ -24,7 +24,7 @@ export const sorted = (rows) =>
   }));
 
 /** @param {AnswerPayload} answer */
-const sideOf = ({ text, right }) => ({ text, right, about: right ? "✓ right" : "○ wrong" });
+const sideOf = ({ text, right }) => ({ text, right, about: right ? "✓ right" : "⊘ wrong" });
 
 export class ProblemList {
   /** @param {TrainServer} server */
