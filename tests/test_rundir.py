@@ -523,6 +523,8 @@ def test_the_tail_of_the_log(run: RunDir) -> None:
     assert run.log_tail(10**6)[0].startswith("line ")
     run.log.unlink()
     assert run.log_tail() == []
+    run.log.mkdir()
+    assert run.log_tail() == ["log.txt cannot be read: Is a directory"]
 
 
 # -- checkpoints ----------------------------------------------------------------------------------------------------

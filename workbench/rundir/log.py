@@ -11,7 +11,10 @@ _TAIL_BYTES = 64 * 1024
 
 
 def tail(path: Path, lines: int) -> list[str]:
-    """The last lines, without secrets; of a line redrawn with carriage returns, its last state. None without a file."""
+    """The last lines, without secrets; of a line redrawn with carriage returns, its last state.
+
+    No line without a file; of one that cannot be read, a line that says why.
+    """
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -19,6 +22,8 @@ def tail(path: Path, lines: int) -> list[str]:
             text = file.read().decode("utf-8", "replace")
     except FileNotFoundError:
         return []
+    except OSError as error:
+        return [f"{path.name} cannot be read: {error.strerror}"]
     rows = [line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n")]
     if size > _TAIL_BYTES:
         rows = rows[1:]  # the first one is cut
