@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks import BENCHES, Measure, alarms, schemes
+from benchmarks import BENCHES, Measure, alarms, schemes, ui
 from benchmarks.__main__ import main
 from benchmarks.trained import Where
 from tests.stored_runs import store
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, WorkbenchError
 
 
 def test_a_benchmark_prints_its_rows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,6 +41,15 @@ def test_what_cannot_be_measured_is_refused(capsys: pytest.CaptureFixture[str]) 
     assert main(["credit", "--repeat", "0"]) == 2
     assert main(["credit", "--full"]) == 2
     assert "no --full version" in capsys.readouterr().err
+
+
+def test_what_measuring_the_page_needs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(WorkbenchError, match="bench ui needs a browser and there is none of"), ui._chromium_page(""):
+        pass
+    monkeypatch.setitem(sys.modules, "playwright.sync_api", None)
+    with pytest.raises(WorkbenchError, match=r"pip install -r tests/requirements\.txt adds it"), ui._chromium_page(""):
+        pass
 
 
 def test_cells_are_chosen_by_name_and_only_what_finished_is_read(

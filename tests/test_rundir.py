@@ -7,19 +7,18 @@ import errno
 import hashlib
 import json
 import math
+import numpy as np
 import os
+import pyarrow.parquet as pq
+import pytest
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
-
-import numpy as np
-import pyarrow.parquet as pq
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -500,6 +499,9 @@ def test_rollouts_that_are_missing_or_broken_are_named(run: RunDir, tmp_path: Pa
         path.write_bytes(content)
         with pytest.raises(RunError, match=r"step 1 cannot be read .*step-000001\.parquet"):
             run.rollouts.read(1)
+    shutil.rmtree(run.path)
+    with pytest.raises(RunError, match=r"cannot be written at step 2: .*No such file or directory"):
+        run.rollouts.write(2, [make_credit()])
 
 
 def test_the_file_reads_as_a_table_of_rollouts(run: RunDir) -> None:

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,8 @@ class Passes:
             sync(draft)
             os.replace(draft, path)
         except OSError as error:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                draft.unlink()
             raise RunError(f"the loss of run {self._run!r} cannot be written at step {seen.step}: {error}") from error
 
     def steps(self) -> list[int]:

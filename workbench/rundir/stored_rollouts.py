@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -47,14 +48,15 @@ class Rollouts:
 
     def _write(self, step: int, watched: bool, write: Callable[[Path], None]) -> None:
         path = self._path(step, watched)
-        path.parent.mkdir(exist_ok=True)
         draft = path.with_name(f".{path.name}.tmp")
         try:
+            path.parent.mkdir(exist_ok=True)
             write(draft)
             sync(draft)
             os.replace(draft, path)
         except OSError as error:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                draft.unlink()
             raise RunError(f"rollouts of run {self._run!r} cannot be written at step {step}: {error}") from error
 
     def steps(self, *, watched: bool = False) -> list[int]:
