@@ -1,10 +1,10 @@
 """How often the alarms of a run are right: raised in healthy runs, and in runs with a fault that was planted.
 
 Healthy runs are those of ``benchmarks schemes`` with right labels that the workspace has, and one with a KL term of
-the usual weight. Planted are a reward that pays for length, one that pays for many numbers beside the right one
-(hedging), one for every step whatever it says (splitting), a learning rate ten times the default, and a KL term that
-holds the policy where it was. Each look is at the rows up to then, as a page that follows the run has them; a run
-counts once, however often it is looked at.
+the usual weight; those that end less accurate than they began are counted apart, as "unlearnt". Planted are a reward
+that pays for length, one that pays for many numbers beside the right one (hedging), one for every step whatever it says
+(splitting), a learning rate ten times the default, and a KL term that holds the policy where it was. Each look is at
+the rows up to then, as a page that follows the run has them; a run counts once, however often it is looked at.
 """
 
 from __future__ import annotations
@@ -75,8 +75,11 @@ class AlarmRow:
 
 def measure(repeat: int, where: Where = Where()) -> list[AlarmRow]:  # noqa: B008  # frozen
     """Seeds 0 to ``repeat`` - 1 of each case; of healthy runs all that there are."""
-    healthy = [rows for cell in cells() for rows in _stored(cell, where)]
+    stored = [rows for cell in cells() for rows in _stored(cell, where)]
+    healthy = [rows for rows in stored if not _unlearnt(rows)]
     planted: dict[str, list[Rows]] = {}
+    if len(healthy) < len(stored):
+        planted["unlearnt"] = [rows for rows in stored if _unlearnt(rows)]
     for seed in range(repeat):
         for name in where.chosen(list(CASES)):
             rows = where.rows(_config(name, seed), CASES[name].scheme)
@@ -92,6 +95,11 @@ def _stored(cell: str, where: Where) -> list[Rows]:
     stored = Where(where.workspace, stored=True)
     configs = [RunConfig(name="schemes-right", seed=seed) for seed in range(HEALTHY_SEEDS)]
     return [rows for config in configs if (rows := stored.rows(config, scheme)) is not None]
+
+
+def _unlearnt(rows: Rows) -> bool:
+    accuracies = [row["accuracy"] for row in rows if row.get("accuracy") is not None]
+    return bool(accuracies) and accuracies[-1] < accuracies[0]
 
 
 def _config(name: str, seed: int) -> RunConfig:

@@ -12,6 +12,8 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
+from benchmarks.schemes import RunResult, sees_labels, stored_results
+from benchmarks.trained import mean
 from workbench.checks import ALARMS, EDITS, TURN_EDITS
 from workbench.checks.demo import split_step_demo
 from workbench.config import METHODS, RunConfig, Section
@@ -26,7 +28,7 @@ from workbench.steps import PRESETS
 
 
 def write(docs: Path) -> None:
-    pages = (schemes, rewards, presets, probes, formats, config, methods, glossary)
+    pages = (schemes, which_scheme, rewards, presets, probes, formats, config, methods, glossary)
     folder, static = docs / "generated", docs / "_static" / "generated"
     for place in (folder, static):
         place.mkdir(parents=True, exist_ok=True)
@@ -54,6 +56,34 @@ def schemes() -> str:
     ]
     parts.append(table(("loss_type", "c_i"), [(f"`{name}`", about) for name, about in LOSS_TYPES.items()]))
     return _joined(parts)
+
+
+def which_scheme() -> str:
+    """Final accuracy and steps per answer of the runs that ``benchmarks schemes`` keeps, a row a scheme."""
+    labels = {"right": "right labels", "noise10": "10 % turned", "noise30": "30 % turned", "prm": "a model's labels"}
+    found: dict[tuple[str, str], list[RunResult]] = {}
+    for result in stored_results().values():
+        found.setdefault((result.scheme, result.labels), []).append(result)
+    right = {scheme: mean([run.final for run in found.get((scheme, "right"), [])]) or 0.0 for scheme in SCHEMES}
+    rows = [
+        [
+            f"`{scheme}`",
+            *(_ends(found.get((scheme, name), []), name == "right" or sees_labels(scheme)) for name in labels),
+        ]
+        for scheme in sorted(SCHEMES, key=right.__getitem__, reverse=True)
+    ]
+    return table(("scheme", *labels.values()), rows)
+
+
+def _ends(runs: Sequence[RunResult], sees: bool) -> str:
+    """``76.5 %, 7.16 steps``, of several seeds their mean, lowest and highest."""
+    if not runs:
+        return "not trained" if sees else "as right"
+    ends = [run.final for run in runs]
+    steps = [run.steps_per_answer for run in runs if run.steps_per_answer is not None]
+    several = f" ({min(ends):.1%} to {max(ends):.1%}, {len(runs)} seeds)" if len(runs) > 1 else ""
+    told = f"{mean(ends):.1%}{several}".replace("%", " %")
+    return f"{told}, {mean(steps):.2f} steps" if len(steps) == len(runs) else told
 
 
 def rewards() -> str:

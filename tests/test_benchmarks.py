@@ -94,10 +94,12 @@ def test_an_alarm_counts_once_a_run_from_the_step_it_is_raised_at(tmp_path: Path
     assert alarms.first_raised(rows) == {"accuracy fell": 18}
     store(tmp_path, "alarms-rate-process-0", rows)
     store(tmp_path, "schemes-right-step-1", [{"step": n} for n in range(1, 31)])
+    store(tmp_path, "schemes-right-sum-0", [{"step": 0, "accuracy": 0.5}, *rows, {"step": 31, "accuracy": 0.1}])
     measured = alarms.measure(1, Where(tmp_path, stored=True))
     found = {(row.case, row.alarm): (row.runs, row.raised, row.first) for row in measured}
     assert found["rate", "accuracy fell"] == found["rate", "any"] == (1, 1, 18)
     assert found["healthy", "any"] == (1, 0, None)
+    assert found["unlearnt", "any"] == (1, 1, 18)  # it ended less accurate than it began
     assert found.get(("length", "any")) is None
 
 

@@ -456,9 +456,17 @@ OPTIONS = {
     "right_from": st.sampled_from([1.0, 0.0]),
     "prior_mean": st.sampled_from([0.5, -1.0]),
     "prior_std": st.sampled_from([24**-0.5, 2.0]),
-    **dict.fromkeys(("process_weight", "token_weight", "state_weight", "outcome_weight"), st.sampled_from([1.0, -0.5])),
+    **dict.fromkeys(
+        ("process_weight", "token_weight", "state_weight", "outcome_weight"), st.sampled_from([1.0, -0.5, 0.0])
+    ),
     "clip": st.sampled_from([None, 0.75]),
 }
+
+
+def drawn_options(data, scheme, *more):
+    """A value of each of the scheme's own options, and of ``more``."""
+    own = [option.name for option in SCHEMES[scheme].options if option.name not in ("normalise", "scale")]
+    return {name: data.draw(OPTIONS[name], name) for name in (*own, "outcome_weight", *more)}
 
 
 @settings(max_examples=600, deadline=None)
@@ -473,8 +481,7 @@ def test_two_implementations_agree(group, scheme, how, scale, data):
     """Every scheme with every option of its own, and with those that all have; "batch" is of this one group."""
     rewards, starts, ends, lengths, outcomes = group
     needs = {*SCHEMES[scheme].needs}
-    own = [option.name for option in SCHEMES[scheme].options if option.name not in ("normalise", "scale")]
-    options = {name: data.draw(OPTIONS[name], name) for name in (*own, "outcome_weight", "clip")}
+    options = drawn_options(data, scheme, "clip")
     seed = data.draw(st.integers(0, 10**6), "seed of ids and states") if needs & {"token_ids", "states"} else 0
     draw = random.Random(seed)
     ids = [draw.choices(range(4), k=n) for n in lengths]
@@ -538,18 +545,12 @@ def scored(rewards, ends, lengths, outcomes=None, starts=None, masks=None):
     groups(),
     st.sampled_from(list(SCHEMES)),
     st.sampled_from(list(NORMALISATIONS)),
-    st.sampled_from([0.0, 0.7]),
-    st.sampled_from([1.0, 0.9]),
+    st.data(),
 )
-def test_an_explanation_adds_up_to_the_advantage_exactly(group, scheme, how, outcome_weight, gamma):
+def test_an_explanation_adds_up_to_the_advantage_exactly(group, scheme, how, data):
     rewards, starts, ends, lengths, outcomes = group
-    credit = credit_group(
-        scored(rewards, ends, lengths, outcomes, starts),
-        scheme,
-        normalise=how,
-        outcome_weight=outcome_weight,
-        gamma=gamma,
-    )
+    group = scored(rewards, ends, lengths, outcomes, starts)
+    credit = credit_group(group, scheme, normalise=how, **drawn_options(data, scheme))
     for i, length in enumerate(lengths):
         for t in range(length):
             explanation = credit.explain(i, t)

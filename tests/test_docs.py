@@ -43,6 +43,7 @@ def test_every_page_is_there_and_nothing_is_fetched(built):
 def test_generated_pages_hold_every_entry_of_their_registry(built):
     for page, names in {
         "credit": SCHEMES,
+        "schemes": SCHEMES,
         "rewards": BUILTINS,
         "concepts": ALL_EDITS,
         "glossary": [metric.name for metric in METRICS],
