@@ -7,10 +7,7 @@ import errno
 import hashlib
 import json
 import math
-import numpy as np
 import os
-import pyarrow.parquet as pq
-import pytest
 import re
 import resource
 import shutil
@@ -19,6 +16,11 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
