@@ -45,6 +45,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (item.get_closest_marker("browser") is None, not _uses_app(item)))
 
 
+def pytest_collection_finish() -> None:
+    """What was imported stays: the collection that a trainer begins and ends with looks through what came since."""
+    gc.collect()
+    gc.freeze()
+
+
 BROWSER_LOTS = (
     {
         "test_browser",

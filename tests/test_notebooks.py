@@ -20,6 +20,10 @@ TRAINING = (
     "09_which_scheme",
     "10_turns",
 )
+START_WARM = """import workbench.runs.warm
+workbench.runs.warm.FREE_BYTES = 0
+workbench.runs.warm.warm_up()"""
+"""The runs of all notebooks are forked, where each would import torch and TRL."""
 LINES = 18
 """Most lines of a code cell; short enough to be read at a glance."""
 
@@ -47,6 +51,10 @@ def kernel(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("OMP_NUM_THREADS", "1")
         with started(tmp_path_factory.mktemp("notebooks"), budget="test") as kernel:
+            client = kernel.blocking_client()
+            client.start_channels()
+            client.execute_interactive(START_WARM)
+            client.stop_channels()
             yield kernel
 
 

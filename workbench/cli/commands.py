@@ -22,7 +22,7 @@ from workbench.cli.rewards import gives_rewards
 from workbench.cli.space import place_of
 from workbench.cli.trust import require_trust, require_trust_of_other
 from workbench.errors import ConfigError
-from workbench.importing import uncollected
+from workbench.importing import uncollected, without_interfaces
 from workbench.rundir.files import encode
 from workbench.runs.recipes import load_recipe_file
 
@@ -35,7 +35,7 @@ DIFFERENCES = ("flipped_share", "correlation", "mean_absolute_difference")
 
 
 def app(args: argparse.Namespace) -> int:
-    with uncollected():
+    with uncollected(), without_interfaces():
         from workbench.ui.access import Login
         from workbench.ui.app import launch
 

@@ -116,7 +116,7 @@ def compare(
         planned_config.name = f"{name}-{scheme}-{seed}"
         _check_run(planned_config, folder, name, tell)
     if len(planned) > 1 and module == TRAINING:
-        warm_up()
+        warm_up(wait=True)
     for scheme, seed, planned_config in planned:
         with go_on(planned_config, folder, module=module).held() as run:
             if run.status().state != "finished":

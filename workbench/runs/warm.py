@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ MODULE = "workbench.process.forks"
 FREE_BYTES = 4 * 2**30
 """Memory that must be free for a process to be kept warm; it takes half a gigabyte, which its runs share."""
 PACKAGE = Path(__file__).parents[1]
+_POLL = 0.02
 
 
 class Warm:
@@ -56,6 +58,12 @@ class Warm:
                 return
             self._zygote = Zygote(self._module, options=["-P"], environment={**environment, TAG: ROOM}, outlived=True)
             self._imported = imported
+
+    def wait(self) -> None:
+        """Until it is ready, if there is one."""
+        zygote = self._zygote
+        while zygote is not None and zygote.alive and not zygote.ready:
+            time.sleep(_POLL)
 
     def zygote(self) -> Zygote | None:
         """Ready to fork what this process would start."""
@@ -84,10 +92,15 @@ class Imported:
 _warm = Warm()
 
 
-def warm_up() -> None:
-    """Have a process import what training imports, if there is none yet; returns at once."""
+def warm_up(*, wait: bool = False) -> None:
+    """Have a process import what training imports, if there is none yet; returns at once, or when that is done.
+
+    Who starts several runs one after the other waits: the first of them would import the same meanwhile.
+    """
     if sys.platform == "linux":
         _warm.up()
+        if wait:
+            _warm.wait()
 
 
 def is_warm() -> bool:

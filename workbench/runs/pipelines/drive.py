@@ -51,7 +51,7 @@ class Driver:
         """Carry out the stages from the first that is not done; how the pipeline ended."""
         stages = self.plan.stages
         if self.module == TRAINING and sum(stage.is_run for stage in stages) > 1:
-            warm_up()
+            warm_up(wait=True)
         for number, stage in enumerate(stages):
             if self.stop_requested:
                 return "stopped", f"on request before stage {stage.name}"
