@@ -10,16 +10,20 @@ import pytest
 import torch
 from torch import nn
 
-from workbench.config import LoraConfig, PolicySection, RunConfig
+from workbench.config import LoraConfig, ModelConfig, PolicySection, RunConfig
 from workbench.errors import ConfigError, PolicyError, WorkbenchError
 from workbench.policies import find, load
+from workbench.policies.find import policy_path
 from workbench.policies.load import load_configured, load_policy
 from workbench.policies.placing import Placing, prepared
 from workbench.policies.worker import PolicyCache
+from workbench.rewards.models.load import load_model, load_trained_classifier
 from workbench.runs import begin, devices
 from workbench.runs.check import checked
 from workbench.schema import Example
 from workbench.training.common import load_trained_policy, lora_config, shared_arguments, with_lora
+from workbench.training.methods import METHODS
+from workbench.training.saving import on_full_weights
 from workbench.ui.handlers.example import first_draft
 from workbench.ui.handlers.run_estimate import estimate
 
@@ -166,7 +170,11 @@ def test_what_cannot_be_trained_is_refused(data: dict[str, Any], message: str, m
     ("data", "message"),
     [
         ({"policy": {}}, "4bit weights are frozen, and this run would train all of them; set policy.lora"),
-        ({"policy": {"lora": {}}, "method": "reward"}, "reward puts its adapter into the weights at the end"),
+        ({"policy": {}, "method": "reward"}, "4bit weights are frozen, and this run would train all of them"),
+        (
+            {"policy": {"adapter": "mine", "lora": {}}, "method": "prm"},
+            "prm puts the policy's adapter into the weights first, which 4bit weights do not take exactly",
+        ),
     ],
 )
 def test_quantised_weights_need_an_adapter_that_stays_one(data: dict[str, Any], message: str) -> None:
@@ -183,6 +191,8 @@ def test_weights_that_are_saved_in_few_bits_are_not_quantised_again(tmp_path: Pa
         checked(configured({**policy, "quantisation": "8bit"}))
     with pytest.raises(ConfigError, match="quantised weights are frozen"):
         checked(configured({"path": str(tmp_path)}))
+    with pytest.raises(ConfigError, match="reward puts its adapter into the weights at the end, which those of"):
+        checked(configured(policy, method="reward"))
 
 
 def test_what_can_be_trained_is_not_refused() -> None:
@@ -329,3 +339,63 @@ def test_four_bits_train_and_sample_where_bitsandbytes_is_installed(tmp_path: Pa
     sampled = load_policy(str(tmp_path / "final"), device="cpu", quantisation="4bit")
     group = sample_group(sampled, Example("Start with 7, add 5.\n"), num_generations=2, max_completion_length=8)
     assert len(group) == 2
+
+
+# -- reward models ----------------------------------------------------------------------------------------------------
+
+
+def test_a_judge_in_few_bits_needs_bitsandbytes() -> None:
+    judge = {"name": "judge", "kind": "step", "model": {"path": "tiny", "format": "ki", "quantisation": "8bit"}}
+    with pytest.raises(WorkbenchError, match=r"model\.quantisation: '8bit' needs the package bitsandbytes"):
+        checked(configured({}, method={"name": "grpo", "rewards": [judge]}))
+
+
+def test_what_was_trained_on_frozen_weights_is_put_into_full_ones(tmp_path: Path) -> None:
+    """The head and the adapter are those that were trained, all else is the full model's."""
+    section = PolicySection(lora=LoraConfig(r=2, targets="q_proj"))
+    frozen, full = (load_trained_classifier("tiny", policy_path("tiny"), {})[0] for _ in range(2))
+    trained = with_lora(frozen, section)
+    for name, weight in trained.named_parameters():
+        if "base_layer" in name:  # what few bits leave of the weights
+            weight.data.mul_(0.5)
+        elif weight.requires_grad:
+            torch.nn.init.normal_(weight, std=0.1)
+    frozen.config.pad_token_id = 3
+    before = full.model.layers[0].self_attn.q_proj.weight.detach().clone()
+    merged = on_full_weights(trained, full).merge_and_unload()
+    layer = trained.base_model.model.model.layers[0].self_attn.q_proj
+    update = layer.scaling["default"] * layer.lora_B["default"].weight @ layer.lora_A["default"].weight
+    torch.testing.assert_close(merged.model.layers[0].self_attn.q_proj.weight, before + update, atol=1e-6, rtol=0)
+    assert torch.equal(merged.score.weight, trained.base_model.model.score.modules_to_save["default"].weight)
+    assert merged.config.pad_token_id == 3
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("quantisation", ["4bit", "8bit"])
+@pytest.mark.parametrize("name", ["reward", "prm"])
+def test_a_reward_model_is_trained_on_few_bits_and_saved_in_full(name: str, quantisation: Any, tmp_path: Path) -> None:
+    form: Any = "classifier" if name == "reward" else "stepwise"
+    config = configured(
+        {"quantisation": quantisation, "lora": {"r": 2, "targets": "q_proj"}}, method={"name": name, "batch_size": 2}
+    )
+    config.run.steps = 2
+    checked(config)
+    trainer: Any = METHODS[name].build(config, tmp_path)
+    trained = [name for name, weight in trainer.model.named_parameters() if weight.requires_grad]
+    assert {"lora_" in name or "score" in name for name in trained} == {True}
+    assert trainer.model.base_model.model.is_quantized
+    trainer.train()
+    trainer.save_final(tmp_path / "final")
+    whole, in_bits = (
+        load_model(ModelConfig(path=str(tmp_path / "final"), format=form, quantisation=bits), "cpu")
+        for bits in ("none", quantisation)
+    )
+    kinds = {str(weight.dtype) for weight in whole.model.parameters()}
+    assert kinds == {"torch.float32"}
+    assert type(in_bits.model.model.layers[0].mlp.up_proj).__module__.startswith("bitsandbytes")
+    assert torch.equal(in_bits.model.score.weight.float(), whole.model.score.weight)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        full, few = (model.model(input_ids=ids).logits.float() for model in (whole, in_bits))
+    assert torch.isfinite(few).all()
+    assert (full - few).abs().max() < 0.5 * full.abs().max() + 0.5

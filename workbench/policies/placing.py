@@ -7,11 +7,11 @@ combinations can work at all is checked without torch (``find``).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from logging import ERROR, getLogger
 from typing import Any
 
 import torch
 
+from workbench.bits import quantised
 from workbench.errors import PolicyError
 
 
@@ -50,24 +50,8 @@ class Placing:
         elif self.is_placed:
             told["device_map"] = {"": self.device}
         if self.quantisation != "none":
-            told["quantization_config"] = self._quantised()
+            told["quantization_config"] = quantised(self.quantisation, self.device, self.dtype)
         return told
-
-    def _quantised(self) -> Any:
-        """NF4 with quantised constants for 4 bits (QLoRA, arXiv 2305.14314), LLM.int8 for 8 (arXiv 2208.07339)."""
-        from transformers import BitsAndBytesConfig
-
-        if self.quantisation == "8bit":
-            # It says at every product that it casts to float16.
-            getLogger("bitsandbytes.autograd._functions").setLevel(ERROR)
-            return BitsAndBytesConfig(load_in_8bit=True)
-        half = torch.bfloat16 if self.device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
-        return BitsAndBytesConfig(
-            load_in_4bit=True,
-            bnb_4bit_quant_type="nf4",
-            bnb_4bit_use_double_quant=True,
-            bnb_4bit_compute_dtype=self.dtype if isinstance(self.dtype, torch.dtype) else half,
-        )
 
 
 def prepared(model: Any) -> Any:

@@ -26,7 +26,7 @@ from workbench.rewards import RewardWorker, find_builtin, load_reward
 from workbench.rewards.judges.asking import rubric_columns
 from workbench.rewards.judges.calls import key_of
 from workbench.rewards.judges.client import JudgeWorker
-from workbench.rewards.models.formats import model_path
+from workbench.rewards.models.formats import check_bits, model_path
 from workbench.rewards.protocol import columns_of
 from workbench.runs import devices
 from workbench.runs.check_weights import check_weights
@@ -254,6 +254,7 @@ def _check_judge(name: str, judge: JudgeConfig) -> None:
 
 
 def _check_model(name: str, model: ModelConfig) -> None:
+    check_bits(model)
     where = model_path(model.path)
     folder = local_path(where)
     problem = hub_problem(where) if folder is None else None

@@ -51,10 +51,15 @@ def _check_bits(config: RunConfig, folder: Path | None) -> None:
     bits = "quantised" if stored is not None else policy.quantisation
     if bits == "none":
         return
-    if method in _MERGED:
+    if method in _MERGED and stored is not None:
         raise ConfigError(
-            f"policy.quantisation: {method} puts its adapter into the weights at the end, which {bits} weights do not "
-            "take exactly; set it to none, and take weights that are saved in full"
+            f"policy.path: {method} puts its adapter into the weights at the end, which those of {policy.path!r}, "
+            "quantised as they are saved, do not take exactly; take weights that are saved in full"
+        )
+    if method in _MERGED and (policy.adapter is not None or is_adapter(Path(policy_path(policy.path)))):
+        raise ConfigError(
+            f"policy.quantisation: {method} puts the policy's adapter into the weights first, which {bits} weights do "
+            "not take exactly; set it to none, or take the model that export --merged writes"
         )
     if not _trains_adapter(config):
         raise ConfigError(

@@ -32,6 +32,8 @@ class ModelConfig(Section):
     """What stands after each step; None for the format's own."""
     batch_size: int = Field(default=16, ge=1, le=4096)
     """Completions in one forward pass."""
+    quantisation: Literal["none", "8bit", "4bit"] = "none"
+    """Hold its weights, but for the head, in 4 or 8 bits, by bitsandbytes."""
     trust_remote_code: bool = False
     """Run the modelling code that the model's repository brings, with your rights."""
 

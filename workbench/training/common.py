@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,31 @@ def trained_weights(policy: PolicySection) -> dict[str, Any]:
         "attention": policy.attention,
         "trust_remote_code": policy.trust_remote_code,
     }
+
+
+def held_weights(config: SharedConfig) -> dict[str, Any]:
+    """How a reward model to train is loaded: as ``trained_weights``, and where it lies if it is quantised."""
+    bits = config.policy.quantisation
+    placed = {} if bits == "none" else {"quantisation": bits, "device": _device_of_rank(config.run.device)}
+    return trained_weights(config.policy) | placed
+
+
+def in_full(config: SharedConfig, load: Callable[..., tuple[Any, Any]]) -> Callable[[], Any] | None:
+    """How a reward model that is quantised is loaded in full, for its adapter to be put into it; None for another."""
+    if config.policy.quantisation == "none":
+        return None
+    return lambda: load(**trained_weights(config.policy.model_copy(update={"quantisation": "none"})))[0]
+
+
+def whole_modules_as_loaded(model: Any) -> None:
+    """Give modules that are trained whole their own values again: over quantised weights TRL makes them bfloat16."""
+    from peft.utils import ModulesToSaveWrapper
+
+    for module in model.modules():
+        if isinstance(module, ModulesToSaveWrapper):
+            ours, loaded = module.modules_to_save["default"], module.original_module
+            for weight, value in zip(ours.parameters(), loaded.parameters(), strict=True):
+                weight.data = value.detach().clone()
 
 
 def _device_of_rank(device: str) -> str:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,15 @@ def model_path(path: str) -> str:
     if not (folder / "config.json").is_file():
         raise RewardError(f"folder {shown(path)} holds no config.json; point at a model saved by save_pretrained")
     return str(folder)
+
+
+def check_bits(config: ModelConfig) -> None:
+    """Raises RewardError where the model's weights are to be held by a package that is not installed."""
+    if config.quantisation != "none" and find_spec("bitsandbytes") is None:
+        raise RewardError(
+            f"model.quantisation: {config.quantisation!r} needs the package bitsandbytes, which is not installed; pip "
+            "install bitsandbytes, or set model.quantisation to none"
+        )
 
 
 def guess_format(path: str) -> ModelFormat:

@@ -26,9 +26,10 @@ from transformers import (
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from workbench.architecture import STEP_FORMAT, STEP_SEPARATOR
+from workbench.bits import HEADS, quantised
 from workbench.errors import RewardError
 from workbench.quiet import quiet_loading
-from workbench.rewards.models.formats import FORMATS, check_trained_format, model_path
+from workbench.rewards.models.formats import FORMATS, check_bits, check_trained_format, model_path
 from workbench.rewards.models.model import Classifier, ProcessModel
 from workbench.sections import ModelConfig, ModelFormat
 from workbench.weights import (
@@ -70,6 +71,7 @@ def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Clas
     Raises RewardError if it cannot be found or read, or is not what its format says.
     """
     where = model_path(config.path)
+    check_bits(config)
     with _refusals(config.path), quiet_loading(where):
         tokenizer = _tokenizer(where, config.trust_remote_code)
         model = _read(config, where, device)
@@ -92,15 +94,18 @@ def load_trained_classifier(
     trust_remote_code: bool = False,
     dtype: str = "float32",
     attention: str = "auto",
+    quantisation: str = "none",
+    device: str = "cpu",
 ) -> tuple[Any, Any]:
     """A classifier with a single logit to train, on the CPU, and its tokenizer.
 
     Of a language model the head is new, drawn from torch's generator; a reward model with one logit keeps its own.
     ``where`` is what ``path`` stands for, ``adapters`` what is added to its weights, and how much of each. Raises
-    RewardError if it cannot be read, or its head has several labels.
+    RewardError if it cannot be read, or its head has several labels. In 4 or 8 bits it lies on ``device``.
     """
     kind = AutoModelForSequenceClassification
-    return _load_trained(kind, path, where, adapters, 1, trust_remote_code, dtype=dtype, attention=attention)
+    held = _held(dtype, attention, quantisation, device)
+    return _load_trained(kind, path, where, adapters, 1, trust_remote_code, held)
 
 
 def load_trained_process_model(
@@ -113,6 +118,8 @@ def load_trained_process_model(
     trust_remote_code: bool = False,
     dtype: str = "float32",
     attention: str = "auto",
+    quantisation: str = "none",
+    device: str = "cpu",
 ) -> tuple[Any, Any]:
     """A process reward model to train in the format ``name``, on the CPU, and its tokenizer.
 
@@ -126,9 +133,8 @@ def load_trained_process_model(
             described = AutoConfig.from_pretrained(where, trust_remote_code=trust_remote_code)
         published = described.architectures == [Qwen2ForProcessRewardModel.__name__]
         kind, labels = Qwen2ForProcessRewardModel if published else AutoModelForTokenClassification, 2
-    model, tokenizer = _load_trained(
-        kind, path, where, adapters, labels, trust_remote_code, dtype=dtype, attention=attention
-    )
+    held = _held(dtype, attention, quantisation, device)
+    model, tokenizer = _load_trained(kind, path, where, adapters, labels, trust_remote_code, held)
     setattr(model.config, STEP_FORMAT, name)
     setattr(model.config, STEP_SEPARATOR, separator)
     return model, tokenizer
@@ -141,13 +147,9 @@ def _load_trained(
     adapters: Mapping[str, float],
     labels: int | None,
     trust_remote_code: bool,
-    *,
-    dtype: str,
-    attention: str,
+    held: Mapping[str, Any],
 ) -> tuple[Any, Any]:
-    options: dict[str, Any] = {} if labels is None else {"num_labels": labels}
-    if attention != "auto":
-        options["attn_implementation"] = attention
+    options = dict(held) | ({} if labels is None else {"num_labels": labels})
     if kind is not Qwen2ForProcessRewardModel:
         options["trust_remote_code"] = trust_remote_code
     with _refusals(path), quiet_loading(where):
@@ -158,7 +160,6 @@ def _load_trained(
             )
         model, info = kind.from_pretrained(
             where,
-            dtype=getattr(torch, dtype),
             use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # so that they can be named
@@ -170,6 +171,22 @@ def _load_trained(
             model = with_merged_adapter(model, adapter, weight)
         check_finite(model)
     return model, tokenizer
+
+
+def _held(dtype: str, attention: str, quantisation: str, device: str) -> dict[str, Any]:
+    """How the weights of a model to train are held, as ``from_pretrained`` takes it."""
+    held: dict[str, Any] = {} if attention == "auto" else {"attn_implementation": attention}
+    if quantisation == "none":
+        return held | {"dtype": getattr(torch, dtype)}
+    target = torch.device(device)
+    full = "float32" if dtype == "auto" and target.type == "cpu" else dtype
+    compute = "auto" if full == "auto" else getattr(torch, full)
+    return held | {"dtype": compute} | _in_bits(quantisation, target, compute)
+
+
+def _in_bits(quantisation: str, device: torch.device, compute: Any) -> dict[str, Any]:
+    """What ``from_pretrained`` is told of weights in few bits, which it puts where they stay."""
+    return {"device_map": {"": device}, "quantization_config": quantised(quantisation, device, compute, HEADS)}
 
 
 @contextlib.contextmanager
@@ -209,6 +226,9 @@ def _read(config: ModelConfig, where: str, device: str) -> Any:
     kind = _auto_class(config, described.architectures or [])
     if kind is Qwen2ForProcessRewardModel:
         options.pop("trust_remote_code")
+    in_bits = config.quantisation != "none"
+    if in_bits:
+        options |= _in_bits(config.quantisation, target, options["dtype"])
     model, info = kind.from_pretrained(where, **options)
     if missing := sorted(info["missing_keys"]):
         raise RewardError(
@@ -217,7 +237,7 @@ def _read(config: ModelConfig, where: str, device: str) -> Any:
             "format it was trained in"
         )
     check_loaded(model, info)
-    return model.to(target)
+    return model if in_bits else model.to(target)
 
 
 def _auto_class(config: ModelConfig, architectures: list[str]) -> Any:

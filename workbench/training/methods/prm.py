@@ -84,12 +84,13 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from trl.trainer.utils import disable_dropout_in_model
 
     from workbench.policies.find import base_and_adapters
+    from workbench.policies.placing import prepared
     from workbench.rewards.models.formats import FORMATS
     from workbench.rewards.models.load import load_trained_process_model
     from workbench.rewards.models.model import StepHead, context_of
     from workbench.training import labelled
     from workbench.training.accuracy import HeldOut
-    from workbench.training.common import trained_weights, with_lora
+    from workbench.training.common import held_weights, in_full, with_lora
     from workbench.training.stored import held_out_measure, held_out_sets, training_set
     from workbench.training.watched_rows import View, WatchedRows, watched_rows
 
@@ -97,9 +98,8 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     assert isinstance(method, PRMSection)
     set_seed(config.seed)  # the weights of a new head
     where, adapters = base_and_adapters(config.policy)
-    model, tokenizer = load_trained_process_model(
-        config.policy.path, where, adapters, method.format, method.separator, **trained_weights(config.policy)
-    )
+    load = partial(load_trained_process_model, config.policy.path, where, adapters, method.format, method.separator)
+    model, tokenizer = load(**held_weights(config))
     disable_dropout_in_model(model)
     form = FORMATS[method.format]
     tokens = partial(
@@ -112,7 +112,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     watched = watched_rows(config, tokens)
     cut = labelled.until_first_error if method.until_first_error else None
     trainer = labelled.ProcessTrainer(
-        model=with_lora(model, config.policy),
+        model=with_lora(prepared(model), config.policy),
         head=StepHead.of(model, tokenizer, form),
         args=TrainingArguments(**trainer_arguments(config, output_dir)),
         data_collator=labelled.Collator(tokenizer.pad_token_id),
@@ -121,6 +121,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
         processing_class=tokenizer,
         callbacks=list(listeners.callbacks),
     )
+    trainer.in_full = in_full(config, load)
     HeldOut.add_to(trainer, config.run, held_out_measure(trainer, trainer.scores, labelled.step_metrics))
     WatchedRows.add_to(trainer, config, View((labelled.PREDICTED,), labelled.view), watched, listeners)
     return trainer

@@ -63,9 +63,10 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from trl import RewardConfig, RewardTrainer
 
     from workbench.policies.find import base_and_adapters
+    from workbench.policies.placing import prepared
     from workbench.rewards.models.load import load_trained_classifier
     from workbench.training.accuracy import HeldOut
-    from workbench.training.common import lora_config, trained_weights
+    from workbench.training.common import held_weights, in_full, lora_config, whole_modules_as_loaded
     from workbench.training.pairs import held_out_pairs, rename_metrics
     from workbench.training.saving import MergedAtTheEnd
     from workbench.training.stored import held_out_sets, training_set
@@ -81,11 +82,12 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     assert isinstance(method, RewardSection)
     set_seed(config.seed)  # the new head's weights
     where, adapters = base_and_adapters(config.policy)
-    model, tokenizer = load_trained_classifier(config.policy.path, where, adapters, **trained_weights(config.policy))
+    load = partial(load_trained_classifier, config.policy.path, where, adapters)
+    model, tokenizer = load(**held_weights(config))
     tokens = partial(token_rows, tokenizer, max_length=method.max_length)
     watched = watched_rows(config, tokens)
     trainer = ResumableRewardTrainer(
-        model=model,
+        model=prepared(model),
         args=RewardConfig(**trainer_arguments(config, output_dir)),
         train_dataset=training_set(config, tokens),
         eval_dataset=held_out_sets(config, tokens, watched),
@@ -93,6 +95,9 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
         peft_config=lora_config(config.policy, "SEQ_CLS"),
         callbacks=list(listeners.callbacks),
     )
+    trainer.in_full = in_full(config, load)
+    if trainer.in_full is not None:
+        whole_modules_as_loaded(trainer.model)
     HeldOut.add_to(trainer, config.run, held_out_pairs(trainer, partial(margins, trainer)))
     WatchedRows.add_to(trainer, config, View((SCORE,), view), watched, listeners)
     return trainer
