@@ -183,6 +183,12 @@ def test_what_a_tool_wrote_has_no_part_whatever_its_numbers_are() -> None:
         read = token_losses(LossSettings(loss_type, beta=0.1), [1.0, 0.0], [-1.0, -1e4], **numbers)
         assert np.isfinite(read.contribution).all()
         assert (read.contribution[1], read.push[1]) == (0, 0)
+    # Of the wrong answer's four tokens two were sampled: each counts 1 / 2 rows / 2 tokens, and its advantage is -1.
+    credit = a_credit()
+    group = credit.scored.group
+    rollouts = (group.rollouts[0], replace(group.rollouts[1], mask=(1, 1, 0, 0)))
+    credit = replace(credit, scored=replace(credit.scored, group=replace(group, rollouts=rollouts)))
+    assert group_losses(credit, LossSettings("grpo"))[1].contribution.tolist() == [0.25, 0.25, 0, 0]
 
 
 def test_what_cannot_be_read_is_named() -> None:
