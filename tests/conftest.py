@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 # Hundreds of processes import this package: it is compiled once, also where the shell says that nothing shall be kept.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-# Libraries make a million objects that stay; the collector need not look through them every 700 objects.
+# Libraries make a million objects that stay: the collector looks for garbage once the tests are collected, and no more
+# every 700 objects.
 gc.set_threshold(20_000)
+gc.disable()
 
 # No wall clock decides whether a property holds.
 settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -49,6 +51,7 @@ def pytest_collection_finish() -> None:
     """What was imported stays: the collection that a trainer begins and ends with looks through what came since."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 BROWSER_LOTS = (

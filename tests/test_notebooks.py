@@ -21,8 +21,9 @@ TRAINING = (
     "10_turns",
 )
 START_WARM = """import workbench.runs.warm
+workbench.load_policy("tiny")  # torch sets a variable, which what is warm has to have, too
 workbench.runs.warm.FREE_BYTES = 0
-workbench.runs.warm.warm_up()"""
+workbench.runs.warm.warm_up(wait=True)"""
 """The runs of all notebooks are forked, where each would import torch and TRL."""
 LINES = 18
 """Most lines of a code cell; short enough to be read at a glance."""

@@ -60,7 +60,8 @@ def redact_known(text: str, environment: Mapping[str, str] | None = None) -> str
     if len(text) < _SHORTEST_OF_ALL:
         return text
     values = os.environ if environment is None else environment
-    secret_values = _own_values(tuple(sorted(value for name, value in values.items() if _is_secret(name))))
+    found = (values.get(name, "") for name in values if _is_secret(name))  # not items(): os.environ decodes every value
+    secret_values = _own_values(tuple(sorted(found)))
     if secret_values is not None:
         text = secret_values.sub(REDACTED, text)
     text = _TOKENS.sub(REDACTED, text)

@@ -14,6 +14,7 @@ import resource
 import subprocess
 import sys
 import time
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
@@ -123,6 +124,7 @@ def _git(folder: Path, *arguments: str) -> bytes | None:
     return done.stdout if done.returncode == 0 else None
 
 
+@cache
 def _version(name: str) -> str | None:
     try:
         return version(name)
