@@ -31,7 +31,12 @@ ONE_STATE = {"state_size": 8, "num_hidden_layers": 2, "time_step_rank": 4, "inte
 
 KINDS = {
     "llama": ("plain", {}),
+    "gemma2": ("padded", {"sliding_window": 8}),
     "gemma3_text": ("padded", {"sliding_window": 8}),
+    "gpt2": ("padded", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 96}),
+    "opt": ("padded", {"ffn_dim": 48, "word_embed_proj_dim": 32}),
+    "phi": ("padded", {}),
+    "mixtral": ("padded", {}),
     "falcon_h1": ("by length", SSM | {"mamba_d_ssm": 64}),
     "bamba": ("by length", SSM | {"attn_layer_indices": [1]}),
     "granitemoehybrid": ("by length", SSM | EXPERTS | {"layer_types": ["mamba", "attention", "mamba", "attention"]}),
