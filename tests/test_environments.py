@@ -198,6 +198,11 @@ def test_loss_weights_are_the_gradient_of_trls_loss_where_tools_wrote(tokenizer,
     logps = torch.full(output["completion_ids"].shape, -1.0, requires_grad=True)
     trainer._get_per_token_logps_and_entropies = lambda *_, **__: (logps, torch.zeros_like(logps), None)
     trainer._compute_loss(trainer.model, output).backward()
+    # A reference that is far off where a tool wrote, and nowhere else: the policy did not write that.
+    trainer._policy_logps = logps.detach()
+    output["ref_per_token_logps"] = logps.detach() - 5.0 * (1 - output["tool_mask"])
+    trainer._compute_loss(trainer.model, output)
+    assert [trainer._metrics["train"][f"kl/{name}"][-1] for name in ("k1", "k2", "k3")] == [0, 0, 0]
     credit = stored[0]
     limits = {"max_completion_length": trainer.max_completion_length}
     weights = torch.from_numpy(loss_weights(credit, loss_type, **limits))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
+from peft import LoraConfig, get_peft_model
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 from trl import GRPOConfig, GRPOTrainer
 
@@ -136,6 +137,27 @@ def test_losses_gradients_and_logs_are_trls(tiny, tmp_path, prompt, functions, w
     for ours, stock in zip(logs, stock_logs, strict=True):
         for name, values in stock.items():
             assert list(ours[name]) == pytest.approx(list(values), rel=1e-5, abs=1e-6, nan_ok=True)
+
+
+@pytest.mark.parametrize("new", [True, False], ids=["new", "existing"])
+def test_adapters_learn_what_they_learn_in_trls_trainer(tiny, tmp_path, new):
+    """Two steps of the adapter alone, one that the trainer makes and one that the model came with."""
+    adapter = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    learnt = []
+    for kind, config in ((GRPOTrainer, GRPOConfig), (ProcessGRPOTrainer, ProcessGRPOConfig)):
+        tokenizer, data = tokenizer_of(tiny), Dataset.from_list(rows(PLAIN))
+        args = config(**arguments(tmp_path, learning_rate=0.1, max_steps=2, save_strategy="no"))
+        model, others = llama(tokenizer), {"peft_config": adapter} if new else {}
+        torch.manual_seed(1)
+        trainer = kind(model if new else get_peft_model(model, adapter), short, args, data, None, tokenizer, **others)
+        stub(trainer)
+        trainer.train()
+        learnt.append({name: weight for name, weight in trainer.model.named_parameters() if weight.requires_grad})
+    stock, ours = learnt
+    assert set(ours) == set(stock)
+    assert all(".lora_" in name for name in ours)
+    assert max(weight.abs().max() for name, weight in ours.items() if "lora_B" in name) > 0.05  # 0 before training
+    assert all(torch.allclose(ours[name], weight, atol=1e-4) for name, weight in stock.items())
 
 
 SEQUENCE_LEVEL = {
