@@ -39,7 +39,7 @@ KEYSTROKE_AIM = 0.1
 DRAWING_AIM = 1.5
 TASK_AIM = 0.05
 KEYSTROKES = 20
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 WATCH = """() => {
   const painted = (then) => requestAnimationFrame(() => { const c = new MessageChannel(); c.port1.onmessage = then; c.port2.postMessage(0); });

@@ -6,6 +6,7 @@ The page is the one its list is for: Inspect as it opens, Train on a stored run,
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -156,9 +157,11 @@ def weight_by_step(page: Page) -> None:
 def episode(page: Page) -> None:
     """Answers of several turns, with a tool."""
     _unfold(page)
-    page.locator("#task input").fill("calculator")
-    page.locator("#task input").press("Enter")
-    expect(page.locator("#drawing .observation").first).to_be_visible()
+    page.locator("#task input").click()
+    page.get_by_role("option", name="calculator", exact=True).click()
+    expect(page.locator("#prompt textarea")).not_to_have_value(re.compile("Start with 7"))
+    page.locator("#sample").click()
+    expect(page.locator("#drawing .rollout:not(.streaming) .observation").first).to_be_visible()
     page.locator("#drawing").scroll_into_view_if_needed()
 
 
@@ -324,7 +327,8 @@ def store_runs(workspace: Path) -> None:
     for step in (0, 20, 60):
         watched.dir.rollouts.write(step, [worked_credit()], watched=True)
     store_pipeline(workspace)
-    store(workspace, "crashed", learning(14), state="crashed", made=1.7635e9)
+    crashed = store(workspace, "crashed", learning(14), state="crashed", made=1.7635e9)
+    crashed.dir.log.write_text("step 13\nstep 14\nKilled\n")
     pairs = store(workspace, "pairs", learning(30), method={"name": "dpo"})
     for row in (before_and_now().before, before_and_now()):
         assert row is not None

@@ -390,6 +390,7 @@ def checks_warnings_and_watched_prompts_of_a_run(page: Page, workspace: Path) ->
     page.locator("#run-alarms").get_by_role("button", name=re.compile("^check: short rose .* while right fell")).click()
     expect(page.locator("#curves [data-panel=rewards]")).to_be_focused()
     expect(page.locator("#group-shown")).to_have_text("group 1 of 2")
+    assert serious(page) == []
     page.get_by_label("Which rollouts").select_option("watched")
     expect(page.locator("#group-shown")).to_have_text("group 1 of 1")
     page.get_by_label("beside step 0").check()

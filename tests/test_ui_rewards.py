@@ -130,7 +130,7 @@ def test_under_each_row_stands_what_its_function_gave(worker: RewardWorker) -> N
     assert mine is not None
     assert tags is not None
     # The group that comes with the embedded policy: 48 steps, 9 of them wrong.
-    assert right.text.startswith("checked against the line before  ·  mean 0.85  ·  15 % zero  ·  ")
+    assert right.text.startswith("judged by the line before  ·  mean 0.85  ·  15 % zero  ·  ")
     assert right.text.endswith("ms")
     assert right.detail == "0 to 1  ·  chain-arithmetic task"
     assert mine.text.startswith("mean 1.00  ·  ")

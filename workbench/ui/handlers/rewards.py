@@ -72,7 +72,7 @@ TEMPLATES: dict[str, tuple[str, RewardKind, str, str]] = {
 }
 
 
-STEP_BY_STEP = "checked against the line before"
+STEP_BY_STEP = "judged by the line before"
 """Why the last step of a wrong answer can be right."""
 PRINTED_SHOWN = 4000
 """Characters shown of what a function printed."""
@@ -309,7 +309,7 @@ def _row_note(
     scores = function.scores
     parts = [unused[row.name]] if row.name in unused else []
     parts += [STEP_BY_STEP] if not parts and row.is_builtin and row.name == "step_correctness" else []
-    parts += ["drawn with its weight at step 0"] if row.is_scheduled else []
+    parts += [f"drawn with its weight at step 0 ({row.schedule})"] if row.is_scheduled else []
     parts += ["no score" if scores.mean is None else f"mean {two_places(scores.mean)}"]
     if scores.zeros:
         parts.append(f"{int(100 * scores.zeros + 0.5)} % zero")

@@ -25,7 +25,8 @@ export const SETTLE_TITLE = "Put its configuration into the form of a new run; c
 const button = (id, text, onclick, more = {}) => el("button", { type: "button", id, onclick, ...more }, text);
 
 /** @param {string} id @param {string} label */
-const notes = (id, label) => el("ul", { id, class: "run-notes", role: "status", "aria-label": label, hidden: true });
+const notes = (id, label) =>
+  el("ul", { id, class: "run-notes", "aria-live": "polite", "aria-label": label, hidden: true });
 
 export class RunHead {
   /** @param {HeadActions} on */
