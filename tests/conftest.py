@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
+from workbench.importing import uncollected, without_interfaces
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
     from xdist.remote import Producer
@@ -32,10 +34,8 @@ if TYPE_CHECKING:
 # Hundreds of processes import this package: it is compiled once, also where the shell says that nothing shall be kept.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-# Libraries make a million objects that stay: the collector looks for garbage once the tests are collected, and no more
-# every 700 objects.
+# Libraries make a million objects that stay; the collector need not look through them every 700 objects.
 gc.set_threshold(20_000)
-gc.disable()
 
 # No wall clock decides whether a property holds.
 settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -47,11 +47,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (item.get_closest_marker("browser") is None, not _uses_app(item)))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    with uncollected(), without_interfaces():  # test files import all that they use
+        return (yield)
+
+
 def pytest_collection_finish() -> None:
     """What was imported stays: the collection that a trainer begins and ends with looks through what came since."""
     gc.collect()
     gc.freeze()
-    gc.enable()
 
 
 BROWSER_LOTS = (
