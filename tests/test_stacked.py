@@ -28,6 +28,7 @@ from workbench.runs.references import resolved
 from workbench.schema import Example
 from workbench.training.methods import METHODS
 from workbench.ui.handlers.example import first_draft
+from workbench.ui.tabs.run_form import spec
 
 TEXT = "Start with 7, add 5.\nStep 1: 7 + 5 = 12"
 MODULES = ("q_proj", "down_proj")
@@ -243,6 +244,9 @@ def test_the_pages_form_merges_what_it_names(first: Path) -> None:
     assert draft.config().policy.merge == weights
     assert draft.with_config(draft.config()) == draft
     assert draft.values()["policy.merge"] == f"{first}=1, run:other=-0.5"
+    kinds = {field["path"]: field["kind"] for field in spec()["fields"]}
+    assert kinds["policy.merge"] == "text"
+    assert set(kinds.values()) == {"text", "number", "switch", "choice"}  # those that the script draws
     with pytest.raises(PolicyError, match="could not convert string to float: 'much'; give each adapter a weight"):
         load_policy("tiny", merge={str(first): "much"}, device="cpu")  # type: ignore[dict-item]
     asked = PolicyWorker(lambda name: name.upper())._with_path({"policy": "tiny", "loading": {"merge": {"a": 1.0}}})

@@ -13,7 +13,7 @@ import gradio as gr
 
 from workbench.config import METHODS
 from workbench.ui.handlers.draft import Draft
-from workbench.ui.handlers.run_fields import Field, run_fields
+from workbench.ui.handlers.run_fields import LINES, PAIRS, TEXT, Field, run_fields
 from workbench.ui.payloads import FieldPayload, RunFormPayload
 from workbench.ui.tabs.common import drawn
 from workbench.ui.tabs.form import packed_run
@@ -39,12 +39,13 @@ def spec_of(form: str, fields: Iterable[Field]) -> RunFormPayload:
 
 def _payload(field: Field) -> FieldPayload:
     listed = not isinstance(field.kind, str)
+    typed = TEXT if field.kind in (LINES, PAIRS) else field.kind
     return {
         "path": field.path,
         "id": field.elem_id,
         "label": field.label,
         "help": field.help,
-        "kind": "choice" if listed else str(field.kind),
+        "kind": "choice" if listed else str(typed),
         "choices": list(field.kind) if listed else [],
         "whole": field.whole,
         "optional": field.optional,
