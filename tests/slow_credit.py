@@ -86,15 +86,17 @@ def z(i, value, pool, everything, how, scale):
     return (value - centre) / (spread + 1e-4) if scale else value - centre
 
 
-def among(jagged, how, scale, same=lambda one, other: True):
-    """z of every value, among those of the places (i, k) that are the ``same``."""
+def among(jagged, how, scale, same=lambda one, other: True, wide=lambda one, other: True):
+    """z of every value, among those of the places (i, k) that are the ``same``; "batch" takes the std of ``wide``."""
     places = [(i, k) for i, row in enumerate(jagged) for k, x in enumerate(row) if x is not None]
-    everything = [jagged[i][k] for i, k in places]
 
-    def pool(place):
-        return [(j, jagged[j][n]) for j, n in places if same(place, (j, n))]
+    def pool(place, related):
+        return [(j, jagged[j][n]) for j, n in places if related(place, (j, n))]
 
-    return [[z(i, x, pool((i, k)), everything, how, scale) for k, x in enumerate(row)] for i, row in enumerate(jagged)]
+    def value(i, k, x):
+        return z(i, x, pool((i, k), same), [x for _, x in pool((i, k), wide)], how, scale)
+
+    return [[value(i, k, x) for k, x in enumerate(row)] for i, row in enumerate(jagged)]
 
 
 def z_of_each(values, how, scale):
@@ -138,7 +140,8 @@ def discounted_return(group, how, scale, gamma=1.0):
 
 
 def position(group, how, scale):
-    return group.of_own_step(among(group.rewards, how, scale, lambda one, other: one[1] == other[1]))
+    same = lambda one, other: one[1] == other[1]  # noqa: E731
+    return group.of_own_step(among(group.rewards, how, scale, same, wide=same))
 
 
 def mean_suffix(group, how, scale):
