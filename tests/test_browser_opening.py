@@ -102,7 +102,9 @@ def test_what_is_typed_while_the_page_or_a_part_of_it_opens_stays(browser: Brows
 
 def what_is_typed_into_a_part_that_just_opened_stays(page: Page) -> None:
     show_more(page)
-    assert [page.evaluate(TYPE_AT_ONCE, list(part)) for part in PARTS] == ["77"] * len(PARTS)
+    for opener, field in PARTS:
+        page.locator(opener).wait_for(state="attached")
+        assert page.evaluate(TYPE_AT_ONCE, [opener, field]) == "77"
 
 
 def test_a_page_whose_opening_failed_can_be_used(browser: Browser, app: App) -> None:

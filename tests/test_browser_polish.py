@@ -128,12 +128,13 @@ def help_has_the_live_numbers_of_the_pinned_token(page: Page) -> None:
     expect(page.locator("#help-live")).to_contain_text("the first token")
     page.get_by_role("tab", name="Inspect").click()
     page.locator(f"{CARDS}[data-g='2'] .chip").nth(1).click()
-    total = page.get_by_role("region", name="Why this colour").locator("tfoot td").inner_text()
+    total = page.get_by_role("region", name="Why this colour").locator("tfoot td").text_content()
+    assert total
     page.get_by_role("tab", name="Help").click()
     expect(page.locator("#help-live")).to_contain_text("the pinned token, rollout 3, step 2")
     expect(page.locator("#help-sum")).to_contain_text(total.replace("+", ""))
     rows = page.locator("#help-live tbody tr")
-    values = [float(text.replace("\u2212", "-")) for text in rows.locator("td:last-child").all_inner_texts()]
+    values = [float(text.replace("\u2212", "-")) for text in rows.locator("td:last-child").all_text_contents()]
     assert sum(values) == pytest.approx(float(total.replace("\u2212", "-").replace("+", "")), abs=1e-3)
     page.get_by_label("Find a metric").fill("kl/k")
     expect(page.locator("#help-metrics tbody tr:visible")).to_have_count(3)
