@@ -237,6 +237,9 @@ def another_task_brings_its_pattern_and_rewards(page: Page) -> None:
     expect(page.locator("#regex textarea")).to_have_value(re.compile("<answer>"))
     expect(page.locator("#reward-on-2")).to_contain_text("tag_format")
     expect(page.locator("#prompt textarea")).to_have_value(re.compile("Use tags"))
+    expect(page.locator(CARDS).first).to_contain_text("<reasoning>")  # sampled at once by the policy that was taught it
+    page.locator("#task input").click()
+    page.get_by_role("option", name="gsm8k").click()
     expect(page.locator("#drawing .stale")).to_contain_text("answers another prompt")
 
 

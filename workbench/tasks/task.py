@@ -135,6 +135,7 @@ def _chain(name: str, style: chain_arithmetic.Style) -> Callable[[], Task]:
             pattern=StepPattern(r"(?m)^(?:Step \d+|<answer>)") if style == "tags" else StepPattern(),
             rewards=(*CHAIN_REWARDS, *tag_rewards),
             max_completion_length=144 if style == "tags" else 112,
+            policy="tiny",
             data=_taught(100_000, style, held_out=False),
             held_out_data=_taught(1_000, style, held_out=True),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
@@ -67,7 +67,7 @@ def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> Ins
     wire_values(form, services, then_score)
     wire_import(widgets.config_import, form, services, then_score)
     _wire_examples(form, widgets, then_score)
-    _wire_task(form, then_score)
+    _wire_task(form, sample_now, then_score)
     wire_task_rows(form, then_score)
     _wire_undo(form, widgets, then_score)
     _wire_sampling(form, widgets, services, sample_now, then_score)
@@ -193,9 +193,14 @@ def _wire_examples(form: Form, widgets: InspectWidgets, then_score: ThenScore) -
     then_score(widgets.chance.click(at_random, form.inputs, form.outputs, queue=False, **PRIVATE))
 
 
-def _wire_task(form: Form, then_score: ThenScore) -> None:
+def _wire_task(form: Form, sample_now: gr.State, then_score: ThenScore) -> None:
+    answers = gr.State("")
+
     def choose_task(name: str, *held: Any) -> Iterator[Any]:
-        """Another task brings its own pattern, rewards and length; reward functions somebody wrote stay."""
+        """Another task brings its own pattern, rewards and length; reward functions somebody wrote stay.
+
+        A policy that was taught the task answers at once: the group before would be scored by what is about another.
+        """
         before = read(*held)
         if name == before.task:  # the field says so whenever it is left, too
             yield gr.skip()
@@ -211,16 +216,21 @@ def _wire_task(form: Form, then_score: ThenScore) -> None:
             yield {form.columns: note_value(Note(str(error))), form.task_preview: refused(error)}
             return
         said = f"{after.task} brings its own pattern, rewards and length"
-        yield shown(form, before, after, undo=said)
+        if after.policy != task.policy:
+            yield shown(form, before, after, undo=said)
+            return
+        yield shown(form, before, replace(after, group=None), undo=said) | {answers: secrets.token_hex(8)}
 
     chosen = form.task.input(
         choose_task,
         [form.task, *form.inputs],
-        form.outputs,
+        [*form.outputs, answers],
         concurrency_limit=None,
         trigger_mode="always_last",
         **PRIVATE,
     )
+    # Not before: what is sampled is what the fields say once they are set.
+    chosen.then(lambda asked: asked, answers, sample_now, concurrency_limit=None, **PRIVATE)
     then_score(chosen)
 
 
