@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from typing import Any
 
 import pytest
@@ -158,6 +159,31 @@ def test_adapters_learn_what_they_learn_in_trls_trainer(tiny, tmp_path, new):
     assert all(".lora_" in name for name in ours)
     assert max(weight.abs().max() for name, weight in ours.items() if "lora_B" in name) > 0.05  # 0 before training
     assert all(torch.allclose(ours[name], weight, atol=1e-4) for name, weight in stock.items())
+
+
+def test_evaluation_and_what_is_learnt_after_a_resume_are_trls(tiny, tmp_path):
+    """A step that is saved, and one more after a resume; both are evaluated."""
+    steps = {"learning_rate": 0.1, "lr_scheduler_type": "constant", "save_strategy": "steps", "save_steps": 1}
+    steps |= {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4}
+    learnt, evaluated = [], []
+    for kind, config in ((GRPOTrainer, GRPOConfig), (ProcessGRPOTrainer, ProcessGRPOConfig)):
+        for last in (1, 2):
+            tokenizer, data = tokenizer_of(tiny), Dataset.from_list(rows(PLAIN))
+            args = config(**arguments(tmp_path / kind.__name__, **steps) | {"max_steps": last})
+            trainer = kind(llama(tokenizer), [short, twelve], args, data, data, tokenizer)
+            stub(trainer)
+            trainer.train(resume_from_checkpoint=last > 1)
+            learnt.append(trainer.model.lm_head.weight.detach().clone())
+        logs = [{name: row[name] for name in row if name.startswith("eval_")} for row in trainer.state.log_history]
+        evaluated.append([log for log in logs if log])
+    assert all(torch.allclose(ours, stock, atol=1e-4) for stock, ours in zip(learnt[:2], learnt[2:], strict=True))
+    assert (learnt[3] - learnt[2]).abs().max() > 0.05
+    assert [len(logs) for logs in evaluated] == [2, 2]
+    timed = re.compile("time|runtime|per_second")
+    for stock, ours in zip(*evaluated, strict=True):
+        told = [name for name in stock if not timed.search(name)]
+        assert {"eval_loss", "eval_reward", "eval_reward_std", "eval_rewards/short/mean"} <= {*told}
+        assert [ours[name] for name in told] == pytest.approx([stock[name] for name in told], abs=1e-4, nan_ok=True)
 
 
 SEQUENCE_LEVEL = {
