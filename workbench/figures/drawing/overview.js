@@ -171,11 +171,11 @@ function cellOf(node) {
 /** @param {number} most steps @param {boolean} judged @param {boolean} copies What stands left of the columns. */
 function labels(most, judged, copies) {
   const every = most > FLAT ? LABEL_EVERY : 1;
-  const numbers = Array.from({ length: most }, (_, k) => ((k + 1) % every && k ? "" : `${k + 1}`));
+  const numbers = Array.from({ length: most }, (_, k) => k === 0 ? "step 1" : (k + 1) % every ? "" : `${k + 1}`);
   return el(
     "div",
     { class: "labels", "aria-hidden": "true" },
-    el("span", { class: "head" }, "step"),
+    el("span", { class: "head" }, "rollout"),
     ...numbers.map((text) => el("span", { class: "label" }, text)),
     judged ? el("span", { class: "judged" }, "right") : null,
     copies ? el("span", { class: "copied" }, "copies") : null,
