@@ -72,6 +72,9 @@ class ProcessGRPOTrainer(Resumable, KeepsMasks, ForwardByLength, GRPOTrainer):
             TRL's own loop of tools go into ``environment_factory``.
         **kwargs: everything else ``GRPOTrainer`` takes.
 
+    ``evaluate`` is TRL's: on several ranks, rows that accelerate repeats to fill the last batch count twice. A run's
+    held-out accuracy (``training.accuracy``) counts every row once.
+
     Raises:
         ConfigError: for modes that cannot work with token advantages.
         RewardError: from a training step in which a reward function fails, on every rank the same.
