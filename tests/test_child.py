@@ -10,11 +10,13 @@ import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 
-from workbench.child import KEPT_OUTPUT, Child
+from workbench.child import KEPT_OUTPUT, Child, zygote
 from workbench.child.frames import rebuilt
 from workbench.errors import ChildDied, ChildFailed, ChildTimeout, RewardValueError
 
@@ -229,3 +231,27 @@ child.call({{"do": "hang"}}, deadline=60, cancelled=lambda: os.kill(os.getpid(),
     assert done.returncode == -9, done.stderr
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(int(done.stdout)).wait(timeout=LONG)
+
+
+@pytest.mark.parametrize("asked", ["pid", "code"])
+def test_what_another_thread_has_read_of_a_forked_child_is_known(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child's pid, or its end, comes when a thread has found nothing, and another one reads it."""
+    status, told = os.pipe()
+    os.set_blocking(status, False)
+    living: Any = SimpleNamespace(poll=lambda: None)
+    child = zygote.Forked(living, living, 0, status, None)
+    select = zygote.select.select
+
+    def another_is_first(*waited: Any) -> Any:
+        if not child._told:
+            os.write(told, b"7\n" if asked == "pid" else b"7\n5\n")
+            child.poll()
+        return select(*waited)
+
+    monkeypatch.setattr(zygote, "select", SimpleNamespace(select=another_is_first))
+    answers: list[int] = []
+    asking = threading.Thread(target=lambda: answers.append(child.pid if asked == "pid" else child.wait()), daemon=True)
+    asking.start()
+    asking.join(60)
+    assert answers == [7 if asked == "pid" else 5]
+    os.close(told)

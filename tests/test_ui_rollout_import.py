@@ -169,7 +169,7 @@ def test_one_tab_reads_one_file_at_a_time_and_can_cancel_it(tmp_path, monkeypatc
     views = open_file(ImportForm("gsm8k"), tmp_path, readings, "tab")
     assert next(views).note.text == "reading …"
     assert next(views).note.text == "1 of 2 groups"
-    assert started.is_set()
+    assert started.wait(60)
     [busy] = open_file(ImportForm("gsm8k"), tmp_path, readings, "tab")
     assert "reading or checking already" in busy.note.text
     assert busy.running is None  # the buttons stay as the first one set them

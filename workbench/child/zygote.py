@@ -27,6 +27,8 @@ from workbench.child.process import Ends, Handle, Launcher, Spawned
 
 END_SECONDS = 10.0
 """Time in which a child that was killed must be reported as ended; a zygote that does not say so is killed, too."""
+_LOOK_SECONDS = 0.05
+"""What a child's end or pid is waited for at a time: another thread may read of it in between."""
 
 
 class Zygote:
@@ -123,7 +125,7 @@ class Forked:
     def pid(self) -> int:
         """Waits until it is known. Raises ProcessLookupError for a child that was never started."""
         while self.poll() is None and b"\n" not in self._told:
-            select.select([self._status], [], [])
+            select.select([self._status], [], [], _LOOK_SECONDS)
         pid = self._told.partition(b"\n")[0]
         if not pid:
             raise ProcessLookupError("the process that forks it has ended")
@@ -156,7 +158,7 @@ class Forked:
                     raise subprocess.TimeoutExpired("a forked child", timeout)
                 self._process.kill()
                 return -signal.SIGKILL
-            select.select([self._status], [], [], None if math.isinf(left) else left)
+            select.select([self._status], [], [], min(left, _LOOK_SECONDS))
         return code
 
     def kill(self) -> None:
