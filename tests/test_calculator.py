@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from workbench.config.task_defaults import fill_from_task
@@ -73,6 +73,7 @@ def test_sums_are_worked_out_as_python_works_them_out(text: str) -> None:
 
 
 @given(st.text("0123456789+-*/(). x", max_size=12))
+@example("0/0/")
 def test_a_call_parses_where_the_calculator_can_read_it(text: str) -> None:
     """The reward's own parser and the calculator's agree."""
     try:

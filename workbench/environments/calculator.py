@@ -39,7 +39,7 @@ class Calculator:
 def evaluate(text: str) -> Fraction:
     """The value of a sum like ``(37+5)*8``. Raises ValueError for anything else, ZeroDivisionError for a part by 0."""
     pieces = _pieces(text)
-    at = 0
+    at, by_zero = 0, False
 
     def taken(*choices: str) -> str:
         nonlocal at
@@ -55,9 +55,14 @@ def evaluate(text: str) -> Fraction:
         return value
 
     def product() -> Fraction:
+        nonlocal by_zero
         value = factor()
         while sign := taken("*", "/"):
-            value = value * factor() if sign == "*" else value / factor()
+            other = factor()
+            if sign == "/" and not other:
+                by_zero = True  # raised once it is known that this is a sum
+            else:
+                value = value * other if sign == "*" else value / other
         return value
 
     def factor() -> Fraction:
@@ -77,6 +82,8 @@ def evaluate(text: str) -> Fraction:
     value = total()
     if at < len(pieces):
         raise ValueError(f"{pieces[at]!r} follows a complete sum in {text!r}")
+    if by_zero:
+        raise ZeroDivisionError(f"a part of {text!r} is divided by 0")
     if abs(value) > _LARGEST:
         raise ValueError(f"{text!r} is over {_LARGEST:,}; a calculator shows no more")
     return value
