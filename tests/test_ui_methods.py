@@ -69,6 +69,12 @@ def test_a_field_says_its_range_and_default() -> None:
     assert run_fields()["run.steps"].help == "Optimiser steps. At least 1 and at most 1,000,000; default 60."
 
 
+def test_weights_of_merged_adapters_are_shown_to_their_last_digit() -> None:
+    field, weights = run_fields()["policy.merge"], {"run:a": 1.0, "run:b": 1 / 3, "run:c": 1e-07}
+    assert field.shown(weights) == "run:a=1, run:b=0.3333333333333333, run:c=1e-07"
+    assert field.read(field.shown(weights)) == weights
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_form_of_every_method_is_the_configuration(method: str, store: GroupStore) -> None:
     """In a file, a reload, a link, notebook code and Start (invariant 12)."""

@@ -159,15 +159,15 @@ def test_a_row_says_that_the_scheme_does_not_use_it(worker: RewardWorker) -> Non
         watched = handlers.watch_group(draft, view.credit.scored, CallTimes())
         return [note.text.split("  ·  ")[0] for note in handlers.row_notes(draft.rows, watched, unused_notes(view))[:2]]  # type: ignore[union-attr]
 
-    assert notes(both) == [handlers.STEP_BY_STEP, "not used: outcome weight is 0"]
+    assert notes(both) == ["judged by the line before", "not used: outcome weight is 0"]
     alpha = replace(both, credit=with_settings(both.credit, {"outcome_weight": 1.0}))
-    assert notes(alpha) == [handlers.STEP_BY_STEP, "mean 0.50"]
+    assert notes(alpha) == ["judged by the line before", "mean 0.50"]
     outcome = replace(both, credit=with_settings(both.credit, {"scheme": "outcome"}))
     assert notes(outcome) == ["not used: outcome reads outcomes alone", "mean 0.50"]
     beside = replace(both, compare={"scheme": "outcome"})
     assert notes(beside) == ["not used by B: outcome reads outcomes alone", "not used by A: outcome weight is 0"]
     step = replace(both, compare={"scheme": "step"})
-    assert notes(step) == [handlers.STEP_BY_STEP, "not used by A and B: outcome weight is 0"]
+    assert notes(step) == ["judged by the line before", "not used by A and B: outcome weight is 0"]
 
 
 def test_a_function_slower_than_the_groups_sampling_is_named(worker: RewardWorker) -> None:

@@ -37,7 +37,14 @@ BUILTINS: dict[str, Builtin] = {
     builtin.name: builtin
     for builtin in (
         Builtin(
-            "step_correctness", "step", step_correctness, "Chain arithmetic: 1 for a right step, else 0", 0, 1, _OURS
+            "step_correctness",
+            "step",
+            step_correctness,
+            "Chain arithmetic: 1 for a right step, else 0",
+            0,
+            1,
+            _OURS,
+            judged_by="judged by the line before",
         ),
         Builtin(
             "answer_correctness", "outcome", answer_correctness, "1 if the final answer is right, else 0", 0, 1, _OURS

@@ -32,7 +32,8 @@ class Builtin:
 
     ``low`` and ``high`` bound its scores (infinite where nothing does) and ``reference`` says where it comes from.
     ``in_worker`` marks what must not run in the page's own process: it loads a large library, or can take for ever.
-    One that exists only as ``text`` has no ``function``.
+    One that exists only as ``text`` has no ``function``. ``judged_by`` says, where it is easily mistaken, what a score
+    goes by; the page shows it beside the reward.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Builtin:
     reference: str
     in_worker: bool = False
     text: str = ""
+    judged_by: str = ""
 
     @cached_property
     def source(self) -> str:

@@ -72,8 +72,6 @@ TEMPLATES: dict[str, tuple[str, RewardKind, str, str]] = {
 }
 
 
-STEP_BY_STEP = "judged by the line before"
-"""Why the last step of a wrong answer can be right."""
 PRINTED_SHOWN = 4000
 """Characters shown of what a function printed."""
 
@@ -308,7 +306,7 @@ def _row_note(
         about = f"printed:\n{cut(text, PRINTED_SHOWN)}"
     scores = function.scores
     parts = [unused[row.name]] if row.name in unused else []
-    parts += [STEP_BY_STEP] if not parts and row.is_builtin and row.name == "step_correctness" else []
+    parts += [BUILTINS[row.name].judged_by] if not parts and row.is_builtin and row.name in BUILTINS else []
     parts += [f"drawn with its weight at step 0 ({row.schedule})"] if row.is_scheduled else []
     parts += ["no score" if scores.mean is None else f"mean {two_places(scores.mean)}"]
     if scores.zeros:
@@ -317,4 +315,4 @@ def _row_note(
         parts.append(f"{scores.unscored} unscored")
     if function.p50 is not None:
         parts.append(f"{1000 * function.p50:.2g} ms" if function.p50 < 0.1 else f"{function.p50:.2g} s")
-    return Note("  ·  ".join(parts), level="unused" if row.name in unused else "plain", detail=about)
+    return Note("  ·  ".join(filter(None, parts)), level="unused" if row.name in unused else "plain", detail=about)

@@ -126,7 +126,7 @@ def _weight(text: str) -> float | str:
 def _in_pair(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def _is_finite(number: int | float) -> bool:
