@@ -6,10 +6,11 @@ from typing import Annotated
 
 import numpy as np
 
-from workbench.credit.batch import Batch, Integers
+from workbench.credit.batch import Batch, Floats, Integers
 from workbench.credit.normalise import Normalise, Normalised, z_within
 from workbench.credit.options import Range
 from workbench.credit.schemes.scheme import Gamma, Part, Threshold, by_completion, outcomes_of, pooled
+from workbench.schema.wording import counted
 
 Temperature = Annotated[float, Range("Of the softmax that picks a completion's worst steps", 1e-3, 100.0)]
 Signed = Annotated[bool, "Map rewards from 0 to 1 onto -1 to 1 first: r becomes 2r - 1"]
@@ -54,13 +55,16 @@ def rescaled(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = Tru
 
     A_{i,t} = r_{i,k(t)} * z(sum over k of r_{i,k}) / (mean over t of r_{i,k(t)} + 1e-5), the mean taken over the tokens
     of scored steps. For study: it flips signs where rewards are negative, and explodes where that mean is near 0; where
-    it is under 1e-3 in size the completion gets 0, with a warning.
+    it is under 1e-3 in size the completion gets 0, with a warning. In an answer whose sum is below the group's mean the
+    steps with the higher rewards are blamed, and a wrong one of reward 0 never is; there is a warning of that, too.
     """
     z = by_completion(batch, batch.sums, normalise, scale)
     scored = ~np.isnan(batch.rewards)
     weighted = np.bincount(batch.completion[scored], (batch.rewards * batch.width)[scored], minlength=batch.completions)
     tokens = np.bincount(batch.completion[scored], batch.width[scored], minlength=batch.completions)
     mean = weighted / np.maximum(tokens, 1)  # (B,)
+    small = np.abs(mean) < 1e-3
+    divisor = np.where(small, np.inf, mean + 1e-5)
     owner = batch.completion
     values = Normalised(
         z.raw[owner], z.mean[owner], z.std[owner], np.where(scored, z.value[owner], np.nan), z.spread[owner]
@@ -68,12 +72,26 @@ def rescaled(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = Tru
     warnings = {
         int(i): f"the mean step reward of its tokens is {mean[i]:.2g}, too near 0 to divide by; "
         "it gets 0 under 'rescaled'"
-        for i in np.flatnonzero(z.spread & (np.abs(mean) < 1e-3))
+        for i in np.flatnonzero(z.spread & small)
     }
-    factor = np.where(
-        np.abs(mean[owner]) < 1e-3, 0.0, batch.rewards / np.where(np.abs(mean) < 1e-3, 1.0, mean + 1e-5)[owner]
-    )
-    return Part("sum", "own", values, factor, warnings=warnings)
+    said = _order_warnings(batch, z.value / divisor)
+    return Part("sum", "own", values, batch.rewards / divisor[owner], warnings=warnings, group_warnings=said)
+
+
+def _order_warnings(batch: Batch, factor: Floats) -> dict[int, str]:
+    """The groups with completions in which ``rescaled``, by its factor (B,), gives higher rewards lower advantages."""
+    low, high = np.full(batch.completions, np.inf), np.full(batch.completions, -np.inf)
+    np.fmin.at(low, batch.completion, batch.rewards)
+    np.fmax.at(high, batch.completion, batch.rewards)
+    turned = (factor < 0) & (low < high)
+    return {
+        group: (
+            f"in {counted(int(turned[batch.group == group].sum()), 'answer')} of {(batch.group == group).sum()} the "
+            "steps with the higher rewards get the lower advantages: 'rescaled', a scheme for study, blames the right "
+            "steps of an answer below the mean, and a wrong step of reward 0 loses nothing; choose process or prpo"
+        )
+        for group in np.unique(batch.group[turned]).tolist()
+    }
 
 
 def discounted_return(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True, gamma: Gamma = 1.0) -> Part:
@@ -186,6 +204,9 @@ def progress(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = Tru
     D_{i,k} = r_{i,k} - r_{i,k-1}, D_{i,1} = r_{i,1}, over the scored steps; A_{i,t} = suffix sum of z(D). PAV (arXiv
     2410.08146). The raw sums telescope, so splitting a step adds nothing to them; subtracting a mean from every D does
     not keep that, ``normalise="none"`` does.
+
+    PAV's rewards are the chance that the answer ends right, which an error takes away for good. Labels that tell
+    whether a step itself is right come back to 1 after an error: that step is credited, and the error costs nothing.
     """
     differences = np.full_like(batch.rewards, np.nan)
     scored = np.flatnonzero(~np.isnan(batch.rewards))
@@ -193,7 +214,17 @@ def progress(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = Tru
     before = np.concatenate([[0.0], r[:-1]])
     first = np.concatenate([[True], c[1:] != c[:-1]])[: len(r)]
     differences[scored] = r - np.where(first, 0.0, before[: len(r)])
-    return Part("step", "suffix", pooled(batch, differences, normalise, scale), gamma=gamma)
+    groups = batch.step_group[scored]
+    risen = np.setdiff1d(groups[(differences[scored] == 1) & ~first], groups[(r != 0) & (r != 1)])
+    said = dict.fromkeys(risen.tolist(), _LABELS_OF_STEPS)
+    return Part("step", "suffix", pooled(batch, differences, normalise, scale), gamma=gamma, group_warnings=said)
+
+
+_LABELS_OF_STEPS = (
+    "the group's step rewards are 0 or 1 and rise again after a 0, as labels of the steps themselves do. 'progress' is "
+    "made for the chance that the answer ends right: here an error costs nothing, the right step after it is credited "
+    "with 1 and one after a right step with 0; choose process or step, or Monte-Carlo values as the reward"
+)
 
 
 def first_error(
