@@ -21,6 +21,7 @@ from workbench.credit import LOSS_TYPES, NORMALISATIONS, SCHEMES, credit_group, 
 from workbench.figures import heatmap
 from workbench.figures.lines import Chart, Charts, Line
 from workbench.figures.metrics import METRICS, SYMBOLS
+from workbench.packages import OPTIONAL, Needed, sentence
 from workbench.rewards import BUILTINS, score_group
 from workbench.rollouts.formats import FORMATS
 from workbench.runs.pipelines.plan import ROWS
@@ -28,7 +29,7 @@ from workbench.steps import PRESETS
 
 
 def write(docs: Path) -> None:
-    pages = (schemes, which_scheme, rewards, presets, probes, formats, config, methods, glossary)
+    pages = (schemes, which_scheme, rewards, presets, probes, formats, config, methods, packages, glossary)
     folder, static = docs / "generated", docs / "_static" / "generated"
     for place in (folder, static):
         place.mkdir(parents=True, exist_ok=True)
@@ -151,6 +152,25 @@ def methods() -> str:
         for name, method in METHODS.items()
     ]
     return table(("method", "what it does", "what its page shows first"), rows)
+
+
+def packages() -> str:
+    """What is said where a setting's package is not installed, a row a setting and package."""
+    needs = [
+        (field, needed, [name for name, need in optional.values.items() if name and needed in need])
+        for field, optional in OPTIONAL.items()
+        for needed in dict.fromkeys(needed for need in optional.values.values() for needed in need)
+    ]
+    rows = [
+        (f"`{field}`", ", ".join(f"`{name}`" for name in names) or "any", said_of(field, (names or [True])[0], needed))
+        for field, needed, names in needs
+    ]
+    return table(("setting", "values", "what is said without the package"), rows)
+
+
+def said_of(field: str, value: Any, needed: Needed) -> str:
+    where = "the weights of 'FOLDER'" if field == "quant_method" else ""
+    return sentence(field, value, needed, where)
 
 
 def glossary() -> str:

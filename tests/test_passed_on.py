@@ -257,24 +257,8 @@ def test_optimiser_and_schedule_reach_the_trainer(tmp_path: Path) -> None:
     assert set(schedules) <= {name.value for name in SchedulerType}
 
 
-@pytest.mark.parametrize(
-    ("optim", "message"),
-    [
-        ("paged_adamw_8bit", "needs the package bitsandbytes"),
-        ("lion_32bit", "needs the package bitsandbytes"),
-        ("galore_adamw", "needs the package galore_torch"),
-    ],
-)
-def test_an_optimiser_of_a_package_that_is_not_installed_is_refused(
-    optim: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("workbench.runs.check_weights.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=message):
-        checked(configured(optimiser={"optim": optim}))
-
-
 def test_galore_is_told_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.runs.check_weights.find_spec", lambda name: object())
+    monkeypatch.setattr("workbench.packages.find_spec", lambda name: object())
     optimiser = {"optim": "galore_adamw"}
     with pytest.raises(ConfigError, match="has to be told whose gradients it projects"):
         checked(configured(optimiser=optimiser))

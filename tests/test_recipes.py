@@ -216,8 +216,7 @@ def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_a_machine_lacks_is_said_before_anything_starts(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.runs.check_weights.find_spec", lambda name: None)
-    monkeypatch.setattr("workbench.sections.passed_on.find_spec", lambda name: None)
+    monkeypatch.setattr("workbench.packages.find_spec", lambda name: None)
     lines = error_of(capsys, "train", "recipe:qwen3-4b", "--workspace", str(tmp_path)).splitlines()
     wanted = [
         "stage format: policy.dtype: 'bfloat16' is meant for a GPU",

@@ -135,7 +135,7 @@ def test_an_adapters_folder_is_looked_at_with_its_base(tmp_path: Path) -> None:
 
 
 def test_every_problem_is_named_at_once_and_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.runs.check.find_spec", lambda package: None)
+    monkeypatch.setattr("workbench.packages.find_spec", lambda package: None)
     monkeypatch.setattr(devices, "gpus", list)
     monkeypatch.setattr(devices, "_DRIVERS", ())
     run = {"report_to": ["wandb"], "device": "cuda"}

@@ -125,7 +125,7 @@ def test_a_tracker_that_cannot_be_opened_ends_the_run_before_it_trains(
 
 
 def test_a_package_that_is_not_installed_is_named_before_a_run_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.runs.check.find_spec", lambda name: None)
+    monkeypatch.setattr("workbench.packages.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="pip install trackio"):
         check_trackers(["trackio"])
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from workbench import packages
 from workbench.config import LoraConfig, ModelConfig, PolicySection, RunConfig
 from workbench.errors import ConfigError, PolicyError, WorkbenchError
-from workbench.policies import find, load
+from workbench.policies import load
 from workbench.policies.find import policy_path
 from workbench.policies.load import load_configured, load_policy
 from workbench.policies.placing import Placing, prepared
@@ -39,8 +40,8 @@ def bitsandbytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """bitsandbytes as far as its presence is asked for."""
     version = importlib.metadata.version
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0" if name == "bitsandbytes" else version(name))
-    spec = find.find_spec
-    monkeypatch.setattr(find, "find_spec", lambda name: object() if name == "bitsandbytes" else spec(name))
+    spec = packages.find_spec
+    monkeypatch.setattr(packages, "find_spec", lambda name: object() if name == "bitsandbytes" else spec(name))
 
 
 # -- in a preview -----------------------------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ def test_the_estimate_counts_the_bits_of_a_weight() -> None:
     ],
 )
 def test_what_cannot_be_trained_is_refused(data: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find, "find_spec", lambda name: None)
+    monkeypatch.setattr(packages, "find_spec", lambda name: None)
     with pytest.raises(WorkbenchError, match=message):
         checked(RunConfig.parse({"run": ON_CPU, **data, **({"run": ON_CPU | data["run"]} if "run" in data else {})}))
 

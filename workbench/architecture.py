@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from workbench.errors import PolicyError
+from workbench.errors import PolicyError, shown
+from workbench.packages import lacking
 from workbench.places import checkpoint_or, local_path
 
 STEP_FORMAT, STEP_SEPARATOR = "step_format", "step_separator"
@@ -42,6 +43,13 @@ def _described(path: str) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return config if isinstance(config, dict) else {}
+
+
+def missing_package(path: str) -> str | None:
+    """What to say where a folder's weights are quantised by a package that is not installed, else None."""
+    saved = saved_setting(path, "quantization_config")
+    method = saved.get("quant_method") if isinstance(saved, dict) else None
+    return lacking("quant_method", method, f"the weights of {shown(path)}")
 
 
 def scores_text(path: str) -> bool:

@@ -27,7 +27,7 @@ def add_export_command(command: AddCommand) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        choices=tuple(TRACKERS),
+        choices=TRACKERS,
         help=f"give it the run's configuration, metrics, alarms and heatmaps ({', '.join(TRACKERS)}); repeatable",
     )
     added.add_argument("--project", metavar="NAME", help="project there (default: the run's own, run.project)")

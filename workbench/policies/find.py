@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import try_to_load_from_cache
 
+from workbench.architecture import missing_package
 from workbench.errors import ConfigError, PolicyError, WorkbenchError, shown
+from workbench.packages import lacking
 from workbench.places import ADAPTER, checkpoint_or, hub_problem, is_hub_id, local_path, no_folder
 from workbench.policies.adapters import check_fits, check_plain
 from workbench.policies.consent import check_weights
@@ -146,27 +147,17 @@ def _check_files(section: PolicySection, folder: Path) -> None:
     if not isinstance(config, dict):
         raise PolicyError(f"policy {section.path!r}: its config.json holds no settings by name; save the model again")
     check_weights(section.path, folder)
+    if problem := missing_package(section.path):
+        raise PolicyError(problem)
     if not any(folder.glob("*.safetensors")):
         raise PolicyError(f"folder {section.path!r} holds no weights; save the model there with save_pretrained")
 
 
-_ATTENTION = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_interface"}
-"""Attention → the module that computes it, where torch does not."""
-
-
 def check_packages(quantisation: str, attention: str) -> None:
     """Raises PolicyError where weights are to be held, or attention computed, by a package that is not installed."""
-    if quantisation != "none" and find_spec("bitsandbytes") is None:
-        raise PolicyError(
-            f"policy.quantisation: {quantisation!r} needs the package bitsandbytes, which is not installed; pip "
-            "install bitsandbytes, or set policy.quantisation to none"
-        )
-    module = _ATTENTION.get(attention)
-    if module is not None and find_spec(module) is None:
-        raise PolicyError(
-            f"policy.attention: {attention!r} needs the package flash-attn (its module {module}), which is not "
-            "installed; install it, or set policy.attention to sdpa"
-        )
+    for field, value in (("policy.quantisation", quantisation), ("policy.attention", attention)):
+        if problem := lacking(field, value):
+            raise PolicyError(problem)
 
 
 def chat_template(folder: Path) -> str | None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from workbench.architecture import missing_package
 from workbench.errors import PolicyError
 from workbench.policies.consent import check_weights, code_refused, pickles_refused
 from workbench.policies.find import adapter_path, base_of, check_packages, is_adapter, policy_path, refuse_more
@@ -136,6 +137,8 @@ def load_policy(
         return replace(policy, name=name, adapter=None)  # the folder is both
     if Path(where).is_dir():
         check_weights(name, Path(where))
+        if problem := missing_package(where):
+            raise PolicyError(problem)
     target = pick_device(device)
     placing = Placing(target, precision(dtype, target), attention, quantisation, device_map)
     with _refusals(name):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from pydantic import ValidationError
 from workbench.config import MAX_BYTES, JudgeConfig, ModelConfig, RewardConfig, RunConfig
 from workbench.environments import load_environment
 from workbench.errors import ConfigError, RewardError, TaskError, WorkbenchError, did_you_mean, shown
+from workbench.packages import OPTIONAL, lacking
 from workbench.places import absolute, hub_problem, local_path
 from workbench.policies.embedded import EMBEDDED
 from workbench.policies.find import chat_template, check_policy, has_chat_template
@@ -34,8 +34,7 @@ from workbench.steps import PRESETS, StepPattern
 from workbench.tasks import HUB, TASKS, Task, load_task, tasks_kept
 from workbench.tasks.hub import parts_of
 
-TRACKERS = {"trackio": ("trackio",), "wandb": ("wandb",), "tensorboard": ("tensorboard", "tensorboardX")}
-"""Tracker → the packages of which it needs one."""
+TRACKERS = tuple(OPTIONAL["run.report_to"].values)
 _ROWS = 1000  # of an embedded task, looked at for their columns
 
 
@@ -143,10 +142,8 @@ def _check_device(config: RunConfig) -> None:
 def check_trackers(names: Sequence[str]) -> None:
     """Raises ConfigError for a tracker whose package is not installed."""
     for tracker in names:
-        if not any(find_spec(package) for package in TRACKERS[tracker]):
-            raise ConfigError(
-                f"run.report_to: {tracker!r} is not installed; pip install {tracker}, or take it out of run.report_to"
-            )
+        if problem := lacking("run.report_to", tracker):
+            raise ConfigError(problem)
 
 
 def _task_of(config: RunConfig) -> Task | None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from importlib.util import find_spec
 from pathlib import Path
 
 from workbench.architecture import saved_setting
 from workbench.config import RunConfig
 from workbench.errors import ConfigError, did_you_mean
+from workbench.packages import lacking
 from workbench.policies.find import is_adapter, policy_path
 from workbench.runs import devices
 
@@ -116,19 +116,12 @@ def _check_lora(config: RunConfig, folder: Path | None) -> None:
 
 
 _GALORE = ("galore_adamw", "apollo_adamw")
-_PACKAGES = {"galore_adamw": "galore_torch", "apollo_adamw": "apollo_torch", "stable_adamw": "optimi"}
-"""Optimiser → the module of its package, but for those of bitsandbytes."""
 
 
 def _check_optimiser(config: RunConfig) -> None:
     optim = config.optimiser.optim
-    bits = any(part in optim for part in ("8bit", "paged", "lion", "ademamix"))
-    module = "bitsandbytes" if bits else _PACKAGES.get(optim)
-    if module is not None and find_spec(module) is None:
-        raise ConfigError(
-            f"optimiser.optim: {optim!r} needs the package {module}, which is not installed; install it, or set "
-            "optimiser.optim to adamw_torch_fused"
-        )
+    if problem := lacking("optimiser.optim", optim):
+        raise ConfigError(problem)
     if optim in _GALORE and not config.method.trl.get("optim_target_modules"):
         raise ConfigError(
             f"optimiser.optim: {optim!r} has to be told whose gradients it projects; set method.trl to "

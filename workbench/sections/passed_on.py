@@ -11,12 +11,12 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from workbench.errors import ConfigError, did_you_mean, shown
+from workbench.packages import OPTIONAL, lacking
 from workbench.sections.source import fields_of
 
 OURS: Mapping[str, str] = {
@@ -70,8 +70,6 @@ FIXED: Mapping[str, str] = {
     "completion_only_loss": "sft learns from completions alone",
 }
 """Names that are settled by how the workbench runs, and why."""
-_PACKAGES = {"use_vllm": "vllm", "use_liger_kernel": "liger_kernel", "deepspeed": "deepspeed"}
-"""Fields that need a package → its module."""
 _NEXT = re.compile(r",\s*(?=\w+\s*=)")
 
 
@@ -127,10 +125,8 @@ def _checked(section: Any, place: str, name: str, value: Any, fields: Mapping[st
         raise ConfigError(f"{where}: {_in_words(kind)} is wanted (got {shown(value)})") from error
     if isinstance(read, float) and not math.isfinite(read):
         raise ConfigError(f"{where}: a finite number is wanted (got {read})")
-    if read and (package := _PACKAGES.get(name)) and find_spec(package) is None:
-        raise ConfigError(
-            f"{where}: it needs the package {package}, which is not installed; install it, or leave it out"
-        )
+    if where in OPTIONAL and (problem := lacking(where, read)):
+        raise ConfigError(problem)
     return read
 
 

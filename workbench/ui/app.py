@@ -17,7 +17,6 @@ import webbrowser
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from workbench import figures
 from workbench.errors import WorkbenchError
 from workbench.figures.modules import bundle
 from workbench.handoff import announced
+from workbench.packages import lacking
 from workbench.policies.embedded import EMBEDDED
 from workbench.runs import default_workspace
 from workbench.runs.warm import warm_up
@@ -168,8 +168,8 @@ def create_app(
 
     Raises WorkbenchError if ``mcp`` is asked for and its package is not installed.
     """
-    if mcp and find_spec("mcp") is None:
-        raise WorkbenchError("--mcp needs the package mcp, which is not installed; pip install 'mcp<2' adds it")
+    if problem := lacking("--mcp", mcp):
+        raise WorkbenchError(problem)
     services = Services(Path(workspace) if workspace is not None else None, asking if visitors else None)
     if access is None:
         access = Access(None if visitors else workspace_token(services.root))

@@ -23,12 +23,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from workbench.architecture import STEP_FORMAT, architecture, saved_setting, writes_text
+from workbench.architecture import STEP_FORMAT, architecture, missing_package, saved_setting, writes_text
 from workbench.errors import RewardError, shown
+from workbench.packages import lacking
 from workbench.places import checkpoint_or, is_hub_id, local_path, no_folder
 from workbench.schema import Prompt
 from workbench.sections import ModelConfig, ModelFormat
@@ -205,11 +205,8 @@ def model_path(path: str) -> str:
 
 def check_bits(config: ModelConfig) -> None:
     """Raises RewardError where the model's weights are to be held by a package that is not installed."""
-    if config.quantisation != "none" and find_spec("bitsandbytes") is None:
-        raise RewardError(
-            f"model.quantisation: {config.quantisation!r} needs the package bitsandbytes, which is not installed; pip "
-            "install bitsandbytes, or set model.quantisation to none"
-        )
+    if problem := lacking("model.quantisation", config.quantisation) or missing_package(config.path):
+        raise RewardError(problem)
 
 
 def guess_format(path: str) -> ModelFormat:
