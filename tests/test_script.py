@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import runpy
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+import torch
 from accelerate.commands.config.config_args import load_config_from_file
+from safetensors.torch import load_file
+from trl import GRPOTrainer
 
 from tests.in_this_process import trained
 from tests.ranks import on_ranks
@@ -23,6 +26,7 @@ pytestmark = pytest.mark.training
 OUTCOME = {"credit": {"scheme": "outcome"}, "rewards": [{"name": "answer_correctness", "kind": "outcome"}]}
 SMALL = {"prompts_per_step": 2, "sampling": {"num_generations": 2, "max_completion_length": 24}}
 RUN = {"steps": 2, "eval_every": 0, "save_every": 0, "watch_prompts": 0, "device": "cpu"}
+EVERY = ["accelerate", "datasets", "math-verify", "peft", "torch", "transformers", "trl", "wandb"]
 LENGTH = "def reward(prompts, completions, **columns):\n    return [len(text) / 100 for text in completions]\n"
 
 
@@ -31,10 +35,12 @@ def config_of(**method: Any) -> RunConfig:
 
 
 def run_script(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The trainer of a script that ran in this process."""
+    """The trainer of a script that ran in this process, where nothing of this package could be imported."""
     monkeypatch.syspath_prepend(folder)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "rewards"]:
+    names = [name for name in sys.modules if name.partition(".")[0] in ("rewards", "workbench")]
+    for name in names:
         monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "workbench", None)
     return runpy.run_path(str(folder / "train.py"))["main"]()
 
 
@@ -66,26 +72,37 @@ def test_invariant_a_script_on_four_ranks_gives_the_advantages_and_metrics_of_th
     assert (script.folder / "output" / "final" / "model.safetensors").is_file()
 
 
-def test_a_script_by_trl_alone_gives_the_run_s_first_step_where_nothing_is_left_to_chance(
+def test_a_script_by_trl_alone_gives_the_metrics_of_the_run_where_it_is_given_its_completions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TRL samples by other random numbers: at a low temperature there is one answer, whoever draws it."""
+    """TRL samples by other random numbers; all else of the two steps is compared, on the default policy's answers."""
     rewards = [*OUTCOME["rewards"], {"name": "length", "kind": "outcome", "code": LENGTH, "weight": 0.5}]  # type: ignore[misc]
-    sampling = {**SMALL["sampling"], "temperature": 0.001}  # type: ignore[dict-item]
+    sampling = {"num_generations": 8, "max_completion_length": 96}
     run = trained(config_of(**{**OUTCOME, "rewards": rewards, "sampling": sampling}), tmp_path)
     script = write_script(run.config(), tmp_path / "script")
     assert script.needs == ""
-    text = (script.folder / "train.py").read_text(encoding="utf-8")
-    assert "workbench" not in text.partition('"""\n\n')[2]
+    ours = trained_arguments(run.config())
+    completions = [
+        [list(rollout.token_ids) for credit in run.rollouts(step) for rollout in credit.scored.group.rollouts]
+        for step in (1, 2)
+    ]
+    monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", lambda *arguments: (completions.pop(0), None))
     trainer = run_script(script.folder, monkeypatch)
-    first = next(row for row in trainer.state.log_history if row.get("step") == 1)
-    row = next(row for row in run.dir.read_metrics()[0] if row["step"] == 1)
-    for name in ("reward", "rewards/answer_correctness/mean", "rewards/length/mean", "loss", "completions/mean_length"):
-        np.testing.assert_allclose(first[name], row[name], atol=1e-6, err_msg=name)
+    rows = run.dir.read_metrics()[0]
+    assert [row["step"] for row in rows] == [1, 2]
+    for logged, row in zip(trainer.state.log_history, rows, strict=False):
+        shared = [name for name in row if name in logged and name != "step_time"]
+        assert {"loss", "grad_norm", "reward", "entropy", "num_tokens", "rewards/length/mean"} <= set(shared)
+        assert row["grad_norm"] > 0
+        for name in shared:
+            rounded = 1e-6 if name in ("loss", "grad_norm") else 0  # of advantages in another order of sums
+            assert logged[name] == pytest.approx(row[name], rel=0, abs=rounded), name
     assert type(trainer).__module__.startswith("trl")
     names = ("learning_rate", "loss_type", "beta", "epsilon", "scale_rewards", "adam_beta2", "seed", "num_generations")
-    ours = trained_arguments(run.config())
     assert {name: getattr(trainer.args, name) for name in names} == {name: getattr(ours, name) for name in names}
+    saved = load_file(script.folder / "output" / "final" / "model.safetensors")
+    given = load_file(script.folder / "policy" / "model.safetensors")
+    assert any(not torch.equal(saved[name], given[name]) for name in given)
 
 
 def trained_arguments(config: RunConfig) -> Any:
@@ -111,14 +128,18 @@ def test_what_trl_alone_does_not_do_needs_the_workbench(change: dict[str, Any], 
 
 
 def test_prompts_rewards_and_adapters_are_written_out(tmp_path: Path) -> None:
+    rewards = [{"name": "answer_correctness", "kind": "outcome"}, {"name": "math_equality", "kind": "outcome"}]
     data = {
         "policy": {"path": "tiny", "lora": {"r": 4, "targets": "q_proj, v_proj"}},
         "prompt": {"system": "Be brief.", "template_kwargs": {"enable_thinking": False}},
         "run": {**RUN, "report_to": ["wandb"], "project": "sums"},
-        "method": {**SMALL, **OUTCOME, "credit": {"scheme": "outcome", "scale": False}},
+        "method": {**SMALL, "credit": {"scheme": "outcome", "scale": False}, "rewards": rewards},
     }
     script = write_script(RunConfig.parse(data), tmp_path / "script")
     text = (script.folder / "train.py").read_text(encoding="utf-8")
+    needed = (script.folder / "requirements.txt").read_text(encoding="utf-8").split()
+    assert [line.partition("==")[0] for line in needed] == EVERY
+    assert f"trl=={metadata.version('trl')}" in needed
     for part in (
         "LoraConfig(task_type='CAUSAL_LM', r=4, target_modules=['q_proj', 'v_proj'], lora_alpha=32)",
         "chat_template_kwargs={'enable_thinking': False}",

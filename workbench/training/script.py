@@ -7,16 +7,22 @@ but neither its page nor a workspace.
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Iterator
+import shutil
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from typing import Any
 
 from workbench.errors import ConfigError
+from workbench.packages import OPTIONAL, lacking
 from workbench.policies.embedded import EMBEDDED
 from workbench.policies.find import is_adapter, policy_path
+from workbench.quiet import RENAMED
 from workbench.rewards import find_builtin
 from workbench.rewards.source import chosen_function
 from workbench.sections import SharedConfig
@@ -47,7 +53,7 @@ from trl import GRPOConfig, GRPOTrainer
 from rewards import REWARDS
 
 HERE = Path(__file__).resolve().parent
-POLICY = {policy!r}
+POLICY = {policy}
 RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 COMPLETIONS = {completions}  # of one generation, over all ranks
 MICRO_BATCH = {micro}  # completions in one forward and backward pass of a rank
@@ -66,7 +72,7 @@ def main() -> GRPOTrainer:
         project={project!r},
         report_to={report_to!r},
         use_cpu=not gpu,
-        bf16=gpu and torch.cuda.is_bf16_supported(),
+        bf16={bf16},
         per_device_train_batch_size=micro_batch,
         gradient_accumulation_steps=COMPLETIONS // RANKS // micro_batch,
         reward_weights={weights!r},
@@ -133,17 +139,69 @@ def write_script(config: SharedConfig, folder: Path, sharding: Sharding = "none"
         files |= {"train.py": head + BUILT, "run.yaml": config.to_yaml()}
     else:
         files |= {"train.py": head + _alone(config), "data.jsonl": _rows(config), **_rewards(config)}
+    code = [text for name, text in files.items() if name.endswith(".py")]
+    files["requirements.txt"] = _built_by(needs) + requirements(config, code, sharding)
     for name, text in files.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
+    if not needs and config.policy.path in EMBEDDED:
+        shutil.copytree(EMBEDDED[config.policy.path], folder / "policy", ignore=_left_out)
     return Script(folder, needs, commands, tuple(_notes(config, sharding)))
+
+
+def _built_by(needs: str) -> str:
+    """What a script of the workbench's trainer needs beside packages of the registry."""
+    return f"# First workbench{_pinned('workbench')}, from its own repository: pip install .\n" if needs else ""
+
+
+def requirements(config: SharedConfig, code: Iterable[str], sharding: Sharding = "none") -> str:
+    """A line each for the packages that ``code`` imports and its settings need, in the versions of this interpreter."""
+    modules = {"accelerate"} | {module for text in code for module in _imported(text)}
+    by_module = packages_distributions()
+    names = {by_module[module][0] for module in modules if module in by_module}
+    policy = config.policy
+    asked: list[tuple[str, Any]] = [
+        ("optimiser.optim", config.optimiser.optim),
+        ("policy.attention", policy.attention),
+        ("policy.quantisation", policy.quantisation),
+        ("--sharding", sharding),
+        *(("run.report_to", tracker) for tracker in config.run.report_to),
+        *((f"method.trl.{name}", value) for name, value in config.method.trl.items()),
+    ]
+    names |= {needed.name for field, value in asked if field in OPTIONAL for needed in OPTIONAL[field].needs(value)}
+    return "".join(f"{name}{_pinned(name)}\n" for name in sorted(names, key=str.lower))
+
+
+def _imported(code: str) -> Iterator[str]:
+    """The packages that a module imports, anywhere in it, but Python's own and the script's ``rewards``."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            names = [node.module]
+        else:
+            continue
+        yield from {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"rewards", "workbench"}
+
+
+def _pinned(name: str) -> str:
+    """``==`` the version here, without its build (``2.13.0+cpu``); nothing for what is not installed."""
+    try:
+        return f"=={version(name).partition('+')[0]}"
+    except PackageNotFoundError:
+        return ""
+
+
+def _left_out(_: str, names: list[str]) -> list[str]:
+    """Of an embedded policy's files, what is no part of the model."""
+    return [name for name in names if not name.endswith((".json", ".safetensors"))]
 
 
 def _notes(config: SharedConfig, sharding: Sharding) -> Iterator[str]:
     """What the script needs that is not installed here, and what it does not do."""
-    if sharding.startswith("zero") and find_spec("deepspeed") is None:
-        yield "--sharding: DeepSpeed is not installed here; pip install deepspeed where the script runs, or take fsdp"
+    if problem := lacking("--sharding", sharding):
+        yield problem
     if config.run.ranks == 1 and sharding != "none":
         yield "--sharding: run.ranks is 1; set num_processes in accelerate.yaml to the number of GPUs"
     if sharding != "none" and isinstance(config.method, SampledSection):
@@ -193,8 +251,10 @@ def _alone(config: SharedConfig) -> str:
 
     method = config.method
     assert isinstance(method, GRPOSection)
-    args = trainer_arguments(config, Path("output"))
-    fresh = GRPOConfig(output_dir="output", use_cpu=True, bf16=False, report_to="none")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", RENAMED, FutureWarning)
+        args = trainer_arguments(config, Path("output"))
+        fresh = GRPOConfig(output_dir="output", use_cpu=True, bf16=False, report_to="none")
     derived = ("generation_batch_size", "steps_per_generation", "num_generations_eval", "run_name")
     left_out = {*_HERE, *_BATCH, *derived, "gradient_checkpointing"}  # the last by its old name
     set_here = {
@@ -211,7 +271,8 @@ def _alone(config: SharedConfig) -> str:
         name=config.name or "run",
         project=config.run.project,
         report_to=list(config.run.report_to) or "none",
-        policy=str(EMBEDDED.get(path, path)),
+        policy='str(HERE / "policy")' if path in EMBEDDED else repr(path),
+        bf16="False" if path in EMBEDDED else "gpu and torch.cuda.is_bf16_supported()",
         completions=method.rollouts_per_step,
         micro=config.run.micro_batch_size,
         weights=[reward.weight for reward in method.rewards],
