@@ -9,7 +9,9 @@ import nbformat
 import pytest
 
 from workbench.display import rendering
-from workbench.display.rendering import NOTEBOOKS, executed, page, started
+from workbench.display.badges import address_in, with_badge, write_badges
+from workbench.display.rendering import NOTEBOOKS, ROOT, executed, page, started, without_colab
+from workbench.errors import ConfigError
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
 TRAINING = (
@@ -113,7 +115,7 @@ def test_prose_types_no_measured_number():
 
 
 def first_code(path: Path) -> str:
-    return code_cells(nbformat.read(path, as_version=4))[0].source
+    return code_cells(without_colab(nbformat.read(path, as_version=4)))[0].source
 
 
 def test_ones_own_answers_are_a_coloured_heatmap_in_under_ten_lines():
@@ -127,3 +129,40 @@ def test_ones_own_answers_are_a_coloured_heatmap_in_under_ten_lines():
     # wrong -1.2907. A token of a first step gets both steps' sum.
     assert [round(float(credit.of(i)[0]), 4) for i in range(3)] == [1.2907, -0.6454, -0.6454]
     assert [round(float(credit.of(i)[-1]), 4) for i in range(3)] == [0.6454, 0.6454, -1.2907]
+
+
+ADDRESS = "https://github.com/owner/name"
+
+
+def test_a_badge_opens_a_notebook_on_colab_and_installs_there():
+    notebook = nbformat.read(PATHS[0], as_version=4)
+    made = with_badge(notebook, PATHS[0].name, ADDRESS)
+    nbformat.validate(made)
+    badge, install = made.cells[:2]
+    assert badge.source.endswith(
+        "(https://colab.research.google.com/github/owner/name/blob/main/notebooks/01_first_look.ipynb)"
+    )
+    assert install.source.endswith(f"    %pip install --quiet git+{ADDRESS}")
+    again = with_badge(made, PATHS[0].name, "https://github.com/other/name.git")
+    assert "github/other/name/blob" in again.cells[0].source
+    assert again.cells[2:] == made.cells[2:] == without_colab(notebook).cells
+
+
+def test_badges_follow_the_one_address_there_is(tmp_path):
+    address = address_in((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    for path in PATHS:
+        notebook = nbformat.read(path, as_version=4)
+        wanted = without_colab(notebook) if address is None else with_badge(notebook, path.name, address)
+        assert notebook == wanted, f"make badges was not run since the address changed: {path.name}"
+    with pytest.raises(ConfigError, match=r"names no public address of the project; add \[project.urls\]"):
+        write_badges(tmp_path, None)
+    with pytest.raises(
+        ConfigError, match=r"Colab opens notebooks of https://github\.com/OWNER/NAME, not of 'https://else"
+    ):
+        with_badge(nbformat.v4.new_notebook(), "it.ipynb", "https://elsewhere.example/name")
+    nbformat.write(nbformat.read(PATHS[0], as_version=4), tmp_path / PATHS[0].name)
+    bare = (tmp_path / PATHS[0].name).read_bytes()
+    assert bare == PATHS[0].read_bytes()  # what writing changes is the badge alone
+    assert write_badges(tmp_path, ADDRESS) == [tmp_path / PATHS[0].name]
+    assert (tmp_path / PATHS[0].name).read_bytes() != bare
+    assert address_in('[project]\nname = "it"\n[project.urls]\nRepository = "https://github.com/owner/name"') == ADDRESS

@@ -6,6 +6,7 @@ are left out of the page; everything else stays as it was shown. A page fetches 
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = ROOT / "notebooks"
 BUDGET = "WORKBENCH_NOTEBOOK_BUDGET"
 """Set to ``test``, notebooks that sample or train a lot do as little as shows that they work."""
+COLAB = "colab"
+"""Tag of the cells that are for Colab alone (``badges``): they are neither run nor shown here."""
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _FETCHING = ("html_head_js_requirejs", "html_head_js_mathjax", "html_head_js_mermaidjs")
 """Blocks of nbconvert's template that load scripts from the network; the notebooks have no formulas or diagrams."""
@@ -30,7 +33,7 @@ def executed(path: Path, workspace: Path, *, budget: str = "", seconds: int = 36
     import nbformat
     from nbclient import NotebookClient
 
-    notebook = nbformat.read(path, as_version=4)
+    notebook = without_colab(nbformat.read(path, as_version=4))
     nbformat.validate(notebook)
     client = NotebookClient(notebook, km=kernel, timeout=seconds, resources={"metadata": {"path": str(path.parent)}})
     if kernel is None:
@@ -45,6 +48,13 @@ def executed(path: Path, workspace: Path, *, budget: str = "", seconds: int = 36
             client.kc.stop_channels()
     del notebook.cells[0]
     return notebook
+
+
+def without_colab(notebook: Any) -> Any:
+    """A copy without the cells that are for Colab alone."""
+    made = copy.deepcopy(notebook)
+    made.cells = [cell for cell in made.cells if COLAB not in cell.metadata.get("tags", [])]
+    return made
 
 
 @contextmanager
