@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from assets.tiny.build import Recipe, _batch, build_tiny
 from assets.tiny_tools.build import Round, build_tiny_tools
@@ -17,6 +18,7 @@ from workbench.policies.sampler import sample_group, sample_rows
 from workbench.quiet import quiet_loading
 from workbench.schema import Example
 from workbench.tasks import load_task
+from workbench.weights import free_memory
 
 
 def test_the_embedded_policy_is_small_and_answers_greedily_right(tiny):
@@ -114,6 +116,21 @@ def test_unknown_dtype_and_missing_gpu_are_named(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(PolicyError, match="torch sees no GPU"):
         load_policy("tiny", device="cuda")
+
+
+def test_a_gpu_that_is_too_small_is_said_as_such(monkeypatch):
+    """What this process keeps of a model before is free for the next: 10 + 14 - 2 bytes."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10, 24))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 14)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2)
+    assert free_memory(torch.device("cuda")) == 22
+
+    def to(model, device):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(PreTrainedModel, "to", to)
+    with pytest.raises(PolicyError, match="policy 'tiny' does not fit into memory; take a smaller model, or hold its"):
+        load_policy("tiny", device="cpu")
 
 
 def test_build_tiny_teaches_and_saves_a_loadable_policy_twice_the_same(tmp_path):

@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
+import torch
 
 from workbench.child.serve import _described
 from workbench.config import SamplingConfig
@@ -102,6 +104,21 @@ def test_what_a_models_code_raises_arrives_as_a_sentence(capsys):
 
     assert _described(OnlyTheWorkerKnows("x"))["type"] == "PolicyError"
     assert _described(KeyError("x"))["type"] == "KeyError"
+
+
+def test_out_of_memory_is_said_with_what_helps_and_what_was_held_is_free():
+    held = []
+
+    class Full(PolicyCache):
+        def get(self, name, adapter, emit):
+            activations = torch.zeros(8)
+            held.append(weakref.ref(activations))
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nand more")
+
+    said = r"^out of memory \(CUDA out of memory. Tried to allocate 2 GiB\); use fewer generations"
+    with pytest.raises(PolicyError, match=said):
+        handle({"load": "tiny"}, lambda event: None, Full())
+    assert [reference() for reference in held] == [None]
 
 
 @pytest.mark.parametrize(

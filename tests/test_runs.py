@@ -495,25 +495,38 @@ def test_runs_of_other_devices_do_not_wait(begin: Start, monkeypatch: pytest.Mon
 
 
 def test_gpus_are_known_by_their_uuid_and_what_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for bus, uuid in (("0000:01:00.0", "GPU-aaaa"), ("0000:02:00.0", "GPU-bbbb")):
-        (tmp_path / bus).mkdir()
-        (tmp_path / bus / "information").write_text(f"Model: \t X\nGPU UUID: \t {uuid}\nDevice Minor: \t 0\n")
-    monkeypatch.setattr(devices, "_DRIVER", tmp_path)
+    driver, nodes = tmp_path / "driver", tmp_path / "dev"
+    nodes.mkdir()
+    for minor, uuid in enumerate(("GPU-aaaa", "GPU-bbbb")):
+        folder = driver / f"0000:0{minor}:00.0"
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(f"Model: \t X\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n")
+    monkeypatch.setattr(devices, "_DRIVER", driver)
+    monkeypatch.setattr(devices, "_DRIVERS", (driver,))
+    monkeypatch.setattr(devices, "_NODES", nodes)
     monkeypatch.delenv(devices.VISIBLE, raising=False)
     assert devices.pool("auto") == ["GPU-aaaa", "GPU-bbbb"]
     assert devices.pool("cpu") == ["cpu"]
-    for visible, there in (("1", ["GPU-bbbb"]), ("GPU-b,0", ["GPU-bbbb", "GPU-aaaa"]), ("", []), ("-1", [])):
+    (nodes / "nvidia1").touch()  # a container that was given the second alone
+    assert devices.pool("auto") == ["GPU-bbbb"]
+    (nodes / "nvidia0").touch()
+    for visible, there in (("1", ["GPU-bbbb"]), ("GPU-b,0", ["GPU-bbbb", "GPU-aaaa"]), ("0,2,1", ["GPU-aaaa"])):
         monkeypatch.setenv(devices.VISIBLE, visible)
         assert devices.gpus() == there
-    assert devices.pool("auto") == ["cpu"]
-    assert devices.pool("cuda") == ["cuda"]
+    for visible in ("2", "", "-1"):
+        monkeypatch.setenv(devices.VISIBLE, visible)
+        assert devices.pool("auto") == ["cpu"]
+        with pytest.raises(RunError, match=f"CUDA_VISIBLE_DEVICES='{visible}' hides every GPU of this machine"):
+            devices.check_count(devices.pool("cuda"), 1)
 
 
-def test_only_the_devices_that_are_held_are_seen_by_a_run() -> None:
+def test_only_the_devices_that_are_held_are_seen_by_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     held = devices.Held(("GPU-b", "GPU-c"), ())
     assert begin_module.seen_by_the_run(held) == {devices.VISIBLE: "GPU-b,GPU-c"}
-    for lock in ("cpu", "cuda"):  # no device is called that: CUDA would see none
-        assert begin_module.seen_by_the_run(devices.Held((lock,), ())) == {}
+    for there, on_cpu in (([], {}), (["GPU-b"], {devices.VISIBLE: ""})):  # a CPU run does not open the GPU
+        monkeypatch.setattr(devices, "gpus", lambda there=there: there)
+        assert begin_module.seen_by_the_run(devices.Held(("cpu",), ())) == on_cpu
+    assert begin_module.seen_by_the_run(devices.Held(("cuda",), ())) == {}  # no device is called that
 
 
 def test_as_many_devices_as_ranks_are_held_and_the_rest_left_to_others(

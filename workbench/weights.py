@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import traceback
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,6 +21,10 @@ from workbench.places import ADAPTER
 
 INDEX = "model.safetensors.index.json"
 DAMAGED = "copy or download it again"
+_NO_MEMORY = (
+    *("out of memory", "can't allocate memory", "cannot allocate memory"),
+    *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"),
+)
 _MASKS = re.compile(r"(^|\.)(masked_bias|(attn|attention)\.bias|inv_freq)$")  # constants that old files hold
 
 
@@ -93,7 +98,8 @@ def check_memory(model: torch.nn.Module, dtype: torch.dtype | None, device: torc
 def free_memory(device: torch.device) -> int:
     """Bytes that a model may take on ``device`` now, within this process's control group."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # of a model before, say
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
     free = int(psutil.virtual_memory().available)
     group = Path("/sys/fs/cgroup")
     try:
@@ -102,6 +108,26 @@ def free_memory(device: torch.device) -> int:
         return free if limit == "max" else min(free, max(0, int(limit) - int(used) + int(cached)))
     except (OSError, ValueError, KeyError):  # no control groups here, or of another version
         return free
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or what caused it, is that there is no memory left, on a GPU or beside it."""
+    while error is not None:
+        refused = isinstance(error, RuntimeError) and any(sign in str(error) for sign in _NO_MEMORY)
+        if refused or isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+            return True
+        error = error.__cause__
+    return False
+
+
+def give_memory_back(error: BaseException) -> None:
+    """Free what the frames of a failed call still hold, and give the GPU's unused memory to other processes."""
+    cause: BaseException | None = error
+    while cause is not None:
+        traceback.clear_frames(cause.__traceback__)
+        cause = cause.__cause__
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def check_loaded(model: torch.nn.Module, info: Mapping[str, Any]) -> None:

@@ -29,6 +29,7 @@ from workbench.weights import (
     check_layers,
     check_loaded,
     check_memory,
+    is_out_of_memory,
     tensor_names,
     with_adapter,
     with_merged_adapter,
@@ -157,8 +158,8 @@ def load_policy(
         folder = adapter_path(adapter)
         with _refusals(adapter, "adapter"), quiet_loading(folder):
             model = with_adapter(prepared(model) if trainable else model, folder, trainable=trainable)
-    model = (model if placing.is_placed else model.to(target)).eval()
     with _refusals(name if adapter is None else adapter, "policy" if adapter is None else "adapter"):
+        model = (model if placing.is_placed else model.to(target)).eval()
         check_finite(model)
     return Policy(name, model, tokenizer, adapter, tuple(weights.items()), tuple(under))
 
@@ -255,9 +256,12 @@ def _refusals(name: str, what: str = "policy") -> Iterator[None]:
         raise
     except WeightsError as error:
         raise PolicyError(f"{what} {name!r} cannot be used: {error}") from error
-    except MemoryError as error:
-        raise PolicyError(f"{what} {name!r} does not fit into memory; take a smaller model") from error
     except Exception as error:  # whatever a damaged file or configuration leads to in four libraries
+        if is_out_of_memory(error):
+            raise PolicyError(
+                f"{what} {name!r} does not fit into memory; take a smaller model, or hold its weights in bfloat16 "
+                "(policy.dtype) or in 8 or 4 bits (policy.quantisation)"
+            ) from error
         raise PolicyError(_refusal(name, error, what)) from error
 
 

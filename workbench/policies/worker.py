@@ -20,14 +20,13 @@ from workbench.sections import RewardConfig
 from workbench.steps import StepPattern
 
 with uncollected():
-    import torch
-
     from workbench.policies.load import Policy, load_policy
     from workbench.policies.monte_carlo import step_values
     from workbench.policies.plain import decoding_of
     from workbench.policies.reference import with_reference
     from workbench.policies.sampler import sample_group
     from workbench.rewards.models.local import changed
+    from workbench.weights import give_memory_back, is_out_of_memory
 
 EVENT_SECONDS = 0.1
 """Least time between two looks at the growing texts. Decoding takes at most a fifth of the time on top of that."""
@@ -115,14 +114,15 @@ def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache) -> dict[s
             on_tokens=GrowingTexts(policy, arguments["sampling"], emit).add,
             cancelled=emit.cancelled,
         )
-    except torch.cuda.OutOfMemoryError as error:
-        torch.cuda.empty_cache()
-        raise PolicyError(
-            f"out of GPU memory ({str(error).splitlines()[0]}); use fewer generations or a shorter completion"
-        ) from error
-    except WorkbenchError:
+    except WorkbenchError as error:
+        if is_out_of_memory(error):
+            give_memory_back(error)
         raise
     except Exception as error:  # a model's own code: its user needs a sentence, its traceback goes to the log
+        if is_out_of_memory(error):
+            give_memory_back(error)
+            first = (str(error).splitlines() or ["no more is said"])[0]
+            raise PolicyError(f"out of memory ({first}); use fewer generations or a shorter completion") from None
         traceback.print_exc()
         reason = (str(error).strip().splitlines() or ["no reason given"])[0]
         raise PolicyError(f"the policy failed with {type(error).__name__}: {reason}") from error

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import torch
-
 from workbench.errors import RewardError, WorkbenchError
 from workbench.rundir.files import no_room
 from workbench.sections import SharedConfig
-
-_NO_MEMORY = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "cannot allocate memory")
+from workbench.weights import is_out_of_memory
 
 
 def reason(error: BaseException, config: SharedConfig, step: int | None) -> str:
@@ -24,17 +19,3 @@ def reason(error: BaseException, config: SharedConfig, step: int | None) -> str:
     if isinstance(error, RewardError) and step is not None:
         return f"{where}: {text}"
     return text
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    return any(
-        isinstance(cause, (torch.OutOfMemoryError, MemoryError))
-        or (isinstance(cause, RuntimeError) and any(sign in str(cause) for sign in _NO_MEMORY))
-        for cause in _causes(error)
-    )
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__

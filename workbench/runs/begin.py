@@ -66,7 +66,9 @@ def _device_count(config: RunConfig, pool: list[str]) -> int:
 
 
 def seen_by_the_run(held: devices.Held) -> dict[str, str]:
-    """Environment that limits CUDA to the devices held; empty where they have no names."""
+    """Environment that limits CUDA to the devices held: to none on the CPU, and as it is where they have no names."""
+    if held.devices == ("cpu",):
+        return {devices.VISIBLE: ""} if devices.gpus() else {}
     named = all(name.startswith(devices.NAMED) for name in held.devices)
     return {devices.VISIBLE: ",".join(held.devices)} if named else {}
 

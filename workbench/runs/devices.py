@@ -16,7 +16,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ NAMED = ("GPU-", "MIG-")
 """How a device begins that CUDA knows by its name; the lock of another ("cpu", or "cuda" for GPUs unlisted) is one."""
 _POLL = 0.1
 _DRIVER = Path("/proc/driver/nvidia/gpus")
+_NODES = Path("/dev")
 _DRIVERS = (_DRIVER, *map(Path, ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")))  # NVIDIA's, under WSL, AMD's
 
 OnWait = Callable[[Path | None, str], None]
@@ -57,28 +58,43 @@ def check_count(names: list[str], ranks: int) -> None:
     """Raises RunError where there are fewer of the GPUs ``names`` than ranks, or no GPU at all though one is wanted."""
     if names[0].startswith(NAMED) and len(names) < ranks:
         raise RunError(f"run.ranks: {ranks} ranks need a GPU each and this process may use {len(names)}; lower it")
-    if names == ["cuda"] and not any(driver.exists() for driver in _DRIVERS):
+    if names != ["cuda"]:
+        return
+    if not any(driver.exists() for driver in _DRIVERS):
         raise RunError("run.device: 'cuda' is asked for and this machine has no driver of a GPU; use auto or cpu")
+    visible = os.environ.get(VISIBLE)
+    if visible is not None and (_listed() or not _names_a_device(visible.partition(",")[0].strip())):
+        raise RunError(
+            f"run.device: 'cuda' is asked for and {VISIBLE}={visible!r} hides every GPU of this machine; set it to one "
+            "that is there, or use auto or cpu"
+        )
 
 
 def gpus() -> list[str]:
     """The UUIDs of the GPUs this process may use, in the order of their buses; none where there is no NVIDIA driver."""
-    uuids: Sequence[str | None] = (
-        [_uuid(folder / "information") for folder in sorted(_DRIVER.iterdir())] if _DRIVER.is_dir() else _ask_smi()
-    )
-    there = [uuid for uuid in uuids if uuid]
-    named = os.environ.get(VISIBLE)
+    there, named = _listed(), os.environ.get(VISIBLE)
     if named is None:
         return there
     chosen: list[str] = []
     for part in (part.strip() for part in named.split(",")):
-        if part.isdigit():
-            chosen += there[int(part) : int(part) + 1]
-        elif part.startswith(NAMED):
-            chosen.append(next((uuid for uuid in there if uuid.startswith(part)), part))
-        else:  # -1, or nothing: none from here on, as CUDA reads it
-            break
+        if not _names_a_device(part) or (part.isdigit() and int(part) >= len(there)):
+            break  # -1, nothing, or a number too high: none from here on, as CUDA reads it
+        found = there[int(part)] if part.isdigit() else next((uuid for uuid in there if uuid.startswith(part)), part)
+        chosen.append(found)
     return chosen
+
+
+def _names_a_device(part: str) -> bool:
+    return part.isdigit() or part.startswith(NAMED)
+
+
+def _listed() -> list[str]:
+    """The UUIDs of all GPUs that the driver lists, but for those that a container shows without their device node."""
+    if not _DRIVER.is_dir():
+        return _ask_smi()
+    listed = [_read(folder / "information") for folder in sorted(_DRIVER.iterdir())]
+    there = [gpu for gpu in listed if (_NODES / f"nvidia{gpu.get('Device Minor')}").exists()]
+    return [gpu["GPU UUID"] for gpu in there or listed if "GPU UUID" in gpu]  # a node is made when CUDA first starts
 
 
 def take(
@@ -144,7 +160,7 @@ def _try(folder: Path, names: list[str], count: int, run: Path) -> tuple[list[tu
     held: list[tuple[str, int]] = []
     busy = None
     for name in names:
-        descriptor = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(_lock(folder, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -159,6 +175,11 @@ def _try(folder: Path, names: list[str], count: int, run: Path) -> tuple[list[tu
     return [], busy
 
 
+def _lock(folder: Path, name: str) -> Path:
+    """A device's lock; a MIG instance by its old name, ``MIG-GPU-…/1/0``, has slashes."""
+    return folder / f"{name.replace('/', '_')}.lock"
+
+
 def _sign(descriptor: int, run: Path) -> Path | None:
     """Write who holds the lock into its file, let the lock pass through exec, and return who held it before."""
     before = os.pread(descriptor, 4096, 0).decode("utf-8", "surrogateescape")
@@ -170,7 +191,7 @@ def _sign(descriptor: int, run: Path) -> Path | None:
 
 def _holder(folder: Path, name: str) -> Path | None:
     with contextlib.suppress(OSError):
-        text = (folder / f"{name}.lock").read_bytes()
+        text = _lock(folder, name).read_bytes()
         return Path(os.fsdecode(text)) if text else None
     return None
 
@@ -213,13 +234,13 @@ def _waiting(ticket: Path) -> Path | None:
         os.close(descriptor)
 
 
-def _uuid(information: Path) -> str | None:
-    with contextlib.suppress(OSError):
-        for line in information.read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "GPU UUID":
-                return value.strip()
-    return None
+def _read(information: Path) -> dict[str, str]:
+    """What the driver says of a GPU; nothing where that cannot be read."""
+    try:
+        lines = information.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 def _ask_smi() -> list[str]:

@@ -13,9 +13,8 @@ from workbench.importing import uncollected
 from workbench.sections import ModelConfig
 
 with uncollected():
-    import torch
-
     from workbench.rewards.models.local import LocalModels
+    from workbench.weights import give_memory_back, is_out_of_memory
 
 
 def handle(request: dict[str, Any], emit: Emitter, models: LocalModels) -> dict[str, Any]:
@@ -29,9 +28,11 @@ def handle(request: dict[str, Any], emit: Emitter, models: LocalModels) -> dict[
                 return {"scores": models.score_texts(config, request["prompts"], request["completions"])}
             models.prepare(config)
             return {}
-    except torch.cuda.OutOfMemoryError as error:
-        torch.cuda.empty_cache()
-        raise RewardError(f"out of GPU memory with {config.path!r}; use a smaller batch_size than it has") from error
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        give_memory_back(error)
+        raise RewardError(f"out of memory with {config.path!r}; use a smaller batch_size than it has") from None
 
 
 def main() -> None:
