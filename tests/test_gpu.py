@@ -35,10 +35,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return random_policy(tmp_path_factory.mktemp("policies") / "large", toy if ON_CPU else SIZE)
 
 
-def begun(workspace: Path, name: str, policy: Any = "tiny", **run: Any) -> Run:
+def begun(
+    workspace: Path, name: str, policy: Any = "tiny", *, checkpointing: bool = False, prompts: int = 2, **run: Any
+) -> Run:
     run = {"steps": 2, "eval_every": 0, "save_every": 0, "device": DEVICE, **run}
-    method = {"prompts_per_step": 2, "sampling": {"num_generations": 4, "max_completion_length": 48}}
-    return wb.train(wb.RunConfig.parse({"name": name, "policy": policy, "method": method, "run": run}), workspace)
+    method = {"prompts_per_step": prompts, "sampling": {"num_generations": 4, "max_completion_length": 48}}
+    optimiser = {"gradient_checkpointing": checkpointing}
+    data = {"name": name, "policy": policy, "method": method, "optimiser": optimiser, "run": run}
+    return wb.train(wb.RunConfig.parse(data), workspace)
 
 
 def ended(run: Run) -> list[dict[str, Any]]:
@@ -64,8 +68,10 @@ def test_what_the_preview_samples_has_the_log_probs_of_a_plain_forward(folder: P
         torch.testing.assert_close(torch.tensor(rollout.logprobs), sampled, atol=off, rtol=0)
 
 
-def test_the_default_run_goes_to_its_end(tmp_path: Path) -> None:
-    rows = ended(wb.train(wb.RunConfig.parse({"run": {"steps": 8, "device": DEVICE}}), tmp_path))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_default_run_goes_to_its_end(tmp_path: Path, dtype: str) -> None:
+    config = wb.RunConfig.parse({"policy": {"path": "tiny", "dtype": dtype}, "run": {"steps": 8, "device": DEVICE}})
+    rows = ended(wb.train(config, tmp_path))
     assert [row["step"] for row in rows] == list(range(9))
     assert all(0 <= row["accuracy"] <= 1 for row in rows if row.get("accuracy") is not None)
 
@@ -80,6 +86,16 @@ def test_a_policy_is_trained_whole_and_by_an_adapter(
     rows = ended(begun(tmp_path, "it", {"path": str(folder), "dtype": dtype, "lora": lora}))
     assert [row["step"] for row in rows] == [1, 2]
     assert all(row["peak_memory_mb"] > 0 for row in rows)
+
+
+def test_activations_computed_again_give_the_same_gradients_in_less_memory(tmp_path: Path, folder: Path) -> None:
+    policy = {"path": str(folder), "dtype": "float32"}
+    plain, again = (
+        ended(begun(tmp_path, name, policy, checkpointing=name == "again", prompts=8)) for name in ("plain", "again")
+    )
+    assert [row["grad_norm"] for row in again] == pytest.approx([row["grad_norm"] for row in plain], rel=1e-3)
+    if not ON_CPU:
+        assert again[-1]["peak_memory_mb"] < plain[-1]["peak_memory_mb"]
 
 
 def test_a_stopped_run_is_resumed_from_its_checkpoint(tmp_path: Path) -> None:
