@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -263,6 +264,20 @@ def test_galore_is_told_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="has to be told whose gradients it projects"):
         checked(configured(optimiser=optimiser))
     checked(configured(trl={"optim_target_modules": "all-linear"}, optimiser=optimiser))
+
+
+def test_a_vllm_server_is_looked_for_before_a_run_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.packages.find_spec", lambda name: object())
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        address = {"vllm_server_host": "127.0.0.1", "vllm_server_port": port}
+        config = configured(trl={"use_vllm": True, "vllm_mode": "server", **address})
+        assert checked(config).method.trl["vllm_server_port"] == port
+    with pytest.raises(ConfigError, match=f"no vLLM server answers at .*:{port} .*trl vllm-serve --model"):
+        checked(config)
+    config.method.trl["vllm_server_base_url"] = "http://127.0.0.1:99999"
+    with pytest.raises(ConfigError, match="Port out of range"):
+        checked(config)
 
 
 def test_epochs_set_the_steps_of_a_run(tmp_path: Path) -> None:

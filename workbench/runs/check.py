@@ -7,10 +7,12 @@ the same things in the same words. No torch is loaded; code and patterns run in 
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
@@ -35,6 +37,7 @@ from workbench.tasks import HUB, TASKS, Task, load_task, tasks_kept
 from workbench.tasks.hub import parts_of
 
 TRACKERS = tuple(OPTIONAL["run.report_to"].values)
+_REACHED_SECONDS = 3.0
 _ROWS = 1000  # of an embedded task, looked at for their columns
 
 
@@ -57,6 +60,7 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
             return None
 
     attempt(_read_trl, config)
+    attempt(_check_vllm_server, config)
     attempt(_check_size, config)
     attempt(_check_device, config)
     attempt(check_trackers, config.run.report_to)
@@ -116,6 +120,24 @@ def _read_trl(config: RunConfig) -> None:
     """Give what is passed on to TRL the types that it has there."""
     if config.method.trl:
         config.method.trl = config.method.trl_values()
+
+
+def _check_vllm_server(config: RunConfig) -> None:
+    """Whether anything listens where completions are to be sampled, for which TRL would wait for minutes."""
+    trl = config.method.trl
+    if not trl.get("use_vllm") or trl.get("vllm_mode") != "server":
+        return
+    host, port = trl.get("vllm_server_host", "0.0.0.0"), trl.get("vllm_server_port", 8000)  # TRL's own
+    address = trl.get("vllm_server_base_url") or f"http://{host}:{port}"
+    try:
+        parts = urlsplit(address)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        socket.create_connection((parts.hostname or "", port), _REACHED_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"method.trl.vllm_mode: no vLLM server answers at {address} ({error}); start one there with trl vllm-serve "
+            f"--model {config.policy.path}, or set vllm_mode to colocate"
+        ) from error
 
 
 def _count_steps(config: RunConfig, task: Task | None) -> None:
