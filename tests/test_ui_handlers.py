@@ -29,7 +29,7 @@ from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.presets import pattern_note, preset_rows
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, builtin_row
 from workbench.ui.handlers.rewards import OWN_OUTCOME, OWN_STEP, TEMPLATES, add_reward, task_rows
-from workbench.ui.handlers.sampling import adopt, sample
+from workbench.ui.handlers.sampling import adopt, policy_status, sample
 from workbench.ui.handlers.scoring import explain_token, remedied, rescore
 from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.task_rows import read_as
@@ -392,12 +392,21 @@ def test_a_policy_that_fails_keeps_the_group(services):
     assert adopt(draft, last.sampled) is draft
 
 
+def test_the_header_names_the_policy_of_the_page(services):
+    services.policy = FakePolicy([], None)
+    services.policy.status = lambda: PolicyStatus("ready", "run:a", parameters=3)
+    assert policy_status(services, "run:a")["parameters"] == 3
+    other = policy_status(services, "tiny-tools")
+    assert (other["state"], other["policy"], other["parameters"]) == ("unloaded", "tiny-tools", 0)
+    assert policy_status(services, "")["policy"] == "run:a"
+
+
 def test_cancelling_keeps_the_group(services):
     going, cancelled = threading.Event(), threading.Event()
 
     class Slow(FakePolicy):
         def sample(self, *args, on_event, cancelled, **kwargs):
-            on_event({"waiting": True})
+            on_event({"waiting": "loading"})
             going.set()
             self_cancel.wait(10)
             return None if cancelled() else self.result
@@ -406,7 +415,7 @@ def test_cancelling_keeps_the_group(services):
     services.policy = Slow([], first_group())
     views = sample(sampling_form(), services, "tab")
     next(views)
-    assert json.loads(next(views).drawing)["busy"].startswith("waiting")
+    assert json.loads(next(views).drawing)["busy"].startswith("waiting while the policy worker loads a policy")
     assert going.wait(10)
     assert services.sampling.cancel("tab")
     assert not services.sampling.cancel("another tab")

@@ -90,7 +90,7 @@ class PolicyWorker:
         """Sample one group; None when cancelled. ``loading`` says how the weights are held (``PolicySection.loading``),
         ``prompting`` how the prompt is put to the policy, ``environment`` who answers its turns.
 
-        ``on_event`` gets ``{"waiting": True}`` while another call has its turn, ``{"loading": name}`` while the policy
+        ``on_event`` gets ``{"waiting": state}`` while another call has its turn, ``{"loading": name}`` while the policy
         loads, and ``{"texts", "finished", "tokens", "seconds"}`` as the rollouts grow.
 
         Raises:
@@ -142,7 +142,7 @@ class PolicyWorker:
     ) -> StepValues | None:
         """Monte-Carlo values of a group's steps (``monte_carlo.step_values``); None when cancelled.
 
-        ``on_event`` gets ``{"waiting": True}``, ``{"loading": name}``, and then ``{"done", "total", "tokens",
+        ``on_event`` gets ``{"waiting": state}``, ``{"loading": name}``, and then ``{"done", "total", "tokens",
         "seconds"}`` as continuations end. Raises as ``sample`` does, and RewardError and PatternError of scoring and
         cutting, which leave the policy ready.
         """
@@ -170,7 +170,7 @@ class PolicyWorker:
             if cancelled is not None and cancelled():
                 return None
             if on_event is not None:
-                on_event({"waiting": True})
+                on_event({"waiting": self._status.state})
         try:
             return self._ask(what, request, on_event, cancelled)
         finally:

@@ -30,7 +30,6 @@ from workbench.errors import WorkbenchError
 from workbench.figures.modules import bundle
 from workbench.handoff import announced
 from workbench.packages import lacking
-from workbench.policies.embedded import EMBEDDED
 from workbench.runs import default_workspace
 from workbench.runs.warm import warm_up
 from workbench.ui.access import Access, Login, workspace_token
@@ -38,6 +37,7 @@ from workbench.ui.api import add_api
 from workbench.ui.downloads import add_downloads
 from workbench.ui.guard import ANY_ADDRESS, LOOPBACK_NAMES, Guard
 from workbench.ui.handlers.models import policy_choices
+from workbench.ui.handlers.sampling import policy_status as status_of
 from workbench.ui.handlers.session import Services
 from workbench.ui.payloads import HeaderPayload, PolicyStatusPayload
 from workbench.ui.sessions import ClosedTabs, refuse_unknown_names
@@ -86,16 +86,7 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         add_api(services, mcp=mcp)  # before events of the same names
 
         def policy_status(request: Any) -> PolicyStatusPayload:
-            status = services.policy.status()
-            return {
-                "state": status.state,
-                "policy": status.policy if services.visitors is None or status.policy in EMBEDDED else "of a run",
-                "seconds": status.seconds,
-                "message": status.message,
-                "device": status.device,
-                "parameters": status.parameters,
-                "decoding": status.decoding,
-            }
+            return status_of(services, str(request.get("policy", "")))
 
         header = json.dumps(HeaderPayload(title=TITLE, loop=LOOP))
         drawn("header", "header", header, server_functions=[policy_status])

@@ -9,7 +9,7 @@ import { answerOf, follow, whileVisible } from "./widget.js";
 
 const THEME = "workbench-theme"; // in the browser's storage
 
-/** @param {Handles<{ policy_status: Call<{}, PolicyStatusPayload> }>} handles */
+/** @param {Handles<{ policy_status: Call<{ policy: string }, PolicyStatusPayload> }>} handles */
 export function header(handles) {
   const status = el("span", { id: "policy-status", role: "status" });
   const theme = themeButton();
@@ -18,10 +18,12 @@ export function header(handles) {
     root.replaceChildren(skip, el("h1", {}, value?.title), el("p", { class: "loop" }, value?.loop), status, theme);
   });
   watchControls();
-  let state = "off";
+  let state = "off", chosen = "";
   whileVisible(handles.element, async () => {
+    const field = /** @type {HTMLInputElement | null} */ (document.querySelector("#policy input"));
+    if (field && field !== document.activeElement) chosen = field.value.trim(); // not what is only half typed
     try {
-      const policy = await answerOf(handles.server.policy_status({}));
+      const policy = await answerOf(handles.server.policy_status({ policy: chosen }));
       state = policy.state;
       const text = policyText(policy);
       once(status, text, () => {
@@ -57,7 +59,9 @@ export function policyText({ state, policy, seconds, device, parameters }) {
   const size = parameters ? ` · ${(parameters / 1e6).toPrecision(2)}M parameters` : "";
   switch (state) {
     case "loading":
-      return `loading policy, ${Math.round(seconds)} s`;
+      return `loading policy · ${Math.round(seconds)} s`;
+    case "unloaded":
+      return `policy ${policy} · loads when you sample`;
     case "sampling":
       return `policy ${policy} sampling`;
     case "ready":

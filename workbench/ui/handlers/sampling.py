@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.config import SamplingConfig
-from workbench.errors import ConfigError, WorkbenchError
+from workbench.errors import ChildDied, ConfigError, WorkbenchError
 from workbench.places import is_of_run
+from workbench.policies.client import PolicyStatus
+from workbench.policies.embedded import EMBEDDED
 from workbench.policies.find import known_chat_template
 from workbench.policies.templates import plain_prompt_note
 from workbench.schema import Example, Group, Prompt
@@ -23,6 +25,7 @@ from workbench.ui.handlers.example import edited_example
 from workbench.ui.handlers.progress import BackgroundWork
 from workbench.ui.handlers.scoring import Note, message
 from workbench.ui.handlers.session import Services
+from workbench.ui.payloads import PolicyStatusPayload
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,8 @@ def sample(draft: Draft, services: Services, tab: str) -> Iterator[SamplingView]
     finally:
         services.sampling.end(tab)
     if failure is not None:
-        yield SamplingView(message(back=True), False, Note(str(failure)))
+        again = "; Sample & score starts it again" if isinstance(failure, ChildDied) else ""
+        yield SamplingView(message(back=True), False, Note(f"{failure}{again}"))
     elif group is None:
         yield SamplingView(message(back=True), False, Note("Cancelled; the group from before is back.", level="info"))
     else:
@@ -141,5 +145,31 @@ def _progress(event: dict[str, Any], seconds: float, prompt: str) -> str:
         status = f"sampling: {counted(tokens, 'token')}{rate}, {done} of {len(event['texts'])} finished"
         return message(stream={"texts": event["texts"], "finished": event["finished"], "prompt": prompt}, busy=status)
     if "waiting" in event:
-        return message(busy=f"waiting for another page's sampling, {seconds:.0f} s")
+        return message(busy=f"{waiting_text(event['waiting'])}, {seconds:.0f} s")
     return message(busy=f"loading policy {event['loading']}, {seconds:.0f} s")
+
+
+def waiting_text(state: str) -> str:
+    """What a call waits for while the policy worker, in ``state``, answers another one."""
+    doing = "loads a policy" if state == "loading" else "answers another request"
+    return f"waiting while the policy worker {doing}"
+
+
+def policy_status(services: Services, policy: str) -> PolicyStatusPayload:
+    """The state of the policy that a page has chosen, "unloaded" while the worker holds another one.
+
+    A page that names none is told of the worker's, visitors of no run's by its name.
+    """
+    status = services.policy.status()
+    unloaded = bool(policy and status.policy and policy != status.policy)
+    shown = PolicyStatus("off") if unloaded else status
+    is_named = services.visitors is None or shown.policy in EMBEDDED
+    return {
+        "state": "unloaded" if unloaded else shown.state,
+        "policy": policy if unloaded else shown.policy if is_named else "of a run",
+        "seconds": shown.seconds,
+        "message": shown.message,
+        "device": shown.device,
+        "parameters": shown.parameters,
+        "decoding": shown.decoding,
+    }
