@@ -157,9 +157,9 @@ def methods() -> str:
 def packages() -> str:
     """What is said where a setting's package is not installed, a row a setting and package."""
     needs = [
-        (field, needed, [name for name, need in optional.values.items() if name and needed in need])
+        (field, needed, [name for name, need in optional.values.items() if name and need == needed])
         for field, optional in OPTIONAL.items()
-        for needed in dict.fromkeys(needed for need in optional.values.values() for needed in need)
+        for needed in dict.fromkeys(optional.values.values())
     ]
     rows = [
         (f"`{field}`", ", ".join(f"`{name}`" for name in names) or "any", said_of(field, (names or [True])[0], needed))
@@ -168,8 +168,8 @@ def packages() -> str:
     return table(("setting", "values", "what is said without the package"), rows)
 
 
-def said_of(field: str, value: Any, needed: Needed) -> str:
-    where = "the weights of 'FOLDER'" if field == "quant_method" else ""
+def said_of(field: str, value: Any, needed: Sequence[Needed]) -> str:
+    where = {"quant_method": "the weights of 'FOLDER'", "tokenizer": "the tokenizer of 'FOLDER'"}.get(field, "")
     return sentence(field, value, needed, where)
 
 

@@ -11,7 +11,7 @@ import pytest
 from workbench import packages
 from workbench.config import RunConfig
 from workbench.errors import WorkbenchError
-from workbench.packages import OPTIONAL, Needed
+from workbench.packages import OPTIONAL
 from workbench.policies.load import load_policy
 from workbench.runs.check import TRACKERS, checked
 from workbench.sections import ModelConfig
@@ -22,11 +22,10 @@ from workbench.training.script import write_script
 
 OF_TORCH = {"adamw_torch_fused", "adamw_torch", "adafactor", "sgd", "adagrad", "rmsprop"}
 IN_A_RUN = [
-    (field, value, needed)
+    (field, value)
     for field, optional in OPTIONAL.items()
     if field.partition(".")[0] in ("policy", "optimiser", "method", "run", "model")
-    for value, all_needed in optional.values.items()
-    for needed in all_needed
+    for value in optional.values
 ]
 
 
@@ -49,8 +48,9 @@ def configured(field: str, value: str, folder: Path) -> RunConfig:
     return RunConfig.parse(data)
 
 
-@pytest.mark.parametrize(("field", "value", "needed"), IN_A_RUN)
-def test_each_is_named_before_a_run_is_queued(field: str, value: str, needed: Needed, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("field", "value"), IN_A_RUN)
+def test_each_is_named_before_a_run_is_queued(field: str, value: str, tmp_path: Path) -> None:
+    (needed,) = OPTIONAL[field].values[value]
     (tmp_path / "config.json").write_text('{"architectures": ["LlamaForSequenceClassification"]}')
     with pytest.raises(WorkbenchError) as caught:
         checked(configured(field, value, tmp_path))
@@ -59,12 +59,21 @@ def test_each_is_named_before_a_run_is_queued(field: str, value: str, needed: Ne
     assert said.endswith(f", or {OPTIONAL[field].instead}")
 
 
-@pytest.mark.parametrize("method", list(OPTIONAL["quant_method"].values))
-def test_weights_saved_in_bits_name_what_reads_them(method: str, tmp_path: Path) -> None:
-    config = {"architectures": ["LlamaForCausalLM"], "quantization_config": {"quant_method": method}}
+@pytest.mark.parametrize(
+    ("setting", "value"), [(name, value) for name in ("quant_method", "tokenizer") for value in OPTIONAL[name].values]
+)
+def test_saved_files_name_what_reads_them(setting: str, value: str, tmp_path: Path) -> None:
+    config: dict[str, Any] = {"architectures": ["LlamaForCausalLM"]}
+    if setting == "quant_method":
+        config["quantization_config"] = {"quant_method": value}
+    else:
+        (tmp_path / "tokenizer.model").write_bytes(
+            {"SentencePiece": b"\n\x0e\n\x05<unk>", "tiktoken": b"IQ== 0\n"}[value]
+        )
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "model.safetensors").touch()
-    said = f"the weights of '{tmp_path}': '{method}' needs the package "
+    names = [needed.name for needed in OPTIONAL[setting].values[value]]
+    said = f"of '{tmp_path}': '{value}' needs the package{'s' * (len(names) > 1)} {' and '.join(names)}, which "
     for load in (
         lambda: load_policy(str(tmp_path)),
         lambda: checked(RunConfig.parse({"policy": {"path": str(tmp_path), "lora": {}}})),
@@ -72,6 +81,7 @@ def test_weights_saved_in_bits_name_what_reads_them(method: str, tmp_path: Path)
         with pytest.raises(WorkbenchError) as caught:
             load()
         assert said in str(caught.value)
+        assert f"pip install {' '.join(names)}, or {OPTIONAL[setting].instead}" in str(caught.value)
 
 
 def test_a_script_says_what_it_needs_where_it_runs(tmp_path: Path) -> None:

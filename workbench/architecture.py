@@ -14,6 +14,7 @@ from workbench.places import checkpoint_or, local_path
 
 STEP_FORMAT, STEP_SEPARATOR = "step_format", "step_separator"
 """Settings of a process reward model that was trained here, which say what it reads; public models have neither."""
+_TOKENIZERS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model")
 _SCORERS = ("SequenceClassification", "TokenClassification", "RewardModel")
 _WRITERS = ("CausalLM", "LMHeadModel", "ConditionalGeneration")
 
@@ -46,10 +47,23 @@ def _described(path: str) -> dict[str, Any]:
 
 
 def missing_package(path: str) -> str | None:
-    """What to say where a folder's weights are quantised by a package that is not installed, else None."""
+    """What to say where a folder's tokenizer or quantised weights are read by a package that is not installed."""
     saved = saved_setting(path, "quantization_config")
     method = saved.get("quant_method") if isinstance(saved, dict) else None
-    return lacking("quant_method", method, f"the weights of {shown(path)}")
+    weights = lacking("quant_method", method, f"the weights of {shown(path)}")
+    return weights or lacking("tokenizer", _tokenizer(path), f"the tokenizer of {shown(path)}")
+
+
+def _tokenizer(path: str) -> str | None:
+    """What a folder's tokenizer was made by; None where transformers reads it by itself."""
+    folder = local_path(checkpoint_or(path))
+    if folder is None or (folder / "tokenizer.json").exists():
+        return None
+    file = next((folder / name for name in _TOKENIZERS if (folder / name).is_file()), None)
+    if file is None:
+        return None
+    with file.open("rb") as stream:
+        return "SentencePiece" if stream.read(1) == b"\n" else "tiktoken"  # protobuf, or lines of base64
 
 
 def scores_text(path: str) -> bool:

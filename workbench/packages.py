@@ -5,7 +5,7 @@ Each is looked for before a run is queued, without importing it. Knows nothing o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -21,7 +21,14 @@ class Needed:
 
     @property
     def is_installed(self) -> bool:
-        return any(find_spec(module) for module in self.modules)
+        return any(_is_there(module) for module in self.modules)
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # nor is the package that it lies in
+        return False
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,13 @@ OPTIONAL: Mapping[str, OptionalField] = {
         },
         "take weights that are saved in full",
     ),
+    "tokenizer": OptionalField(
+        {
+            "SentencePiece": (Needed("sentencepiece", ("sentencepiece",)), Needed("protobuf", ("google.protobuf",))),
+            "tiktoken": (Needed("tiktoken", ("tiktoken",)),),
+        },
+        "save it where it can be read as tokenizer.json: AutoTokenizer.from_pretrained(…).save_pretrained(…)",
+    ),
     "model.quantisation": OptionalField(_BITS, "set model.quantisation to none"),
     "optimiser.optim": OptionalField(
         {
@@ -87,20 +101,23 @@ OPTIONAL: Mapping[str, OptionalField] = {
     ),
     "--mcp": OptionalField({"": (Needed("mcp", ("mcp",), "pip install 'mcp<2'"),)}, "leave it out"),
 }
-"""Setting → what its values need; ``quant_method`` is what a saved model's config.json says of its weights."""
+"""Setting → what its values need; ``quant_method`` and ``tokenizer`` are what a saved model's files say."""
 
 
 def lacking(field: str, value: Any, where: str = "") -> str | None:
     """What to say where ``value`` needs a package that is not installed, else None; ``where`` names the setting
     where that is not ``field`` itself."""
-    missing = next((needed for needed in OPTIONAL[field].needs(value) if not needed.is_installed), None)
-    return None if missing is None else sentence(field, value, missing, where)
+    missing = [needed for needed in OPTIONAL[field].needs(value) if not needed.is_installed]
+    return sentence(field, value, missing, where) if missing else None
 
 
-def sentence(field: str, value: Any, missing: Needed, where: str = "") -> str:
+def sentence(field: str, value: Any, missing: Sequence[Needed], where: str = "") -> str:
     """Which value needs which package, how it is installed, and what to do without."""
     asked = repr(value) if value in OPTIONAL[field].values else "it"
+    several = len(missing) > 1
+    names = [needed.name for needed in missing]
+    how = missing[0].how or f"pip install {' '.join(names)}"
     return (
-        f"{where or field}: {asked} needs the package {missing.name}, which is not installed; "
-        f"{missing.how or f'pip install {missing.name}'}, or {OPTIONAL[field].instead}"
+        f"{where or field}: {asked} needs the package{'s' * several} {' and '.join(names)}, which "
+        f"{'are' if several else 'is'} not installed; {how}, or {OPTIONAL[field].instead}"
     )
