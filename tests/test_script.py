@@ -124,6 +124,8 @@ def trained_arguments(config: RunConfig) -> Any:
 def test_what_trl_alone_does_not_do_needs_the_workbench(change: dict[str, Any], said: str) -> None:
     assert why_not_alone(RunConfig.parse({"method": OUTCOME})) == ""
     assert said in why_not_alone(RunConfig.parse({"method": {**OUTCOME, **change}}))
+    skips = {"name": "chain-arithmetic", "long_prompts": "skip"}
+    assert "skipping of long prompts" in why_not_alone(RunConfig.parse({"task": skips, "method": OUTCOME}))
     assert "'sft'" in why_not_alone(RunConfig.parse({"method": "sft"}))
 
 

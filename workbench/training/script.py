@@ -233,6 +233,7 @@ def why_not_alone(config: SharedConfig) -> str:
         "dropping copies": credit.drop_duplicates,
         "normalising each reward within its group alone": credit.each_reward,
         "resampling of flat groups": bool(method.resample_flat),
+        "skipping of long prompts": config.task.long_prompts == "skip",
         "stop strings": bool(method.sampling.stop),
         "text environments": config.environment.name is not None,
         "leaving thinking out": method.pattern.leave_out_thinking,
