@@ -1,10 +1,10 @@
 """Which scheme: the default run under every scheme, with step labels that are right, partly wrong, or a model's.
 
 A cell is ``labels/scheme``: ``right`` is step_correctness, ``noise10`` and ``noise30`` the same with that share of the
-labels turned (``rewards.noise``), ``prm`` a process reward model trained here on Monte-Carlo labels, one for each
-seed. Every run is the default one in all else and has answer_correctness beside the steps. Schemes that credit
-outcomes alone do not see the labels, and have one cell. A probe is an edit without content of the group that comes
-along; it pays where it gains in any of the answers.
+labels turned (``rewards.noise``), ``prm`` an implicit process reward model (``implicit_prm``) trained here on
+Monte-Carlo labels of the policy's own steps, one for each seed. Every run is the default one in all else and has
+answer_correctness beside the steps. Schemes that credit outcomes alone do not see the labels, and have one cell. A
+probe is an edit without content of the group that comes along; it pays where it gains in any of the answers.
 
 What finished is a line of ``RESULTS``, from which the documentation's table is made and the next call goes on;
 ``--full`` trains that anew, too.
@@ -23,24 +23,42 @@ import numpy as np
 
 from benchmarks.trained import Rows, Where, last_mean, mean, say
 from workbench.checks import probe
-from workbench.config import RewardConfig, RunConfig
+from workbench.checks.auc import auc
+from workbench.config import ModelConfig, RewardConfig, RunConfig
 from workbench.credit import SCHEMES, compare_credits, credit_group
 from workbench.errors import RunError
-from workbench.policies.embedded import FIRST_GROUP
+from workbench.policies.embedded import EMBEDDED, FIRST_GROUP
 from workbench.rewards import score_group
 from workbench.rewards.noise import with_wrong_labels
 from workbench.runs.pipelines import Pipeline, open_pipeline, run_pipeline
-from workbench.runs.recipes.files import load_recipe_file
+from workbench.runs.run import default_workspace
 from workbench.schema import Group, ScoredGroup
+from workbench.tasks import load_task
+from workbench.tasks.labelled import planted_errors
 
 FIRST = ("outcome", "process", "step", "mean_suffix", "first_error", "prpo", "turn_credit", "papo")
 """Measured before the others."""
 NOISE = {"right": 0.0, "noise30": 0.3, "noise10": 0.1}
-LABELS = ("right", "noise30", "prm", "noise10")
+LABELS = ("right", "prm", "noise30", "noise10")
+"""In the order in which they are measured."""
 RESULTS = Path(__file__).with_name("schemes.jsonl")
 RUN = {"eval_every": 60, "watch_prompts": 0}
 """The default run, measured before the first step and after the last alone; no number that is shown depends on it."""
 TURNS = 20
+MONTE_CARLO: dict[str, Any] = {
+    "prompts": 160,
+    "first": 10_000,
+    "continuations": 4,
+    "estimation": "soft",
+    "sampling": {"num_generations": 8},
+}
+"""What the process reward model learns from: 1,280 completions of the base policy, of prompts that no run trains on."""
+JUDGE: dict[str, Any] = {
+    "method": {"name": "prm", "batch_size": 16},
+    "task": {"data": "data:labels"},
+    "optimiser": {"learning_rate": 1e-4, "warmup_steps": 20},
+    "run": {"steps": 120, "save_every": 60, "eval_every": 60, "watch_prompts": 0},
+}
 OUTCOME = RewardConfig(name="answer_correctness", kind="outcome")
 
 
@@ -103,9 +121,9 @@ def stored_results() -> Results:
 
 
 def cells() -> list[str]:
-    """A scheme's cells one after the other, those of ``FIRST`` before the others."""
+    """One kind of labels after the other, of each the schemes of ``FIRST`` before the others."""
     schemes = [*FIRST, *(name for name in SCHEMES if name not in FIRST)]
-    return [f"{labels}/{scheme}" for scheme in schemes for labels in LABELS if labels == "right" or sees_labels(scheme)]
+    return [f"{labels}/{scheme}" for labels in LABELS for scheme in schemes if labels == "right" or sees_labels(scheme)]
 
 
 def sees_labels(scheme: str) -> bool:
@@ -117,7 +135,7 @@ def _trained(cell: str, seed: int, where: Where) -> RunResult | None:
     if labels in NOISE:
         rewards = [step_reward(labels), OUTCOME]
     elif (judge := _judge(seed, where)) is not None:
-        model = {"path": f"run:{judge.name}.judge", "format": "stepwise"}
+        model = {"path": f"run:{judge.name}.judge", "format": "stepwise", "trust_remote_code": True}
         rewards = [RewardConfig.parse({"name": "judge", "kind": "step", "model": model}), OUTCOME]
     else:
         return None
@@ -144,23 +162,52 @@ def step_reward(labels: str) -> RewardConfig:
     return with_wrong_labels("step_correctness", share) if share else RewardConfig(name="step_correctness")
 
 
+@cache
 def _judge(seed: int, where: Where) -> Pipeline | None:
-    """The pipeline of a seed's process reward model: the first two stages of the recipe grpo-prm; None unless whole."""
+    """The pipeline of a seed's process reward model, Monte-Carlo labels and training; None unless whole."""
+    from benchmarks.implicit_prm import save_implicit_prm
+
     name = f"schemes-prm.{seed}"
     try:
         pipeline = open_pipeline(name, where.workspace)
     except RunError:
         if where.stored:
             return None
-        stages = [stage.to_data() for stage in load_recipe_file("grpo-prm").stages[:2]]
-        for stage in stages:
-            stage["labels" if "labels" in stage else "run"]["seed"] = seed
+        folder = (where.workspace or default_workspace()).resolve() / "implicit-prm"
+        save_implicit_prm(EMBEDDED["tiny"], folder)
+        judge = {**JUDGE, "seed": seed, "policy": {"path": str(folder), "trust_remote_code": True}}
+        stages = [{"name": "labels", "labels": {**MONTE_CARLO, "seed": seed}}, {"name": "judge", "run": judge}]
         pipeline = run_pipeline({"stages": stages}, where.workspace, name=name)
     if pipeline.resumable and not where.stored:
         pipeline = pipeline.resume()
     status = pipeline.status() if where.stored else pipeline.wait()
     say(f"{name}: {status.state} {status.reason}".rstrip())
-    return pipeline if status.state == "finished" else None
+    if status.state != "finished":
+        return None
+    if not where.stored:
+        run = pipeline.run_of("judge")
+        assert run is not None
+        say(f"{name}: AUC of planted errors {auc_of_errors(run.dir.checkpoints / 'final'):.3f}")
+    return pipeline
+
+
+def auc_of_errors(folder: Path) -> float:
+    """How a process reward model tells the planted errors of 400 held-out answers: of steps up to the first error."""
+    from workbench.rewards.models.load import load_model
+    from workbench.rewards.models.model import ProcessModel
+
+    judge = load_model(ModelConfig(path=str(folder), format="stepwise", trust_remote_code=True), "cpu")
+    assert isinstance(judge, ProcessModel)
+    groups = planted_errors(load_task("chain-arithmetic"), 100, seed=1)
+    answers = [(group.prompt, rollout.columns) for group in groups for rollout in group.rollouts]
+    scores = judge.score([prompt for prompt, _ in answers], [columns["labelled_steps"] for _, columns in answers])
+    told: list[tuple[float, bool]] = []
+    for of_answer, (_, columns) in zip(scores, answers, strict=True):
+        for score, label in zip(of_answer, columns["labels"], strict=True):
+            told += [] if score is None else [(score, label == 1)]
+            if label != 1:
+                break
+    return auc([score for score, _ in told], [right for _, right in told])
 
 
 def _row(cell: str, results: Sequence[RunResult]) -> SchemeRow:

@@ -8,12 +8,19 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 from benchmarks import BENCHES, Measure, alarms, schemes, ui
 from benchmarks.__main__ import main
+from benchmarks.implicit_prm import save_implicit_prm
 from benchmarks.trained import Where
 from tests.stored_runs import store
+from workbench.config import ModelConfig
 from workbench.errors import ConfigError, WorkbenchError
+from workbench.policies.embedded import EMBEDDED
+from workbench.rewards.models.load import load_model
+from workbench.rewards.models.model import ProcessModel
 
 
 def test_a_benchmark_prints_its_rows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,7 +65,7 @@ def test_cells_are_chosen_by_name_and_only_what_finished_is_read(
     monkeypatch.setattr(schemes, "RESULTS", tmp_path / "none.jsonl")
     where = Where(tmp_path, only=("noise30/process", "prm"), stored=True)
     names = schemes.cells()
-    assert where.chosen(names)[0] == "noise30/process"
+    assert where.chosen(names)[-1] == "noise30/process"
     assert {name.partition("/")[0] for name in where.chosen(names)} == {"noise30", "prm"}
     assert "noise30/outcome" not in names  # which reads no labels
     with pytest.raises(ConfigError, match="--only right/none: there is no such cell; choose among right/outcome"):
@@ -106,3 +113,26 @@ def test_an_alarm_counts_once_a_run_from_the_step_it_is_raised_at(tmp_path: Path
 def test_flags_of_training_are_refused_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["credit", "--stored"]) == 2
     assert "no runs for --workspace, --only or --stored" in capsys.readouterr().err
+
+
+def test_an_implicit_prm_scores_a_step_by_how_the_likelihood_of_the_answer_moved(tmp_path: Path) -> None:
+    """The trained part's embedding of "2" is moved, and the same one of a language model, whose likelihoods tell p."""
+    save_implicit_prm(EMBEDDED["tiny"], tmp_path)
+    prompt, steps = "Start with 1, add 1.\n", ["Step 1: 1 + 1 = 2", "Answer: 2"]
+    judge = load_model(ModelConfig(path=str(tmp_path), format="stepwise", trust_remote_code=True), "cpu")
+    assert isinstance(judge, ProcessModel)
+    assert judge.score([prompt], [steps]) == [[0.5, 0.5]]
+    before, after = (AutoModelForCausalLM.from_pretrained(EMBEDDED["tiny"]) for _ in range(2))
+    ids = judge.tokenizer(prompt + "\n".join([*steps, ""]), return_tensors="pt", add_special_tokens=False)["input_ids"]
+    (two,) = judge.tokenizer("2", add_special_tokens=False)["input_ids"]
+    with torch.no_grad():
+        for embeddings in (after.get_input_embeddings(), judge.model.policy.embed_tokens):
+            embeddings.weight[two] *= 1.1
+        likelihoods = [model(ids).logits[0, :-1].log_softmax(-1) for model in (after, before)]
+    moved = (likelihoods[0] - likelihoods[1]).gather(-1, ids[0, 1:, None])[:, 0]  # of token 1 and those after it
+    begins, *ends = (ids[0] == ids[0, -1]).nonzero()[:, 0].tolist()  # line breaks: of the prompt, of each step
+    expected = [torch.sigmoid(moved[begins:end].sum()).item() for end in ends]
+    assert ProcessModel(judge.model, judge.tokenizer, judge.form).score([prompt], [steps]) == [
+        pytest.approx(expected, abs=1e-5)
+    ]
+    assert abs(expected[0] - 0.5) > 0.01
