@@ -162,15 +162,19 @@ def packages() -> str:
         for needed in dict.fromkeys(optional.values.values())
     ]
     rows = [
-        (f"`{field}`", ", ".join(f"`{name}`" for name in names) or "any", said_of(field, (names or [True])[0], needed))
+        (" ".join([f"`{field}`:", ", ".join(f"`{name}`" for name in names) or "any"]), _said(field, names, needed))
         for field, needed, names in needs
     ]
-    return table(("setting", "values", "what is said without the package"), rows)
+    return table(("setting", "what is said without the package"), rows)
 
 
-def said_of(field: str, value: Any, needed: Sequence[Needed]) -> str:
+def _said(field: str, names: Sequence[str], needed: Sequence[Needed]) -> str:
+    """The sentence without its setting's name, the command and the value as code."""
     where = {"quant_method": "the weights of 'FOLDER'", "tokenizer": "the tokenizer of 'FOLDER'"}.get(field, "")
-    return sentence(field, value, needed, where)
+    said = sentence(field, names[0] if names else True, needed, where).removeprefix(f"{field}: ")
+    before, semicolon, after = said.partition("; ")
+    how, comma, instead = after.partition(", or ")
+    return f"{before}{semicolon}`{how}`{comma}{instead}" if how.startswith("pip") else said
 
 
 def glossary() -> str:
