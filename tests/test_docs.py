@@ -14,6 +14,7 @@ from workbench.checks import ALL_EDITS
 from workbench.config import METHODS, Section
 from workbench.credit import SCHEMES
 from workbench.figures.metrics import METRICS
+from workbench.packages import OPTIONAL
 from workbench.rewards import BUILTINS
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +47,7 @@ def test_generated_pages_hold_every_entry_of_their_registry(built):
         "schemes": SCHEMES,
         "rewards": BUILTINS,
         "concepts": ALL_EDITS,
+        "policies": OPTIONAL,
         "glossary": [metric.name for metric in METRICS],
     }.items():
         text = shown(built / f"{page}.html").replace("’", "'")

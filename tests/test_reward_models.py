@@ -22,6 +22,7 @@ from workbench.rewards.models.client import ModelWorker
 from workbench.rewards.models.formats import FORMATS, guess_format, read_steps, turn_sign_ids
 from workbench.rewards.models.local import LocalModels
 from workbench.rewards.models.reward import reduced
+from workbench.rewards.models.worker import handle
 from workbench.rewards.trust import TrustStore
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
@@ -346,3 +347,21 @@ def test_the_score_command_takes_a_reward_model(folders, tmp_path, capsys):
     assert [rollout["outcome"] for rollout in data["rollouts"]] == pytest.approx(
         [2 * min(scores) for scores in expected], abs=1e-4
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory."), RewardError),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"), RewardError),
+        (RuntimeError("shapes do not match"), RuntimeError),
+    ],
+)
+def test_out_of_memory_names_the_batch_size(error: Exception, said: type[Exception]) -> None:
+    class Full(LocalModels):
+        def prepare(self, config: ModelConfig) -> None:
+            raise error
+
+    request = {"config": {"path": "judge", "format": "classifier"}}
+    with pytest.raises(said, match=r"out of memory with 'judge'; use a smaller batch_size|shapes do not match"):
+        handle(request, lambda event: None, Full())  # type: ignore[arg-type]
