@@ -85,7 +85,7 @@ def _name(view: Any) -> str:
 def _inspect(browser: Browser, app: App, look: dict[str, int]) -> Iterator[Page]:
     with visit(browser, app.url, **look) as page:
         expect(page.locator("#drawing .rollout .chip").first).to_be_visible()
-        expect(page.locator("#policy-status")).to_contain_text("parameters")
+        expect(page.locator("#policy-status")).to_contain_text(re.compile("parameters|loads when"))
         yield page
 
 

@@ -64,7 +64,7 @@ def a_scored_group_is_on_screen_and_the_pages_process_has_no_torch(page: Page, a
         "finds 6 steps an answer: “Step 1: 7 + 3 = 10” to “Answer: 88”"
     )
     assert "libtorch" not in Path(f"/proc/{app.pid}/maps").read_text()
-    expect(page.locator("#policy-status.ready")).to_be_visible()
+    expect(page.locator("#policy-status:is(.ready, .unloaded)")).to_be_visible()
     assert "libtorch" not in Path(f"/proc/{app.pid}/maps").read_text()
 
 
@@ -272,7 +272,7 @@ def sampling_streams_a_new_group_in(page: Page, app: App) -> None:
     expect(page.locator("#example input")).to_have_value("2")
     prompt = page.locator("#prompt textarea").input_value()
     page.locator("#max-tokens input").fill("60")
-    expect(page.locator("#policy-status.ready")).to_be_visible()
+    expect(page.locator("#policy-status:is(.ready, .unloaded)")).to_be_visible()
     with stopped(app, "policies.worker"):
         page.locator("#prompt textarea").press("Control+Enter")
         expect(page.locator("#drawing .busy")).to_be_visible()
@@ -285,7 +285,7 @@ def sampling_streams_a_new_group_in(page: Page, app: App) -> None:
 
 def cancelling_brings_the_old_group_back(page: Page, app: App) -> None:
     prompt = page.locator("#title h2").inner_text()
-    expect(page.locator("#policy-status.ready")).to_be_visible()
+    expect(page.locator("#policy-status:is(.ready, .unloaded)")).to_be_visible()
     page.locator("#generations input").fill("64")
     page.locator("#max-tokens input").fill("160")
     with stopped(app, "policies.worker"):

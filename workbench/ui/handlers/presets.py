@@ -12,7 +12,7 @@ from workbench.steps import PRESETS, Split, StepPattern
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.scoring import Note, ScoringView, split
 
-HEADINGS = {"preset": False, "an answer has": False, "first step": False, "last step": False, "used by": False}
+HEADINGS = {"preset": False, "finds": False, "first step": False, "last step": False, "used by": False}
 """Of the table of presets; none is a column of plain numbers."""
 SHOWN = 20
 """Characters of a step."""
