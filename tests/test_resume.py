@@ -20,7 +20,7 @@ import workbench as wb
 from benchmarks.resumes import CONFIGURATIONS, configuration, difference
 from tests.stored_runs import config_of
 from workbench.config import RunConfig
-from workbench.errors import RewardError, RunError
+from workbench.errors import PolicyError, RewardError, RunError
 from workbench.process.failures import reason
 from workbench.process.recorder import Recorder
 from workbench.rundir import RunDir, checkpoints
@@ -210,6 +210,9 @@ def test_reasons_name_the_step_the_cause_and_the_way_out() -> None:
     ):
         assert reason(error, config, 3).startswith(f"out of memory at step 3; {smaller}")
         assert reason(error, config, None).startswith("out of memory while loading; ")
+    large = PolicyError("policy 'it' does not fit into memory; take a smaller model")
+    large.__cause__ = MemoryError()
+    assert reason(large, config, None) == str(large)
     assert "prompts per step (method.prompts_per_step, now 6)" in reason(MemoryError(), config, 3)
     assert reason(RewardError("reward 'mine', line 3: ValueError: no"), config, 2) == (
         "at step 2: reward 'mine', line 3: ValueError: no"

@@ -11,7 +11,8 @@ from workbench.weights import is_out_of_memory
 def reason(error: BaseException, config: SharedConfig, step: int | None) -> str:
     """``step`` is the one that was under way, None before the first."""
     where = "while loading" if step is None else f"at step {step}"
-    if is_out_of_memory(error):
+    said = step is None and isinstance(error, WorkbenchError)  # of weights that do not fit: batches are not to blame
+    if is_out_of_memory(error) and not said:
         return f"out of memory {where}; {config.method.less_memory(config)}"
     text = str(error) if isinstance(error, WorkbenchError) else f"{type(error).__name__}: {error}"
     if (full := no_room(error)) and full[0] not in text:
