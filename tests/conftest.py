@@ -44,8 +44,14 @@ settings.load_profile("same")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What drives a browser comes first, it takes longest, and what is short fills the end; then what uses an app."""
-    items.sort(key=lambda item: (item.get_closest_marker("browser") is None, not _uses_app(item)))
+    """What drives a browser comes first, then what uses an app, then files that take long; the short fill the end."""
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("browser") is None,
+            not _uses_app(item),
+            item.path.stem not in LONG,
+        )
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -82,6 +88,25 @@ BROWSER_LOTS = (
     },
 )
 """Files that drive a browser or ask an app, in lots that take about as long."""
+
+
+LONG = {
+    "test_bad_input",
+    "test_bench_faults",
+    "test_cli",
+    "test_contributing",
+    "test_docs",
+    "test_notebooks",
+    "test_prm",
+    "test_real_runs",
+    "test_recipes",
+    "test_references",
+    "test_resume",
+    "test_runs",
+    "test_script",
+    "test_training",
+}
+"""Files of twenty seconds and more that neither drive a browser nor ask an app."""
 
 
 class FilesScheduling(LoadFileScheduling):
