@@ -119,7 +119,7 @@ class Forked:
         self._status, self._told = status, b""
         self._code: int | None = None
         self._lock = threading.Lock()
-        weakref.finalize(self, os.close, status)
+        weakref.finalize(self, os.close, status).atexit = False  # threads may ask until the very end of this process
 
     @property
     def pid(self) -> int:

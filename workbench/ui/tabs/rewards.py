@@ -68,7 +68,7 @@ def _wire_adding(form: Form, then_score: Callable[[Any], None]) -> None:
 
 
 def _wire_rows(form: Form, services: Services, then_score: Callable[[Any], None]) -> None:
-    """One event for what any row's button does: Gradio's page opens in half the time that an event per row takes."""
+    """One event for what any row's button does: Gradio's page holds every event against every widget as it opens."""
     rows, models, saved = form.rewards.rows, form.rewards.models, form.rewards.saved
 
     places = {widget.elem_id: place for place, row in enumerate(rows) for widget in vars(row).values()}
