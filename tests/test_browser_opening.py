@@ -82,6 +82,7 @@ def test_what_is_typed_while_the_page_or_a_part_of_it_opens_stays(browser: Brows
         expect(page.locator("#example input")).to_have_value("2")
         expect(page.locator("#scheme input")).to_have_value("outcome")
         expect(page.locator(REGEX)).to_have_value("mine")
+        what_is_typed_after_the_fields_before_were_left_stays(page)
         what_is_typed_into_a_part_that_just_opened_stays(page)
         page.wait_for_function(NO_FRAME, polling=1000)  # a page that nobody touches rests
 
@@ -98,6 +99,20 @@ def test_what_is_typed_while_the_page_or_a_part_of_it_opens_stays(browser: Brows
         what_is_typed_into_a_part_that_just_opened_stays(page)
     finally:
         page.close()
+
+
+def what_is_typed_after_the_fields_before_were_left_stays(page: Page) -> None:
+    """A field of choices says that it was chosen from whenever it is left: that changes no text that is typed since."""
+    for field, shown in (("#preset input", r"(?m)^Step \d+:"), ("#kind input", r"\d+")):
+        page.locator(REGEX).fill(shown)
+        expect(page.locator("#preset input")).to_have_value("custom" if field == "#kind input" else "step-n")
+        page.locator(field).focus()
+        with held_back(page):
+            with page.expect_request(is_event):
+                page.locator(REGEX).focus()
+            page.locator(REGEX).fill("mine")
+        expect(page.locator("#pattern-note")).to_contain_text("no match")
+        expect(page.locator(REGEX)).to_have_value("mine")
 
 
 def what_is_typed_into_a_part_that_just_opened_stays(page: Page) -> None:

@@ -119,14 +119,17 @@ def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again
         **PRIVATE,
     )
 
-    def choose_preset(name: str) -> Any:
-        preset = PRESETS.get(name)
-        if preset is None:
-            return gr.skip()
-        pattern = preset.pattern
-        return [gr.update(value=pattern.regex, label=handlers.pattern_label(pattern.kind)), pattern.kind]
+    pattern = [regex, kind]
 
-    form.preset.input(choose_preset, form.preset, [regex, kind], queue=False, **PRIVATE)
+    def choose_preset(name: str, *before: str) -> Any:
+        """A field of choices says that it was chosen from whenever it is left, too: what was typed since then stays."""
+        preset = PRESETS.get(name)
+        if preset is None or before == (preset.pattern.regex, preset.pattern.kind):
+            return gr.skip()
+        chosen = preset.pattern
+        return [gr.update(value=chosen.regex, label=handlers.pattern_label(chosen.kind)), chosen.kind]
+
+    form.preset.input(choose_preset, [form.preset, *pattern], pattern, queue=False, **PRIVATE)
 
     def list_presets(request: gr.Request, *held: Any) -> str:
         return table_value(preset_rows(read(*held), services.reward_worker(request.session_hash or "")))
@@ -136,10 +139,11 @@ def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again
     def pick_preset(event: gr.EventData) -> Any:
         return choose_preset(str(event._data.get("name")))
 
-    widgets.presets.apply(pick_preset, None, [regex, kind], queue=False, **PRIVATE)
+    widgets.presets.apply(pick_preset, None, pattern, queue=False, **PRIVATE)
 
     def choose_kind(kind: str, regex: str) -> Any:
-        return gr.update(value=handlers.regex_for(kind, regex), label=handlers.pattern_label(kind))
+        fits, label = handlers.regex_for(kind, regex), handlers.pattern_label(kind)
+        return gr.update(label=label) if fits == regex else gr.update(value=fits, label=label)
 
     kind.input(choose_kind, [kind, regex], regex, queue=False, **PRIVATE)
 
