@@ -61,7 +61,7 @@ def test_a_group_is_split_scored_and_explained(page: Page, app: App) -> None:
 def a_scored_group_is_on_screen_and_the_pages_process_has_no_torch(page: Page, app: App) -> None:
     assert page.locator(CHIPS).count() > 8
     expect(page.locator("#pattern-note")).to_contain_text(
-        "finds 6 steps an answer: “Step 1: 7 + 3 = 10” to “Answer: 88”"
+        "finds 6 steps per answer: “Step 1: 7 + 3 = 10” to “Answer: 88”"
     )
     assert "libtorch" not in Path(f"/proc/{app.pid}/maps").read_text()
     expect(page.locator("#policy-status:is(.ready, .unloaded)")).to_be_visible()
@@ -96,7 +96,7 @@ def a_preset_is_chosen_by_what_it_finds(page: Page) -> None:
     expect(page.locator("#regex textarea")).to_have_value(r"(?m)^Step \d+:")
     expect(page.locator("#preset-table table")).to_be_hidden()
     set_regex(page, PATTERN)
-    expect(page.locator("#pattern-note")).to_contain_text("finds 6 steps an answer")
+    expect(page.locator("#pattern-note")).to_contain_text("finds 6 steps per answer")
 
 
 def a_reward_of_ones_own_changes_the_scores_and_its_errors_have_a_line(page: Page) -> None:

@@ -325,9 +325,7 @@ def a_run_that_ends_tells_how_long_the_next_one_takes(page: Page, workspace: Pat
     run = alive(store(workspace, "paced", [{"step": 1, "seconds": 2.0}], state="running"))
     open_in_train(page, "paced")
     expect(page.locator("#run-state")).to_have_text("running")
-    expect(page.locator("#estimate")).to_contain_text(
-        "no estimate yet; the first run of this policy by grpo here gives one"
-    )
+    expect(page.locator("#estimate")).to_contain_text("no estimate before the first run of this policy by grpo here")
     for step in range(2, 12):
         run.dir.append_metrics({"step": step, "seconds": 2.0 * step})
     run.dir.set_status("finished", step=11)

@@ -38,8 +38,8 @@ def preview(worker: RewardWorker, regex: str, *texts: str, kind: str = "starts")
 @pytest.mark.parametrize(
     ("regex", "texts", "kind", "message"),
     [
-        ("(a|aa)+$", ["b", "aab", "a" * 50 + "b"], "starts", "the step pattern is too slow (0.25 s) on sample 3"),
-        (r"\s+$", [" " * 100_000 + "x"], "starts", "the step pattern is too slow (0.25 s) on sample 1"),
+        ("(a|aa)+$", ["b", "aab", "a" * 50 + "b"], "starts", "the step pattern is too slow (0.25 s) on rollout 3"),
+        (r"\s+$", [" " * 100_000 + "x"], "starts", "the step pattern is too slow (0.25 s) on rollout 1"),
         ("((a{1000}){1000}){1000}", ["a"], "starts", "the step pattern is too large to compile"),
         ("(" * 3000, ["a"], "starts", "the step pattern is nested too deeply; the limit is 100 groups"),
         ("[", ["a"], "starts", "does not compile: unterminated character set at character 1"),
@@ -91,7 +91,7 @@ def test_matches_are_whole_where_a_named_group_marks_the_step(worker: RewardWork
 
 def test_all_texts_of_a_preview_share_a_second(worker: RewardWorker) -> None:
     # Each text alone has 0.25 s; at 0 s for all of them the first is one too many.
-    with pytest.raises(PatternTooSlow, match=r"too slow \(0 s for all samples\), reached at sample 1$"):
+    with pytest.raises(PatternTooSlow, match=r"too slow \(0 s for all rollouts\), at rollout 1$"):
         split_preview(["a", "b"], StepPattern("a"), total=0.0)
 
 
@@ -147,7 +147,7 @@ def test_a_pattern_that_cannot_be_used_ends_a_run_too(
 
 
 def test_too_many_steps_name_the_sample(worker: RewardWorker) -> None:
-    with pytest.raises(TooManySteps, match=r"over 1,000 steps in one text; .* \(sample 2\)"):
+    with pytest.raises(TooManySteps, match=r"over 1,000 steps in one text; .* \(rollout 2\)"):
         worker.split(["a", "a" * 2000], StepPattern("a"))
 
 

@@ -186,7 +186,7 @@ def test_errors_name_rollout_and_step() -> None:
         score_group(GROUP, PATTERN, [picky])
     assert (caught.value.rollout, caught.value.step) == (0, 1)
     slow = Group("p", (rollout("a", "<eos>"), rollout("a" * 50 + "b", "<eos>")))
-    with pytest.raises(PatternTooSlow, match="on sample 2") as too_slow:
+    with pytest.raises(PatternTooSlow, match="on rollout 2") as too_slow:
         score_group(slow, StepPattern("(a|aa)+$"), [lengths])
     assert too_slow.value.sample == 1
 

@@ -24,7 +24,7 @@ def test_blanks_before_an_end_that_never_comes_are_stopped() -> None:
 
 
 def test_a_slow_pattern_names_the_sample() -> None:
-    with pytest.raises(PatternTooSlow, match=r"too slow \(0.25 s\) on sample 3$") as caught:
+    with pytest.raises(PatternTooSlow, match=r"too slow \(0.25 s\) on rollout 3$") as caught:
         split_all(["b", "aab", "a" * 50 + "b"], StepPattern("(a|aa)+$"))
     assert caught.value.sample == 2
 

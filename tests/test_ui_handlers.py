@@ -118,7 +118,7 @@ def test_a_pattern_of_empty_text_is_refused(worker, regex):
 def test_a_slow_pattern_is_refused_and_named(worker):
     slow = replace(first_group().rollouts[0], texts=("a" * 40 + "b",), token_ids=(1,), finished=False, logprobs=None)
     view = rescore(replace(form(regex="(a|aa)+$"), group=Group("p", (slow, slow))), worker)
-    assert "too slow (0.25 s) on sample 1" in view.pattern.text
+    assert "too slow (0.25 s) on rollout 1" in view.pattern.text
 
 
 def test_a_reward_that_raises_is_noted_at_its_row_line_and_step(worker):
@@ -694,7 +694,7 @@ def test_the_pattern_says_what_it_finds_and_what_is_wrong_with_it_comes_first(wo
     scored = form(own("def mine(prompt, step, **columns):\n    return 1.0\n"))
     draft = replace(scored, group=answers("Step 1: a\nStep 2: b\nAnswer: 3", "Step 1: a\nAnswer: 3"))
     note = pattern_note(draft.group, rescore(draft, worker))
-    assert (note.text, note.level) == ("finds 2 to 3 steps an answer: “Step 1: a” to “Answer: 3”", "plain")
+    assert (note.text, note.level) == ("finds 2 to 3 steps per answer: “Step 1: a” to “Answer: 3”", "plain")
     unmatched = replace(draft, group=answers("Step 1: a\nAnswer: 3", "nothing"))
     assert pattern_note(unmatched.group, rescore(unmatched, worker)).text.startswith("no match in rollout 2")
     broken = form(regex="(?m)^(Step")

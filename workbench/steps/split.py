@@ -109,12 +109,12 @@ def split_preview(
             splits.append(split_text(text, pattern, timeout=min(timeout, left)))
         except PatternTooSlow as error:
             if left < timeout:
-                message = f"the step pattern is too slow ({total:g} s for all samples), reached at sample {sample + 1}"
+                message = f"the step pattern is too slow ({total:g} s for all rollouts), at rollout {sample + 1}"
             else:
-                message = f"{error} on sample {sample + 1}"
+                message = f"{error} on rollout {sample + 1}"
             raise PatternTooSlow(message, sample=sample) from error
         except TooManySteps as error:
-            raise TooManySteps(f"{error} (sample {sample + 1})") from error
+            raise TooManySteps(f"{error} (rollout {sample + 1})") from error
     return splits
 
 

@@ -12,7 +12,7 @@ export const STEPS = [
     title: "A group, scored",
     text:
       "Eight answers to one prompt, cut into steps. Blue tokens are made more likely, orange ones less; ✕ marks a " +
-      "wrong step. Click a token to see the sum that its colour is.",
+      "wrong step. Click a token to see the sum behind its colour.",
   },
   {
     at: "#controls",

@@ -23,7 +23,7 @@ def pattern_note(group: Group | None, view: ScoringView) -> Note | None:
     if view.pattern is not None or group is None or not any(cut.matched for cut in view.splits):
         return view.pattern
     first, last = _ends(group, view.splits)
-    return Note(f"finds {_counts(view.splits, ' an answer')}: “{first}” to “{last}”", level="plain")
+    return Note(f"finds {_counts(view.splits, ' per answer')}: “{first}” to “{last}”", level="plain")
 
 
 def preset_rows(draft: Draft, worker: RewardWorker) -> list[list[str]]:

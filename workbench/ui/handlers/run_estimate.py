@@ -55,7 +55,7 @@ def _time(config: RunConfig, pace: Pace | None) -> str:
     if config.run.epochs is not None:
         return "no estimate yet; how many steps the epochs are is counted when the run starts"
     if pace is None:
-        return f"no estimate yet; the first run of this policy by {config.method.name} here gives one"
+        return f"no estimate before the first run of this policy by {config.method.name} here"
     planned = config.method.rows_per_step
     step = pace.seconds * planned / pace.rows
     scaled = "" if planned == pace.rows else f", scaled from {pace.rows} to {_batch(config)}"

@@ -176,7 +176,7 @@ def _credit_widgets(first: Draft) -> dict[str, Any]:
     compare = build_credit_form(NONE, prefix="b-", optional=True)
     others = gr.Textbox(
         first.other_rewards,
-        label="… with other rewards, one a line: name weight, or name off",
+        label="… with other rewards, one per line: name weight, or name off",
         placeholder="step_correctness 0.5\nanswer_correctness off",
         lines=2,
         max_lines=6,
@@ -254,7 +254,7 @@ def _chat_widgets(values: Mapping[str, Any]) -> dict[str, Any]:
             )
         stop = gr.Textbox(
             values["method.sampling.stop"],
-            label="Stop strings, one a line",
+            label="Stop strings, one per line",
             placeholder="</answer>",
             lines=2,
             max_lines=8,
