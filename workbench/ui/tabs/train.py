@@ -32,7 +32,7 @@ def build_train(services: Services) -> tuple[gr.HTML, TrainWidgets]:
             visitors_note(services, "train-visiting")
             heading("From Inspect")
             inherited = drawn("inherited", "facts")
-            heading("This run")
+            heading("Next run")
             form = build_run_form(first_draft())
             preflight = build_preflight()
             estimate = drawn("estimate", "facts")
