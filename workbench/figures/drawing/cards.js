@@ -65,7 +65,7 @@ function drawnTokens({ texts, offsets }) {
 }
 
 /** @param {Credited} rollout */
-function factsOf({ steps, outcome, matched, texts, facts, right, turns }) {
+function factsOf({ steps, outcome, texts, facts, right, turns }) {
   const fact = (/** @type {string} */ name, /** @type {string} */ value, /** @type {string} */ title = "") =>
     el("span", { class: "fact", title: title || null }, el("em", {}, name), value);
   const scored = facts ? facts.map((known) => fact(known.name, factText(known))) : steps
@@ -73,7 +73,7 @@ function factsOf({ steps, outcome, matched, texts, facts, right, turns }) {
       (right ?? null) === null ? null : el("span", { class: "judged" }, right ? "✓ right" : "⊘ wrong"),
       (outcome ?? null) === null ? null : fact("R", score(outcome), "outcome reward"),
       fact("Σr", score(sumOfSteps(steps)), "sum of the step rewards"),
-      fact("", matched ? count(steps.length, "step") : "no step"),
+      fact("", count(steps.length, "step")),
     ]
     : [];
   const observed = texts.length - sampledLength({ texts, turns });
