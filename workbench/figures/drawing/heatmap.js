@@ -164,7 +164,6 @@ export class Heatmap {
     this.about.replaceChildren(...about);
     this.notices.replaceChildren(...noticesOf(data, this.onRemedy));
     this.compared.replaceChildren(...(data.other ? comparison(data, (g, t) => this.pin(g, t)) : []));
-    this.cards.classList.toggle("marks", data.rollouts.some(({ wrong }) => wrong?.includes(true)));
     this.cards.classList.toggle("two", Boolean(data.other || data.measures));
     this.cards.classList.toggle("pair", Boolean(data.measures && data.rollouts.length > 1));
     this.cards.classList.toggle("short", isShort(data));
