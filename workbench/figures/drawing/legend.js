@@ -67,10 +67,6 @@ class Legend {
     this.sign = el("span", { class: "end" });
     this.meaning = el("span", { class: "meaning" });
     this.reading = el("p", { class: "reading", role: "group", "aria-label": "How to read the colours" });
-    new ResizeObserver(() => { // where it scrolls, on a phone, the keyboard reaches it
-      if (this.reading.scrollWidth > this.reading.clientWidth) this.reading.tabIndex = 0;
-      else this.reading.removeAttribute("tabindex");
-    }).observe(this.reading);
     this.node = el(
       "div",
       { class: "legend", hidden: true },
