@@ -164,8 +164,9 @@ function stepElement(rollout, k, t, measure) {
   if (k < 0 || !steps) return el("span", { class: steps ? "outside" : "" });
   // The number stands where the step's text begins, which may be inside the token before its first one.
   const opensHere = matched !== false && steps[k].start >= offsets[t];
+  const opensLine = t === 0 || rollout.texts[t - 1].endsWith("\n");
   return el("span", {
-    class: rollout.wrong?.[k] ? "step wrong" : "step",
+    class: ["step", rollout.wrong?.[k] ? "wrong" : "", opensLine ? "line" : ""].filter(Boolean).join(" "),
     "data-k": k,
     "data-n": opensHere ? k + 1 : null,
     role: "button",
