@@ -87,7 +87,7 @@ def a_pattern_that_does_not_compile_keeps_the_last_drawing(page: Page) -> None:
     assert page.locator(CHIPS).count() == before
     set_regex(page, PATTERN)
     expect(page.locator("#drawing .stale")).to_be_hidden()
-    expect(page.locator("#pattern-note .drawn.plain")).to_contain_text(re.compile("finds .* an answer"))
+    expect(page.locator("#pattern-note .drawn.plain")).to_contain_text(re.compile("finds .* per answer"))
 
 
 def a_preset_is_chosen_by_what_it_finds(page: Page) -> None:

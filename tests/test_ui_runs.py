@@ -497,7 +497,7 @@ def test_watched_steps_are_told_beside_the_others(tmp_path):
 def test_an_estimate_says_what_it_is_made_of():
     config = RunConfig.parse({"training": {"steps": 60, "prompts_per_step": 6}, "sampling": {"num_generations": 8}})
     none = dict(estimate(config, None, None))
-    assert none["time"].startswith("no estimate yet")
+    assert none["time"].startswith("no estimate before the first run")
     assert none["memory"].startswith("no estimate yet")
     # 24 completions took 1.5 s a step, so 48 take 3 s, 60 times: 180 s. 16 bytes × 1 M parameters.
     known = dict(estimate(config, Pace("before", 1.5, 24), 1_000_000))
