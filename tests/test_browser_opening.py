@@ -96,6 +96,7 @@ def test_what_is_typed_while_the_page_or_a_part_of_it_opens_stays(browser: Brows
         expect(page.locator("#drawing .summary")).to_contain_text("8 without a match")
         expect(page.locator(REGEX)).to_have_value("mine")
         expect(page.locator("#seed input")).to_have_value("77")
+        a_row_is_heard_while_another_one_is_answered(page)
         what_is_typed_into_a_part_that_just_opened_stays(page)
     finally:
         page.close()
@@ -120,6 +121,14 @@ def what_is_typed_into_a_part_that_just_opened_stays(page: Page) -> None:
     for opener, field in PARTS:
         page.locator(opener).wait_for(state="attached")
         assert page.evaluate(TYPE_AT_ONCE, [opener, field]) == "77"
+
+
+def a_row_is_heard_while_another_one_is_answered(page: Page) -> None:
+    """The rows of rewards share one event, which may be on its way for another of them."""
+    with held_back(page):
+        for place in (0, 1):
+            with page.expect_request(is_event):
+                page.locator(f"#reward-remove-{place}").click()
 
 
 def test_a_page_whose_opening_failed_can_be_used(browser: Browser, app: App) -> None:

@@ -28,6 +28,8 @@ from workbench.ui.tabs.step_values import build_values
 from workbench.ui.tabs.widgets import Form, RewardWidgets, RowWidgets, SavedWidgets
 
 OPEN = gr.update(open=True)
+ANY_ROW: dict[str, Any] = {"queue": False, "trigger_mode": "multiple", **PRIVATE}
+"""Of an event that all rows share: one row's button is heard while the answer to another row's is on its way."""
 
 
 def wire_rewards(form: Form, services: Services, then_score: Callable[[Any], None]) -> None:
@@ -85,7 +87,7 @@ def _wire_rows(form: Form, services: Services, then_score: Callable[[Any], None]
 
     outputs = [*form.rewards.notes, *form.outputs]
     removes = [row.remove.click for row in rows]
-    then_score(gr.on(removes, remove, form.inputs, outputs, queue=False, **PRIVATE))
+    then_score(gr.on(removes, remove, form.inputs, outputs, **ANY_ROW))
 
     def change(event: gr.EventData, *held: Any) -> Updates:
         """A model's or judge's settings come into the form that added it; Monte-Carlo values have their own panel."""
@@ -99,7 +101,7 @@ def _wire_rows(form: Form, services: Services, then_score: Callable[[Any], None]
 
     judges = form.rewards.judges.outputs
     changed = [form.rewards.more, models.panel, *models.fields, models.add, *judges, form.rewards.values.panel]
-    gr.on([row.change.click for row in rows], change, form.inputs, changed, queue=False, **PRIVATE)
+    gr.on([row.change.click for row in rows], change, form.inputs, changed, **ANY_ROW)
 
     def save(event: gr.EventData, *held: Any) -> Updates:
         refused, place = services.refusal("keep no functions"), place_of(event)
@@ -108,7 +110,7 @@ def _wire_rows(form: Form, services: Services, then_score: Callable[[Any], None]
         return {rows[place].saved: note_value(said), saved.choice: choices}
 
     told = [row.saved for row in rows]
-    gr.on([row.save.click for row in rows], save, form.inputs, [*told, saved.choice], queue=False, **PRIVATE)
+    gr.on([row.save.click for row in rows], save, form.inputs, [*told, saved.choice], **ANY_ROW)
 
     def trust(event: gr.EventData, *held: Any) -> Updates:
         draft, place = read(*held), place_of(event)
@@ -116,7 +118,7 @@ def _wire_rows(form: Form, services: Services, then_score: Callable[[Any], None]
         return shown(form, draft, draft.with_row(place, changed)) | {rows[place].saved: note_value(said)}
 
     outputs = [*told, *form.outputs]
-    then_score(gr.on([row.trust.click for row in rows], trust, form.inputs, outputs, queue=False, **PRIVATE))
+    then_score(gr.on([row.trust.click for row in rows], trust, form.inputs, outputs, **ANY_ROW))
 
     def schedule(event: gr.EventData, *held: Any) -> Updates:
         """Read once it is written: a half typed one says nothing."""
@@ -134,7 +136,7 @@ def _wire_rows(form: Form, services: Services, then_score: Callable[[Any], None]
 
     ends = [end for row in rows for end in (row.schedule.submit, row.schedule.blur)]
     written = [*(row.schedule for row in rows), *form.inputs]
-    then_score(gr.on(ends, schedule, written, outputs, queue=False, **PRIVATE))
+    then_score(gr.on(ends, schedule, written, outputs, **ANY_ROW))
 
     for place, row in enumerate(rows):
         _wire_label(form, place, row)
