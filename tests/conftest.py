@@ -18,6 +18,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Runs of the tests wait for each other, not for a run that somebody has going on this machine.
 os.environ["WORKBENCH_LOCKS"] = tempfile.mkdtemp(prefix="workbench-test-locks-")
 import pytest
+
+# What fails in the tests' own helpers shows the values too.
+pytest.register_assert_rewrite("tests.browsing", "tests.waiting")
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
