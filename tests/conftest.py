@@ -18,9 +18,6 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Runs of the tests wait for each other, not for a run that somebody has going on this machine.
 os.environ["WORKBENCH_LOCKS"] = tempfile.mkdtemp(prefix="workbench-test-locks-")
 import pytest
-
-# What fails in the tests' own helpers shows the values too.
-pytest.register_assert_rewrite("tests.browsing", "tests.waiting")
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
@@ -34,6 +31,8 @@ if TYPE_CHECKING:
     from tests.browsing import App
     from workbench.runs.warm import Warm
 
+# What fails in the tests' own helpers shows the values, too.
+pytest.register_assert_rewrite("tests.browsing", "tests.waiting")
 # Hundreds of processes import this package: it is compiled once, also where the shell says that nothing shall be kept.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
