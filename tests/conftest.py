@@ -136,6 +136,14 @@ def _parser_stays() -> None:
     load.IDLE_SECONDS = 3600.0
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _reward_processes_stay() -> None:
+    """What reward functions are forked from waits for the next test that has one."""
+    from workbench.rewards import sealed
+
+    sealed._zygotes = {}
+
+
 @pytest.fixture(scope="session")
 def tiny():
     """The embedded policy."""

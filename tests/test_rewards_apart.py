@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import psutil
 import pytest
 
 from workbench.config import RewardConfig
 from workbench.errors import RewardError, RewardTimeout
-from workbench.rewards import Reward, RewardWorker, load_reward
+from workbench.rewards import Reward, RewardWorker, load_reward, sealed
 from workbench.rewards.protocol import Batch
 from workbench.rewards.sealed import warm_zygote
 from workbench.steps import StepPattern
@@ -179,8 +180,8 @@ def test_the_function_unused_longest_ends_when_there_are_too_many() -> None:
 
 @pytest.fixture
 def its_own_zygote(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers that are made and used with another environment share no process with the others of this one."""
-    monkeypatch.setenv("LC_TEST", "apart")
+    """Workers that are made and used here share no process with others, and the last of them ends theirs."""
+    monkeypatch.setattr(sealed, "_zygotes", WeakValueDictionary())
 
 
 @pytest.mark.usefixtures("its_own_zygote")

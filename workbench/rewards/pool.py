@@ -6,9 +6,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 
+from workbench.child import Zygote
 from workbench.rewards.client import RewardWorker
 from workbench.rewards.judges.client import JudgeWorker
+from workbench.rewards.sealed import warm_zygote
 from workbench.sections import RewardConfig
 
 KEPT = 8
@@ -21,8 +24,8 @@ class WorkerPool:
     """Gives each key a worker of its own. Safe from any thread.
 
     Over ``kept`` of them, the one longest unused ends, one in the middle of a call only if there is no other. One that
-    was not asked for in ``idle_seconds`` ends too. Whoever asks again gets a new one. ``agreed`` and ``judges`` are all
-    workers'.
+    was not asked for in ``idle_seconds`` ends too. Whoever asks again gets a new one, which finds the process that it
+    is forked from until all have been idle. ``agreed`` and ``judges`` are all workers'.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class WorkerPool:
         self._agreed, self._judges = agreed, judges
         self._lock = threading.Lock()
         self._workers: OrderedDict[str, tuple[RewardWorker, float]] = OrderedDict()
+        self._zygote: Zygote | None = None
         self._closed = threading.Event()
         self._watcher: threading.Thread | None = None
 
@@ -53,6 +57,8 @@ class WorkerPool:
         return worker
 
     def _new(self) -> RewardWorker:
+        with suppress(OSError):  # said where a reward is called
+            self._zygote = warm_zygote()
         return RewardWorker(most_functions=FUNCTIONS, agreed=self._agreed, judges=self._judges)
 
     def end(self, key: str) -> None:
@@ -71,6 +77,8 @@ class WorkerPool:
                 if now - used >= self._idle_seconds and not worker.busy
             ]
             ended = [self._workers.pop(key)[0] for key in idle]
+            if not self._workers:
+                self._zygote = None
         for worker in ended:
             worker.close()
 
@@ -79,6 +87,7 @@ class WorkerPool:
         with self._lock:
             workers = [worker for worker, _ in self._workers.values()]
             self._workers.clear()
+            self._zygote = None
         for worker in workers:
             worker.close()
 
