@@ -66,6 +66,7 @@ PARTS = [
 ]
 
 
+@pytest.mark.usefixtures("workspace")  # a run that another test left is opened on Train, and again after a reload
 def test_what_is_typed_while_the_page_or_a_part_of_it_opens_stays(browser: Browser, app: App) -> None:
     context = browser.contexts[0]
     page = context.new_page()

@@ -54,7 +54,8 @@ def unigram() -> Tokenizer:
     trainer = trainers.UnigramTrainer(
         vocab_size=400, special_tokens=["<unk>", "</s>"], unk_token="<unk>", show_progress=False
     )
-    plain = (text.encode("ascii", "ignore").decode() for text in corpus())  # so that curly quotes are unknown
+    # A quarter of them teaches as much; without what is not ASCII, so that curly quotes are unknown.
+    plain = (text.encode("ascii", "ignore").decode() for text in corpus()[::4])
     tokenizer.train_from_iterator(plain, trainer=trainer)
     return tokenizer
 
