@@ -19,7 +19,6 @@ from safetensors.torch import load_file
 import workbench as wb
 from benchmarks.resumes import CONFIGURATIONS, configuration, difference
 from tests.stored_runs import config_of
-from tests.waiting import until_warm
 from workbench.config import RunConfig
 from workbench.errors import PolicyError, RewardError, RunError
 from workbench.process.failures import reason
@@ -147,10 +146,8 @@ def test_a_resume_in_a_later_epoch_meets_the_prompts_in_their_order(tmp_path: Pa
     assert state["log_history"] == []
 
 
-@pytest.mark.usefixtures("warm_runs")
 def test_a_stopped_run_of_two_ranks_saves_where_it_stops_and_goes_on_from_what_is_whole(tmp_path: Path) -> None:
     """The whole way, with real processes: both ranks end after the same step, and the launcher is started again."""
-    until_warm()
     training = {"ranks": 2, "eval_every": 0, "steps": 1000, "save_every": 2, "prompts_per_step": 2, "device": "cpu"}
     sampling = {"num_generations": 2, "max_completion_length": 16}
     run = wb.train(RunConfig.parse({"training": training, "sampling": sampling}), tmp_path)

@@ -15,8 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-import tests.fake_run
-import workbench.process.__main__
 from tests.waiting import until_warm, wait_for
 from workbench import runs
 from workbench.child import child_environment
@@ -177,15 +175,6 @@ def test_ranks_are_started_by_torchrun() -> None:
     ]
 
 
-def test_where_all_is_imported_ranks_are_forked_by_torchrun() -> None:
-    """What it then runs is the file that ``python -m`` would."""
-    command = spawn.training_command(Path("/w/runs/a"), 4, "workbench.process", "--resume", "checkpoint-2", forked=True)
-    assert command[5:8] == ["4", "--start-method", "fork"]
-    assert command[8:] == ["--run-path", workbench.process.__main__.__file__, "/w/runs/a", "--resume", "checkpoint-2"]
-    assert spawn.training_command(Path("/w/runs/a"), 4, FAKE, forked=True)[9] == tests.fake_run.__file__
-    assert spawn.training_command(Path("/w/runs/a"), 1, forked=True) == spawn.training_command(Path("/w/runs/a"), 1)
-
-
 def test_built_in_rewards_are_kept_as_source(begin: Start) -> None:
     run = begin("finish")
     run.wait()
@@ -338,15 +327,11 @@ def test_a_launchers_ranks_end_with_it(begin: Start) -> None:
     assert all(gone(rank.pid) for rank in ranks)
 
 
-def test_a_rank_killed_is_a_crash_though_the_first_rank_says_it_was_stopped(
-    begin: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A forked rank that ends well is waited for half a minute, by torchrun: this launcher is started cold."""
-    monkeypatch.setattr(spawn, "start_warm", lambda *_: None)
+def test_a_rank_killed_is_a_crash_though_the_first_rank_says_it_was_stopped(begin: Start) -> None:
     run = begin("obey", training={"ranks": 2})
-    first = first_row(run)
-    others = {process.pid for process in processes.members(run.path)} - {run.status().pid, first["pid"]}
-    os.kill(others.pop(), signal.SIGKILL)
+    first_row(run)
+    ranks = [process for process in processes.members(run.path) if process.pid != run.status().pid]
+    next(rank for rank in ranks if rank.environ()["RANK"] == "1").kill()
     status = run.wait()
     assert status.state == "crashed"
     assert "Signal 9 (SIGKILL) received by PID" in status.reason

@@ -37,7 +37,6 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--resume", metavar="CHECKPOINT")
     args = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a launcher that forked this rank has a use of its own for it
     run = RunDir(args.folder)
     writes = os.environ.get("RANK", "0") == "0"
     _quiet()
@@ -65,7 +64,7 @@ def main(arguments: list[str]) -> int:
         if writes and config.run.report_to:
             tracking = recorder.tracking = Tracking.open(run, config, config.run.report_to, _say)
         trainer.remove_callback(PrinterCallback)  # the recorder's lines say it shorter
-        signal.signal(signal.SIGTERM, recorder.request_stop)  # until here it ends the process
+        signal.signal(signal.SIGTERM, recorder.request_stop)  # until here it simply ends the process
         _train(trainer, run, config, args.resume)
         _leave_group()
         if writes:

@@ -23,7 +23,7 @@ from workbench.runs.processes import kill, members
 from workbench.runs.references import check_origins
 from workbench.runs.run import Run
 from workbench.runs.spawn import training_command
-from workbench.runs.warm import become, goes_on_here
+from workbench.runs.warm import become
 
 
 def main(arguments: list[str]) -> None:
@@ -56,8 +56,8 @@ def main(arguments: list[str]) -> None:
         return
     run.set_status("starting", "loading the trainer")
     os.environ.update(seen_by_the_run(held))
-    here = goes_on_here(on_cpu=held.devices == ("cpu",))
-    become(training_command(run.path, config.run.ranks, args.module, *resume, forked=here), here=here)
+    command = training_command(run.path, config.run.ranks, args.module, *resume)
+    become(command, on_cpu=held.devices == ("cpu",))
 
 
 def _device_count(config: RunConfig, pool: list[str]) -> int:

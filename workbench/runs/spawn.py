@@ -1,7 +1,6 @@
 """The process of a run, started in a session of its own so that it outlives whoever starts it.
 
-Training is named here, never imported. With more than one rank, ``torchrun`` starts one process a rank, from a warm
-process by a fork.
+Training is named here, never imported. With more than one rank, ``torchrun`` starts one process a rank.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -74,28 +72,10 @@ def refuse_under_a_launcher() -> None:
         )
 
 
-def training_command(
-    path: Path, ranks: int, module: str = TRAINING, *arguments: str, forked: bool = False
-) -> list[str]:
-    """What trains the run at ``path`` once it has its device: ``python -m`` a module.
-
-    Where it is ``forked`` from what has imported all that ranks need, ``torchrun`` forks them in its turn.
-    """
-    if ranks == 1:
-        return [sys.executable, "-m", module, str(path), *arguments]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
-    rank = ["--start-method", "fork", "--run-path", _file(module)] if forked else ["-m", module]
-    return [sys.executable, *launcher, *rank, str(path), *arguments]
-
-
-def _file(module: str) -> str:
-    """What ``python -m module`` runs. Raises RunError where there is no such module."""
-    found = find_spec(module)
-    if found is not None and found.submodule_search_locations is not None:
-        found = find_spec(f"{module}.__main__")
-    if found is None or found.origin is None:
-        raise RunError(f"there is no module {module!r} to run")
-    return found.origin
+def training_command(path: Path, ranks: int, module: str = TRAINING, *arguments: str) -> list[str]:
+    """What trains the run at ``path`` once it has its device."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)] if ranks > 1 else []
+    return [sys.executable, *launcher, "-m", module, str(path), *arguments]
 
 
 def sources(config: RunConfig) -> dict[str, str]:

@@ -123,13 +123,8 @@ def start_warm(command: Sequence[str], environment: Mapping[str, str], log: int)
         os.close(nothing)
 
 
-def goes_on_here(*, on_cpu: bool) -> bool:
-    """Whether this process has imported what training imports and may use it: CUDA does not survive a fork."""
-    return is_forked() and on_cpu
-
-
-def become(command: Sequence[str], *, here: bool) -> NoReturn:
-    """Go on as ``command``, Python's ``-m`` and a module: in this very process, or as a new program."""
-    if here:
+def become(command: Sequence[str], *, on_cpu: bool) -> NoReturn:
+    """Go on as ``command``, Python's ``-m`` and a module: here where all is imported already, else as a new program."""
+    if is_forked() and on_cpu:
         run_module(command[2:])
     os.execv(command[0], list(command))
