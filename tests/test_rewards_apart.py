@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from workbench.config import RewardConfig
 from workbench.errors import RewardError, RewardTimeout
 from workbench.rewards import Reward, RewardWorker, load_reward, sealed
+from workbench.rewards.pool import IDLE_SECONDS, WorkerPool
 from workbench.rewards.protocol import Batch
 from workbench.rewards.sealed import warm_zygote
 from workbench.steps import StepPattern
@@ -199,6 +201,20 @@ def test_workers_share_one_process_that_has_one_thread_and_ends_with_the_last_of
     second.close()
     assert not children[1].is_running()
     assert not zygote.is_running()
+
+
+@pytest.mark.usefixtures("its_own_zygote")
+def test_a_page_finds_the_process_of_the_pages_before_until_all_have_been_idle() -> None:
+    pool = WorkerPool()
+    assert score(load(pool.of("first"), "counting", COUNTER)) == 1
+    zygote = psutil.Process(warm_zygote().pid)
+    pool.end("first")
+    assert zygote.is_running()
+    assert score(load(pool.of("second"), "counting", COUNTER)) == 1
+    assert warm_zygote().pid == zygote.pid
+    pool.end_idle(time.monotonic() + IDLE_SECONDS)
+    assert not zygote.is_running()
+    pool.close()
 
 
 @pytest.mark.usefixtures("its_own_zygote")
