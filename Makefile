@@ -5,11 +5,11 @@ BIN := .venv/bin
 WORKERS ?= 3
 # Scripts whose types are checked, with all that they import.
 SCRIPTS := $(wildcard workbench/figures/*.js workbench/figures/*/*.js workbench/ui/assets/*.js workbench/ui/assets/*/*.js)
-# What does not wait for each other is done side by side: a browser is installed while packages are, and types are checked.
+# What does not wait for each other is done side by side: a browser is installed while packages are, types are checked beside style.
 MAKEFLAGS += --jobs=2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: app test extras gpu lint fmt bench docs notebooks badges screenshots space browser clean
+.PHONY: app test extras gpu lint types style fmt bench docs notebooks badges screenshots space browser clean
 
 app: .venv/app
 	$(BIN)/python app.py $(ARGS)
@@ -17,10 +17,14 @@ app: .venv/app
 test: lint browser
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-lint: .venv/test
+lint: types style
+
+types: .venv/test
+	$(BIN)/mypy
+
+style: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/deno fmt --check
 	$(BIN)/deno lint
 	$(BIN)/deno check --quiet $(SCRIPTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import sys
@@ -9,6 +10,7 @@ import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 # Before torch is imported anywhere: the models are too small to gain from threads.
@@ -59,6 +61,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     with uncollected(), without_interfaces():  # test files import all that they use
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Processes that collect side by side meet each file one after the other: the first one compiles it for all."""
+    if not isinstance(collector, pytest.Module):
+        return (yield)
+    with collector.path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         return (yield)
 
 
@@ -142,6 +156,14 @@ def _reward_processes_stay() -> None:
     from workbench.rewards import sealed
 
     sealed._zygotes = {}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _trainers_collect_nothing() -> None:
+    """Python's collector comes by itself; a trainer would ask for it at its beginning and end, 0.3 s each here."""
+    from accelerate.utils import memory
+
+    memory.gc = SimpleNamespace(collect=lambda: 0)
 
 
 @pytest.fixture(scope="session")

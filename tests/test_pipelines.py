@@ -6,10 +6,12 @@ The stages are ``fake_stage``'s, which come to a digest of all they were made of
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.fake_stage import DEATHS, digest
@@ -18,6 +20,7 @@ from workbench.rundir import RunStatus
 from workbench.runs import list_runs, open_run, trashed
 from workbench.runs.pipelines import Pipeline, StageProgress, list_pipelines, open_pipeline, run_pipeline
 from workbench.runs.pipelines.progress import write_stage
+from workbench.runs.processes import TAG
 
 pytestmark = pytest.mark.usefixtures("warm_fake_runs")
 
@@ -74,7 +77,13 @@ def states(pipeline: Pipeline) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def lives(pipeline: Pipeline) -> list[tuple[RunStatus, list[StageProgress]]]:
+def seen() -> dict[str, Any]:
+    """What was read of the process of a stage while it lived."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def lives(pipeline: Pipeline, seen: dict[str, Any]) -> list[tuple[RunStatus, list[StageProgress]]]:
     """The status and the stages at each end: a run killed, rows killed, the pipeline killed in a run, a mix killed, and
     stopped."""
     ends = [(pipeline.wait(), pipeline.stages())]
@@ -84,6 +93,10 @@ def lives(pipeline: Pipeline) -> list[tuple[RunStatus, list[StageProgress]]]:
     pipeline.resume(module=FAKE, maker=FAKE)
     for progress, row in pipeline.follow():
         if progress.name == "endless" and row is not None:
+            if not seen:
+                process = psutil.Process(open_run("it.endless", pipeline.workspace).status().pid)
+                seen |= {"tag": process.environ()[TAG], "command": process.cmdline()[1:]}
+                seen["leads a session"] = os.getsid(process.pid) == process.pid
             pipeline.stop()
     ends.append((pipeline.status(), pipeline.stages()))
     (pipeline.workspace / "go-on").touch()
@@ -120,6 +133,13 @@ def test_a_stop_ends_the_stage_at_hand_cleanly(lives: list[tuple[RunStatus, list
     status, stages = lives[4]
     assert (status.state, status.reason) == ("stopped", "stage endless stopped: after step 1 of 4")
     assert [stage.state for stage in stages] == [*["finished"] * 4, "stopped"]
+
+
+@pytest.mark.usefixtures("lives")
+def test_a_stage_is_forked_by_a_copy_of_the_pipelines_own_process(pipeline: Pipeline, seen: dict[str, Any]) -> None:
+    """Which was forked itself, with all that runs import; and the stage has the tag that a run is found by."""
+    tag = str(pipeline.workspace / "runs" / "it.endless")
+    assert seen == {"tag": tag, "command": ["-u", "-P", "-m", "tests.light_forks"], "leads a session": True}
 
 
 def test_invariant_a_pipeline_that_was_killed_in_every_stage_comes_to_the_same_end(

@@ -20,7 +20,7 @@ def test_a_chain_is_worked_as_its_prompt_says():
     chain = chain_arithmetic.Chain(7, (("add", 5), ("multiply by", 2), ("subtract", 4)))
     assert chain.prompt() == "Start with 7, add 5, multiply by 2, subtract 4.\n"
     assert chain.prompt("tags").endswith("subtract 4. Use tags.\n")
-    assert chain.values == [12, 24, 20]
+    assert chain.values == (12, 24, 20)
     answer = "Step 1: 7 + 5 = 12\nStep 2: 12 * 2 = 24\nStep 3: 24 - 4 = 20"
     assert chain_arithmetic.render(chain, chain.values) == f"{answer}\nAnswer: 20"
     tags = chain_arithmetic.render(chain, chain.values, "tags")

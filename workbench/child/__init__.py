@@ -23,7 +23,7 @@ zygote may also fork off processes that nobody talks to and that outlive it.
 
 from workbench.child.forking import serve_forks
 from workbench.child.frames import MAX_FRAME, is_json
-from workbench.child.modules import ROOM, fork_modules, is_forked, program_request, run_module
+from workbench.child.modules import ROOM, Copy, fork_modules, is_forked, program_request, run_module
 from workbench.child.parent import START_SECONDS, Child
 from workbench.child.process import KEPT_OUTPUT, Ends, Handle, child_environment, seen_by_libraries
 from workbench.child.serve import Emitter, Handler, heartbeat, serve
@@ -35,6 +35,7 @@ __all__ = [
     "ROOM",
     "START_SECONDS",
     "Child",
+    "Copy",
     "Emitter",
     "Ends",
     "Handle",

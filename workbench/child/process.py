@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import re
 import select
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +24,7 @@ KEPT_OUTPUT = 64 * 1024
 LAUNCHED = re.compile(r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_\w+")
 """Environment variables by which torchrun and accelerate tell a process which rank it is."""
 _CHUNK = 1 << 20
+_LOOK_SECONDS = 0.02
 _SET_PIPE_SIZE = getattr(fcntl, "F_SETPIPE_SZ", None)
 
 
@@ -98,6 +102,34 @@ class Spawned(subprocess.Popen[bytes]):
     def kill(self) -> None:
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+
+class Copied:
+    """A fork of this process that leads a session. Safe between threads."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
+        self._lock = threading.Lock()
+
+    def poll(self) -> int | None:
+        with self._lock:
+            if self._code is None and (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
+                self._code = os.waitstatus_to_exitcode(ended[1])
+            return self._code
+
+    def wait(self, timeout: float | None = None) -> int:
+        ends = time.monotonic() + (math.inf if timeout is None else timeout)
+        while (code := self.poll()) is None:
+            if time.monotonic() >= ends:
+                raise subprocess.TimeoutExpired("a copy of this process", timeout or 0.0)
+            time.sleep(_LOOK_SECONDS)
+        return code
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):  # it leads no session yet, and will find nobody to ask it
                 os.killpg(self.pid, signal.SIGKILL)
 
 

@@ -50,17 +50,21 @@ class Zygote:
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = Spawned(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # it has nothing to say but why it cannot start
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-                env={**self._environment, FDS: str(theirs.fileno())},
-                cwd="/",
-            )
+            self._process = self._begin(ours, theirs)
         self._socket, self._ready = ours, False
         self._end = weakref.finalize(self, _end, self._process, ours, os.getpid(), self._patience or 0.0)
+
+    def _begin(self, ours: socket.socket, theirs: socket.socket) -> Handle:
+        """The process that is asked over ``ours`` and answers on ``theirs``."""
+        return Spawned(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # it has nothing to say but why it cannot start
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+            env={**self._environment, FDS: str(theirs.fileno())},
+            cwd="/",
+        )
 
     @property
     def pid(self) -> int:
@@ -114,7 +118,7 @@ class Forked:
     """A child of a zygote; a ``Handle``. One whose zygote died counts as killed: it goes with the zygote, or ends later
     with nobody to tell how."""
 
-    def __init__(self, zygote: Zygote, process: Spawned, key: int, status: int, patience: float | None) -> None:
+    def __init__(self, zygote: Zygote, process: Handle, key: int, status: int, patience: float | None) -> None:
         self._zygote, self._process, self._key, self._patience = zygote, process, key, patience
         self._status, self._told = status, b""
         self._code: int | None = None
@@ -166,7 +170,7 @@ class Forked:
             self._zygote.kill_child(self._key)
 
 
-def _end(process: Spawned, ours: socket.socket, owner: int, patience: float) -> None:
+def _end(process: Handle, ours: socket.socket, owner: int, patience: float) -> None:
     """Does nothing in a forked copy of the parent."""
     if os.getpid() == owner:
         ours.close()  # at which it kills its children, unless they outlive it, and ends

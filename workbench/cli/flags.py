@@ -89,8 +89,13 @@ class Flag:
         return text
 
 
-def flags() -> Iterator[Flag]:
+@cache
+def flags() -> tuple[Flag, ...]:
     """All fields that one value can set; ``rewards`` has flags of its own (``--reward``, ``--reward-file``)."""
+    return tuple(_flags())
+
+
+def _flags() -> Iterator[Flag]:
     for leaf in leaves(SharedConfig):
         section, _, name = leaf.name.partition(".")
         if section == "method":

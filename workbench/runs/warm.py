@@ -22,6 +22,7 @@ import psutil
 
 from workbench.child import (
     ROOM,
+    Copy,
     Ends,
     Handle,
     Zygote,
@@ -56,8 +57,14 @@ class Warm:
             fits = self._zygote is not None and self._zygote.alive and self._imported == imported
             if fits or psutil.virtual_memory().available < FREE_BYTES:
                 return
-            self._zygote = Zygote(self._module, options=["-P"], environment={**environment, TAG: ROOM}, outlived=True)
-            self._imported = imported
+            with suppress(OSError):  # runs start cold then
+                self._zygote = self._started({**environment, TAG: ROOM})
+                self._imported = imported
+
+    def _started(self, environment: Mapping[str, str]) -> Zygote:
+        if is_forked():  # a pipeline's process, say, which has imported all that its stages need
+            return Copy()
+        return Zygote(self._module, options=["-P"], environment=environment, outlived=True)
 
     def wait(self) -> None:
         """Until it is ready, if there is one."""

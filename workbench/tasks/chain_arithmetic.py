@@ -21,7 +21,7 @@ import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from workbench.schema import Example
@@ -39,14 +39,14 @@ class Chain:
     start: int
     operations: tuple[tuple[str, int], ...]
 
-    @property
-    def values(self) -> list[int]:
+    @cached_property
+    def values(self) -> tuple[int, ...]:
         """The running value after each operation."""
         values, value = [], self.start
         for operation, operand in self.operations:
             value = apply(operation, value, operand)
             values.append(value)
-        return values
+        return tuple(values)
 
     @property
     def answer(self) -> int:

@@ -15,6 +15,7 @@ import sys
 import traceback
 from pathlib import Path
 
+from workbench.child import is_forked
 from workbench.errors import RunError, WorkbenchError
 from workbench.rundir import RunState
 from workbench.runs.launch import go_on
@@ -50,7 +51,7 @@ class Driver:
     def go(self) -> End:
         """Carry out the stages from the first that is not done; how the pipeline ended."""
         stages = self.plan.stages
-        if self.module == TRAINING and sum(stage.is_run for stage in stages) > 1:
+        if is_forked() or (self.module == TRAINING and sum(stage.is_run for stage in stages) > 1):
             warm_up(wait=True)
         for number, stage in enumerate(stages):
             if self.stop_requested:
