@@ -11,8 +11,8 @@ from workbench.runs import warm
 from workbench.runs.processes import TAG
 
 
-def on_ranks(count: int, module: str, *arguments: str, log: Path) -> None:
-    """``python -m module`` on each of ``count`` ranks, which speak to each other through gloo; all have ended well."""
+def on_ranks(count: int, module: str, *arguments: str, log: Path, code: int = 0) -> None:
+    """``python -m module`` on each of ``count`` ranks, speaking to each other through gloo; all end with ``code``."""
     until_warm()
     launched = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
     launched |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
@@ -26,7 +26,7 @@ def on_ranks(count: int, module: str, *arguments: str, log: Path) -> None:
             for rank in range(count)
         ]
     try:
-        assert [rank.wait(300) for rank in ranks] == [0] * count, log.read_text()[-3000:]
+        assert [rank.wait(300) for rank in ranks] == [code] * count, log.read_text()[-3000:]
     finally:
         for rank in ranks:
             rank.kill()

@@ -14,6 +14,7 @@ import torch
 
 import workbench as wb
 from tests.in_this_process import trained
+from tests.ranks import on_ranks
 from tests.stored_runs import config_of
 from tests.waiting import until_warm
 from workbench.config import METHODS
@@ -156,7 +157,8 @@ def test_a_reward_that_fails_on_one_rank_ends_the_run_with_its_own_message(tmp_p
         "    return [1.0 for _ in completions]\n"
     )
     rewards = [{"name": "step_correctness"}, {"name": "picky", "kind": "outcome", "code": code}]
-    run = wb.train(config(rewards=rewards, training={"ranks": 2, "eval_every": 0}), tmp_path)
-    status = run.wait(timeout=240)
-    assert status.state == "failed", "\n".join(run.log_tail())
+    run = RunDir.create(tmp_path, config(rewards=rewards, training={"ranks": 2, "eval_every": 0}))
+    on_ranks(2, "workbench.process", str(run.path), log=run.log, code=1)
+    status = run.status()
+    assert status.state == "failed"
     assert "not on my rank" in status.reason

@@ -18,7 +18,8 @@ as soon as its parent is gone (its request pipe closes), and is replaced at the 
 does not know what is asked of a child.
 
 A child is a module that is spawned, or a copy that a ``Zygote`` forks of itself when it has imported what is slow. A
-zygote may also fork off processes that nobody talks to and that outlive it.
+zygote may also fork off processes that nobody talks to and that outlive it; one of those may have a ``Copy`` of
+itself fork others.
 """
 
 from workbench.child.forking import serve_forks
