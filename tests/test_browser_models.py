@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -21,6 +23,7 @@ from tests.browsing import (
     visit,
 )
 from tests.stored_runs import learning, store
+from tests.waiting import wait_for
 from workbench.config import RewardConfig, RunConfig
 from workbench.rewards import RewardWorker, TrustStore
 from workbench.rundir.checkpoints import seal
@@ -236,10 +239,16 @@ def test_each_page_has_a_reward_worker_and_all_share_one_of_models(
             expect(page.locator("#trust-model")).to_contain_text(TRUST_MODEL)
             add_model(page, folders["my-prm"])
             expect(page.locator("#reward-note-2")).to_contain_text("mean")
-        workers = children(app, "workbench.rewards.worker")
-        (warm,) = (process.pid for process in workers if process.ppid() == app.pid)
-        copies = [process for process in workers if process.pid not in (warm, *before)]
-        assert [process.ppid() for process in copies] == [warm, warm]  # one of each page, for its pattern
+
+        def of_these_pages() -> list[bool]:
+            """Whether each was forked by the warm one; what a page before them was still asking for ends with it."""
+            with suppress(psutil.NoSuchProcess):  # it ended while it was looked at
+                parents = {process.pid: process.ppid() for process in children(app, "workbench.rewards.worker")}
+                (warm,) = (pid for pid, parent in parents.items() if parent == app.pid)
+                return [parent == warm for pid, parent in parents.items() if pid not in (warm, *before)]
+            return []
+
+        wait_for(lambda: of_these_pages() == [True, True], "one process of each page, for its pattern")
         assert len(children(app, "workbench.rewards.models.worker")) == 1
         with RewardWorker() as worker:
             missing = worker.reduced_isolation()
