@@ -36,7 +36,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "outcome scheme, LoRA, reference, redrawn prompts": {
         "credit": {"scheme": "outcome"},
         "training": {"lora": {"r": 4, "alpha": 8}, "beta": 0.04},
-        "method": {"resample_flat": 2},
+        "method": {"resample_flat": 1},
     },
     "episodes of several turns": {"environment": CLERK, "training": {"beta": 0.04}},
     "two iterations, reference that moves": {

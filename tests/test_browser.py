@@ -247,6 +247,10 @@ def another_task_brings_its_pattern_and_rewards(page: Page) -> None:
 
 
 def test_groups_are_sampled_cancelled_and_refused(page: Page, browser: Browser, app: App) -> None:
+    page.get_by_role(
+        "tab", name="Train"
+    ).click()  # at which the app imports what runs need: the next test's starts warm
+    page.get_by_role("tab", name="Inspect").click()
     two_tabs_do_not_touch_each_other(page, browser, app)
     sampling_streams_a_new_group_in(page, app)
     cancelling_brings_the_old_group_back(page, app)

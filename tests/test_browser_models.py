@@ -60,7 +60,8 @@ def choose(page: Page, dropdown: str, option: str) -> None:
 
 
 def estimate(page: Page, k: int = 2) -> None:
-    unfold_more(page, "Step values by sampling …")
+    if not page.locator("#values-k").is_visible():
+        unfold_more(page, "Step values by sampling …")
     page.locator("#values-k input").fill(str(k))
     page.locator("#values-estimate").click()
 
@@ -71,6 +72,8 @@ def estimate(page: Page, k: int = 2) -> None:
 def test_a_process_reward_model_is_added_shown_changed_and_removed(page: Page, folders: dict[str, str]) -> None:
     chip = page.locator(CHIPS).first
     before = chip.text_content() or ""
+    what_is_wrong_with_a_model_is_said_beside_the_form(page, folders)
+    expect(chip).to_have_text(before)
     add_model(page, folders["my-prm"])
     expect_reward(page, 2, "my_prm · model", "step")
     expect(page.locator("#reward-note-2")).to_contain_text(re.compile(r"mean 0\.\d+"))
@@ -85,6 +88,7 @@ def test_a_process_reward_model_is_added_shown_changed_and_removed(page: Page, f
 
     page.locator("#reward-change-2").click()
     expect(page.locator("#model-path").get_by_role("textbox")).to_have_value(folders["my-prm"])
+    nothing_scrolls_sideways_with_values_open_too(page)
     choose(page, "#model-reduce", "outcome: the least")
     expect(page.locator("#model-add")).to_have_text("Load and change")
     page.locator("#model-add").click()
@@ -99,7 +103,7 @@ def test_a_process_reward_model_is_added_shown_changed_and_removed(page: Page, f
     expect(page.locator("#reward-2")).to_be_hidden()
 
 
-def test_what_is_wrong_with_a_model_is_said_beside_the_form(page: Page, folders: dict[str, str]) -> None:
+def what_is_wrong_with_a_model_is_said_beside_the_form(page: Page, folders: dict[str, str]) -> None:
     add_model(page, "/nowhere/at-all")
     expect(page.locator("#model-note .error")).to_contain_text("there is no folder '/nowhere/at-all'")
     choose(page, "#model-format", "stepwise")
@@ -113,6 +117,19 @@ def test_what_is_wrong_with_a_model_is_said_beside_the_form(page: Page, folders:
     choose(page, "#model-format", "ки")
     page.locator("#model-add").click()
     expect_reward(page, 2, "words · model", "step")
+    page.locator("#reward-remove-2").click()
+    expect(page.locator("#reward-2")).to_be_hidden()
+
+
+def nothing_scrolls_sideways_with_values_open_too(page: Page) -> None:
+    unfold_more(page, "Step values by sampling …")
+    expect(page.locator("#labels-save")).to_be_visible()
+    expect_no_sideways_scroll(page)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.get_by_role("button", name="Show controls").click()
+    expect(page.locator("#labels-save")).to_be_visible()
+    expect_no_sideways_scroll(page)
+    page.set_viewport_size({"width": 1280, "height": 860})
 
 
 def test_a_run_s_reward_model_is_an_outcome_reward_in_one_click(page: Page, app: App, folders: dict[str, str]) -> None:
@@ -135,6 +152,7 @@ def test_a_run_s_reward_model_is_an_outcome_reward_in_one_click(page: Page, app:
 def test_a_configuration_with_models_opens_and_a_run_inherits_them(
     page: Page, app: App, folders: dict[str, str], tmp_path: Path
 ) -> None:
+    a_model_with_code_of_its_own_waits_for_trust(page, app, folders, tmp_path)
     prm = {"path": folders["my-prm"], "format": "stepwise"}
     rewards = [
         RewardConfig(name="prm", weight=0.5, model=prm),
@@ -165,9 +183,7 @@ def test_a_configuration_with_models_opens_and_a_run_inherits_them(
     expect(page.locator("#run-state")).to_contain_text("stopped")
 
 
-def test_a_model_with_code_of_its_own_waits_for_trust(
-    page: Page, app: App, folders: dict[str, str], tmp_path: Path
-) -> None:
+def a_model_with_code_of_its_own_waits_for_trust(page: Page, app: App, folders: dict[str, str], tmp_path: Path) -> None:
     model = {"path": folders["my-prm"], "format": "stepwise", "trust_remote_code": True}
     reward = RewardConfig(name="foreign", model=model)
     assert reward.foreign is not None
@@ -184,6 +200,7 @@ def test_a_model_with_code_of_its_own_waits_for_trust(
 
 
 def test_values_are_estimated_drawn_stale_and_saved_as_labels(page: Page) -> None:
+    estimating_is_cancelled(page)
     estimate(page)
     expect_reward(page, 2, "Monte-Carlo (k=2)", "step")
     expect(page.locator("#reward-note-2")).to_contain_text("mean")
@@ -216,7 +233,7 @@ def test_values_are_estimated_drawn_stale_and_saved_as_labels(page: Page) -> Non
     expect(page.locator("#inherited")).to_contain_text("monte_carlo_progress (k=2)")
 
 
-def test_estimating_is_cancelled(page: Page) -> None:
+def estimating_is_cancelled(page: Page) -> None:
     estimate(page, 1024)
     expect(page.locator("#values-note")).to_contain_text(re.compile(r"\d+ of \d+ continuations"))
     page.locator("#values-cancel").click()
@@ -257,18 +274,3 @@ def test_each_page_has_a_reward_worker_and_all_share_one_of_models(
         else:
             expect(first.locator("#isolation-note .drawn")).to_be_hidden()
         assert "libtorch" not in Path(f"/proc/{app.pid}/maps").read_text()
-
-
-def test_nothing_scrolls_sideways_with_a_model_and_values_open(page: Page, folders: dict[str, str]) -> None:
-    add_model(page, folders["my-prm"])
-    expect(page.locator("#reward-note-2")).to_contain_text("mean")
-    page.locator("#reward-edit-2").click()
-    page.locator("#reward-change-2").click()
-    expect(page.locator("#model-path")).to_be_visible()
-    unfold_more(page, "Step values by sampling …")
-    expect(page.locator("#labels-save")).to_be_visible()
-    expect_no_sideways_scroll(page)
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.get_by_role("button", name="Show controls").click()
-    expect(page.locator("#labels-save")).to_be_visible()
-    expect_no_sideways_scroll(page)

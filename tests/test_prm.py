@@ -280,7 +280,7 @@ def test_a_model_learns_which_sums_are_wrong(tmp_path: Path) -> None:
         {
             "policy": "tiny",
             "task": written(tmp_path, *rows),
-            "method": {"name": "prm", "batch_size": 64},
+            "method": {"name": "prm", "batch_size": 48},
             "optimiser": {"learning_rate": 2e-3, "warmup_steps": 10, "adam_beta2": 0.98},
             "run": {"steps": 70, "eval_every": 70, "save_every": 0, "watch_prompts": 0, "device": "cpu"},
         }

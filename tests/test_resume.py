@@ -6,6 +6,7 @@ import copy
 import errno
 import json
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from safetensors.torch import load_file
 
 import workbench as wb
 from benchmarks.resumes import CONFIGURATIONS, configuration, difference
+from tests.ranks import running_on_ranks
 from tests.stored_runs import config_of
 from workbench.config import RunConfig
 from workbench.errors import PolicyError, RewardError, RunError
@@ -147,12 +149,15 @@ def test_a_resume_in_a_later_epoch_meets_the_prompts_in_their_order(tmp_path: Pa
 
 
 def test_a_stopped_run_of_two_ranks_saves_where_it_stops_and_goes_on_from_what_is_whole(tmp_path: Path) -> None:
-    """The whole way, with real processes: both ranks end after the same step, and the launcher is started again."""
+    """With real processes: both ranks end after the same step, first by themselves and then under their launcher."""
     training = {"ranks": 2, "eval_every": 0, "steps": 1000, "save_every": 2, "prompts_per_step": 2, "device": "cpu"}
     sampling = {"num_generations": 2, "max_completion_length": 16}
-    run = wb.train(RunConfig.parse({"training": training, "sampling": sampling}), tmp_path)
-    _reached(run, 3)
-    status = run.stop(timeout=120)
+    run = Run(RunDir.create(tmp_path, RunConfig.parse({"training": training, "sampling": sampling})).path)
+    with running_on_ranks(2, "workbench.process", str(run.path), log=run.dir.log) as ranks:
+        _reached(run, 3)
+        for rank in ranks:
+            os.kill(rank.pid, signal.SIGTERM)  # as the launcher passes it on
+    status = run.status()
     assert status.state == "stopped", "\n".join(run.log_tail())
     newest, before = checkpoints.saved(run.dir.checkpoints)
     assert status.reason == f"after step {newest.step} of 1000"
