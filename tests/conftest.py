@@ -48,11 +48,13 @@ settings.load_profile("same")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What drives a browser comes first, then what uses an app, then files that take long; the short fill the end."""
+    """What drives a browser comes first, then what uses an app, then files that take long, those that train before
+    others; the short fill the end."""
     items.sort(
         key=lambda item: (
             item.get_closest_marker("browser") is None,
             not _uses_app(item),
+            item.path.stem not in LOTS["runs"],
             item.path.stem not in LONG,
         )
     )
@@ -77,13 +79,13 @@ def pytest_make_collect_report(
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: the collection that a trainer begins and ends with looks through what came since."""
+    """What was imported stays: whatever collects looks through what came since."""
     gc.collect()
     gc.freeze()
 
 
-BROWSER_LOTS = (
-    {
+LOTS = {
+    "browser 0": {
         "test_browser",
         "test_browser_opening",
         "test_browser_rewards",
@@ -93,7 +95,7 @@ BROWSER_LOTS = (
         "test_live",
         "test_viewers",
     },
-    {
+    "browser 1": {
         "test_api",
         "test_browser_checks",
         "test_browser_importing",
@@ -102,9 +104,14 @@ BROWSER_LOTS = (
         "test_browser_trust",
         "test_hostile_text",
     },
-)
-"""Files that drive a browser or ask an app, in lots that take about as long."""
-
+    "runs": {
+        "test_real_runs",
+        "test_resume",
+        "test_script",
+        "test_training",
+    },
+}
+"""Files that share what is slow to start: an app and a browser, or the process that runs are forked from."""
 
 LONG = {
     "test_bad_input",
@@ -114,27 +121,19 @@ LONG = {
     "test_docs",
     "test_notebooks",
     "test_prm",
-    "test_real_runs",
     "test_recipes",
     "test_references",
-    "test_resume",
     "test_runs",
-    "test_script",
-    "test_training",
 }
 """Files of twenty seconds and more that neither drive a browser nor ask an app."""
 
 
 class FilesScheduling(LoadFileScheduling):
-    """Files as a whole, those that drive a browser in two lots: an app, its policy and its warm process serve each lot,
-    while a third process of tests needs none of them."""
+    """Files as a whole, some of them in lots: each lot is one process of tests', with what its files share."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        for number, lot in enumerate(BROWSER_LOTS):
-            if Path(file).stem in lot:
-                return f"browser {number}"
-        return file
+        return next((name for name, lot in LOTS.items() if Path(file).stem in lot), file)
 
 
 @pytest.hookimpl(optionalhook=True)

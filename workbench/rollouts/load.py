@@ -29,7 +29,7 @@ SHIPPED = {"gsm8k": GSM8K / "model-solutions-300.jsonl"}
 """Data that comes with the workbench, by the name it can be loaded under."""
 SILENCE_SECONDS = 60.0
 """Longest the parser may take between two signs of life."""
-IDLE_SECONDS = 5.0
+IDLE_SECONDS = 30.0
 """How long the parser's process waits for another file."""
 MODULE = "workbench.rollouts.child"
 
