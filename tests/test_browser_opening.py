@@ -40,8 +40,14 @@ TYPE_AT_ONCE = """([opener, field]) => new Promise((resolve) => {
   const frames = (count) => (count ? requestAnimationFrame(() => frames(count - 1)) : resolve(input().value));
   const input = () => document.querySelector(field);
   const { port1, port2 } = new MessageChannel(); // its messages come as often as the browser can, between frames too
+  const began = performance.now();
   port1.onmessage = () => {
-    if (!input()?.checkVisibility({ visibilityProperty: true })) { port2.postMessage(0); return; }
+    if (!input()?.checkVisibility({ visibilityProperty: true })) {
+      const there = (seen) => [...document.querySelectorAll(seen)].map((node) => node.outerHTML);
+      if (performance.now() - began < 60_000) port2.postMessage(0);
+      else resolve(`${field} stays hidden: ${there(`${opener}, #more > button, [role=tab], ${field}`)}`);
+      return;
+    }
     input().value = "77";
     input().dispatchEvent(new Event("input", { bubbles: true }));
     frames(5);
