@@ -56,7 +56,7 @@ def is_forked() -> bool:
 class Copy(Zygote):
     """A zygote that is a copy of this process, which was forked with everything imported: nothing is imported again.
 
-    Made while this process has one thread; what the copy forks outlives both. One that died is not replaced.
+    Made while this process has one thread; what the copy forks outlives both. One that died is replaced only then.
     """
 
     def __init__(self) -> None:
