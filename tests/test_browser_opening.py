@@ -37,7 +37,7 @@ def is_event(request: Request) -> bool:
 
 
 TYPE_AT_ONCE = """([opener, field]) => new Promise((resolve) => {
-  const frames = (count) => (count ? requestAnimationFrame(() => frames(count - 1)) : resolve(input().value));
+  const frames = (count, then) => (count ? requestAnimationFrame(() => frames(count - 1, then)) : then());
   const input = () => document.querySelector(field);
   const { port1, port2 } = new MessageChannel(); // its messages come as often as the browser can, between frames too
   const began = performance.now();
@@ -50,10 +50,13 @@ TYPE_AT_ONCE = """([opener, field]) => new Promise((resolve) => {
     }
     input().value = "77";
     input().dispatchEvent(new Event("input", { bubbles: true }));
-    frames(5);
+    frames(5, () => resolve(input().value));
   };
-  document.querySelector(opener).click();
-  port2.postMessage(0);
+  // Gradio folds a part again that is pressed before the first frame that shows it: nobody can.
+  frames(1, () => setTimeout(() => {
+    document.querySelector(opener).click();
+    port2.postMessage(0);
+  }));
 })"""
 """Opens a part of the page and types into a field the moment that it can be seen; what the field holds frames later."""
 
