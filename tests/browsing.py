@@ -209,8 +209,18 @@ def expect_rollouts(page: Page, count: int, holder: str = "#heatmap") -> None:
     )
 
 
-def expect_no_sideways_scroll(page: Page) -> None:
-    """Neither the page nor Inspect's column of controls is wider than its place, once it is laid out."""
+def expect_no_sideways_scroll(page: Page, shown: str) -> None:
+    """Neither the page nor Inspect's column of controls, with what is shown in it, is wider than its place, on a desk
+    and on a phone."""
+    _expect_fits(page, shown)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.get_by_role("button", name="Show controls").click()
+    _expect_fits(page, shown)
+    page.set_viewport_size({"width": 1280, "height": 860})
+
+
+def _expect_fits(page: Page, shown: str) -> None:
+    expect(page.locator(shown)).to_be_visible()
     page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
     page.wait_for_function(
         "() => { const node = document.querySelector('#controls'); return node.scrollWidth - node.clientWidth <= 1; }"

@@ -14,7 +14,6 @@ from tests import reward_models
 from workbench import weights
 from workbench.config import ModelConfig
 from workbench.errors import PolicyError, RewardError
-from workbench.policies.client import PolicyWorker
 from workbench.policies.load import Policy, context_length, load_policy
 from workbench.policies.reference import with_reference
 from workbench.policies.sampler import sample_group
@@ -203,20 +202,6 @@ def test_a_model_that_overflows_while_sampling_is_said_to_and_not_sampled(random
     monkeypatch.setattr(head, "forward", lambda hidden: torch.full((*hidden.shape[:-1], 320), torch.nan))
     with pytest.raises(PolicyError, match=r"no probabilities at position 1 .*load it in float32"):
         sample_group(random_policy, EXAMPLE, num_generations=2, max_completion_length=4)
-
-
-def test_the_worker_answers_with_messages_not_tracebacks(folder):
-    """A class that only the worker knows arrives as its nearest known one, anything else as a sentence."""
-    worker = PolicyWorker()
-    try:
-        edit_json(folder / "config.json", intermediate_size=64)
-        assert "in the file and (128, 64) by config.json" in worker.warm(str(folder)).message
-        edit_json(folder / "config.json", intermediate_size=384, num_attention_heads=3, num_key_value_heads=2)
-        message = worker.warm(str(folder)).message
-        assert "Traceback" not in message
-        assert "\n" not in message
-    finally:
-        worker.close()
 
 
 def test_composite_configurations_have_their_text_models_numbers(tiny):

@@ -88,7 +88,8 @@ def test_a_process_reward_model_is_added_shown_changed_and_removed(page: Page, f
 
     page.locator("#reward-change-2").click()
     expect(page.locator("#model-path").get_by_role("textbox")).to_have_value(folders["my-prm"])
-    nothing_scrolls_sideways_with_values_open_too(page)
+    unfold_more(page, "Step values by sampling …")
+    expect_no_sideways_scroll(page, "#labels-save")
     choose(page, "#model-reduce", "outcome: the least")
     expect(page.locator("#model-add")).to_have_text("Load and change")
     page.locator("#model-add").click()
@@ -119,17 +120,6 @@ def what_is_wrong_with_a_model_is_said_beside_the_form(page: Page, folders: dict
     expect_reward(page, 2, "words · model", "step")
     page.locator("#reward-remove-2").click()
     expect(page.locator("#reward-2")).to_be_hidden()
-
-
-def nothing_scrolls_sideways_with_values_open_too(page: Page) -> None:
-    unfold_more(page, "Step values by sampling …")
-    expect(page.locator("#labels-save")).to_be_visible()
-    expect_no_sideways_scroll(page)
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.get_by_role("button", name="Show controls").click()
-    expect(page.locator("#labels-save")).to_be_visible()
-    expect_no_sideways_scroll(page)
-    page.set_viewport_size({"width": 1280, "height": 860})
 
 
 def test_a_run_s_reward_model_is_an_outcome_reward_in_one_click(page: Page, app: App, folders: dict[str, str]) -> None:

@@ -41,7 +41,8 @@ def test_functions_are_watched_written_saved_and_limited(page: Page, app: App) -
     each_row_says_what_its_function_gave_and_took_from_the_start(page)
     a_weight_by_step_is_written_refused_kept_and_undone(page)
     watching_shows_scores_positions_correlation_and_each_rollout(page)
-    nothing_scrolls_sideways_with_everything_open(page)
+    unfold_more(page, "Saved functions")
+    expect_no_sideways_scroll(page, "#saved-choice")
     a_builtins_error_is_marked_in_the_source_that_is_shown(page)
     an_outcome_function_pasted_into_a_step_row_is_one(page)
     a_failing_line_far_down_is_the_one_that_is_marked(page)
@@ -168,14 +169,3 @@ def twelve_functions_fit_and_a_thirteenth_is_refused_in_words(page: Page) -> Non
         expect(page.locator(f"#reward-on-{place}")).to_contain_text("my_step_reward")
     add(page, "Your own step function")
     expect(page.locator("#add-note")).to_contain_text("12 functions are the most")
-
-
-def nothing_scrolls_sideways_with_everything_open(page: Page) -> None:
-    unfold_more(page, "Saved functions")
-    expect(page.locator("#saved-choice")).to_be_visible()
-    expect_no_sideways_scroll(page)
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.get_by_role("button", name="Show controls").click()
-    expect(page.locator("#saved-choice")).to_be_visible()
-    expect_no_sideways_scroll(page)
-    page.set_viewport_size({"width": 1280, "height": 860})

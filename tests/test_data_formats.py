@@ -14,7 +14,7 @@ import pytest
 
 from workbench.child import Child
 from workbench.errors import TaskError
-from workbench.rollouts import load, read_rows
+from workbench.rollouts import folders, load, read_rows
 from workbench.rollouts.files import read_rows as parsed
 from workbench.rollouts.folders import EVERY, HELD_OUT, held_out_of, split_of, splits_of
 
@@ -147,7 +147,7 @@ def test_a_folder_is_read_by_split_in_a_persons_order(tmp_path: Path) -> None:
         list(parsed(tmp_path, split="tset"))
 
 
-def test_folders_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
+def test_folders_that_cannot_be_meant_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TaskError, match=r"is a folder without rows; it needs a file that ends in \.jsonl"):
         list(parsed(tmp_path))
     put(tmp_path, "main/train.jsonl", "socratic/train.jsonl")
@@ -158,6 +158,11 @@ def test_folders_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
         list(parsed(tmp_path / "main", max_bytes=10))
     with pytest.raises(TaskError, match=r"train\.jsonl is one file, which has no split 'test'; leave the split out"):
         list(parsed(tmp_path / "main" / "train.jsonl", split="test"))
+    monkeypatch.setattr(folders, "MAX_NAMES", 4)  # which it holds
+    assert len(splits_of(tmp_path, part=False)[""]) == 2
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(TaskError, match=r"holds more than 4 files and folders; give one of its folders"):
+        list(parsed(tmp_path))
 
 
 def saved(folder: Path, rows: list[dict[str, Any]], file: str = "data-00000-of-00001.arrow") -> None:

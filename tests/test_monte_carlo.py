@@ -16,7 +16,6 @@ from workbench.config import RewardConfig, SamplingConfig
 from workbench.credit import credit_group
 from workbench.errors import ConfigError, RewardCodeError
 from workbench.policies import monte_carlo
-from workbench.policies.client import PolicyWorker
 from workbench.policies.load import Policy
 from workbench.policies.monte_carlo import START, Prefix, monte_carlo_reward, sample_from_steps, step_values
 from workbench.policies.prompts import encode_prompt
@@ -298,26 +297,6 @@ def test_progress_is_what_a_step_adds_to_the_value_before_it(tiny, chain_group):
     )
     start = sum(right.outcomes) / 2
     assert progress == [[v - b for v, b in zip(row, [start, *row[:-1]], strict=True)] for row in values]
-
-
-def test_the_worker_estimates_what_this_process_does(tiny, chain_group):
-    worker = PolicyWorker()
-    outcome = RewardConfig(name="answer_correctness", kind="outcome")
-    try:
-        heard = []
-        there = worker.step_values("tiny", chain_group, CHAIN, outcome, k=2, seed=3, on_event=heard.append)
-        here = step_values(tiny, chain_group, CHAIN, k=2, seed=3)
-        assert (there.values, there.errors, there.tokens) == (here.values, here.errors, here.tokens)
-        assert heard[-1]["done"] == heard[-1]["total"]
-        with pytest.raises(RewardCodeError, match="no built-in reward"):
-            worker.step_values("tiny", chain_group, CHAIN, RewardConfig(name="nothing", kind="outcome"))
-        assert worker.status().state == "ready"
-        asked = iter([False, False, True])
-        assert (
-            worker.step_values("tiny", chain_group, CHAIN, outcome, k=64, cancelled=lambda: next(asked, True)) is None
-        )
-    finally:
-        worker.close()
 
 
 def test_the_command_says_how_the_values_agree_with_the_truth(tmp_path, capsys):

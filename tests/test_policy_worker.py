@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,12 +13,14 @@ import pytest
 import torch
 
 from workbench.child.serve import _described
-from workbench.config import SamplingConfig
-from workbench.errors import PolicyError
+from workbench.config import RewardConfig, SamplingConfig
+from workbench.errors import PolicyError, RewardCodeError
 from workbench.policies.client import PolicyStatus, PolicyWorker
+from workbench.policies.monte_carlo import step_values
 from workbench.policies.sampler import sample_group
 from workbench.policies.worker import PolicyCache, handle
 from workbench.schema import Example
+from workbench.tasks import load_task
 from workbench.ui.handlers.session import Services
 
 EXAMPLE = Example("Start with 2, add 3, add 4.\n", {"answer": "9"})
@@ -74,6 +77,36 @@ def test_a_policy_that_is_not_there_is_said_and_the_worker_lives_on(worker):
     assert worker.sample("tiny", EXAMPLE, SAMPLING) is not None
     status = worker.status()
     assert (status.state, status.device != "", status.parameters > 100_000) == ("ready", True, True)
+
+
+def test_it_estimates_what_this_process_does(worker, tiny):
+    pattern = load_task("chain-arithmetic").pattern
+    group = sample_group(tiny, EXAMPLE, num_generations=2, max_completion_length=112, seed=4)
+    outcome = RewardConfig(name="answer_correctness", kind="outcome")
+    heard = []
+    there = worker.step_values("tiny", group, pattern, outcome, k=2, seed=3, on_event=heard.append)
+    here = step_values(tiny, group, pattern, k=2, seed=3)
+    assert (there.values, there.errors, there.tokens) == (here.values, here.errors, here.tokens)
+    assert heard[-1]["done"] == heard[-1]["total"]
+    with pytest.raises(RewardCodeError, match="no built-in reward"):
+        worker.step_values("tiny", group, pattern, RewardConfig(name="nothing", kind="outcome"))
+    assert worker.status().state == "ready"
+    asked = iter([False, False, True])
+    assert worker.step_values("tiny", group, pattern, outcome, k=64, cancelled=lambda: next(asked, True)) is None
+
+
+def test_it_answers_with_messages_not_tracebacks(worker, tiny, tmp_path):
+    """A class that only the worker knows arrives as its nearest known one, anything else as a sentence."""
+    tiny.model.save_pretrained(tmp_path)
+    tiny.tokenizer.save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    saved = json.loads(file.read_text())
+    file.write_text(json.dumps(saved | {"intermediate_size": 64}))
+    assert "in the file and (128, 64) by config.json" in worker.warm(str(tmp_path)).message
+    file.write_text(json.dumps(saved | {"num_attention_heads": 3, "num_key_value_heads": 2}))
+    message = worker.warm(str(tmp_path)).message
+    assert "Traceback" not in message
+    assert "\n" not in message
 
 
 def test_a_folder_whose_weights_changed_is_read_again(tiny, tmp_path):

@@ -28,7 +28,8 @@ HELD_OUT = "held-out"
 """In place of a split: the first of ``_HELD_OUT`` that a folder has."""
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
 """Names of data files end in these, or in these and ``.gz``."""
-MAX_FILES = 10_000
+MAX_NAMES = 50_000
+"""Most files and folders that are looked through for those with rows."""
 _HELD_OUT = ("test", "validation")
 _SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}\b.*")
 _WORDS = re.compile(r"[-._ 0-9]+")
@@ -117,11 +118,13 @@ def split_of(path: Path) -> str | None:
 
 def _data_files(folder: Path) -> list[Path]:
     files: list[Path] = []
+    seen = 0
     for place, folders, names in os.walk(folder, followlinks=False):
         folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        seen += len(folders) + len(names)
+        if seen > MAX_NAMES:
+            raise TaskError(f"{folder} holds more than {MAX_NAMES:,} files and folders; give one of its folders")
         files += (Path(place, name) for name in names if _holds_rows(name) and Path(place, name).is_file())
-        if len(files) > MAX_FILES:
-            raise TaskError(f"{folder.name} holds more than {MAX_FILES:,} data files; give one of its folders")
     return sorted(files, key=_in_order)
 
 
