@@ -6,6 +6,7 @@ import dataclasses
 import json
 import threading
 from dataclasses import replace
+from itertools import islice
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,7 +24,7 @@ from workbench.schema import Group, LossPass, LossSettings, RolloutPass, Step
 from workbench.steps import PRESETS, Split, pattern
 from workbench.ui.handlers import config_import as imports
 from workbench.ui.handlers import example as inspect
-from workbench.ui.handlers import run_follow, run_setup, scoring
+from workbench.ui.handlers import progress, run_follow, run_setup, scoring
 from workbench.ui.handlers.draft import AS_INSPECT, Draft
 from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.presets import pattern_note, preset_rows
@@ -357,6 +358,27 @@ def test_a_sampled_group_takes_the_place_of_the_old_one(services):
     assert not views[-1].running
     assert not services.sampling.going("tab")
     assert services.policy.asked[0] == "tiny"
+
+
+def test_what_is_going_on_is_said_again_while_nothing_new_is_heard(services, monkeypatch):
+    """The answer to a change made just before may come in between, and says nothing of it."""
+    monkeypatch.setattr(progress, "REPEAT_SECONDS", 0.01)
+    answers = threading.Event()
+
+    class Silent(FakePolicy):
+        def sample(self, *args, on_event, **kwargs):
+            assert answers.wait(60)
+            on_event({"loading": "tiny"})
+            return first_group()
+
+    services.policy = Silent([], None)
+    views = sample(sampling_form(), services, "tab")
+    said = [json.loads(view.drawing)["busy"] for view in islice(views, 4)]
+    assert said == ["asking the policy", *["asking the policy, 0 s"] * 3]
+    answers.set()
+    *_, loading, last = views
+    assert json.loads(loading.drawing)["busy"] == "loading policy tiny, 0 s"
+    assert last.sampled.group.rollouts == first_group().rollouts
 
 
 def test_a_seed_that_none_has_is_refused_before_the_policy_is_asked(services):

@@ -13,17 +13,23 @@ from workbench.errors import WorkbenchError
 
 P = TypeVar("P")
 T = TypeVar("T")
+REPEAT_SECONDS = 1.0
 
 
 class BackgroundWork(Generic[P, T]):
     """``with BackgroundWork(work, cancel) as running``: iterate for its progress, then ask for ``running.result()``.
 
     ``work`` is called on a thread with a function that reports progress; of several reports that wait, only the newest
-    is passed on. Leaving the block before the work is over sets ``cancel``.
+    is passed on, and again after every ``REPEAT_SECONDS`` without another, as the page may show something else by then:
+    the answer to what was changed just before. ``first`` is passed on so where nothing was reported yet. Leaving the
+    block before the work is over sets ``cancel``.
     """
 
-    def __init__(self, work: Callable[[Callable[[P], None]], T], cancel: threading.Event) -> None:
+    def __init__(
+        self, work: Callable[[Callable[[P], None]], T], cancel: threading.Event, first: P | None = None
+    ) -> None:
         self._work, self._cancel = work, cancel
+        self._first = None if first is None else (first,)
         self._reports: queue.SimpleQueue[tuple[P] | None] = queue.SimpleQueue()  # None ends them
         self._results: list[T] = []
         self._error: WorkbenchError | None = None
@@ -50,15 +56,23 @@ class BackgroundWork(Generic[P, T]):
             self._cancel.set()
 
     def __iter__(self) -> Iterator[P]:
-        going = True
+        newest, going = self._first, True
         while going:
-            newest = report = self._reports.get()
-            while report is not None and not self._reports.empty():
-                report = self._reports.get()
-                newest = report or newest
-            going = report is not None
-            if newest is not None:
+            heard = self._heard()
+            newest = next(filter(None, reversed(heard)), newest)
+            going = None not in heard
+            if newest is not None and heard != [None]:
                 yield newest[0]
+
+    def _heard(self) -> list[tuple[P] | None]:
+        """The reports since the last ones; none after a silence."""
+        try:
+            heard = [self._reports.get(timeout=REPEAT_SECONDS)]
+        except queue.Empty:
+            return []
+        while not self._reports.empty():
+            heard.append(self._reports.get())
+        return heard
 
     def result(self) -> T:
         """What the work returned, once it is over. Raises the WorkbenchError that it raised."""

@@ -75,7 +75,8 @@ def sample(draft: Draft, services: Services, tab: str) -> Iterator[SamplingView]
         def ask(report: Callable[[dict[str, Any]], None]) -> tuple[Group | None, str]:
             return _sample(services, request, cancel, report)
 
-        with BackgroundWork(ask, cancel) as work:
+        silent: dict[str, Any] = {}
+        with BackgroundWork(ask, cancel, first=silent) as work:
             for event in work:
                 yield SamplingView(_progress(event, time.monotonic() - began, draft.text), True)
             try:
@@ -146,7 +147,9 @@ def _progress(event: dict[str, Any], seconds: float, prompt: str) -> str:
         return message(stream={"texts": event["texts"], "finished": event["finished"], "prompt": prompt}, busy=status)
     if "waiting" in event:
         return message(busy=f"{waiting_text(event['waiting'])}, {seconds:.0f} s")
-    return message(busy=f"loading policy {event['loading']}, {seconds:.0f} s")
+    if "loading" in event:
+        return message(busy=f"loading policy {event['loading']}, {seconds:.0f} s")
+    return message(busy=f"asking the policy, {seconds:.0f} s")
 
 
 def waiting_text(state: str) -> str:
