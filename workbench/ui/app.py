@@ -34,6 +34,7 @@ from workbench.runs import default_workspace
 from workbench.runs.warm import warm_up
 from workbench.ui.access import Access, Login, workspace_token
 from workbench.ui.api import add_api
+from workbench.ui.blocks import Page, keep_signatures
 from workbench.ui.downloads import add_downloads
 from workbench.ui.guard import ANY_ADDRESS, LOOPBACK_NAMES, Guard
 from workbench.ui.handlers.models import policy_choices
@@ -82,7 +83,8 @@ def files() -> dict[str, Path]:
 
 def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
     """The widgets and what they do, and the API."""
-    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
+    keep_signatures()
+    with Page(title=TITLE, analytics_enabled=False, fill_width=True) as page:
         add_api(services, mcp=mcp)  # before events of the same names
 
         def policy_status(request: Any) -> PolicyStatusPayload:
