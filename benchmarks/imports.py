@@ -73,6 +73,8 @@ def _wait_for(page: subprocess.Popen[bytes], url: str) -> None:
         try:
             urllib.request.urlopen(url, timeout=ANSWER_SECONDS).read()
             return
+        except urllib.error.HTTPError:
+            raise  # an answer, though not the page
         except (urllib.error.URLError, ConnectionError) as error:
             if page.poll() is not None:
                 raise ChildDied(f"the page's process exited {page.returncode} before it answered") from error

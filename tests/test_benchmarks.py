@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from benchmarks import BENCHES, Measure, alarms, schemes, ui
+from benchmarks import BENCHES, Measure, alarms, imports, schemes, ui
 from benchmarks.__main__ import main
 from benchmarks.implicit_prm import save_implicit_prm
 from benchmarks.trained import Where
@@ -48,6 +48,10 @@ def test_what_cannot_be_measured_is_refused(capsys: pytest.CaptureFixture[str]) 
     assert main(["credit", "--repeat", "0"]) == 2
     assert main(["credit", "--full"]) == 2
     assert "no --full version" in capsys.readouterr().err
+
+
+def test_the_page_whose_start_is_measured_lets_the_measuring_in() -> None:
+    imports._first_answer()  # raises HTTPError 401 at a page that asks for its token
 
 
 def test_what_measuring_the_page_needs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

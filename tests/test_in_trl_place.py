@@ -397,7 +397,7 @@ def test_functions_of_one_name_are_told_apart(tiny, tmp_path):
     assert trainer._metrics["train"]["reward"] == [3.0]
 
 
-def test_kl_is_zero_where_policy_and_reference_are_one(tiny, tmp_path):
+def test_invariant_numbers_do_not_depend_on_dropout(tiny, tmp_path):
     """A model with dropout at learning rate 0, over two passes of one generation."""
     tokenizer = tokenizer_of(tiny)
     config = GPT2Config(

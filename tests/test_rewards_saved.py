@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
 
 from workbench.errors import RewardCodeError
-from workbench.rewards.saved import delete_saved, list_saved, load_saved, save_reward, undo_delete
+from workbench.rewards.saved import (
+    SavedReward,
+    UnreadableReward,
+    delete_saved,
+    list_saved,
+    load_saved,
+    save_reward,
+    undo_delete,
+)
 from workbench.rewards.source import kind_in, reward_functions
 
 STEP = "def mine(prompt, step, **columns):\n    return 1.0\n"
@@ -79,23 +88,32 @@ def test_links_out_of_the_workspace_are_not_followed(tmp_path: Path) -> None:
     (folder / "mine").symlink_to(outside)
     with pytest.raises(RewardCodeError, match="out of the workspace"):
         load_saved(tmp_path / "workspace", "mine")
-    assert list_saved(tmp_path / "workspace") == []
+    (link,) = list_saved(tmp_path / "workspace")
+    assert isinstance(link, UnreadableReward)
+    assert "out of the workspace" in link.reason
     (folder / "other").mkdir()
     (folder / "other" / "1.py").symlink_to(outside / "1.py")
     with pytest.raises(RewardCodeError, match="is a link"):
         load_saved(tmp_path / "workspace", "other")
 
 
-def test_files_put_there_by_hand_count_and_broken_ones_hide_no_others(tmp_path: Path) -> None:
+def test_invariant_saved_functions_put_there_by_hand_count_and_damaged_ones_hide_no_others(tmp_path: Path) -> None:
     folder = tmp_path / "rewards" / "whole"
     folder.mkdir(parents=True)
     (folder / "1.py").write_text(OUTCOME)
     (folder / "2.py").write_bytes(b"\xff\xfe")
     (folder / "2.json").write_text("{")
+    os.mkfifo(folder / "3.py")  # which would be read without an end
     (folder / "notes.txt").write_text("x")
-    assert [(one.version, one.kind) for one in list_saved(tmp_path)] == [(1, "outcome")]
+    pipe, broken, good = list_saved(tmp_path)
+    assert isinstance(pipe, UnreadableReward)
+    assert isinstance(broken, UnreadableReward)
+    assert isinstance(good, SavedReward)
+    assert (pipe.version, broken.version, good.version, good.kind) == (3, 2, 1, "outcome")
+    assert "no file" in pipe.reason
     with pytest.raises(RewardCodeError, match="cannot be read"):
         load_saved(tmp_path, "whole", 2)
+    assert save_reward(tmp_path, "whole", "outcome", OUTCOME).version == 4  # none is written over
 
 
 def test_what_is_not_there_is_said_with_what_is(tmp_path: Path) -> None:

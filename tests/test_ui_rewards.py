@@ -110,6 +110,9 @@ def test_saving_loading_deleting_and_undoing(tmp_path: Path) -> None:
     assert said(note) == "info: mine deleted, with all its versions"
     assert [value for _, value in handlers.saved_choices(tmp_path)] == ["accuracy_reward:1"]
     assert said(handlers.undo_choice(tmp_path, token)) == "info: mine is back"
+    (tmp_path / "rewards" / "mine" / "2.py").write_bytes(b"\xff")
+    assert handlers.saved_choices(tmp_path)[1] == ("mine  v2  ·  cannot be read", "mine:2")
+    assert "mine/2.py): 'utf-8'" in handlers.load_choice(tmp_path, rows, "mine:2").text  # type: ignore[union-attr]
     assert handlers.undo_choice(tmp_path, token).level == "error"
 
 

@@ -83,7 +83,7 @@ def test_an_unreadable_run_is_a_row_with_its_reason(tmp_path):
         ("run.yaml", "", r"empty run\.yaml"),
     ],
 )
-def test_a_damaged_run_is_shown_as_such_and_hides_no_other(tmp_path, file, content, reason):
+def test_invariant_one_damaged_run_is_shown_as_such_and_hides_no_other(tmp_path, file, content, reason):
     good, bad = store(tmp_path, "good", []), store(tmp_path, "bad", [])
     (bad.path / file).write_text(content)
     for rows in (runs.table(tmp_path)["runs"], run_follow.runs_table(tmp_path)):

@@ -7,6 +7,7 @@ file holds counts, its hash is taken when it is read, and a missing ``<version>.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -40,6 +41,15 @@ class SavedReward:
     sha256: str
 
 
+@dataclass(frozen=True)
+class UnreadableReward:
+    """A version of a saved function that cannot be read, or a name (``version`` None), and why, in a sentence."""
+
+    name: str
+    version: int | None
+    reason: str
+
+
 def save_reward(workspace: Path, name: str, kind: RewardKind, code: str) -> SavedReward:
     """Save code as the next version of ``name``; code equal to the newest version is not saved again.
 
@@ -52,8 +62,9 @@ def save_reward(workspace: Path, name: str, kind: RewardKind, code: str) -> Save
         raise RewardCodeError(f"reward {name!r} has no code; write some to save", reward=name)
     folder = _folder(workspace, name)
     versions = _versions(folder)
-    if versions and (newest := _read(folder, name, versions[-1])).code == code:
-        return newest
+    with contextlib.suppress(RewardCodeError):  # a newest version that cannot be read is none to be equal to
+        if versions and (newest := _read(folder, name, versions[-1])).code == code:
+            return newest
     version = (versions[-1] if versions else 0) + 1
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,21 +90,24 @@ def load_saved(workspace: Path, name: str, version: int | None = None) -> SavedR
     return _read(folder, name, versions[-1] if version is None else version)
 
 
-def list_saved(workspace: Path) -> list[SavedReward]:
-    """Every version of every saved function, names in order, the newest version first; without unreadable ones."""
+def list_saved(workspace: Path) -> list[SavedReward | UnreadableReward]:
+    """Every version of every saved function, names in order, the newest version first."""
     root = workspace / "rewards"
     names = sorted(path.name for path in root.iterdir() if NAME.fullmatch(path.name)) if root.is_dir() else []
-    versions = []
+    found: list[SavedReward | UnreadableReward] = []
     for name in names:
-        if (root / name).is_symlink():
+        try:
+            folder = _folder(workspace, name)
+            versions = _versions(folder)
+        except RewardCodeError as error:
+            found.append(UnreadableReward(name, None, str(error)))
             continue
-        folder = root / name
-        for version in reversed(_versions(folder)):
+        for version in reversed(versions):
             try:
-                versions.append(_read(folder, name, version))
-            except RewardCodeError:  # said when that one is asked for
-                continue
-    return versions
+                found.append(_read(folder, name, version))
+            except RewardCodeError as error:
+                found.append(UnreadableReward(name, version, str(error)))
+    return found
 
 
 def delete_saved(workspace: Path, name: str) -> str:
@@ -144,15 +158,18 @@ def _folder(workspace: Path, name: str) -> Path:
 
 
 def _versions(folder: Path) -> list[int]:
-    names = os.listdir(folder) if folder.is_dir() else []
+    try:
+        names = os.listdir(folder) if folder.is_dir() else []
+    except OSError as error:
+        raise RewardCodeError(f"saved reward {folder.name!r} cannot be read: {error}", reward=folder.name) from error
     return sorted(int(match[1]) for match in map(_VERSION.fullmatch, names) if match)
 
 
 def _read(folder: Path, name: str, version: int) -> SavedReward:
     path = folder / f"{version}.py"
     try:
-        if path.is_symlink() or path.stat().st_size > LARGEST:
-            raise RewardCodeError(f"{path} is a link, or over {LARGEST:,} bytes; it is not read", reward=name)
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST:
+            raise RewardCodeError(f"{path} is a link, no file, or over {LARGEST:,} bytes; it is not read", reward=name)
         data = path.read_bytes()
         code = data.decode("utf-8")
         written = path.stat().st_mtime

@@ -15,7 +15,15 @@ from workbench.errors import WorkbenchError, cut
 from workbench.figures.rewards import watch_payload
 from workbench.policies.embedded import EMBEDDED
 from workbench.rewards import BUILTINS, find_builtin
-from workbench.rewards.saved import delete_saved, list_saved, load_saved, save_reward, undo_delete
+from workbench.rewards.saved import (
+    SavedReward,
+    UnreadableReward,
+    delete_saved,
+    list_saved,
+    load_saved,
+    save_reward,
+    undo_delete,
+)
 from workbench.rewards.source import kind_in
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
 from workbench.schema import RewardKind, ScoredGroup
@@ -196,14 +204,14 @@ def free_place(rows: Rows) -> int | None:
 
 
 def saved_choices(workspace: Path) -> list[tuple[str, str]]:
-    """Every saved version, as (label, value)."""
-    return [
-        (
-            f"{reward.name}  v{reward.version}  ·  {reward.kind}  ·  {_when(reward.saved)}",
-            f"{reward.name}:{reward.version}",
-        )
-        for reward in list_saved(workspace)
-    ]
+    """Every saved version, as (label, value); why one cannot be read is said when it is loaded."""
+    return [(_label(reward), f"{reward.name}:{reward.version or 1}") for reward in list_saved(workspace)]
+
+
+def _label(reward: SavedReward | UnreadableReward) -> str:
+    version = f"  v{reward.version}" if reward.version else ""
+    known = (reward.kind, _when(reward.saved)) if isinstance(reward, SavedReward) else ("cannot be read",)
+    return "  ·  ".join((f"{reward.name}{version}", *known))
 
 
 def save_row(workspace: Path, row: RewardRow | None) -> Note:
