@@ -107,6 +107,7 @@ def test_what_is_typed_while_the_page_or_a_part_of_it_opens_stays(browser: Brows
         expect(page.locator(REGEX)).to_have_value("mine")
         expect(page.locator("#seed input")).to_have_value("77")
         a_row_is_heard_while_another_one_is_answered(page)
+        what_a_run_would_take_is_told_of_what_is_chosen_last(page)
         what_is_typed_into_a_part_that_just_opened_stays(page)
     finally:
         page.close()
@@ -139,6 +140,35 @@ def a_row_is_heard_while_another_one_is_answered(page: Page) -> None:
         for place in (0, 1):
             with page.expect_request(is_event):
                 page.locator(f"#reward-remove-{place}").click()
+
+
+def what_a_run_would_take_is_told_of_what_is_chosen_last(page: Page) -> None:
+    """Also where an earlier question would be answered after it."""
+    asked: list[Route] = []
+    holds = True
+
+    def hold(route: Route) -> None:
+        if holds:
+            asked.append(route)
+        else:
+            route.continue_()
+
+    page.get_by_role("tab", name="Train").click()
+    expect(page.locator("#estimate dt").first).to_be_visible()
+    page.route(EVENTS, hold)
+    with page.expect_request(is_event):
+        page.get_by_role("tab", name="Inspect").click()
+        page.get_by_role("tab", name="Train").click()
+    page.get_by_label("Method", exact=True).select_option("dpo")
+    page.wait_for_function('Object.values(sessionStorage).some((kept) => kept.includes(\'"method.name":"dpo"\'))')
+    holds = False
+    for route in reversed(asked):
+        with page.expect_response(lambda answer, at=route.request: answer.request == at):
+            route.continue_()
+    page.unroute(EVENTS, hold)
+    expect(page.locator("#rows-found")).to_have_text("100,000 pairs to train on, 1,000 held out")
+    page.get_by_label("Method", exact=True).select_option("grpo")
+    page.get_by_role("tab", name="Inspect").click()
 
 
 def test_a_page_whose_opening_failed_can_be_used(browser: Browser, app: App) -> None:

@@ -87,7 +87,8 @@ def test_the_form_of_every_method_is_the_configuration(method: str, store: Group
     assert opened.config() == config
     values = draft.values()
     run = {path: values[path] for path in RUN}
-    assert json.loads(packed_run(draft)) == {"run": run}
+    assert json.loads(packed_run(draft))["run"] == run
+    assert packed_run(draft) != packed_run(draft)  # told anew, which the same value given twice is not
     assert read(draft_of(), packed_run(draft)) == draft
     kept = {"scoring": dump(draft_of(), ""), "run": run, "sampling": {path: values[path] for path in SAMPLING}}
     for memory, query in ((kept, {}), ({"scoring": dump(draft, "")}, {}), ({}, link_of(draft, ""))):

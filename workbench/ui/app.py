@@ -50,12 +50,7 @@ from workbench.ui.tabs.inspect_events import opening, opening_outputs, wire_insp
 from workbench.ui.tabs.run_actions import wire_run_actions
 from workbench.ui.tabs.runs import build_runs
 from workbench.ui.tabs.share_events import READ_KEPT
-from workbench.ui.tabs.train import (
-    build_train,
-    describing,
-    inherited_value,
-    wire_train,
-)
+from workbench.ui.tabs.train import build_train, inherited_value, wire_train
 from workbench.ui.tabs.widgets import Form, UndoWidgets
 from workbench.ui.theme import theme
 from workbench.ui.visits import Visits, asking
@@ -63,9 +58,10 @@ from workbench.ui.visits import Visits, asking
 TITLE = "Process-GRPO workbench"
 LOOP = "sample → split into steps → score each → normalise in the group → token advantages → train"
 LINKED_TABS = ("inspect", "train", "runs", "help")
-SHOW_PAGE = "() => { document.documentElement.dataset.opened = ''; globalThis.Workbench?.greet(); }"
+SHOW_PAGE = "() => { document.documentElement.dataset.opened = ''; globalThis.Workbench?.greet(); return 'shown'; }"
 """Until then the style sheet hides all below the header: the answer to the page's opening sets the controls to what the
 browser tab kept or a link says, and would overwrite what somebody typed before it."""
+SHOW_TRAIN = "() => { const tab = document.getElementById('train-tab-button'); tab.click(); tab.focus(); }"
 FIRST_SCRIPT = "frames.js"
 """Runs before Gradio's scripts."""
 STYLES = ("fonts.css", "heatmap.css", "page.css", "curves.css", "runs.css")
@@ -104,7 +100,8 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         undo = UndoWidgets(gr.State(None), (inspect.undo_note, train.undo_note))
         form = Form(**fields, run=run_form, undo=undo)
         asks = wire_inspect(form, inspect, services)
-        wire_train(form, train, services)
+        is_shown = gr.Textbox(visible=False)  # from the end of the page's opening on
+        wire_train(form, train, services, (is_shown.change, train_tab.select))
         wire_run_actions(form, tabs, [train.live, runs], inspect, train, services, asks)
         policies = [form.bound[path] for path in ("policy.path", "page.reference")]
 
@@ -125,12 +122,9 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         asked = [inspect.share.kept, *form.inputs]
         opening_event = page.load(opened, asked, opens, js=READ_KEPT, queue=False, **PRIVATE)
         for ended in (opening_event.then, opening_event.failure):  # Gradio calls only the latter after an error
-            ended(None, None, None, js=SHOW_PAGE, **PRIVATE)
-        about = describing(form, train, services)
-        page.load(**about)
-        train_tab.select(**about)
+            ended(None, None, is_shown, js=SHOW_PAGE, **PRIVATE)
         train_tab.select(warm_up, None, None, queue=False, **PRIVATE)
-        inspect.train.click(lambda: gr.Tabs(selected="train"), None, tabs, queue=False, **PRIVATE).then(**about)
+        inspect.train.click(None, None, None, js=SHOW_TRAIN, **PRIVATE)
     return page
 
 

@@ -8,7 +8,8 @@ widgets of Inspect that takes longer than scoring does.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import gradio as gr
@@ -47,14 +48,20 @@ def packed(name: str, values: list[Any]) -> str:
 
 def packed_run(draft: Draft) -> str:
     """The value of Train's form: what its fields show, by path."""
-    values = draft.values()
-    return json.dumps({"run": {path: values[path] for path in RUN}}, separators=(",", ":"), ensure_ascii=False)
+    return _told("run", draft, RUN)
 
 
 def packed_task(draft: Draft) -> str:
     """The value of the form that says how the task's rows are read."""
+    return _told("task", draft, TASK)
+
+
+def _told(name: str, draft: Draft, paths: Iterable[str]) -> str:
+    """The values of a form that a script draws. ``told`` tells this one from any other: Gradio may give the script
+    again what the form was told before, and that is not to replace what somebody has chosen since."""
     values = draft.values()
-    return json.dumps({"task": {path: values[path] for path in TASK}}, separators=(",", ":"), ensure_ascii=False)
+    form = {name: {path: values[path] for path in paths}, "told": secrets.token_hex(8)}
+    return json.dumps(form, separators=(",", ":"), ensure_ascii=False)
 
 
 def read(draft: Draft, *forms: str) -> Draft:
@@ -64,6 +71,7 @@ def read(draft: Draft, *forms: str) -> Draft:
             packs = [
                 {**values} if name in ("run", "task") else dict(zip(FORMS[name], values, strict=True))
                 for name, values in json.loads(form).items()
+                if name != "told"
             ]
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigError("the page sent a form that it does not have; reload it") from error

@@ -38,7 +38,9 @@ def wire_share(widgets: ShareWidgets, form: Form, services: Services) -> None:
     by_path = f"Object.fromEntries({json.dumps(SAMPLING)}.map((path, i) => [path, JSON.parse(form).sampling[i]]))"
     kept = f"(form) => JSON.stringify({{ sampling: {by_path} }})"
     form.sampling.change(None, form.sampling, widgets.kept, js=kept, **PRIVATE)
-    form.run.change(None, form.run, widgets.kept, js="(form) => form", **PRIVATE)
+    form.run.change(
+        None, form.run, widgets.kept, js="(form) => JSON.stringify({ run: JSON.parse(form).run })", **PRIVATE
+    )
 
 
 def kept_value(services: Services, draft: Draft, **marks: Any) -> str:

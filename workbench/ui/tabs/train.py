@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
@@ -48,7 +49,9 @@ def build_train(services: Services) -> tuple[gr.HTML, TrainWidgets]:
     return form, TrainWidgets(inherited, estimate, preflight, go, start_note, undo_note, notebook, code, live)
 
 
-def wire_train(form: Form, widgets: TrainWidgets, services: Services) -> None:
+def wire_train(form: Form, widgets: TrainWidgets, services: Services, shows: Sequence[Any]) -> None:
+    """``shows`` are the events after which the tab may be looked at."""
+
     def start(*held: Any) -> list[Any]:
         draft = read(*held)
         run, problem = run_setup.start_run(draft, services)
@@ -61,15 +64,9 @@ def wire_train(form: Form, widgets: TrainWidgets, services: Services) -> None:
 
     widgets.notebook.click(as_code, form.inputs, widgets.code, queue=False, **PRIVATE)
     wire_preflight(widgets.preflight, form, services)
-    about = describing(form, widgets, services)
-    form.run.change(**about, trigger_mode="always_last")
-    widgets.live.end(**about)  # of the run that was watched: its pace is known now
-
-
-def describing(form: Form, widgets: TrainWidgets, services: Services) -> dict[str, Any]:
-    """The event that says what the run takes over from Inspect, what it trains on, and what it would take."""
 
     def describe(*held: Any) -> list[Any]:
+        """What the run takes over from Inspect, what it trains on, and what it would take."""
         draft = read(*held)
         checked = gr.update(visible=run_setup.samples(draft))
         return [
@@ -80,8 +77,11 @@ def describing(form: Form, widgets: TrainWidgets, services: Services) -> dict[st
             checked,
         ]
 
+    # One event whatever asks, so that one answer is awaited before the next is asked for: none comes after a later one.
+    # The end of the run that was watched tells its pace.
+    asks = [*shows, form.run.change, widgets.live.end]
     outputs = [widgets.inherited, form.run, widgets.estimate, widgets.preflight.go, widgets.preflight.cancel]
-    return {"fn": describe, "inputs": form.inputs, "outputs": outputs, "queue": False, **PRIVATE}
+    gr.on(asks, describe, form.inputs, outputs, queue=False, trigger_mode="always_last", **PRIVATE)
 
 
 def inherited_value(draft: Draft) -> str:

@@ -29,10 +29,17 @@ export function runForm(handles, spec) {
   more.append(further);
   layOut(rootOf(handles), parts, { summary, rows, more, further });
 
+  /** @type {string | undefined} which of the server's values was drawn last */
+  let told;
+
   function changed() {
     for (const part of parts) if (part.isTouched) values[part.field.path] = part.read();
-    props.value = JSON.stringify({ [spec.form]: values }); // which tells Gradio of a change
+    tell();
     draw();
+  }
+
+  function tell() {
+    props.value = JSON.stringify({ [spec.form]: values }); // which tells Gradio of a change
   }
 
   function draw() {
@@ -51,12 +58,21 @@ export function runForm(handles, spec) {
   }
 
   follow(handles, (_, value) => {
+    if (!isNews(value, told)) return tell();
+    told = value?.told;
     values = { ...value?.[spec.form] };
     draw();
   });
   watch("rows", tellRows);
   tellRows();
 }
+
+/**
+ * Whether the server tells a form anything: Gradio, mounting a part of the page, may give it its first value once more
+ * when somebody has changed a field already.
+ * @param {{ told?: string } | null} value @param {string | undefined} told what it was told last
+ */
+export const isNews = (value, told) => told === undefined || value?.told !== told;
 
 /** Whether a field is in the form of a method. @param {FieldPayload | undefined} field @param {string} method */
 export const shows = (field, method) => !field?.methods || field.methods.includes(method);
