@@ -50,7 +50,7 @@ DEEP = b"[" * 100_000 + b"]" * 100_000
         (DEEP, r"the whole file: nested too deeply"),
         (b"PK\x03\x04\xff a zip archive", r"data\.jsonl is not Parquet or JSONL but another binary file"),
         (b"\xff\xfe{\x00", r"data\.jsonl is not Parquet or JSONL but another binary file"),
-        (b"tElLnObOdY", r"data\.jsonl is not Parquet or JSONL but another text file; a JSONL file begins with {"),
+        (b"tElLnObOdY", r"^data\.jsonl is not .* but another text file; a JSONL file begins with {[^Y]*$"),
         (b"PAR1 and nothing more", r"data\.jsonl is a damaged Parquet file \(.*\); write it again"),
         (GOOD + b'{"prompt": "a", "completion": "x", "reward": Infinity}', r"line 2: Infinity is no number"),
         (GOOD + b'{"prompt": "a", "completion": "x", "reward": 1e999}', r"line 2: 'reward' is infinite"),
