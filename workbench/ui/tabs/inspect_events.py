@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -120,32 +121,45 @@ def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again
     )
 
     pattern = [regex, kind]
+    answer = gr.Textbox(visible=False, max_lines=1)
 
-    def choose_preset(name: str, *before: str) -> Any:
-        """A field of choices says that it was chosen from whenever it is left, too: what was typed since then stays."""
+    def put(event: Any) -> None:
+        event.then(None, [answer, *pattern], pattern, js=PUT_PATTERN, **PRIVATE)
+
+    def choose_preset(name: str, *before: str) -> str:
         preset = PRESETS.get(name)
-        if preset is None or before == (preset.pattern.regex, preset.pattern.kind):
-            return gr.skip()
-        chosen = preset.pattern
-        return [gr.update(value=chosen.regex, label=handlers.pattern_label(chosen.kind)), chosen.kind]
+        return _pattern_answer(before, before if preset is None else (preset.pattern.regex, preset.pattern.kind))
 
-    form.preset.input(choose_preset, [form.preset, *pattern], pattern, queue=False, **PRIVATE)
+    put(form.preset.input(choose_preset, [form.preset, *pattern], answer, queue=False, **PRIVATE))
 
     def list_presets(request: gr.Request, *held: Any) -> str:
         return table_value(preset_rows(read(*held), services.reward_worker(request.session_hash or "")))
 
     widgets.pattern_note.apply(list_presets, form.inputs, widgets.presets, queue=False, **PRIVATE)
 
-    def pick_preset(event: gr.EventData) -> Any:
-        return choose_preset(str(event._data.get("name")))
+    def pick_preset(event: gr.EventData, *before: str) -> str:
+        return choose_preset(str(event._data.get("name")), *before)
 
-    widgets.presets.apply(pick_preset, None, pattern, queue=False, **PRIVATE)
+    put(widgets.presets.apply(pick_preset, pattern, answer, queue=False, **PRIVATE))
 
-    def choose_kind(kind: str, regex: str) -> Any:
-        fits, label = handlers.regex_for(kind, regex), handlers.pattern_label(kind)
-        return gr.update(label=label) if fits == regex else gr.update(value=fits, label=label)
+    def choose_kind(*before: str) -> str:
+        return _pattern_answer(before, (handlers.regex_for(before[1], before[0]), before[1]))
 
-    kind.input(choose_kind, [kind, regex], regex, queue=False, **PRIVATE)
+    put(kind.input(choose_kind, pattern, answer, queue=False, **PRIVATE))
+
+
+PUT_PATTERN = """(answer, ...now) => {
+  const { before, after, label } = JSON.parse(answer), stays = { __type__: "update" };
+  if (`${now}` === `${before}`) return [{ ...stays, value: after[0], label }, after[1]];
+  return [now[1] === after[1] ? { ...stays, label } : stays, stays];
+}"""
+"""Sets the pattern and its kind to what was answered, unless they changed since it was asked: what somebody types
+meanwhile stays. A field of choices says twice that it was chosen from, and once more whenever it is left."""
+
+
+def _pattern_answer(before: tuple[str, ...], after: tuple[str, ...]) -> str:
+    """What ``PUT_PATTERN`` takes: the regex and its kind when asked and as answered, and what the field is called."""
+    return json.dumps({"before": before, "after": after, "label": handlers.pattern_label(after[1])})
 
 
 def _pattern_value(draft: Draft, view: ScoringView) -> str:
