@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.browsing import App, serious, visit
 from tests.credits import worked_credit
@@ -336,7 +336,14 @@ def a_queued_run_names_the_one_before_it(page: Page, workspace: Path) -> None:
     alive(store(workspace, "first", [{"step": 1}], state="running"))
     second = alive(store(workspace, "second", [], state="queued"))
     second.dir.set_status("queued", "waits for the CPU behind run 'first'", behind="first", started=None)
+    questions, waiting = "**/component_server*", list[Route]()
+    page.route(questions, lambda route: waiting.append(route))
     page.locator("#run-picker").select_option("second")
+    expect(page.locator("#run-state")).to_have_text("")  # what stood there was about another run
+    expect(page.locator("#stop")).to_be_hidden()
+    page.unroute(questions)
+    for route in waiting:
+        route.continue_()
     expect(page.locator(".run-head .progress-text")).to_have_text(
         "waits for the CPU behind run 'first' · place 1 in the queue"
     )

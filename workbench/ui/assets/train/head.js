@@ -78,11 +78,15 @@ export class RunHead {
     this.above = [row, this.bar, this.reason, this.unknown, this.message, this.warnings, this.settingsBox, this.alarms];
   }
 
-  /** As it is before anything is known of a run. */
+  /** As it is before anything is known of a run: what stood there is about another one. */
   clear() {
+    this.state("");
+    setText(this.progress, "");
+    this.done.style.width = "0";
     say(this.message, "");
     say(this.reason, "");
-    this.use.hidden =
+    this.stop.hidden =
+      this.use.hidden =
       this.inspect.hidden =
       this.settle.hidden =
       this.now.hidden =
