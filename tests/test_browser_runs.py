@@ -336,14 +336,17 @@ def a_queued_run_names_the_one_before_it(page: Page, workspace: Path) -> None:
     alive(store(workspace, "first", [{"step": 1}], state="running"))
     second = alive(store(workspace, "second", [], state="queued"))
     second.dir.set_status("queued", "waits for the CPU behind run 'first'", behind="first", started=None)
-    questions, waiting = "**/component_server*", list[Route]()
-    page.route(questions, lambda route: waiting.append(route))
+    expect(page.locator("#run-picker option[value=second]")).to_be_attached()
+    waiting, holds = list[Route](), True
+    page.route(re.compile("/component_server/"), lambda one: waiting.append(one) if holds else one.continue_())
     page.locator("#run-picker").select_option("second")
     expect(page.locator("#run-state")).to_have_text("")  # what stood there was about another run
     expect(page.locator("#stop")).to_be_hidden()
-    page.unroute(questions)
+    holds = False
     for route in waiting:
         route.continue_()
+    page.unroute_all()
+    assert waiting
     expect(page.locator(".run-head .progress-text")).to_have_text(
         "waits for the CPU behind run 'first' · place 1 in the queue"
     )
