@@ -7,32 +7,41 @@ nothing but a WorkbenchError came out, with a message of bounded length; what wa
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import math
 import os
+import socket
 from collections.abc import Callable, Iterator
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.stored_runs import store_pipeline
+from workbench import handoff
 from workbench.cli import make_parser
 from workbench.cli.flags import flags, read_config
 from workbench.cli.groups import read_group
 from workbench.config import METHODS, RunConfig, SharedConfig, leaves
 from workbench.config.reading import decoded, read_text
 from workbench.credit import assign_credit
-from workbench.errors import WorkbenchError
+from workbench.errors import TaskError, WorkbenchError
 from workbench.places import absolute
 from workbench.policies.find import check_policy, has_chat_template
 from workbench.rewards.models.formats import guess_format
+from workbench.rewards.saved import list_saved, save_reward
 from workbench.rewards.source import reward_functions
 from workbench.rollouts import files
 from workbench.rollouts.groups import Builder, read_drafts
-from workbench.rollouts.load import resolve
+from workbench.rollouts.hand_labels import HandLabels
+from workbench.rollouts.load import read_groups, resolve
 from workbench.rollouts.tokens import load_tokeniser
-from workbench.rundir import RunDir
+from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run, list_runs, open_run
+from workbench.runs.about import about
+from workbench.runs.pipelines import list_pipelines
 from workbench.schema import Group
 from workbench.sections import PolicySection
 from workbench.tasks import load_task, reading
@@ -40,6 +49,7 @@ from workbench.tasks.hub import parts_of
 from workbench.ui.handlers import api
 from workbench.ui.handlers.example import first_draft, first_group
 from workbench.ui.handlers.rollout_import import ImportForm, find_file
+from workbench.ui.handlers.run_download import write_zip
 from workbench.weights import WeightsError, tensor_names
 
 LONGEST = 3_000  # characters of a message
@@ -250,15 +260,98 @@ def test_a_bad_configuration_group_or_code_file_is_refused_in_a_sentence(name: s
     held(lambda: reward_functions(read_text(path, "--reward-file")))
 
 
+RUN_FILES = (
+    *(
+        "rewards/manifest.json",
+        "answers/step-000000.json",
+        "passes/step-000000.parquet",
+        "rollouts/step-000000.parquet",
+    ),
+    *("checkpoints/checkpoint-2/manifest.json", "about.json", "environment.json", "log.txt", "metrics.jsonl"),
+    *("status.json", "run.yaml"),  # the worst last
+)
+
+
+def read_run(path: Path) -> None:
+    """Everything that is read of a run, by whoever shows, resumes or downloads it."""
+    run = Run(path)
+    assert len(run.summary().reason) < LONGEST
+    about(run)
+    for read in (run.metrics_rows, run.log_tail, run.config, run.dir.warnings, run.differences):
+        held(read)
+    held(lambda: run.dir.rollouts.read(0))
+    held(lambda: run.dir.answers.read(0))
+    held(lambda: run.dir.passes.read(0))
+    run.dir.changed_rewards({"step_correctness": ""})
+    assert checkpoints.newest_valid(run.dir.checkpoints)[0] is None
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_damaged_file_of_a_run_hides_nothing_else(name: str, tmp_path: Path) -> None:
     run = RunDir.create(tmp_path, RunConfig(name="damaged"))
-    for file in ("environment.json", "log.txt", "metrics.jsonl", "status.json", "run.yaml"):  # the worst one last
+    for file in RUN_FILES:
+        (run.path / file).parent.mkdir(parents=True, exist_ok=True)
         (run.path / file).write_bytes(FILES[name])
-        opened = Run(run.path)
-        assert len(opened.summary().reason) < LONGEST
-        for read in (opened.metrics_rows, opened.log_tail, opened.config, opened.dir.warnings, opened.differences):
-            held(read)
+        read_run(run.path)
+    write_zip(Run(run.path), io.BytesIO())
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server, chdir(path.parent):  # whole paths are too long
+        server.bind(path.name)
+
+
+def _sparse(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**40)
+
+
+STRANGE = {"pipe": _pipe, "device": _device, "socket": _socket, "folder": Path.mkdir, "a terabyte": _sparse}
+
+
+@pytest.mark.timeout(120)  # a pipe that nobody writes to is waited for
+@pytest.mark.parametrize("make", STRANGE.values(), ids=STRANGE)
+def test_invariant_what_is_no_file_hides_nothing_else(make: Callable[[Path], None], tmp_path: Path) -> None:
+    """In the place of each file of a run, of a pipeline, a saved function, a group, a page and a hand label."""
+    run = RunDir.create(tmp_path, RunConfig(name="damaged"))
+    RunDir.create(tmp_path, RunConfig(name="whole"))
+    for file in RUN_FILES:
+        if (run.path / file).exists():
+            (run.path / file).unlink()
+        (run.path / file).parent.mkdir(parents=True, exist_ok=True)
+        make(run.path / file)
+        read_run(run.path)
+        assert {listed.name for listed in list_runs(tmp_path)} == {"whole", "damaged"}
+    if make is not _sparse:  # which would be downloaded whole
+        write_zip(Run(run.path), io.BytesIO())
+    pipeline = store_pipeline(tmp_path)
+    for file in (*(pipeline.path / "stages").iterdir(), pipeline.path / "status.json", pipeline.path / "pipeline.yaml"):
+        file.unlink()
+        make(file)
+        (listed,) = list_pipelines(tmp_path)
+        held(listed.stages)
+    for name in ("damaged", "whole"):
+        save_reward(tmp_path, name, "step", "def reward(prompt, step, **columns):\n    return 1.0")
+    for file in sorted((tmp_path / "rewards" / "damaged").iterdir()):
+        file.unlink()
+        make(file)
+        assert {saved.name for saved in list_saved(tmp_path)} == {"whole", "damaged"}
+    for place in ("groups/a.json", ".pages/1-a.json", "labels/a.json"):
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        make(tmp_path / place)
+    assert (handoff.read_group(tmp_path / "groups", "a"), handoff.page_link(tmp_path)) == (None, None)
+    assert list(HandLabels(tmp_path).completions()) == []
+    make(tmp_path / "rows.jsonl")
+    with pytest.raises(TaskError, match=r"rows\.jsonl"):
+        read_groups(tmp_path / "rows.jsonl")
 
 
 @pytest.mark.parametrize("name", FILES)

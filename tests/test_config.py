@@ -68,6 +68,24 @@ HOLDS_ITSELF["a"] = HOLDS_ITSELF
             {"sampling": {"temperature": "hot"}},
             r"method.sampling.temperature: Input should be a valid number.* \(got 'hot'\)",
         ),
+        (
+            {"sampling": {"temperature": 1e-300}},  # whose loss is not a number, with the learning rate to blame
+            r"method.sampling.temperature: out of range, which is at least 0.001 and at most 10 \(got 1e-300\)",
+        ),
+        (
+            {"sampling": {"top_k": 10**20}},
+            "method.sampling.top_k: out of range, which is at least 0 and at most 1,000,000",
+        ),
+        (
+            {"training": {"warmup_steps": 10**24}},
+            "optimiser.warmup_steps: out of range, which is at least 0 and at most",
+        ),
+        (
+            {"rewards": [{"name": "a", "weight": 1e9}]},
+            r"method.rewards.0.weight: out of range, which is at least -1000 and at most 1000 \(got 1000000000.0\)",
+        ),
+        ({"rewards": [{"name": "a", "weight": float("nan")}]}, r"method.rewards.0.weight: .*\(got nan\)"),
+        ({"rewards": [{"name": "a", "weight": float("-inf")}]}, r"method.rewards.0.weight: .*\(got -inf\)"),
         ({"training": {"lerning_rate": 1}}, "training.lerning_rate: Extra inputs are not permitted"),
         (
             {"sampling": {"num_generations": 1}},

@@ -26,7 +26,6 @@ EXPERTS = {"num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4, "num
 EXPERTS |= {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "n_group": 1, "topk_group": 1}
 DELTA = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
 DELTA["layer_types"] = ["linear_attention", "linear_attention", "full_attention", "linear_attention"]
-CONVOLUTION = {"layer_types": ["conv", "full_attention", "conv", "full_attention"]}
 ONE_STATE = {"state_size": 8, "num_hidden_layers": 2, "time_step_rank": 4, "intermediate_size": 64, "expand": 2}
 
 KINDS = {
@@ -53,7 +52,7 @@ KINDS = {
     "qwen3_next": ("by length", DELTA | EXPERTS),
     "qwen3_5_text": ("by length", DELTA),
     "olmo_hybrid": ("by length", DELTA | {"linear_num_key_heads": 4}),
-    "lfm2": ("by length", CONVOLUTION),
+    "lfm2": ("by length", {"layer_types": ["conv", "full_attention", "conv", "full_attention"]}),
     "nemotron_h": (
         "whole",
         EXPERTS
@@ -104,8 +103,9 @@ def test_invariant_sampled_log_probabilities_are_a_plain_forward_passs(kind):
         assert row.raw_logprobs == pytest.approx(picked.tolist(), abs=1e-4)
 
 
-def test_a_hybrid_models_rows_are_the_same_however_they_are_batched():
-    model = small("lfm2", **CONVOLUTION)
+@pytest.mark.parametrize("kind", ["lfm2", "mamba"])  # padding would change what mamba samples
+def test_a_recurrent_models_rows_are_the_same_however_they_are_batched(kind):
+    model = small(kind, **KINDS[kind][1])
     how = {"eos_token_ids": [1], "pad_token_id": 0, "seed": 1, "total_rows": len(PROMPTS)}
     sampling = SamplingConfig(max_completion_length=10)
     whole = sample_rows(model, PROMPTS, sampling, **how)

@@ -18,7 +18,7 @@ import pytest
 from tests.browsing import ROOT, free_port
 
 FILES = [
-    *(path for kind in ("py", "js", "css") for path in ROOT.glob(f"workbench/**/*.{kind}")),
+    *(path for kind in ("py", "js", "css", "woff2", "txt") for path in ROOT.glob(f"workbench/**/*.{kind}")),
     *(path for kind in ("json", "jsonl", "safetensors", "yaml") for path in ROOT.glob(f"assets/**/*.{kind}")),
     *ROOT.glob("assets/gsm8k/LICENSE"),
 ]

@@ -22,11 +22,13 @@ from pathlib import Path
 import psutil
 
 from workbench.errors import RunError
-from workbench.rundir.files import encode, replace_file
+from workbench.rundir.files import encode, read_json, replace_file
 from workbench.schema import Group
 
 GROUPS = "groups"
 PAGES = ".pages"
+MOST_GROUP = 512 * 2**20
+"""Bytes of a stored group."""
 _SAME_START = 5.0  # seconds by which a process's start time may drift when the system's clock is set
 
 
@@ -59,7 +61,7 @@ def write_group(folder: Path, name: str, group: Group) -> Path:
 def read_group(folder: Path, name: str) -> Group | None:
     """The group of that name; None where the file holds no group. Raises FileNotFoundError where there is no file."""
     try:
-        return Group.from_json(json.loads((folder / f"{name}.json").read_text(encoding="utf-8")))
+        return Group.from_json(read_json(folder / f"{name}.json", MOST_GROUP))
     except FileNotFoundError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -94,7 +96,7 @@ def page_link(workspace: Path) -> str | None:
 def _running(path: Path) -> tuple[int, str] | None:
     """When a page was announced, in nanoseconds, and its link; None where its process is gone."""
     try:
-        page = json.loads(path.read_bytes())
+        page = read_json(path)
         process = psutil.Process(page["pid"])
         runs = abs(process.create_time() - page["created"]) < _SAME_START
         return (path.stat().st_mtime_ns, str(page["link"])) if runs else None

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from workbench.errors import RewardCodeError, RunError
 from workbench.rewards.source import kind_in
-from workbench.rundir.files import decode, encode, replace_file
+from workbench.rundir.files import decode, encode, read_file, replace_file
 from workbench.schema import RewardKind
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
@@ -190,7 +190,7 @@ def _read(folder: Path, name: str, version: int) -> SavedReward:
 def _about(path: Path) -> dict[str, object]:
     """What was noted of a version; nothing where that is missing or broken, because the code says enough."""
     try:
-        return dict(decode(path.read_bytes()))
+        return dict(decode(read_file(path)))
     except (OSError, ValueError):
         return {}
 

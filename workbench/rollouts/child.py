@@ -91,10 +91,11 @@ def _heard(rows: Iterator[Row], emit: Emitter) -> Iterator[Row]:
 
 def _of_a_run(path: Path, max_bytes: int) -> list[Group] | None:
     """The groups of a run's own rollouts file, or None where it is something else."""
+    from workbench.rundir.files import opened
     from workbench.rundir.rollouts import read
 
     try:
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             if stream.read(4) != b"PAR1" or path.stat().st_size > max_bytes:
                 return None
         import pyarrow.parquet as pq

@@ -7,7 +7,6 @@ is opened but the two small files that ``save_to_disk`` writes.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import TaskError, did_you_mean
+from workbench.rundir.files import read_json
 
 KEYWORDS = {
     "train": ("train", "training"),
@@ -162,9 +162,9 @@ def _saved(folder: Path) -> list[Path]:
 def _names(file: Path, key: str) -> list[str]:
     """The file names in one of ``save_to_disk``'s files, none of which leads elsewhere."""
     try:
-        listed = json.loads(file.read_bytes())[key]
+        listed = read_json(file)[key]
         names = [entry["filename"] if isinstance(entry, dict) else entry for entry in listed]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise TaskError(f"{file.parent.name}/{file.name} is damaged ({error}); save the data set again") from error
     if strange := [name for name in names if not isinstance(name, str) or Path(name).name != name]:
         raise TaskError(f"{file.parent.name}/{file.name} names {strange[0]!r}, which is no file of its folder")

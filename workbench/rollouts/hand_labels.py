@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from workbench.errors import ConfigError, TaskError, WorkbenchError, shown
-from workbench.rundir.files import encode, replace_file
+from workbench.rundir.files import encode, read_json, replace_file
 
 Label = Literal[1, 0, -1]
 """PRM800K's ratings: right, neutral, wrong."""
@@ -144,7 +144,7 @@ class HandLabels:
 
 
 def _read(path: Path) -> HandLabelled:
-    values = json.loads(path.read_bytes())
+    values = read_json(path)
     if not isinstance(values, dict) or not all(isinstance(values.get(name), str) for name in ("prompt", "completion")):
         raise ValueError("it holds no labels")
     try:

@@ -29,7 +29,7 @@ import dataclasses
 import errno
 import fcntl
 import hashlib
-import json
+import io
 import os
 import shutil
 import tempfile
@@ -45,7 +45,7 @@ from workbench.errors import RunError
 from workbench.redact import redact
 from workbench.rundir import metrics as metrics_log
 from workbench.rundir.answers import Answers
-from workbench.rundir.files import encode, move_in, replace_file
+from workbench.rundir.files import encode, move_in, opened, read_file, read_json, replace_file
 from workbench.rundir.log import tail
 from workbench.rundir.metrics import MetricsWriter
 from workbench.rundir.passes import Passes
@@ -164,7 +164,7 @@ class RunDir:
     def changed_rewards(self, sources: Mapping[str, str]) -> list[str]:
         """The names in ``sources`` whose code is not what this run kept of it; unknown where it kept none."""
         try:
-            manifest = json.loads((self.path / "rewards" / "manifest.json").read_bytes())
+            manifest = read_json(self.path / "rewards" / "manifest.json")
             stored = {entry["name"]: entry["sha256"] for entry in manifest}
         except (OSError, ValueError, KeyError, TypeError):
             return []
@@ -174,7 +174,7 @@ class RunDir:
     def config_text(self) -> str:
         """The stored configuration as YAML; ``RunConfig.from_yaml`` parses it."""
         try:
-            with (self.path / "run.yaml").open(encoding="utf-8") as stream:
+            with opened(self.path / "run.yaml") as file, io.TextIOWrapper(file, encoding="utf-8") as stream:
                 text = stream.read(MOST_CONFIG + 1)  # whoever parses it refuses what is longer
         except (OSError, ValueError) as error:
             raise RunError(f"run {self.name!r} has no readable run.yaml: {error}") from error
@@ -190,7 +190,7 @@ class RunDir:
         """As last written. Whether the process named there still lives is ``runs.Run.status``'s question."""
         path = self.path / "status.json"
         try:
-            return RunStatus.from_json(path.read_bytes())
+            return RunStatus.from_json(read_file(path))
         except FileNotFoundError as error:
             raise RunError(f"there is no run at {self.path}: it has no status.json") from error
         except (OSError, ValueError) as error:

@@ -7,14 +7,13 @@ and the newest are removed, so that the folder does not grow with the run. Does 
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.errors import RunError
-from workbench.rundir.files import encode, replace_file
+from workbench.rundir.files import encode, read_json, replace_file
 from workbench.schema import HeldOutAnswer
 
 MOST_ANSWERS = 500
@@ -68,7 +67,7 @@ class Answers:
 
 
 def _read(path: Path) -> list[HeldOutAnswer]:
-    rows = json.loads(path.read_bytes())
+    rows = read_json(path)
     names = {field.name for field in dataclasses.fields(HeldOutAnswer)}
     if not isinstance(rows, list) or not all(isinstance(row, dict) and row.keys() == names for row in rows):
         raise ValueError("it holds no answers")

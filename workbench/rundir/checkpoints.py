@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import RunError
-from workbench.rundir.files import sync
+from workbench.rundir.files import opened, read_json, sync
 
 MANIFEST = "manifest.json"
 SAVING = ".saving"
@@ -72,7 +72,7 @@ def seal(draft: Path, target: Path, about: Mapping[str, Any]) -> None:
 def problem(path: Path) -> str | None:
     """What is wrong with the checkpoint at ``path``, or None when it is valid. Reads every byte of it."""
     try:
-        files = json.loads((path / MANIFEST).read_bytes())["files"]
+        files = read_json(path / MANIFEST)["files"]
         listed = {name: (entry["size"], entry["sha256"]) for name, entry in files.items()}
     except FileNotFoundError:
         return f"has no {MANIFEST}: it was not written to its end"
@@ -151,5 +151,5 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from workbench.rundir.files import encode, replace_file
+from workbench.rundir.files import encode, opened, read_json, replace_file
 from workbench.sections import SharedConfig
 
 FILE = "environment.json"
@@ -56,7 +56,7 @@ def environment(config: SharedConfig) -> dict[str, Any]:
 def differences(folder: Path, config: SharedConfig) -> list[str]:
     """In what this process differs from the one that ran the run in ``folder``, in words; none if that is unknown."""
     try:
-        then = json.loads((folder / FILE).read_bytes())
+        then = read_json(folder / FILE)
     except (OSError, ValueError, RecursionError):
         return []
     if not isinstance(then, dict):
@@ -140,7 +140,7 @@ def _task_hash(task: str) -> str | None:
             files = sorted(islice((file for file in path.rglob("*") if file.is_file()), _MOST_FILES))
             lines = [f"{file.relative_to(path)} {_task_hash(str(file))}\n" for file in files]
             return hashlib.sha256("".join(lines).encode()).hexdigest()
-        with path.open("rb") as file:
+        with opened(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, ValueError):
         return None

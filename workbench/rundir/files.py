@@ -1,4 +1,4 @@
-"""Atomic writes of files and folders, and the JSON of rows and status. Knows nothing of runs."""
+"""Atomic writes of files and folders, reads that end, and the JSON of rows and status. Knows nothing of runs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,44 @@ import json
 import math
 import os
 import secrets
+import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from workbench.errors import RunError
+
+MOST_BYTES = 64 * 2**20
+"""Of a file that is read whole: a hundred times what the largest of them hold."""
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """A file to read from. Raises OSError for what is none: a pipe that nobody writes to would be waited for, and a
+    device may have no end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path.name} is no regular file")
+        yield file
+
+
+def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
+    """What a file holds. Raises OSError, also for one of over ``most`` bytes and for what is no regular file."""
+    with opened(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) > most:
+            raise OSError(f"{path.name} has {size:,} bytes; the limit is {most:,}")
+        return file.read(most)
+
+
+def read_json(path: Path, most: int = MOST_BYTES) -> Any:
+    """The value that a JSON file holds. Raises OSError as ``read_file``, ValueError for what is no JSON."""
+    try:
+        return json.loads(read_file(path, most))
+    except RecursionError as error:
+        raise ValueError(f"{path.name} is nested too deeply") from error
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from workbench.redact import redact
+from workbench.rundir.files import opened
 
 _TAIL_BYTES = 64 * 1024
 
@@ -16,14 +17,14 @@ def tail(path: Path, lines: int) -> list[str]:
     No line without a file; of one that cannot be read, a line that says why.
     """
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(max(0, size - _TAIL_BYTES))
             text = file.read().decode("utf-8", "replace")
     except FileNotFoundError:
         return []
     except OSError as error:
-        return [f"{path.name} cannot be read: {error.strerror}"]
+        return [f"{path.name} cannot be read: {error.strerror or error}"]
     rows = [line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n")]
     if size > _TAIL_BYTES:
         rows = rows[1:]  # the first one is cut

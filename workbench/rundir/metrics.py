@@ -26,12 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import RunError
-from workbench.rundir.files import decode, encode, no_room, plain
+from workbench.rundir.files import decode, encode, no_room, opened, plain
 
 SCHEMA = 1
 HEADER = encode({"schema": SCHEMA}) + b"\n"
 NOT_FINITE = "not_finite"
 SYNC_SECONDS = 1.0
+MOST_READ = 2**30
+"""Bytes that one look reads: some 300,000 rows."""
 
 
 class MetricsWriter:
@@ -117,12 +119,14 @@ class Reading:
 
 def read(path: Path, run: str, cursor: int = 0) -> Reading:
     """The rows from byte ``cursor`` on. Raises OSError, and RunError for a cursor or version that does not fit."""
-    with open(path, "rb") as file:
+    with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         if cursor and (not 0 < cursor <= size or os.pread(file.fileno(), 1, cursor - 1) != b"\n"):
             raise RunError(
                 f"run {run!r}: no row of metrics.jsonl ({size} bytes) begins at byte {cursor}; read again from 0"
             )
+        if size - cursor > MOST_READ:
+            raise RunError(f"run {run!r}: metrics.jsonl has {size:,} bytes, and {MOST_READ:,} are read at once; cut it")
         file.seek(cursor)
         block = file.read(size - cursor)
         begin, rows = cursor, list[dict[str, Any]]()

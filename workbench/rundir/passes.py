@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from workbench.errors import RunError
-from workbench.rundir.files import sync
+from workbench.rundir.files import opened, sync
 from workbench.schema import LossPass, LossSettings, RolloutPass
 
 _FILE = re.compile(r"step-(\d{6,})\.parquet")
@@ -91,7 +91,8 @@ class Passes:
 
 
 def _read(path: Path) -> LossPass:
-    table = pq.ParquetFile(path).read()
+    with opened(path) as file:
+        table = pq.ParquetFile(file).read()
     head: dict[str, Any] = json.loads((table.schema.metadata or {})[b"pass"])
     settings: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in head["settings"].items()

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from workbench.rundir.files import plain
+from workbench.rundir.files import opened, plain
 from workbench.schema import (
     Credit,
     CreditPart,
@@ -102,7 +102,8 @@ def _write(path: Path, heads: Sequence[Mapping[str, Any]], groups: Sequence[Sequ
 
 def _read(path: Path, key: str, kind: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
     """The heads, which must have ``key``, each with its rows."""
-    table = pq.ParquetFile(path).read()
+    with opened(path) as file:
+        table = pq.ParquetFile(file).read()
     metadata = table.schema.metadata or {}
     if b"groups" not in metadata:
         raise ValueError("its metadata describe no groups")

@@ -6,7 +6,6 @@ of a pipeline, which its pipeline finds by its name, keeps it.
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 from workbench.config import RUN_NAME
 from workbench.errors import RunError, WorkbenchError
 from workbench.rundir import RunDir
-from workbench.rundir.files import encode, replace_file
+from workbench.rundir.files import encode, read_json, replace_file
 from workbench.runs.pipelines import list_pipelines
 from workbench.runs.processes import members
 from workbench.runs.run import Run, open_run
@@ -37,7 +36,7 @@ class About:
 def about(run: Run) -> About:
     """What is said of a run; nothing where its file is missing or damaged."""
     try:
-        values = json.loads((run.path / FILE).read_bytes())
+        values = read_json(run.path / FILE)
         return _checked(values["note"], values["tags"])
     except (OSError, ValueError, KeyError, TypeError, RunError):
         return About()

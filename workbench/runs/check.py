@@ -113,7 +113,9 @@ def _check_policy(config: RunConfig) -> Path | None:
 
 def _check_size(config: RunConfig) -> None:
     if (size := len(config.to_yaml())) > MAX_BYTES:
-        raise ConfigError(f"the configuration has {size:,} characters as YAML; the limit is {MAX_BYTES:,}")
+        raise ConfigError(
+            f"the configuration has {size:,} characters as YAML; the limit is {MAX_BYTES:,}: shorten its code and texts"
+        )
 
 
 def _read_trl(config: RunConfig) -> None:

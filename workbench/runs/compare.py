@@ -8,7 +8,6 @@ wrote.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, ClassVar
 from workbench.config import RunConfig
 from workbench.credit.schemes import find_scheme
 from workbench.errors import ConfigError, RunError, TaskError
+from workbench.rundir.files import read_json
 from workbench.runs.check import with_absolute_paths
 from workbench.runs.launch import go_on
 from workbench.runs.pipelines import Pipeline, Plan, StageProgress, open_pipeline
@@ -333,7 +333,7 @@ def _models(config: RunConfig) -> int:
 
 def _provenance(file: Path) -> dict[str, Any]:
     try:
-        data = json.loads(provenance_of(file).read_bytes())
+        data = read_json(provenance_of(file))
     except (OSError, ValueError):
         return {}
     return data if isinstance(data, dict) else {}

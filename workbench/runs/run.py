@@ -373,6 +373,5 @@ def _is_run(path: Path) -> bool:
     return (
         RUN_NAME.fullmatch(path.name) is not None
         and not path.is_symlink()
-        and (path / "status.json").is_file()
-        and (path / "run.yaml").is_file()
+        and all(os.path.lexists(path / file) for file in ("status.json", "run.yaml"))  # damaged ones are listed, too
     )

@@ -8,7 +8,6 @@ no torch and no device. SIGTERM stops the stage at hand.
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 from workbench.child import is_forked
 from workbench.errors import RunError, WorkbenchError
 from workbench.rundir import RunState
+from workbench.rundir.files import read_json
 from workbench.runs.launch import go_on
 from workbench.runs.pipelines.check import carried_out
 from workbench.runs.pipelines.pipeline import Pipeline
@@ -125,7 +125,7 @@ class Driver:
         if not file.exists():
             return False
         try:
-            written = json.loads(provenance_of(file).read_bytes())["sha256"]
+            written = read_json(provenance_of(file))["sha256"]
         except (OSError, ValueError, KeyError, TypeError):
             written = None
         if written != sha256(file):

@@ -6,6 +6,7 @@ Nothing is remembered here that is not in the directory.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +17,7 @@ from workbench.config import RUN_NAME
 from workbench.config.reading import read_text, read_yaml
 from workbench.errors import RunError, cut, did_you_mean, shown
 from workbench.rundir import RunDir, RunStatus
+from workbench.rundir.files import opened
 from workbench.runs import watch
 from workbench.runs.follow import MetricsReader
 from workbench.runs.job import Job
@@ -236,8 +238,7 @@ def _is_pipeline(path: Path) -> bool:
     return (
         RUN_NAME.fullmatch(path.name) is not None
         and not path.is_symlink()
-        and (path / "status.json").is_file()
-        and (path / "pipeline.yaml").is_file()
+        and all(os.path.lexists(path / file) for file in ("status.json", "pipeline.yaml"))
     )
 
 
@@ -251,7 +252,7 @@ def _made(path: Path) -> int:
 def _count(file: Path) -> int | None:
     """Rows of a JSONL file that was written whole."""
     try:
-        with file.open("rb") as stream:
+        with opened(file) as stream:
             return sum(1 for _ in stream)
     except OSError:
         return None

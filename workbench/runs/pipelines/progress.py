@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 
 from workbench.errors import WorkbenchError, cut
 from workbench.rundir import FINAL_STATES
-from workbench.rundir.files import encode, replace_file
+from workbench.rundir.files import encode, read_json, replace_file
 from workbench.runs.run import Run
 
 HEADLINES = ("accuracy", "pair_accuracy", "step_accuracy")
@@ -71,7 +70,7 @@ def write_stage(file: Path, state: str, reason: str = "", *, ended: bool = False
 def read_stage(file: Path) -> dict[str, Any]:
     """The fields of ``StageProgress`` in a stage's file; none before its turn, "unreadable" for a damaged one."""
     try:
-        data = json.loads(file.read_bytes())
+        data = read_json(file)
         return {name: data[name] for name, kinds in _WRITTEN.items() if _is(data[name], kinds)}
     except FileNotFoundError:
         return {}
