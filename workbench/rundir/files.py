@@ -11,8 +11,9 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from workbench.errors import RunError
 
@@ -21,7 +22,7 @@ MOST_BYTES = 64 * 2**20
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
+def opened(path: Path) -> Iterator[BufferedReader]:
     """A file to read from. Raises OSError for what is none: a pipe that nobody writes to would be waited for, and a
     device may have no end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
