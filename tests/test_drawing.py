@@ -206,6 +206,9 @@ def test_the_number_that_is_coloured_is_said(show) -> None:
         key = page.locator(".key .measure").first
         expect_chips(page, "1 1 ▲1.26", "2 1 ▲0.21", "3 0 ▼0.84")
         assert key.text_content() == "adv."
+        process, step = page.locator(".reading > span").all_inner_texts()[1:3]
+        assert process.startswith("A: step rewards above or below the mean, summed over this step and all later")
+        assert step.startswith("B: this step's own reward")
         page.locator(".rollout").first.locator(".chip").nth(1).click()
         shown = page.locator(".details .shown")
         assert shown.all_inner_texts() == ["advantage A", "+0.2108", "advantage B", "+1.0539"]

@@ -110,7 +110,7 @@ class Legend {
     const judgedTitle = `By the outcome reward ${judgedBy}: 1 is right`;
     const outcomes = data.rollouts.some(({ outcome }) => (outcome ?? null) !== null);
     this.reading.replaceChildren(
-      ...(measure.key === "advantage" ? meaningOf(data.counts ?? "") : []),
+      ...(measure.key === "advantage" ? meaningOf(data) : []),
       ...(outcomes ? [sign("R", "outcome", "The outcome reward of the whole answer")] : []),
       ...(judgedBy === null ? [] : [sign(RIGHT, "right", judgedTitle), sign(NOT_RIGHT, "wrong answer", judgedTitle)]),
       sign("Σr", "summed step rewards", "The sum of the answer's step rewards, before anything is normalised"),
@@ -182,8 +182,9 @@ const chipKey = ({ short: name, signed: both }) =>
 /** @param {Credited} rollout Whether a token of it holds the beginning of a step that it does not belong to. */
 const straddles = ({ steps, offsets }) => steps?.some(({ start, first }) => start < offsets[first]) ?? false;
 
-/** @param {string} counts Which way the loss pushes a token, and what that is made of. */
-function meaningOf(counts) {
+/** @param {Prepared} data Which way the loss pushes a token, and what that is made of, under each scheme that is drawn. */
+function meaningOf({ counts, other }) {
+  const told = other && other.counts !== counts ? [["A:", counts], ["B:", other.counts]] : [["Colour:", counts]];
   return [
     el(
       "span",
@@ -192,7 +193,7 @@ function meaningOf(counts) {
       "▼ made less likely ← 0 → made more likely ▲",
       el("i", { class: "p s6" }),
     ),
-    ...(counts ? [el("span", {}, el("b", {}, "Colour:"), ` ${counts}`)] : []),
+    ...told.flatMap(([name, made]) => made ? [el("span", {}, el("b", {}, name), ` ${made}`)] : []),
   ];
 }
 
