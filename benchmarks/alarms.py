@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.schemes import cells
+from benchmarks.schemes import OPTIMISER, cells
 from benchmarks.trained import Rows, Where
 from workbench.checks.alarms import ALARMS, alarms
 from workbench.config import RunConfig
@@ -106,7 +106,7 @@ def _config(name: str, seed: int) -> RunConfig:
     case = CASES[name]
     run = {"steps": case.steps, "eval_every": 0, "watch_prompts": 0, "save_every": 20}
     method = {"prompts_per_step": 4, "credit": {"scheme": case.scheme}, **case.method}
-    data = {"method": method, "optimiser": dict(case.optimiser), "run": run}
+    data = {"method": method, "optimiser": {**OPTIMISER, **case.optimiser}, "run": run}
     return RunConfig.parse({"name": f"alarms-{name.replace(' ', '-')}", "seed": seed, **data})
 
 

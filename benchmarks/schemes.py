@@ -44,6 +44,8 @@ LABELS = ("right", "prm", "noise30", "noise10")
 RESULTS = Path(__file__).with_name("schemes.jsonl")
 RUN = {"eval_every": 60, "watch_prompts": 0}
 """The default run, measured before the first step and after the last alone; no number that is shown depends on it."""
+OPTIMISER = {"learning_rate": 5e-4}
+"""That of every result that is kept; a run's default was that until 0.4.0."""
 TURNS = 20
 MONTE_CARLO: dict[str, Any] = {
     "prompts": 160,
@@ -140,7 +142,8 @@ def _trained(cell: str, seed: int, where: Where) -> RunResult | None:
     else:
         return None
     method = {"rewards": [reward.model_dump() for reward in rewards], "credit": {"scheme": scheme}}
-    config = RunConfig.parse({"name": f"schemes-{labels}", "seed": seed, "method": method, "run": RUN})
+    data = {"seed": seed, "method": method, "optimiser": OPTIMISER, "run": RUN}
+    config = RunConfig.parse({"name": f"schemes-{labels}", **data})
     rows = where.rows(config, scheme)
     if rows is None:
         return None

@@ -30,8 +30,8 @@ def stored(name: str) -> RunConfig:
     return RunConfig.from_yaml((FILES / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
-def test_the_default_run_is_todays_default():
-    assert stored("default") == RunConfig()
+def test_the_default_run_is_todays_default_at_its_own_rate():
+    assert stored("default") == RunConfig.parse({"optimiser": {"learning_rate": 5e-4}})
 
 
 def test_own_code_and_credit_options_are_read():

@@ -512,6 +512,31 @@ def test_an_estimate_says_what_it_is_made_of():
     assert dict(estimate(pairs, None, 1_000_000))["memory"].startswith("at least 4 MB for weights; the adapter and ")
 
 
+@pytest.mark.parametrize(
+    ("method", "lora", "rate", "said"),
+    [
+        (
+            "grpo",
+            None,
+            3.5e-4,
+            "0.00035 is 350 times what is usual (1e-06, TRL's default); a policy of 494M parameters may",
+        ),
+        ("dpo", None, 2e-5, "2e-05 is 20 times what is usual (1e-06, TRL's default)"),
+        ("sft", None, 3.5e-4, "0.00035 is 18 times what is usual (2e-05, TRL's default)"),
+        ("grpo", {}, 3.5e-4, "0.00035 is 35 times what is usual (1e-05, for an adapter, ten times TRL's default)"),
+        ("grpo", None, 1.41e-5, ""),
+        ("sft", {}, 3.5e-4, ""),
+    ],
+)
+def test_a_rate_that_a_pretrained_policy_may_not_survive_is_pointed_out(method, lora, rate, said):
+    policy = {"path": "owner/model", "lora": lora}
+    config = RunConfig.parse({"method": method, "policy": policy, "optimiser": {"learning_rate": rate}})
+    assert dict(estimate(config, None, 494_000_000)).get("rate", "").startswith(said)
+    assert ("rate" in dict(estimate(config, None, 494_000_000))) == (said != "")
+    for small_or_unknown in (900_000, None):
+        assert "rate" not in dict(estimate(config, None, small_or_unknown))
+
+
 def test_the_pace_is_the_newest_run_of_the_same_policy(tmp_path):
     rows = [{"step": i, "seconds": 2.0 * i} for i in range(1, 5)]
     store(tmp_path, "old", rows, made=1e9)

@@ -33,7 +33,7 @@ Optimiser = Literal[
 
 
 class OptimiserSection(Section):
-    learning_rate: float = Field(default=5e-4, gt=0, le=1)
+    learning_rate: float = Field(default=3.5e-4, gt=0, le=1)
     """Peak learning rate."""
     optim: Optimiser = Field(default="adamw_torch_fused", title="Optimiser")
     """The optimiser (transformers' names); 8-bit and paged ones, Lion and AdEMAMix are bitsandbytes'."""

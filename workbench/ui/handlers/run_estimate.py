@@ -1,4 +1,4 @@
-"""Estimate of a run's time and memory: from earlier runs of the same policy, and from its size.
+"""Estimate of a run's time and memory: from earlier runs of the same policy, and from its size; doubt about its rate.
 
 Rough on purpose, and says what it is made of. Where nothing was measured it says that there is no estimate.
 """
@@ -12,11 +12,18 @@ from workbench.config import PolicySection, RunConfig
 from workbench.errors import WorkbenchError
 from workbench.runs import list_runs
 from workbench.schema.wording import counted
+from workbench.sections.source import fields_of
 from workbench.ui.handlers.metrics_cache import kept
 
 LOOKED_AT = 30
 """Newest runs among which one of the same policy is sought."""
 LEAST_STEPS = 3
+PRETRAINED = 50_000_000
+"""Parameters from which a policy is taken for a pretrained one."""
+ADAPTER_FACTOR = 10
+"""How much higher an adapter's rate is than that of all weights (Schulman et al., LoRA Without Regret, 2025)."""
+SUSPICIOUS = 15
+"""Times the usual rate that are let be: the recipe ``sentiment`` trains at 14 times TRL's default."""
 COPIES = 4
 """Weights, gradients and Adam's two moments, all in the weights' number format."""
 
@@ -47,8 +54,14 @@ def measured_pace(workspace: Path, method: str, policy: str) -> Pace | None:
 
 
 def estimate(config: RunConfig, pace: Pace | None, parameters: int | None) -> list[tuple[str, str]]:
-    """(label, value) for time and memory. ``parameters`` of the policy, if it has been loaded."""
-    return [("time", _time(config, pace)), ("memory", _memory(config, parameters))]
+    """(label, value) for time and memory, and for a rate that is much higher than usual. ``parameters`` of the policy,
+    if it has been loaded."""
+    doubt = _doubt_about_rate(config, parameters)
+    return [
+        ("time", _time(config, pace)),
+        ("memory", _memory(config, parameters)),
+        *([] if doubt is None else [("rate", doubt)]),
+    ]
 
 
 def _time(config: RunConfig, pace: Pace | None) -> str:
@@ -75,6 +88,24 @@ def _memory(config: RunConfig, parameters: int | None) -> str:
         f"at least {_size(copies * weights)} for weights, gradients and Adam"
         + (" and the reference" if config.method.has_reference else "")
         + f"; {on_top}"
+    )
+
+
+def _doubt_about_rate(config: RunConfig, parameters: int | None) -> str | None:
+    """The default rate is the embedded policy's, which a pretrained one would not survive; None where all is well."""
+    if not parameters or parameters < PRETRAINED:
+        return None
+    usual = float(fields_of(config.method.trl_config)["learning_rate"].default)
+    adapted = config.policy.lora is not None or config.policy.adapter is not None
+    if adapted:
+        usual *= ADAPTER_FACTOR
+    rate = config.optimiser.learning_rate
+    if rate <= SUSPICIOUS * usual:
+        return None
+    whose = "for an adapter, ten times TRL's default" if adapted else "TRL's default"
+    return (
+        f"{rate:g} is {rate / usual:,.0f} times what is usual ({usual:g}, {whose}); a policy of "
+        f"{parameters / 1e6:,.0f}M parameters may not survive it"
     )
 
 
