@@ -125,6 +125,7 @@ FILES: dict[str, bytes] = {
     "labels of other steps": ROW + b',"labelled_steps":["x"],"labels":[1,1,1,1,1,1]}',
     "label 7": ROW + b',"labelled_steps":["x"],"labels":[7]}',
     "labels a text": ROW + b',"labelled_steps":["x","y"],"labels":"10"}',
+    "resumed from nowhere": b'{"event":"resumed"}',
     "first wrong step 7 of 1": b'{"problem":"a","steps":["x"],"label":7}',
     "first wrong step true": b'{"problem":"a","steps":["x"],"label":true}',
     "solution a number": b'{"question":"a","m":{"solution":5}}',
@@ -291,7 +292,7 @@ def test_a_damaged_file_of_a_run_hides_nothing_else(name: str, tmp_path: Path) -
     run = RunDir.create(tmp_path, RunConfig(name="damaged"))
     for file in RUN_FILES:
         (run.path / file).parent.mkdir(parents=True, exist_ok=True)
-        (run.path / file).write_bytes(FILES[name])
+        (run.path / file).write_bytes(FILES[name] + b"\n" * (file == "metrics.jsonl"))  # where a line ends, a row does
         read_run(run.path)
     write_zip(Run(run.path), io.BytesIO())
 

@@ -205,13 +205,22 @@ def colours_follow_the_chosen_measure(page: Page) -> None:
     expect(page.locator(CHIPS)).to_have_count(before)
 
 
+IS_SEEN = """(selector) => {
+  const node = document.querySelector(selector), { left, right, top, bottom } = node.getBoundingClientRect();
+  return [top + 1, bottom - 1].every((y) => node.contains(document.elementFromPoint((left + right) / 2, y)));
+}"""
+"""Whether nothing lies over an element, at its upper edge or at its lower one."""
+
+
 def controls_fold_on_a_narrow_screen(page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     expect(page.locator("#regex")).to_be_hidden()
-    page.locator(f"{CARDS} .text i.eos").first.click()  # what is pinned stays in sight above its details
+    token = page.locator(f"{CARDS} .text i").nth(2)
+    token.evaluate("node => node.scrollIntoView({ block: 'end' })")  # to where the details will be
+    token.click()
     expect(page.locator(".details")).to_be_visible()
-    edge = "document.querySelector('{}').getBoundingClientRect().{}"
-    assert page.evaluate(edge.format(".text i.pinned", "bottom")) <= page.evaluate(edge.format(".details", "top"))
+    expect(token).to_have_class(re.compile(r"\bpinned\b"))
+    page.wait_for_function(IS_SEEN, arg=".text i.pinned")
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Show controls").click()
     set_regex(page, r"(?m)^Step \d+:")

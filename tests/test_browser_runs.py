@@ -481,6 +481,9 @@ def ten_thousand_steps_are_drawn_with_few_points(page: Page) -> None:
     # Every reward function is a line of its own; what is looked at less is folded away and not drawn.
     names = page.locator(".curve[data-panel=rewards] .line").all_inner_texts()
     assert [name.split()[0] for name in names] == ["right", "short"]
+    swatches = page.locator(".curve:is([data-panel=reward], [data-panel=rewards]) .line .swatch")
+    looks = swatches.evaluate_all("all => all.map(swatch => swatch.style.background)")
+    assert len(looks) == len(set(looks)) == 4  # none is taken for the steps' or the outcomes' mean beside it
     grad = page.locator(".curve[data-panel=grad]")
     expect(grad).to_be_hidden()
     page.locator(".more-curves > summary").click()

@@ -201,6 +201,9 @@ def test_one_style_stands_for_one_metric_in_charts_beside_each_other():
     styles = {panel["key"]: [series["style"] for series in panel["series"]] for panel in panels}
     assert styles["reward"] == [0, 1]
     assert styles["rewards"] == [2]  # and on: no reward function looks like the steps' or the outcomes' mean
+    row = {"step": 1, "reward": 0.5, "rewards/mine/mean": 0.25, "rewards/yours/mean": 0.75}
+    charts = {chart.key: [line.style for line in chart.lines] for chart in run_charts([row]).charts}
+    assert charts == {"reward": [1], "rewards": [2, 3]}  # in notebooks, too; the outcomes' also without steps'
 
 
 def test_panels_name_each_metric_once():

@@ -103,17 +103,21 @@ def test_invariant_saved_functions_put_there_by_hand_count_and_damaged_ones_hide
     (folder / "1.py").write_text(OUTCOME)
     (folder / "2.py").write_bytes(b"\xff\xfe")
     (folder / "2.json").write_text("{")
-    os.mkfifo(folder / "3.py")  # which would be read without an end
+    (folder / "3.py").write_text(OUTCOME)
+    (folder / "3.json").write_text("{")  # what it would note is made up for from the code
+    os.mkfifo(folder / "4.py")  # which would be read without an end
     (folder / "notes.txt").write_text("x")
-    pipe, broken, good = list_saved(tmp_path)
+    pipe, noted, broken, good = list_saved(tmp_path)
     assert isinstance(pipe, UnreadableReward)
     assert isinstance(broken, UnreadableReward)
     assert isinstance(good, SavedReward)
-    assert (pipe.version, broken.version, good.version, good.kind) == (3, 2, 1, "outcome")
+    assert isinstance(noted, SavedReward)
+    assert (pipe.version, broken.version, good.version, good.kind) == (4, 2, 1, "outcome")
+    assert (noted.version, noted.kind, noted.code) == (3, "outcome", OUTCOME)
     assert "no file" in pipe.reason
     with pytest.raises(RewardCodeError, match="cannot be read"):
         load_saved(tmp_path, "whole", 2)
-    assert save_reward(tmp_path, "whole", "outcome", OUTCOME).version == 4  # none is written over
+    assert save_reward(tmp_path, "whole", "outcome", OUTCOME).version == 5  # none is written over
 
 
 def test_what_is_not_there_is_said_with_what_is(tmp_path: Path) -> None:

@@ -129,6 +129,7 @@ def test_a_reward_that_raises_is_noted_at_its_row_line_and_step(worker):
     assert view.rows[1].line == 3
     assert "ZeroDivisionError" in view.rows[1].text
     assert view.rows[1].detail.startswith("rollout 1, step 6:\nAnswer: ")
+    assert json.loads(view.drawing)["stale"] == "the reward mine has an error, said under Rewards"
 
 
 def test_of_two_rows_of_one_name_the_one_that_is_on_is_noted(worker):
@@ -190,6 +191,7 @@ def test_switching_every_function_off_says_so(worker):
 def test_an_outcome_scheme_without_an_outcome_reward_says_what_is_missing(worker):
     view = rescore(form(builtin_row("step_correctness"), scheme="outcome"), worker)
     assert "needs an outcome reward" in view.note.text
+    assert json.loads(view.drawing)["stale"] == "the credit has an error, said under Credit"
 
 
 def test_two_functions_of_one_name_are_refused(worker):

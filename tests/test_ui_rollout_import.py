@@ -108,6 +108,10 @@ def test_rewards_that_a_file_cannot_feed_are_switched_off(tmp_path, worker):
     assert rows == [("given_reward", False), ("mine", True)]
     draft, rows = after(draft, start=2, operations=[["+", 2]], answer="4")
     assert rows == [("step_correctness", True), ("answer_correctness", True), ("mine", True)]
+    draft, rows = after(draft)
+    assert rows == [("step_correctness", False), ("answer_correctness", False), ("mine", True)]
+    draft, rows = after(draft, start=2, operations=[["+", 2]], answer="4")
+    assert rows == [("step_correctness", True), ("answer_correctness", True), ("mine", True)]
 
 
 def test_an_upload_goes_before_the_name(tmp_path):

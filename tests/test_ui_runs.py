@@ -93,6 +93,16 @@ def test_invariant_one_damaged_run_is_shown_as_such_and_hides_no_other(tmp_path,
         assert re.search(reason, shown[bad.name]["reason"])
 
 
+def test_a_damaged_row_of_metrics_hides_neither_its_run_nor_another(tmp_path):
+    good, bad = store(tmp_path, "good", []), store(tmp_path, "bad", [{"step": 1, "reward": 0.25}])
+    with (bad.path / "metrics.jsonl").open("a") as file:
+        file.write('{"event": "resumed"}\n{"step": 2, "reward": 0.5}\n')
+    for rows in (runs.table(tmp_path)["runs"], run_follow.runs_table(tmp_path)):
+        assert {row["name"]: row["state"] for row in rows} == {good.name: "finished", bad.name: "finished"}
+    assert bad.metrics_rows()[0] == [{"step": 1, "reward": 0.25}, {"step": 2, "reward": 0.5}]
+    assert "line 3: step None is no whole number" in bad.dir.warnings()[0]
+
+
 def test_a_pipeline_is_a_row_with_its_stages_and_a_damaged_one_hides_no_other(tmp_path):
     store_pipeline(tmp_path)
     damaged = store_pipeline(tmp_path, "damaged")

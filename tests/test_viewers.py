@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 from playwright.sync_api import Error as PlaywrightError
 
 from tests.browsing import SECONDS, App, free_port, serve, with_token
@@ -95,9 +95,23 @@ def test_an_open_page_goes_on_after_the_app_was_started_again(browser: Browser, 
             expect(page.locator("#runs-lost")).to_be_hidden()
             page.reload()
             expect(page.locator("#runs tbody tr")).to_have_count(2)
+            a_start_that_gradio_waits_for_in_vain_is_shown(page, tmp_path)
             page.context.clear_cookies()
             page.reload()
             expect(page.get_by_text("Open the link that the terminal printed.")).to_be_visible()
+
+
+def a_start_that_gradio_waits_for_in_vain_is_shown(page: Page, workspace: Path) -> None:
+    """Gradio hears nothing of Start, neither an answer nor that the connection broke, so that it never loads anew."""
+    page.get_by_role("tab", name="Train").click()
+    expect(page.locator("#run-picker option")).to_have_count(2)
+    page.route("**/queue/join*", lambda _: None)
+    page.route("**/component_server/", lambda route: route.abort())
+    expect(page.locator("#run-state")).to_have_text("no connection")
+    page.locator("#start").click()
+    RunDir.create(workspace, RunConfig(name="meanwhile")).set_status("finished", step=1)
+    page.unroute("**/component_server/")
+    expect(page.locator("#run-picker")).to_have_value("meanwhile")
 
 
 def test_a_run_that_is_a_link_is_not_opened(tmp_path: Path) -> None:
