@@ -114,6 +114,16 @@ def test_rewards_that_a_file_cannot_feed_are_switched_off(tmp_path, worker):
     assert rows == [("step_correctness", True), ("answer_correctness", True), ("mine", True)]
 
 
+def test_a_chosen_reward_that_one_file_cannot_feed_is_on_again_with_the_next():
+    """Unless somebody has switched it off meanwhile."""
+    chosen = builtin_row("math_equality")
+    assert chosen.for_data({"answer"}) == chosen
+    off = chosen.for_data(set())
+    assert (off.on, off.for_data(set()).for_data({"answer", "level"})) == (False, chosen)
+    switched = off.with_values(True, 1.0, off.code).with_values(False, 1.0, off.code)
+    assert not switched.for_data(set()).for_data({"answer"}).on
+
+
 def test_an_upload_goes_before_the_name(tmp_path):
     upload = tmp_path / "up.jsonl"
     upload.write_text('{"problem": "p", "steps": ["a", "b"], "label": 1}\n')

@@ -369,6 +369,7 @@ def test_a_reload_brings_everything_back(store: GroupStore) -> None:
     draft = draft_of(
         own_row(MINE, weight=0.5),
         builtin_row("step_correctness"),
+        builtin_row("gsm8k_answer").for_data({"start"}),
         regex=r"\n+",
         kind="ends",
         scheme="min",

@@ -216,7 +216,8 @@ class _Restoring:
         if row.model is not None:
             settled["model"] = {name: held for name, held in settled["model"].items() if name != "trust_remote_code"}
         settled |= {} if weight == 1 else {"weight": weight}
-        return RewardRow(settled, data.get("on") is not False, data.get("in_run") is not False)
+        on, in_run = (data.get(name) is not False for name in ("on", "in_run"))
+        return RewardRow(settled, on, in_run, unfed=data.get("unfed") is True)
 
 
 def _is_builtin(row: Any) -> bool:

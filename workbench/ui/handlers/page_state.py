@@ -110,10 +110,14 @@ def _compact(values: Mapping[str, Any]) -> str:
     return json.dumps(values, separators=(",", ":")) if values else ""
 
 
+_USUAL_ROW = {"on": True, "in_run": True, "unfed": False}
+
+
 def _row_dump(row: RewardRow | None) -> dict[str, Any] | None:
     if row is None:
         return None
-    return {"fields": dict(row.fields)} | ({} if row.on else {"on": False}) | ({} if row.in_run else {"in_run": False})
+    unusual = {name: getattr(row, name) for name, usual in _USUAL_ROW.items() if getattr(row, name) != usual}
+    return {"fields": dict(row.fields), **unusual}
 
 
 def is_linked(path: str) -> bool:

@@ -6,7 +6,7 @@ it is edited the code does. A row that is a reward model, a judge or Monte-Carlo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -44,13 +44,14 @@ class RewardRow:
     """``fields`` are those of a ``RewardConfig``, as far as they are set, and may not be valid.
 
     Monte-Carlo values score the group on screen where they were ``estimated``, and are part of a run's configuration if
-    ``in_run``.
+    ``in_run``. ``unfed``: it is off for the data on screen alone, which lacks a column that it reads.
     """
 
     fields: Mapping[str, Any]
     on: bool = True
     in_run: bool = True
     estimated: Estimated | None = None
+    unfed: bool = False
 
     @property
     def name(self) -> str:
@@ -128,6 +129,15 @@ class RewardRow:
         """The reward with weight 1, whatever the field holds."""
         return RewardConfig.model_validate({**self.fields, "weight": 1.0})
 
+    def for_data(self, columns: Collection[str]) -> RewardRow:
+        """The row, off where it is a built-in reward and the data lacks a column that it needs; on again with data that
+        has it."""
+        if not self.is_builtin:
+            return self
+        if set(columns).issuperset(find_builtin(self.name).columns):
+            return replace(self, on=True, unfed=False) if self.unfed else self
+        return replace(self, on=False, unfed=self.on or self.unfed)
+
     def with_schedule(self, text: str) -> RewardRow:
         """The row with the weights that ``0:1,60:0`` says; without a text, always with the weight that its field shows.
 
@@ -145,7 +155,7 @@ class RewardRow:
 
     def with_values(self, on: Any, weight: Any, code: Any) -> RewardRow:
         """The row with what its widgets hold."""
-        row = self if bool(on) == self.on else replace(self, on=bool(on))
+        row = self if bool(on) == self.on else replace(self, on=bool(on), unfed=False)
         fields = self.fields
         if weight != self.weight:
             fields = {name: value for name, value in fields.items() if name != "weight"}

@@ -27,7 +27,6 @@ from workbench.ui.handlers.background_jobs import Works
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import with_group
 from workbench.ui.handlers.progress import BackgroundWork
-from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.rewards import task_rows
 from workbench.ui.handlers.scoring import Note, portable_configs
 
@@ -251,7 +250,7 @@ def with_suggestions(draft: Draft, imported: Imported) -> Draft:
     """The draft with the pattern that finds the file's own steps, and the rewards that can score its data."""
     task, columns = suggested_task(imported), _columns(imported)
     rows = draft.rows if task is None else task_rows(draft.rows, task)
-    draft = replace(draft, rows=tuple(None if row is None else _able(row, columns) for row in rows))
+    draft = replace(draft, rows=tuple(None if row is None else row.for_data(columns) for row in rows))
     preset = PRESETS.get(imported.facts.preset or "")
     return draft if preset is None else draft.with_pattern(preset.pattern.regex, preset.pattern.kind)
 
@@ -279,11 +278,6 @@ def _columns(imported: Imported) -> set[str]:
         for columns in (group.columns, *(rollout.columns for rollout in group.rollouts))
         for name in columns
     }
-
-
-def _able(row: RewardRow, columns: set[str]) -> RewardRow:
-    """The row, switched off where it is a built-in reward that needs a column the data does not have."""
-    return row if not row.is_builtin or columns.issuperset(find_builtin(row.name).columns) else replace(row, on=False)
 
 
 # ── checking rewards ─────────────────────────────────────────────────────────────────────────────────────────────
