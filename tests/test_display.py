@@ -149,6 +149,7 @@ def test_short_forms_are_short():
     assert repr(credit) == "<Credit: 3 rollouts, 9 steps, scheme 'process'>"
     assert repr(credit.scored) == "<ScoredGroup: 3 rollouts, 9 steps, scored by rule>"
     assert repr(credit.scored.group) == "<Group: 3 rollouts, 28 tokens, of by hand>"
+    assert repr(wb.Group("p", (make_rollout(["a"]),))) == "<Group: 1 rollout, 1 token>"
 
 
 def test_show_prints_text_outside_a_notebook():

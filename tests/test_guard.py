@@ -45,7 +45,7 @@ def access(workspace: Path) -> Access:
 
 
 @pytest.fixture(scope="module")
-def app(workspace: Path, access: Access) -> Iterator[Any]:
+def served(workspace: Path, access: Access) -> Iterator[Any]:
     async def make() -> Any:  # Gradio makes locks while it is built, and leaves a loop open where none is running
         return page.create_app(workspace, access=access)
 
@@ -55,9 +55,9 @@ def app(workspace: Path, access: Access) -> Iterator[Any]:
 
 
 @pytest.fixture
-def stranger(app: Any) -> TestClient:
+def stranger(served: Any) -> TestClient:
     """Somebody without a token."""
-    return TestClient(app, base_url=HERE, follow_redirects=False)
+    return TestClient(served, base_url=HERE, follow_redirects=False)
 
 
 @pytest.fixture
@@ -68,9 +68,9 @@ def owner(stranger: TestClient, access: Access) -> TestClient:
 
 
 @pytest.fixture(scope="module")
-def script(app: Any, access: Access) -> Iterator[TestClient]:
+def script(served: Any, access: Access) -> Iterator[TestClient]:
     """The owner's script: it sends the token, to an application that is running."""
-    with TestClient(app, base_url=HERE, headers={"Authorization": f"Bearer {access.token}"}) as client:
+    with TestClient(served, base_url=HERE, headers={"Authorization": f"Bearer {access.token}"}) as client:
         yield client
 
 
@@ -255,8 +255,8 @@ def test_forwarding_headers_change_nothing(script: TestClient) -> None:
     assert "evil.example" not in answer.text
 
 
-def test_every_answer_denies_framing_sniffing_and_foreign_scripts(script: TestClient, app: Any) -> None:
-    nobody = TestClient(app, base_url=HERE)
+def test_every_answer_denies_framing_sniffing_and_foreign_scripts(script: TestClient, served: Any) -> None:
+    nobody = TestClient(served, base_url=HERE)
     for answer in (script.get("/", headers=HTML), script.get("/config"), nobody.get("/", headers=HTML)):
         assert answer.headers["x-frame-options"] == "DENY"
         assert answer.headers["x-content-type-options"] == "nosniff"
@@ -369,13 +369,13 @@ def test_a_name_that_the_page_does_not_have_is_not_found(script: TestClient) -> 
     assert script.post("/gradio_api/component_server", json=missing).json()["detail"] == NOT_THERE
 
 
-def test_a_closed_tab_costs_gradio_nothing(script: TestClient, app: Any) -> None:
+def test_a_closed_tab_costs_gradio_nothing(script: TestClient, served: Any) -> None:
     """Its own event would build a session of all components first; the guard stands before what hears of it instead."""
-    mounted = next(route.app for route in app.routes if isinstance(getattr(route, "app", None), GradioApp))
+    mounted = next(route.app for route in served.routes if isinstance(getattr(route, "app", None), GradioApp))
     events = [target[1] for function in mounted.get_blocks().fns.values() for target in function.targets]
     assert "click" in events
     assert "unload" not in events
-    assert [middleware.cls for middleware in app.user_middleware] == [Guard, ClosedTabs]
+    assert [middleware.cls for middleware in served.user_middleware] == [Guard, ClosedTabs]
 
 
 # ── elsewhere than on loopback ───────────────────────────────────────────────────────────────────────────────────
@@ -559,9 +559,9 @@ def test_a_proxys_name_and_a_bare_address_are_answered_when_asked_for() -> None:
         assert client.get("/", headers={**token, **forged}).status_code == 403
 
 
-def test_a_page_that_nobody_uses_looks_at_its_queue_seldom(app: Any) -> None:
+def test_a_page_that_nobody_uses_looks_at_its_queue_seldom(served: Any) -> None:
     """Gradio's own wait is a millisecond. It is no setting, so this fails when its name or its place changes."""
-    (gradio,) = [route.app for route in app.routes if hasattr(getattr(route, "app", None), "get_blocks")]
+    (gradio,) = [route.app for route in served.routes if hasattr(getattr(route, "app", None), "get_blocks")]
     queue = gradio.get_blocks()._queue
     assert queue.sleep_when_free == page.QUEUE_TICK == 0.02
     assert "asyncio.sleep(self.sleep_when_free)" in inspect.getsource(queue.start_processing)

@@ -167,9 +167,8 @@ class Credit:
     """Further numbers of each rollout's tokens, (T_i,) float32 by name: a critic's values, say."""
 
     def __repr__(self) -> str:
-        steps = sum(len(step_scores.steps) for step_scores in self.scored.scored)
         spread = "" if self.spread else ", no spread"
-        return f"<Credit: {len(self.scored.group)} rollouts, {steps} steps, scheme {self.scheme!r}{spread}>"
+        return f"<Credit: {self.scored.counts}, scheme {self.scheme!r}{spread}>"
 
     @property
     def left_out(self) -> tuple[bool, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from workbench.schema.thinking import ends_in_thinking
 from workbench.schema.turns import Turn, checked_turns, sampled_runs, state_of
+from workbench.schema.wording import counted
 
 Prompt = str | list[dict[str, str]]
 """A prompt as TRL takes it: plain text, or chat messages with ``role`` and ``content``."""
@@ -199,8 +200,8 @@ class Group:
         return len(self.rollouts)
 
     def __repr__(self) -> str:
-        tokens = sum(map(len, self.rollouts))
-        return f"<Group: {len(self)} rollouts, {tokens} tokens{f', of {self.policy}' * bool(self.policy)}>"
+        rollouts, tokens = counted(len(self), "rollout"), counted(sum(map(len, self.rollouts)), "token")
+        return f"<Group: {rollouts}, {tokens}{f', of {self.policy}' * bool(self.policy)}>"
 
     def raw_logprobs(self, i: int) -> tuple[float, ...] | None:
         """Of rollout i; where nothing but a temperature took part in sampling, they are the sampled ones.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from workbench.schema.rollouts import Group, Step
+from workbench.schema.wording import counted
 
 RewardKind = Literal["step", "outcome"]
 
@@ -104,9 +105,14 @@ class ScoredGroup:
     rewards: tuple[RewardSummary, ...]
 
     def __repr__(self) -> str:
-        steps = sum(len(step_scores.steps) for step_scores in self.scored)
         names = ", ".join(reward.name for reward in self.rewards) or "no reward"
-        return f"<ScoredGroup: {len(self.group)} rollouts, {steps} steps, scored by {names}>"
+        return f"<ScoredGroup: {self.counts}, scored by {names}>"
+
+    @property
+    def counts(self) -> str:
+        """How many rollouts and steps it has, in words."""
+        steps = sum(len(step_scores.steps) for step_scores in self.scored)
+        return f"{counted(len(self.group), 'rollout')}, {counted(steps, 'step')}"
 
     def rows(self, rollout: int) -> list[dict[str, Any]]:
         """One row a step of a rollout (0-based), as ``StepScores.rows`` gives it."""

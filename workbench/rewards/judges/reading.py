@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from workbench.schema.wording import counted
+
 _THOUGHT = re.compile(r"(?s)\A.*</think(?:ing)?>")
 _TRAILING_COMMA = re.compile(r",(\s*[}\]])")
 _BARE = re.compile(r"(?i)\bscore\b\W{0,6}(-?\d+(?:\.\d+)?)|\A\s*(-?\d+(?:\.\d+)?)\s*\Z")
@@ -60,7 +62,7 @@ def read_steps(text: str, count: int, lowest: float, highest: float) -> list[Ver
         loose = [value for value in values if isinstance(value, Mapping) and _number(value) is not None]
         entries = _numbered(loose, count) or entries  # objects of a list that was cut short, or never one
     if not entries:
-        raise UnreadableError(f"has no JSON with the scores of {count} steps in it")
+        raise UnreadableError(f"has no JSON with the scores of {counted(count, 'step')} in it")
     verdicts = [_verdict(entries[k], lowest, highest) if k in entries else Verdict(None) for k in range(count)]
     outside = [verdict.reason for verdict in verdicts if verdict.reason.startswith(_OUTSIDE)]
     if len(outside) == len(entries):

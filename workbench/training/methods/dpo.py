@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from workbench.schema import TokenMeasure
+from workbench.schema.wording import counted
 from workbench.sections import SamplingConfig, SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
 from workbench.training.methods.stored import StoredSection
@@ -73,7 +74,7 @@ class DPOSection(StoredSection):
     def facts(self) -> list[tuple[str, str]]:
         return [
             ("method", "dpo: direct preference optimisation"),
-            ("batch", f"{self.batch_size} pairs"),
+            ("batch", counted(self.batch_size, "pair")),
             ("loss", f"β {self.beta:g}, {self.loss_type}"),
             ("rollouts", "none: dpo trains on pairs"),
         ]

@@ -14,6 +14,7 @@ from pydantic import Field
 from workbench.architecture import architecture, labels, scores_text
 from workbench.errors import PolicyError
 from workbench.schema import Prompt, TokenMeasure
+from workbench.schema.wording import counted
 from workbench.sections import ModelFormat, SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
 from workbench.training.methods.stored import StoredSection
@@ -51,7 +52,7 @@ class RewardSection(StoredSection):
         centred = self.center_rewards_coefficient
         return [
             ("method", "reward: a reward model"),
-            ("batch", f"{self.batch_size} pairs"),
+            ("batch", counted(self.batch_size, "pair")),
             ("loss", "Bradley–Terry" + (f", centred {centred:g}" if centred else "")),
             ("rollouts", "none: reward trains on pairs"),
         ]

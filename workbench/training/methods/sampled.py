@@ -13,6 +13,7 @@ from pydantic import Field
 
 from workbench.architecture import check_language_model
 from workbench.errors import ConfigError
+from workbench.schema.wording import counted
 from workbench.sections import MethodSection, Pattern, RewardConfig, SamplingConfig, SharedConfig
 from workbench.sections.source import fields_of
 from workbench.steps import StepPattern
@@ -186,7 +187,7 @@ class SampledSection(MethodSection):
         return [
             ("pattern", f"{self.pattern.regex}  ({self.pattern.kind})"),
             ("rewards", ", ".join(rewards)),
-            ("batch", f"{self.prompts_per_step} prompts × {self.sampling.num_generations}"),
+            ("batch", f"{counted(self.prompts_per_step, 'prompt')} × {self.sampling.num_generations}"),
         ]
 
     def less_memory(self, config: SharedConfig) -> str:

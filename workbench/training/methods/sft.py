@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from workbench.schema import TokenMeasure
+from workbench.schema.wording import counted
 from workbench.sections import SamplingConfig, SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
 from workbench.training.methods.stored import StoredSection
@@ -36,7 +37,7 @@ class SFTSection(StoredSection):
     def facts(self) -> list[tuple[str, str]]:
         return [
             ("method", "sft: supervised fine-tuning"),
-            ("batch", f"{self.batch_size} demonstrations"),
+            ("batch", counted(self.batch_size, "demonstration")),
             ("loss", f"{self.loss_type} of the completions"),
             ("rollouts", "none: sft trains on demonstrations"),
         ]
