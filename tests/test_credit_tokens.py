@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
+from scipy.stats import fisher_exact
+from sklearn.metrics import mutual_info_score
 
 from tests.credits import make_credit
 from workbench.credit import assign_credit, credit_group
@@ -62,6 +65,36 @@ def test_ktae_without_right_or_without_wrong_answers_is_the_outcome():
     shaped = (0.9, 0.1, 0.1)  # none is right from 1 on
     assert assigned("ktae", shaped).tolist() == assigned("outcome", shaped).tolist()
     assert assigned("ktae", shaped, right_from=0.5)[0, 3] == pytest.approx(HIGH + 1, abs=2e-4)
+
+
+def by_libraries(right, wrong):
+    """ktae's weight of every token id, by scipy's test and scikit-learn's information."""
+    answers, weights = [(ids, True) for ids in right] + [(ids, False) for ids in wrong], {}
+    totals = [sum(map(len, kind)) for kind in (right, wrong)]
+    for token in {token for ids, _ in answers for token in ids}:
+        has, is_right = [token in ids for ids, _ in answers], [kind for _, kind in answers]
+        a, b = (sum(token in ids for ids in kind) for kind in (right, wrong))
+        p = fisher_exact([[a, b], [len(right) - a, len(wrong) - b]]).pvalue
+        strength = (0 if p > 1 - 1e-6 else np.exp(-2 * p)) + mutual_info_score(has, is_right) / np.log(2)
+        saturated = []
+        for kind, total in zip((right, wrong), totals, strict=True):
+            q = sum(ids.count(token) for ids in kind) / total
+            saturated.append(3 * q / (q + 1 + total / np.mean(totals)))
+        plus, minus = saturated
+        h = np.arcsin(np.sqrt(a / len(right))) - np.arcsin(np.sqrt(b / len(wrong)))
+        x = h + plus / (minus + 1e-5) - minus / (plus + 1e-5)
+        weights[token] = 2 * expit(x * strength / 2) - 1
+    return weights
+
+
+@settings(max_examples=100, deadline=None)
+@given(*[st.lists(st.lists(st.integers(3, 6), min_size=1, max_size=6), min_size=1, max_size=5)] * 2)
+def test_two_implementations_of_ktae_agree(right, wrong):
+    ids, outcomes = [*right, *wrong], [1.0] * len(right) + [0.0] * len(wrong)
+    weights = by_libraries(right, wrong)
+    given = assigned("ktae", outcomes, ids) - assigned("outcome", outcomes, ids)
+    for row, values in zip(ids, given, strict=True):
+        assert values[: len(row)].tolist() == pytest.approx([weights[token] for token in row], abs=1e-5)
 
 
 def rollout(ids, *, finished=False, mask=None):

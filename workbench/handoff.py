@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 from workbench.errors import RunError
-from workbench.rundir.files import encode, read_json, replace_file
+from workbench.files import encode, read_json, replace_file
 from workbench.schema import Group
 
 GROUPS = "groups"

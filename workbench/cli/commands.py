@@ -22,8 +22,8 @@ from workbench.cli.rewards import gives_rewards
 from workbench.cli.space import place_of
 from workbench.cli.trust import require_trust, require_trust_of_other
 from workbench.errors import ConfigError
+from workbench.files import encode
 from workbench.importing import uncollected, without_interfaces
-from workbench.rundir.files import encode
 from workbench.runs.recipes import load_recipe_file
 
 if TYPE_CHECKING:

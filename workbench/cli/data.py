@@ -10,7 +10,7 @@ from workbench.cli.flags import read_config
 from workbench.cli.rewards import read_rewards
 from workbench.display.tables import table, visible
 from workbench.errors import ConfigError, TaskError, cut
-from workbench.rundir.files import encode
+from workbench.files import encode
 from workbench.schema.wording import counted
 from workbench.sections.task import columns_of_text
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from workbench.rundir.files import encode
+from workbench.files import encode
 
 
 def print_result(args: argparse.Namespace, data: dict[str, Any], text: Callable[[], str]) -> int:

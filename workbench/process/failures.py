@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.errors import RewardError, WorkbenchError
-from workbench.rundir.files import no_room
+from workbench.files import no_room
 from workbench.sections import SharedConfig
 from workbench.weights import is_out_of_memory
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.errors import RewardCodeError, RunError
+from workbench.files import decode, encode, read_file, replace_file
 from workbench.rewards.source import kind_in
-from workbench.rundir.files import decode, encode, read_file, replace_file
 from workbench.schema import RewardKind
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")

@@ -13,6 +13,7 @@ from typing import Any
 
 from workbench.child import Emitter, serve
 from workbench.errors import TaskError
+from workbench.files import opened
 from workbench.rollouts.files import read_rows
 from workbench.rollouts.folders import EVERY, HELD_OUT, held_out_of
 from workbench.rollouts.groups import Builder, Facts, read_drafts
@@ -91,7 +92,6 @@ def _heard(rows: Iterator[Row], emit: Emitter) -> Iterator[Row]:
 
 def _of_a_run(path: Path, max_bytes: int) -> list[Group] | None:
     """The groups of a run's own rollouts file, or None where it is something else."""
-    from workbench.rundir.files import opened
     from workbench.rundir.rollouts import read
 
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import TaskError, did_you_mean
-from workbench.rundir.files import read_json
+from workbench.files import read_json
 
 KEYWORDS = {
     "train": ("train", "training"),

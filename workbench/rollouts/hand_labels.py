@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from workbench.errors import ConfigError, TaskError, WorkbenchError, shown
-from workbench.rundir.files import encode, read_json, replace_file
+from workbench.files import encode, read_json, replace_file
 
 Label = Literal[1, 0, -1]
 """PRM800K's ratings: right, neutral, wrong."""

@@ -42,10 +42,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from workbench.errors import RunError
+from workbench.files import encode, move_in, opened, read_file, read_json, replace_file
 from workbench.redact import redact
 from workbench.rundir import metrics as metrics_log
 from workbench.rundir.answers import Answers
-from workbench.rundir.files import encode, move_in, opened, read_file, read_json, replace_file
 from workbench.rundir.log import tail
 from workbench.rundir.metrics import MetricsWriter
 from workbench.rundir.passes import Passes

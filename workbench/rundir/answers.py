@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.errors import RunError
-from workbench.rundir.files import encode, read_json, replace_file
+from workbench.files import encode, read_json, replace_file
 from workbench.schema import HeldOutAnswer
 
 MOST_ANSWERS = 500

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import RunError
-from workbench.rundir.files import opened, read_json, sync
+from workbench.files import opened, read_json, sync
 
 MANIFEST = "manifest.json"
 SAVING = ".saving"

@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from workbench.rundir.files import encode, opened, read_json, replace_file
+from workbench.files import encode, opened, read_json, replace_file
 from workbench.sections import SharedConfig
 
 FILE = "environment.json"

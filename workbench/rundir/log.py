@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from workbench.files import opened
 from workbench.redact import redact
-from workbench.rundir.files import opened
 
 _TAIL_BYTES = 64 * 1024
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import RunError
-from workbench.rundir.files import decode, encode, no_room, opened, plain
+from workbench.files import decode, encode, no_room, opened, plain
 
 SCHEMA = 1
 HEADER = encode({"schema": SCHEMA}) + b"\n"

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from workbench.errors import RunError
-from workbench.rundir.files import opened, sync
+from workbench.files import opened, sync
 from workbench.schema import LossPass, LossSettings, RolloutPass
 
 _FILE = re.compile(r"step-(\d{6,})\.parquet")

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from workbench.rundir.files import opened, plain
+from workbench.files import opened, plain
 from workbench.schema import (
     Credit,
     CreditPart,

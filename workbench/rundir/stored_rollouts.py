@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from workbench.errors import RunError
-from workbench.rundir.files import sync
+from workbench.files import sync
 from workbench.schema import Credit, WatchedRow
 
 T = TypeVar("T")

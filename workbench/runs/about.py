@@ -13,8 +13,8 @@ from typing import Any
 
 from workbench.config import RUN_NAME
 from workbench.errors import RunError, WorkbenchError
+from workbench.files import encode, read_json, replace_file
 from workbench.rundir import RunDir
-from workbench.rundir.files import encode, read_json, replace_file
 from workbench.runs.pipelines import list_pipelines
 from workbench.runs.processes import members
 from workbench.runs.run import Run, open_run

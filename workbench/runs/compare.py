@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from workbench.config import RunConfig
 from workbench.credit.schemes import find_scheme
 from workbench.errors import ConfigError, RunError, TaskError
-from workbench.rundir.files import read_json
+from workbench.files import read_json
 from workbench.runs.check import with_absolute_paths
 from workbench.runs.launch import go_on
 from workbench.runs.pipelines import Pipeline, Plan, StageProgress, open_pipeline

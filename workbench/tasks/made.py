@@ -20,8 +20,8 @@ from typing import Any
 
 from workbench.checks.difficulty import right_of
 from workbench.errors import TaskError
+from workbench.files import encode, replace_file
 from workbench.rollouts import read_rows
-from workbench.rundir.files import encode, replace_file
 from workbench.schema import ScoredGroup
 from workbench.tasks.kinds import PROMPTS, kind_of
 from workbench.tasks.reading import kept_for_training

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from workbench.child import is_forked
 from workbench.errors import RunError, WorkbenchError
+from workbench.files import read_json
 from workbench.rundir import RunState
-from workbench.rundir.files import read_json
 from workbench.runs.launch import go_on
 from workbench.runs.pipelines.check import carried_out
 from workbench.runs.pipelines.pipeline import Pipeline

@@ -16,8 +16,8 @@ from typing import Any
 from workbench.config import RUN_NAME
 from workbench.config.reading import read_text, read_yaml
 from workbench.errors import RunError, cut, did_you_mean, shown
+from workbench.files import opened
 from workbench.rundir import RunDir, RunStatus
-from workbench.rundir.files import opened
 from workbench.runs import watch
 from workbench.runs.follow import MetricsReader
 from workbench.runs.job import Job

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import WorkbenchError, cut
+from workbench.files import encode, read_json, replace_file
 from workbench.rundir import FINAL_STATES
-from workbench.rundir.files import encode, read_json, replace_file
 from workbench.runs.run import Run
 
 HEADLINES = ("accuracy", "pair_accuracy", "step_accuracy")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from workbench.errors import WorkbenchError, cut
 from workbench.figures.heatmap import to_json
+from workbench.files import encode
 from workbench.redact import redact
-from workbench.rundir.files import encode
 from workbench.tasks import preview_of
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import choose_example, find_task
