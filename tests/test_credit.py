@@ -364,6 +364,8 @@ def test_bad_input_is_named(arguments, message):
         ({"normalise": "group"}, "normalise is 'group'; choose one of pooled, per_completion"),
         ({"gamma": 1.5}, "gamma is 1.5; use a number from 0 to 1"),
         ({"gamma": math.nan}, "gamma is nan"),
+        ({"gamma": "much"}, "gamma is 'much'; use a number from 0 to 1"),
+        ({"gamma": True}, "gamma is True; use a number from 0 to 1"),
         ({"gamma": 10**400}, "use a number from 0 to 1"),
         ({"outcome_weight": 10**400}, "use a finite number"),
         ({"scale": 1}, "scale is 1; use true or false"),
