@@ -359,9 +359,10 @@ def test_from_the_open_page_to_a_live_run_and_back(browser: Browser, app: App, w
         expect(page.locator(".curve[data-panel=loss] output")).to_have_text(re.compile(r"\d"))
         what_is_drawn_is_what_was_stored(page, RunDir(workspace / "runs" / "live"))
         a_reload_keeps_the_run_the_step_and_the_theme(page)
-        page.locator("#stop").click()
+        page.locator("#stop").press("Enter")
         expect(state).to_have_text("stopped")
         expect(page.locator("#run-message")).to_contain_text("stopped")
+        expect(page.locator("#run-message")).to_be_focused()  # the keyboard goes on from there
         expect(page.locator("#stop")).to_be_hidden()
         its_settings_are_taken_over_and_given_back(page)
         its_policy_is_inspected(page)

@@ -60,7 +60,7 @@ export class RunHead {
     );
     this.warnings = notes("run-warnings", "Warnings");
     this.alarms = notes("run-alarms", "Checks");
-    this.message = el("p", { id: "run-message", role: "status" });
+    this.message = el("p", { id: "run-message", role: "status", tabindex: -1 });
     this.reason = el("p", { id: "run-reason", role: "alert", hidden: true });
     this.settings = el("dl", { class: "facts" });
     this.settingsBox = el("details", { class: "settings" }, el("summary", {}, "Settings"), this.settings);

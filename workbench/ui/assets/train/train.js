@@ -315,11 +315,13 @@ class Train {
   async ask(button, call) {
     const { generation: asked, run } = this;
     if (run === null) return;
+    const hasFocus = document.activeElement === button; // which goes when it is disabled
     button.disabled = true;
     const { message } = await answerOf(call({ run })).catch(() => ({ message: NO_ANSWER }));
     button.disabled = false;
     if (asked !== this.generation) return;
     say(this.head.message, message);
+    if (hasFocus) this.head.message.focus({ preventScroll: true });
     this.final = false;
     this.pollNow();
   }
