@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -645,6 +646,19 @@ def test_grpo_gives_a_long_completions_tokens_less_weight():
     assert weights[0, 0] == pytest.approx(-3 * weights[1, 0])
     assert not weights[0, 2:].any()
     assert loss_weights(credit, "dapo")[0, 0] == pytest.approx(-loss_weights(credit, "dapo")[1, 0])
+
+
+def test_the_groups_own_masking_of_truncated_completions_counts_unless_another_is_given():
+    """Lengths 2 and 6, both cut off: a loss that masks them weighs nothing."""
+    credit = credit_group(scored([[1.0], [0.0]], [[1], [5]], [2, 6]), "process")
+    group = replace(credit.scored.group, sampling={"mask_truncated_completions": True})
+    masking = replace(credit, scored=replace(credit.scored, group=group))
+    assert all(rollout.truncated for rollout in group.rollouts)
+    assert loss_weights(credit, "grpo")[0, 0] != 0
+    assert not loss_weights(masking, "grpo").any()
+    assert not loss_weights(credit, "grpo", mask_truncated=True).any()
+    unmasked = loss_weights(masking, "grpo", mask_truncated=False)
+    assert unmasked.tolist() == loss_weights(credit, "grpo").tolist()
 
 
 def test_comparing_two_schemes_of_a_group():
