@@ -34,6 +34,7 @@ from workbench.rundir import rollouts as stored
 from workbench.schema import Example, Group, Rollout, Turn
 from workbench.sections import EnvironmentSection, SamplingConfig
 from workbench.steps import StepPattern
+from workbench.steps.turns import turn_texts
 from workbench.ui.handlers.group_export import EXPORTS
 
 PROMPTS = ["Start with 7, add 5.\n", "Start with 12, subtract 4, multiply by 2, add 9.\n"]
@@ -331,6 +332,14 @@ def test_a_pattern_of_any_kind_never_looks_into_an_observation():
     assert steps_of(rollout, StepPattern("b\n= c", "is")) == ["a\nb\n", "e\nf"]  # no match: a step a turn
     assert steps_of(rollout, StepPattern("e", "starts")) == ["e\nf"]
     assert steps_of(rollout, StepPattern("a", "ends")) == ["a", "\nb\n", "e\nf"]
+
+
+def test_a_last_turn_that_says_nothing_is_no_step():
+    """The policy answers the last observation with its end-of-sequence token alone."""
+    rollout = written("a\n", "= c\n", "", finished=True)
+    assert list(rollout.turn_spans) == [(0, 1), (6, 6)]
+    assert [turn.text for turn in turn_texts(rollout)] == ["a\n"]
+    assert steps_of(rollout, LINES) == ["a\n"]
 
 
 def test_thinking_is_left_out_of_each_turn():
