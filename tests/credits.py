@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from workbench.credit import credit_group
-from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
+from workbench.schema import (
+    Credit,
+    Group,
+    LossPass,
+    LossSettings,
+    RewardSummary,
+    Rollout,
+    RolloutPass,
+    ScoredGroup,
+    Step,
+    StepScores,
+)
 
 
 def make_rollout(texts: Sequence[str], *, finished: bool = True, logprobs: bool = True, first_id: int = 100) -> Rollout:
@@ -68,3 +81,12 @@ def worked_credit(scheme: str = "process", outcomes: Sequence[float | None] | No
         make_rollout([f"t{i} " for i in range(length)], first_id=100 * n) for n, length in enumerate((10, 9, 9), 1)
     ]
     return make_credit(rollouts, WORKED_ENDS, WORKED_REWARDS, outcomes, scheme=scheme)
+
+
+def pass_over(credit: Credit, generation: int, number: int = 1) -> LossPass:
+    """A pass of the grpo loss over the generation of that step, log-probability -0.5 · ``number`` of every token."""
+    before = [np.full(len(rollout), -0.5, np.float32) for rollout in credit.scored.group.rollouts]
+    rows = tuple(RolloutPass(0, row * number, row) for row in before)
+    settings = LossSettings("grpo", max_completion_length=10)
+    tokens = sum(map(len, before))
+    return LossPass(generation + number - 1, generation, number, settings, rows, tokens=tokens, loss=0.25)

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.browsing import App, serious, visit
-from tests.credits import worked_credit
+from tests.credits import pass_over, worked_credit
 from tests.stored_runs import learning, store, store_pipeline
 from tests.watched import before_and_now
 from workbench.runs import Run, list_runs
@@ -311,6 +311,7 @@ def test_train_says_what_state_a_run_is_in(browser: Browser, app: App, workspace
         a_run_that_starts_says_what_it_loads(page, workspace)
         a_run_that_failed_shows_why_and_its_log(page, workspace)
         checks_warnings_and_watched_prompts_of_a_run(page, workspace)
+        the_loss_of_a_step_comes_to_the_rollouts_that_are_drawn(page, workspace)
         a_run_that_samples_nothing_shows_the_rows_it_watches(page, workspace)
 
 
@@ -416,6 +417,20 @@ def checks_warnings_and_watched_prompts_of_a_run(page: Page, workspace: Path) ->
     expect(page.locator("#run-heatmap .details .where")).to_contain_text("rollout 2 · step 1")
     expect(page.locator("#step-shown")).to_have_text("0")
     expect(page.get_by_label("Which rollouts")).to_have_value("watched")
+
+
+def the_loss_of_a_step_comes_to_the_rollouts_that_are_drawn(page: Page, workspace: Path) -> None:
+    """Those of the last step, say: they are stored before their loss is computed, and none is drawn after them."""
+    run = alive(store(workspace, "newest", [{"step": 1, "reward": 0.5}], state="running"))
+    run.dir.rollouts.write(2, [worked_credit()])
+    page.locator("#run-picker").select_option("newest")
+    expect(page.locator("#step-shown")).to_have_text("2")
+    expect(page.locator("#run-heatmap .rollout")).to_have_count(3)
+    expect(page.locator(".shares")).to_be_hidden()
+    run.dir.passes.write(pass_over(worked_credit(), 2))
+    run.dir.append_metrics({"step": 2, "reward": 0.5})
+    run.dir.note(step=2)
+    expect(page.locator(".shares summary")).to_have_text("Where the gradient comes from")
 
 
 def a_run_that_samples_nothing_shows_the_rows_it_watches(page: Page, workspace: Path) -> None:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import threading
 from dataclasses import replace
 from itertools import islice
 from types import SimpleNamespace
 
-import numpy as np
+import psutil
 import pytest
 
-from tests.credits import make_rollout, worked_credit
+from tests.credits import make_rollout, pass_over, worked_credit
 from tests.drafts import PATTERN, draft_of, own_row
+from tests.stored_runs import store
 from workbench.config import METHODS, RewardConfig, RunConfig, SamplingConfig
 from workbench.errors import ConfigError, PolicyError, TaskError
 from workbench.policies.client import PolicyStatus
 from workbench.rewards import RewardWorker
 from workbench.rundir import RunDir
 from workbench.rundir.metrics import resumed
-from workbench.schema import Group, LossPass, LossSettings, RolloutPass, Step
+from workbench.schema import Group, Step
 from workbench.steps import PRESETS, Split, pattern
 from workbench.ui.handlers import config_import as imports
 from workbench.ui.handlers import example as inspect
@@ -658,18 +660,30 @@ def test_stored_rollouts_are_drawn_as_stored(run, services, tmp_path):
 
 
 def test_a_stored_group_is_drawn_with_its_passes(run, services):
-    group = worked_credit().scored.group
-    logprobs = tuple(np.full(len(rollout), -0.5, np.float32) for rollout in group.rollouts)
-    settings = LossSettings("grpo", max_completion_length=10)
-    for step in (1, 2):  # two passes over the generation of step 1
-        rows = tuple(RolloutPass(0, row * step, row) for row in logprobs)
-        run.passes.write(LossPass(step, 1, step, settings, rows, tokens=28, loss=0.25))
+    for number in (1, 2):  # two passes over the generation of step 1
+        run.passes.write(pass_over(worked_credit(), 1, number))
     answer = run_follow.rollouts(services, "seen", 1, 0)
     drawn = json.loads(answer["drawing"])
     assert [(p["step"], p["number"], p["logged"]) for p in drawn["loss"]["passes"]] == [(1, 1, 0.25), (2, 2, 0.25)]
     assert drawn["rollouts"][0]["loss"]["coefficients"]["grpo"] == pytest.approx(1 / 30)  # 3 answers, 10 tokens
     assert drawn["rollouts"][0]["loss"]["passes"][1]["logprobs"] == [-1.0] * 10
     assert sum(part["share"] for part in answer["shares"] if part["name"].startswith("step")) == pytest.approx(1)
+
+
+def test_a_stored_group_says_which_step_its_loss_still_awaits(services, tmp_path):
+    """Two steps over the generation of step 3; what a step computed is stored before the step is logged."""
+    method = {"num_iterations": 2}
+    run = store(tmp_path, "live", [{"step": 2}], state="running", method=method, run={"save_every": 2}).dir
+    run.note(pid=os.getpid(), pid_created=psutil.Process().create_time())
+    run.rollouts.write(3, [worked_credit()])
+    awaited = []
+    for logged in (2, 3, 4):
+        run.note(step=logged)
+        awaited.append(run_follow.rollouts(services, "live", 3, 0)["awaited"])
+    assert awaited == [3, 4, None]
+    run.note(step=2)
+    run.set_status("stopped")  # none comes any more
+    assert run_follow.rollouts(services, "live", 3, 0)["awaited"] is None
 
 
 def test_runs_are_listed_and_described(run, tmp_path):

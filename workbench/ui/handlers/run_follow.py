@@ -130,13 +130,17 @@ class Described(TypedDict):
 
 
 class StoredGroup(TypedDict):
-    """A stored group or watched row as the heatmap takes it (JSON), and how many the step has."""
+    """A stored group or watched row as the heatmap takes it (JSON), and how many the step has.
+
+    ``awaited`` is the next optimiser step over the group that is still to come, and changes its loss; None for none.
+    """
 
     step: int
     group: int
     groups: int
     watched: bool
     shares: Sequence[SharePayload]
+    awaited: int | None
     drawing: str
 
 
@@ -289,10 +293,18 @@ def rollouts(services: Services, name: str, step: int, group: int, watched: bool
 
 
 def _stored_group(run: Run, step: int, group: int, watched: bool, services: Services) -> StoredGroup:
+    awaited = None if watched else _awaited(run, step)  # before the passes are read: none comes between the two unseen
     credits = stored_credits(run, step, watched)
     group = min(max(group, 0), len(credits) - 1)
     drawing = drawn_credit(run, credits[group], services, drawn_loss(run, step, credits, group, watched=watched))
-    return _answered(step, group, len(credits), watched, drawing, shares(run, step, credits, watched=watched))
+    return _answered(step, group, len(credits), watched, drawing, shares(run, step, credits, watched=watched), awaited)
+
+
+def _awaited(run: Run, step: int) -> int | None:
+    """The next optimiser step over the generation of ``step``; what a step computed is stored before it is logged."""
+    status = run.status()
+    following = max(step, status.step + 1)
+    return None if status.final or following >= step + run.config().method.iterations else following
 
 
 def _answered(
@@ -302,6 +314,7 @@ def _answered(
     watched: bool,
     drawing: Mapping[str, Any],
     parts: Sequence[SharePayload] = (),
+    awaited: int | None = None,
 ) -> StoredGroup:
     return {
         "step": step,
@@ -309,6 +322,7 @@ def _answered(
         "groups": groups,
         "watched": watched,
         "shares": parts,
+        "awaited": awaited,
         "drawing": to_json(drawing),
     }
 

@@ -95,6 +95,7 @@
  * @property {number} groups
  * @property {boolean} watched
  * @property {SharePayload[]} shares
+ * @property {number | null} awaited the next optimiser step over the group that is still to come, and changes its loss
  * @property {string} drawing JSON of a GroupPayload
  */
 

@@ -95,6 +95,8 @@ export class Rollouts {
     this.step = null;
     /** @type {number | null} the step that is drawn */
     this.drawn = null;
+    /** @type {number | null} the optimiser step whose loss it lacks yet */
+    this.awaited = null;
     this.group = 0;
     this.groups = 1; // of the step
     this.noun = "group";
@@ -158,6 +160,7 @@ export class Rollouts {
     this.run = run;
     this.step = step;
     this.drawn = null;
+    this.awaited = null;
     this.group = group;
     this.groups = 1;
     this.watched = watched;
@@ -209,8 +212,8 @@ export class Rollouts {
     if (!hasRollouts) this.watched = true;
   }
 
-  /** @param {Pick<News, "steps" | "watched" | "has_rollouts">} news Takes the steps that were stored since. */
-  add({ steps, watched, has_rollouts: hasRollouts }) {
+  /** @param {Pick<News, "steps" | "watched" | "has_rollouts" | "step" | "final">} news Takes what was stored since. */
+  add({ steps, watched, has_rollouts: hasRollouts, step, final }) {
     const { slider, which } = this.controls;
     this.name(hasRollouts);
     this.stored.batch.push(...steps);
@@ -220,6 +223,7 @@ export class Rollouts {
     if (this.watched && !this.stored.watched.length && this.stored.batch.length) this.watched = false;
     which.value = this.watched ? "watched" : "batch";
     this.offerBeside();
+    if (this.awaited !== null && (final || step >= this.awaited)) this.fetch();
     if (!(this.watched ? watched : steps).length) return;
     slider.max = `${this.steps.length - 1}`;
     if (this.follow) this.latest();
@@ -313,6 +317,7 @@ export class Rollouts {
     this.group = group;
     this.groups = groups;
     this.drawn = step;
+    this.awaited = answer.awaited;
     this.controls.groupText.textContent = `${this.noun} ${group + 1} of ${groups}`;
     this.prompt.replaceChildren(el("code", {}, payload.prompt.trim()));
     this.shares.replaceChildren(...sharesOf(answer.shares));
