@@ -393,6 +393,15 @@ def test_the_options_of_a_scheme_are_its_signature():
     assert all(option.help for scheme in SCHEMES.values() for option in scheme.options)
 
 
+def test_schemes_of_one_advantage_a_completion_are_those_that_say_so():
+    """On the worked group: the loss then takes TRL's (B,) form, which would mix the steps' credit of any other."""
+    ids = [[1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [1, 2, 3, 4, 11, 12, 13, 14, 15], [1, 2, 16, 17, 18, 3, 4, 19, 20]]
+    more = {"token_ids": ids, "states": [["a", "b", "c"], ["a", "b"], ["a", "c", "d", "b"]]}
+    for name, scheme in SCHEMES.items():
+        advantages = assign_credit(REWARDS, ENDS, LENGTHS, name, outcome_rewards=[1.0, 0.0, 1.0], **more)
+        assert all(len(set(row)) == 1 for row in rows(advantages)) == scheme.per_completion, name
+
+
 def test_outcome_weight_needs_an_outcome():
     with pytest.raises(CreditError, match="no outcome reward is set"):
         assign_credit(REWARDS, ENDS, LENGTHS, "process", outcome_weight=1.0)
