@@ -262,14 +262,17 @@ def test_a_bad_configuration_group_or_code_file_is_refused_in_a_sentence(name: s
 
 
 RUN_FILES = (
-    *(
-        "rewards/manifest.json",
-        "answers/step-000000.json",
-        "passes/step-000000.parquet",
-        "rollouts/step-000000.parquet",
-    ),
-    *("checkpoints/checkpoint-2/manifest.json", "about.json", "environment.json", "log.txt", "metrics.jsonl"),
-    *("status.json", "run.yaml"),  # the worst last
+    "rewards/manifest.json",
+    "answers/step-000000.json",
+    "passes/step-000000.parquet",
+    "rollouts/step-000000.parquet",
+    "checkpoints/checkpoint-2/manifest.json",
+    "about.json",
+    "environment.json",
+    "log.txt",
+    "metrics.jsonl",
+    "status.json",
+    "run.yaml",  # the worst last
 )
 
 

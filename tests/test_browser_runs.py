@@ -427,10 +427,13 @@ def the_loss_of_a_step_comes_to_the_rollouts_that_are_drawn(page: Page, workspac
     expect(page.locator("#step-shown")).to_have_text("2")
     expect(page.locator("#run-heatmap .rollout")).to_have_count(3)
     expect(page.locator(".shares")).to_be_hidden()
+    page.locator("#run-heatmap .rollout[data-g='1'] .chip").first.click()
     run.dir.passes.write(pass_over(worked_credit(), 2))
     run.dir.append_metrics({"step": 2, "reward": 0.5})
     run.dir.note(step=2)
     expect(page.locator(".shares summary")).to_have_text("Where the gradient comes from")
+    expect(page.locator("#run-heatmap .details .where")).to_contain_text("rollout 2 · step 1")  # what is pinned stays
+    page.keyboard.press("Escape")
 
 
 def a_run_that_samples_nothing_shows_the_rows_it_watches(page: Page, workspace: Path) -> None:

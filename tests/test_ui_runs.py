@@ -525,15 +525,10 @@ def test_an_estimate_says_what_it_is_made_of():
 @pytest.mark.parametrize(
     ("method", "lora", "rate", "said"),
     [
-        (
-            "grpo",
-            None,
-            3.5e-4,
-            "0.00035 is 350 times what is usual (1e-06, TRL's default); a policy of 494M parameters may",
-        ),
-        ("dpo", None, 2e-5, "2e-05 is 20 times what is usual (1e-06, TRL's default)"),
-        ("sft", None, 3.5e-4, "0.00035 is 18 times what is usual (2e-05, TRL's default)"),
-        ("grpo", {}, 3.5e-4, "0.00035 is 35 times what is usual (1e-05, for an adapter, ten times TRL's default)"),
+        ("grpo", None, 3.5e-4, "0.00035 is 350 times the trainer's default (1e-06), which 494M parameters may not"),
+        ("dpo", None, 2e-5, "2e-05 is 20 times the trainer's default (1e-06)"),
+        ("sft", None, 3.5e-4, "0.00035 is 18 times the trainer's default (2e-05)"),
+        ("grpo", {}, 3.5e-4, "0.00035 is 35 times what is usual for an adapter (1e-05)"),
         ("grpo", None, 1.41e-5, ""),
         ("sft", {}, 3.5e-4, ""),
     ],

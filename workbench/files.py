@@ -23,8 +23,10 @@ MOST_BYTES = 64 * 2**20
 
 @contextmanager
 def opened(path: Path) -> Iterator[BufferedReader]:
-    """A file to read from. Raises OSError for what is none: a pipe that nobody writes to would be waited for, and a
-    device may have no end."""
+    """A regular file, open for reading.
+
+    Raises OSError for anything else: a pipe that nobody writes to would be waited for, a device may have no end.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -33,7 +35,7 @@ def opened(path: Path) -> Iterator[BufferedReader]:
 
 
 def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
-    """What a file holds. Raises OSError, also for one of over ``most`` bytes and for what is no regular file."""
+    """The content of a regular file. Raises OSError, also for one of over ``most`` bytes."""
     with opened(path) as file:
         if (size := os.fstat(file.fileno()).st_size) > most:
             raise OSError(f"{path.name} has {size:,} bytes; the limit is {most:,}")

@@ -130,8 +130,7 @@ class RewardRow:
         return RewardConfig.model_validate({**self.fields, "weight": 1.0})
 
     def for_data(self, columns: Collection[str]) -> RewardRow:
-        """The row, off where it is a built-in reward and the data lacks a column that it needs; on again with data that
-        has it."""
+        """The row with these columns: a built-in reward that lacks one is off until data comes that has it."""
         if not self.is_builtin:
             return self
         if set(columns).issuperset(find_builtin(self.name).columns):

@@ -1,4 +1,6 @@
-"""Estimate of a run's time and memory: from earlier runs of the same policy, and from its size; doubt about its rate.
+"""Estimate of a run's time and memory: from earlier runs of the same policy, and from its size.
+
+It warns of a learning rate that is far above what is usual for a policy of that size.
 
 Rough on purpose, and says what it is made of. Where nothing was measured it says that there is no estimate.
 """
@@ -54,14 +56,13 @@ def measured_pace(workspace: Path, method: str, policy: str) -> Pace | None:
 
 
 def estimate(config: RunConfig, pace: Pace | None, parameters: int | None) -> list[tuple[str, str]]:
-    """(label, value) for time and memory, and for a rate that is much higher than usual. ``parameters`` of the policy,
-    if it has been loaded."""
-    doubt = _doubt_about_rate(config, parameters)
-    return [
-        ("time", _time(config, pace)),
-        ("memory", _memory(config, parameters)),
-        *([] if doubt is None else [("rate", doubt)]),
-    ]
+    """(label, value) for time and memory, and for a learning rate far above the usual.
+
+    ``parameters`` of the policy, if it has been loaded.
+    """
+    warning = _rate_warning(config, parameters)
+    first = [] if warning is None else [("rate", warning)]
+    return [*first, ("time", _time(config, pace)), ("memory", _memory(config, parameters))]
 
 
 def _time(config: RunConfig, pace: Pace | None) -> str:
@@ -91,8 +92,8 @@ def _memory(config: RunConfig, parameters: int | None) -> str:
     )
 
 
-def _doubt_about_rate(config: RunConfig, parameters: int | None) -> str | None:
-    """The default rate is the embedded policy's, which a pretrained one would not survive; None where all is well."""
+def _rate_warning(config: RunConfig, parameters: int | None) -> str | None:
+    """Warning of a learning rate far above the usual of a pretrained policy, as a run's default is; None without."""
     if not parameters or parameters < PRETRAINED:
         return None
     usual = float(fields_of(config.method.trl_config)["learning_rate"].default)
@@ -102,10 +103,10 @@ def _doubt_about_rate(config: RunConfig, parameters: int | None) -> str | None:
     rate = config.optimiser.learning_rate
     if rate <= SUSPICIOUS * usual:
         return None
-    whose = "for an adapter, ten times TRL's default" if adapted else "TRL's default"
+    whose = "what is usual for an adapter" if adapted else "the trainer's default"
     return (
-        f"{rate:g} is {rate / usual:,.0f} times what is usual ({usual:g}, {whose}); a policy of "
-        f"{parameters / 1e6:,.0f}M parameters may not survive it"
+        f"{rate:g} is {rate / usual:,.0f} times {whose} ({usual:g}), which {parameters / 1e6:,.0f}M parameters may not "
+        "survive; lower it"
     )
 
 
