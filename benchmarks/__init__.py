@@ -55,17 +55,10 @@ BENCHES = {
     "credit": Bench("assign_credit under every scheme, on 1,024 completions of 4,096 tokens", "benchmarks.credit"),
     "sampler": Bench("sample_group against transformers' generate, on the embedded policy", "benchmarks.sampler"),
     "step": Bench("a training step of the default run against TRL's own GRPOTrainer", "benchmarks.step"),
-    "start": Bench("from Start to a run's first step, against an import of TRL and one step", "benchmarks.start"),
-    "growth": Bench("time and memory by size: groups, tasks, stored runs, long runs", "benchmarks.growth"),
     "gpu": Bench("sampling and training on a CUDA GPU, random weights of Qwen2.5-0.5B's size", "benchmarks.gpu"),
-    "rewards": Bench("the reward worker: calls, starts, kills, errors past their deadline", "benchmarks.rewards"),
-    "import": Bench("imports and the page's first answer against import gradio", "benchmarks.imports"),
+    "rewards": Bench("the reward worker: calls, starts, kills", "benchmarks.rewards"),
     "ui": Bench("keystroke to repaint, large groups drawn, long runs followed, in Chromium", "benchmarks.ui"),
     "schemes": Bench("the default run under every scheme, with right and wrong step labels", "benchmarks.schemes"),
-    "alarms": Bench(
-        "how often alarms are raised in healthy runs, and in runs with a planted fault", "benchmarks.alarms"
-    ),
-    "faults": Bench("what is left of runs killed, stopped, starved, corrupted, resumed", "benchmarks.faults"),
 }
 
 

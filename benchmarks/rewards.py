@@ -1,8 +1,4 @@
-"""What the reward worker costs: a call, a preview, a function more, a start, a kill; and how late anything ends.
-
-Calls are timed against the same function called in this process. The hostile functions (``hostile``) run one after the
-other, each with a deadline of ``DEADLINE`` seconds; what counts is how much later than that its error came.
-"""
+"""What the reward worker costs: a call, a preview, a function more, a start, a kill at the deadline."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ from collections.abc import Callable
 import psutil
 
 from benchmarks import Measure
-from benchmarks.hostile import HOSTILE
 from workbench.config import RewardConfig
 from workbench.errors import RewardError
 from workbench.rewards import RewardWorker, load_reward
@@ -25,6 +20,7 @@ from workbench.ui.handlers.scoring import rescore
 DEADLINE = 0.5
 CALLS = 100  # a round
 _CODE = "def reward(prompts, completions, **columns):\n    return [float(len(text)) for text in completions]\n"
+_HANGS = "def reward(prompt, step, **columns):\n    while True:\n        pass\n"
 
 
 def measure(repeat: int) -> list[Measure]:
@@ -45,7 +41,7 @@ def measure(repeat: int) -> list[Measure]:
         rows += _percentiles("rescore of the page's first group", _preview(worker), 1)
         rows += _functions(worker)
         rows += _starts(worker, repeat)
-    return rows + _overruns()
+    return rows
 
 
 def _percentiles(what: str, call: Callable[[], object], rounds: int, inside: float | None = None) -> list[Measure]:
@@ -91,7 +87,7 @@ def _starts(worker: RewardWorker, repeat: int) -> list[Measure]:
     for _ in range(repeat):
         worker.close()
         first += _seconds_once(lambda: worker.split([], StepPattern("a")))
-    hanging = RewardConfig(name="reward", code=HOSTILE[0].code)
+    hanging = RewardConfig(name="reward", code=_HANGS)
     impatient = RewardWorker(deadline=DEADLINE)
     with impatient:
         reward = load_reward(hanging, impatient)
@@ -103,21 +99,6 @@ def _starts(worker: RewardWorker, repeat: int) -> list[Measure]:
         Measure("start to first answer", round(1000 * statistics.median(first), 1), "ms"),
         Measure("kill at the deadline to next answer", round(1000 * statistics.median(again), 1), "ms"),
     ]
-
-
-def _overruns() -> list[Measure]:
-    """The latest error after the deadline, over the functions that hang and over all of them."""
-    late: dict[str, float] = {}
-    with RewardWorker(deadline=DEADLINE) as worker:
-        for one in HOSTILE:
-            worker.start()
-            worker.split([], StepPattern("a"))
-            reward = load_reward(RewardConfig(name="reward", code=one.code), worker)
-            batch = Batch(["p"], ["a"], steps=[["a"]])
-            (took,) = _seconds_once(lambda: _fails(lambda: reward.score_steps(batch)))  # noqa: B023
-            late[one.name] = took - DEADLINE
-    worst = max(late, key=lambda name: late[name])
-    return [Measure(f"latest of {len(late)} errors after the deadline ({worst})", round(1000 * late[worst], 1), "ms")]
 
 
 def _seconds_once(call: Callable[[], object]) -> list[float]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from benchmarks import BENCHES, Measure, alarms, imports, schemes, ui
+from benchmarks import BENCHES, Measure, schemes, ui
 from benchmarks.__main__ import main
 from benchmarks.implicit_prm import save_implicit_prm
 from benchmarks.trained import Where
@@ -48,10 +48,6 @@ def test_what_cannot_be_measured_is_refused(capsys: pytest.CaptureFixture[str]) 
     assert main(["credit", "--repeat", "0"]) == 2
     assert main(["credit", "--full"]) == 2
     assert "no --full version" in capsys.readouterr().err
-
-
-def test_the_page_whose_start_is_measured_lets_the_measuring_in() -> None:
-    imports._first_answer()  # raises HTTPError 401 at a page that asks for its token
 
 
 def test_what_measuring_the_page_needs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,21 +93,6 @@ def test_a_result_that_is_kept_is_not_trained_again(tmp_path: Path, monkeypatch:
     (row,), (anew,) = schemes.measure(2, where), schemes.measure(2, where, full=True)
     assert (row.seeds, row.base, row.final, row.steps_per_answer) == (1, 0.3, 0.4, None)
     assert (anew.seeds, anew.base, anew.final, anew.steps_per_answer) == (1, 0.0, 0.5, 7.0)
-
-
-def test_an_alarm_counts_once_a_run_from_the_step_it_is_raised_at(tmp_path: Path) -> None:
-    """Accuracy falls to nothing at once after row 9: from row 18 on, the first with two thirds to compare."""
-    rows = [{"step": n, "accuracy/train": 0.5 + 0.01 * (-1) ** n if n < 10 else 0.01 * (n % 2)} for n in range(1, 31)]
-    assert alarms.first_raised(rows) == {"accuracy fell": 18}
-    store(tmp_path, "alarms-rate-process-0", rows)
-    store(tmp_path, "schemes-right-step-1", [{"step": n} for n in range(1, 31)])
-    store(tmp_path, "schemes-right-sum-0", [{"step": 0, "accuracy": 0.5}, *rows, {"step": 31, "accuracy": 0.1}])
-    measured = alarms.measure(1, Where(tmp_path, stored=True))
-    found = {(row.case, row.alarm): (row.runs, row.raised, row.first) for row in measured}
-    assert found["rate", "accuracy fell"] == found["rate", "any"] == (1, 1, 18)
-    assert found["healthy", "any"] == (1, 0, None)
-    assert found["unlearnt", "any"] == (1, 1, 18)  # it ended less accurate than it began
-    assert found.get(("length", "any")) is None
 
 
 def test_flags_of_training_are_refused_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:

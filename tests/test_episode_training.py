@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.resumes import CLERK
+from tests.resumes import CLERK
 from tests.stored_runs import config_of
 from workbench.config import RunConfig
 from workbench.credit import loss_weights

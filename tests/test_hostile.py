@@ -1,6 +1,6 @@
 """Reward code that does its worst, and values that are no scores: the message each gets, in a preview and in a run.
 
-No time is measured here; ``bench rewards`` does that. What is checked is which error comes, and that the next call and
+What is checked is which error comes, and that the next call and
 everybody else are answered.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.hostile import HOSTILE, Hostile
 from tests.drafts import draft_of, own_row
+from tests.hostile_code import HOSTILE, Hostile
 from workbench.config import RewardConfig
 from workbench.errors import RewardCodeError, RewardError, RewardTimeout, RewardValueError
 from workbench.rewards import RewardWorker, load_reward, score_completions

@@ -18,8 +18,8 @@ import torch
 from safetensors.torch import load_file
 
 import workbench as wb
-from benchmarks.resumes import CONFIGURATIONS, configuration, difference
 from tests.ranks import running_on_ranks
+from tests.resumes import CONFIGURATIONS, configuration, difference
 from tests.stored_runs import config_of
 from workbench.config import RunConfig
 from workbench.errors import PolicyError, RewardError, RunError

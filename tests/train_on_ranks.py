@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from benchmarks.resumes import CLERK
+from tests.resumes import CLERK
 from workbench.config import RunConfig
 from workbench.schema import WatchedRow
 from workbench.training.methods import METHODS, dpo, prm

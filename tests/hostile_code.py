@@ -1,6 +1,6 @@
 """Reward functions that misbehave, each in a way that somebody's has or could, and what is said of each.
 
-``bench rewards`` times how they end; the tests hold every message to ``says``. None of them does harm where a layer of
+None of them does harm where a layer of
 the seal is missing.
 """
 

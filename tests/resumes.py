@@ -1,17 +1,13 @@
-"""Real training killed and resumed, against the same run left alone: how far apart they end."""
+"""Configurations that a resumed run must continue to the bit, and the difference of two runs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from workbench.config import RunConfig
-from workbench.errors import RunError
-from workbench.runs import Run, start
-from workbench.runs.processes import kill_all, members
+from workbench.runs import Run
 
 _TIMES = re.compile(r"time|seconds|memory")  # columns that no two runs share
 
@@ -62,13 +58,6 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Resumed:
-    lost_rows: int
-    orphans: int
-    max_difference: float
-
-
 def configuration(changes: Mapping[str, Any]) -> RunConfig:
     """A run of a few seconds that saves between its second and third generation, changed as told."""
     training: dict[str, Any] = {
@@ -83,25 +72,6 @@ def configuration(changes: Mapping[str, Any]) -> RunConfig:
     training |= {"steps": 5 * iterations, "save_every": 2 * iterations}
     sampling = {"num_generations": 4, "max_completion_length": 64}
     return RunConfig.parse({"seed": 3, "sampling": sampling, **changes, "training": training})
-
-
-def resumed_difference(workspace: Path, changes: Mapping[str, Any]) -> Resumed:
-    """Kill a run in the generation after its first checkpoint, resume it, and hold it against one left alone."""
-    config = configuration(changes)
-    alone = start(config, workspace)
-    if alone.wait().state != "finished":
-        raise RunError(f"run {alone.name!r} did not finish: {alone.status().reason}")
-    run = start(config, workspace)
-    for row in run.follow():
-        if row["step"] > config.run.save_every:
-            break
-    kill_all(run.path)
-    run.wait()
-    acknowledged = {int(step) for step in re.findall(r"^step (\d+)/", run.dir.log.read_text(), re.MULTILINE)}
-    lost = len(acknowledged - {row["step"] for row in run.metrics_rows()[0]})
-    if run.resume().wait().state != "finished":
-        raise RunError(f"run {run.name!r} did not finish: {run.status().reason}")
-    return Resumed(lost, len(members(run.path)), difference(alone, run))
 
 
 def difference(one: Run, other: Run) -> float:
