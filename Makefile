@@ -9,7 +9,7 @@ SCRIPTS := $(wildcard workbench/figures/*.js workbench/figures/*/*.js workbench/
 MAKEFLAGS += --jobs=2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: app test extras gpu lint types style fmt bench docs notebooks badges screenshots space browser clean
+.PHONY: app test extras gpu lint types style fmt bench docs notebooks screenshots space browser clean
 
 app: .venv/app
 	$(BIN)/python app.py $(ARGS)
@@ -57,16 +57,13 @@ docs: .venv/test
 
 # Every notebook from top to bottom at its full budget, with its outputs, as a page of its own.
 notebooks: .venv/test
-	$(BIN)/python -m workbench.display.rendering build/notebooks
+	PYTHONPATH=$(CURDIR) WORKBENCH_WORKSPACE=$(CURDIR)/build/notebooks/workspace $(BIN)/jupyter nbconvert --execute --to html \
+	  --ExecutePreprocessor.timeout=3600 --output-dir build/notebooks notebooks/*.ipynb
 
 screenshots: .venv/test browser
 	$(BIN)/python -m tests.screenshots build/screenshots --steps 60
 	cp build/screenshots/inspect-1280-light.png assets/inspect.png
 	cp build/screenshots/train-top-1280-light.png assets/train.png
-
-# A Colab badge in each notebook, from the public address that pyproject.toml names; it fails where that names none.
-badges: .venv/app
-	$(BIN)/python -m workbench.display.badges
 
 # What a Space of Hugging Face is made of: the files of the last commit, with the header that Spaces read in the README.
 space:
