@@ -57,7 +57,7 @@ docs: .venv/test
 
 # Every notebook from top to bottom at its full budget, with its outputs, as a page of its own.
 notebooks: .venv/test
-	PYTHONPATH=$(CURDIR) WORKBENCH_WORKSPACE=$(CURDIR)/build/notebooks/workspace $(BIN)/jupyter nbconvert --execute --to html \
+	PYTHONPATH=$(CURDIR) WORKBENCH_WORKSPACE=$(CURDIR)/build/notebooks/workspace $(BIN)/python -m nbconvert --execute --to html \
 	  --ExecutePreprocessor.timeout=3600 --output-dir build/notebooks notebooks/*.ipynb
 
 screenshots: .venv/test browser
