@@ -1,4 +1,4 @@
-"""One group scored with two lists of rewards: in Python, on the page and on the command line."""
+"""One group scored with two lists of rewards: in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -12,17 +12,11 @@ import pytest
 from workbench.cli import main
 from workbench.config import RewardConfig
 from workbench.credit import compare_credits, credit_group
-from workbench.errors import ConfigError
 from workbench.figures.heatmap import credit_payload
 from workbench.policies.embedded import FIRST_GROUP
-from workbench.rewards import Reward, RewardWorker, score_both, score_group
+from workbench.rewards import Reward, score_both, score_group
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
-from workbench.ui.handlers.example import first_draft
-from workbench.ui.handlers.notebook import inspect_code
-from workbench.ui.handlers.other_rewards import rows_of_other
-from workbench.ui.handlers.page_state import dump, link_of
-from workbench.ui.handlers.scoring import rescore
 
 PATTERN = StepPattern("S")
 GROUP = Group(
@@ -73,61 +67,6 @@ def test_other_options_are_another_function_of_the_same_name() -> None:
     assert [row.outcome for row in a.scored] != [row.outcome for row in b.scored]
     names = compare_credits(credit_group(a, "outcome"), credit_group(b, "outcome")).names
     assert names == ("outcome on length_target", "outcome on length_target, other scores")
-
-
-# ── on the page ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture(scope="module")
-def worker():
-    with RewardWorker() as worker:
-        yield worker
-
-
-def test_the_page_draws_the_second_side_with_what_the_lines_say(worker: RewardWorker) -> None:
-    draft = first_draft().with_values({"page.other_rewards": "step_correctness -1\n"})
-    view = rescore(draft, worker)
-    assert view.credit is not None
-    assert view.other is not None
-    # The one step reward, turned round: every advantage is.
-    assert (view.other.advantages == -view.credit.advantages).all()
-    names = json.loads(view.drawing)["show"]["other"]["names"]
-    assert names == [f"process on step_correctness{weight}, answer_correctness" for weight in ("", " × -1")]
-    outcome = rescore(draft.with_values({"page.compare.scheme": "outcome"}), worker).other
-    assert (outcome.scheme, outcome.scored.rewards[0].weight) == ("outcome", -1.0)  # type: ignore[union-attr]
-    wrong = rescore(draft.with_values({"page.other_rewards": "step_correctnes 2"}), worker)
-    assert wrong.note is not None
-    assert "names no row of the list; did you mean 'step_correctness'?" in wrong.note.text
-
-
-def test_lines_change_a_copy_of_the_list() -> None:
-    rows = first_draft().rows
-    other = rows_of_other(rows, "step_correctness off\n\n  answer_correctness 0.5  ")
-    assert [(row.name, row.on, row.weight) for row in other if row] == [
-        ("step_correctness", False, 1.0),
-        ("answer_correctness", True, 0.5),
-    ]
-    assert rows_of_other(rows, "") == rows
-    for text, message in (
-        ("step_correctness", "changes nothing; give a weight, an option or off"),
-        ("step_correctness much", "'much' is no weight; write a number, off, or OPTION=VALUE"),
-        ("step_correctness target=1", "has no option 'target'"),
-        ("x" * 2001, "the limit is 2,000"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            rows_of_other(rows, text)
-
-
-def test_the_second_side_is_kept_linked_and_written_as_code(tmp_path: Path) -> None:
-    draft = first_draft().with_values({"page.other_rewards": "step_correctness 0.5\nmine 2"})
-    assert dump(draft, "")["other_rewards"] == "step_correctness 0.5\nmine 2"
-    assert link_of(draft, "")["other-rewards"] == "step_correctness 0.5"  # a link has no row called mine
-    saved = tmp_path / "group.json"
-    saved.write_text(FIRST_GROUP.read_text())
-    code = inspect_code(first_draft().with_values({"page.other_rewards": "step_correctness 0.5"}), saved)
-    assert "scored = wb.score_both(group, pattern, rewards, others)" in code
-    assert "other = wb.credit_group(scored[1], 'process')" in code
-    assert "weight=0.5" in code
 
 
 # ── on the command line ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,6 +1,6 @@
 """Rewards: the protocol of reward functions, those built in, users' own in a worker, and scoring with them."""
 
-from workbench.rewards.both import score_both, score_split_both
+from workbench.rewards.both import score_both
 from workbench.rewards.budget import ErrorBudget
 from workbench.rewards.builtin import BUILTINS, Builtin, find_builtin
 from workbench.rewards.client import RewardWorker
@@ -23,6 +23,5 @@ __all__ = [
     "score_completions",
     "score_group",
     "score_split",
-    "score_split_both",
     "split_group",
 ]

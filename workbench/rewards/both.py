@@ -15,7 +15,7 @@ from workbench.rewards.client import RewardWorker
 from workbench.rewards.models.reward import Models
 from workbench.rewards.reward import Reward
 from workbench.rewards.score import score_split, split_group, weighted_sum
-from workbench.schema import Group, RewardSummary, ScoredGroup, Step, StepScores
+from workbench.schema import Group, RewardSummary, ScoredGroup, StepScores
 from workbench.sections import RewardConfig
 from workbench.steps import StepPattern
 
@@ -36,13 +36,7 @@ def score_both(
     Arguments and errors are those of ``score_group``.
     """
     steps = [split.steps for split in split_group(group, pattern, worker=worker)]
-    return score_split_both(group, steps, rewards, others, worker=worker, models=models, pattern=pattern)
-
-
-def score_split_both(
-    group: Group, steps: Sequence[Sequence[Step]], rewards: Sequence[Spec], others: Sequence[Spec], **options: Any
-) -> tuple[ScoredGroup, ScoredGroup]:
-    """``score_both`` of a group whose rollouts have these steps; ``options`` are those of ``score_split``."""
+    options: dict[str, Any] = {"worker": worker, "models": models, "pattern": pattern}
     first = score_split(group, steps, rewards, **options)
     known = {_function(spec): summary for spec, summary in zip(rewards, first.rewards, strict=True)}
     fresh = score_split(group, steps, [spec for spec in others if _function(spec) not in known], **options)

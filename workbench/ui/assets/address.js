@@ -19,7 +19,6 @@ const LINKED = [
   "options",
   "compare",
   "compare-options",
-  "other-rewards",
   "settings",
 ];
 // The pin, what tokens are coloured by, and which cards are shown in which order.

@@ -49,7 +49,6 @@ LARGEST_SEED = 2**31 - 1
 """The largest seed, of a run as of a group."""
 LONGEST_PATTERN = 10_000
 CREDIT, COMPARE, ROWS = "method.credit", "page.compare", "method.rewards"
-OTHER_REWARDS = "page.other_rewards"
 _SAMPLED = [
     Field("page.text", TEXT),
     Field("policy.path", TEXT),
@@ -63,14 +62,13 @@ _SAMPLED = [
     Field("page.seed", NUMBER),
     Field("page.reference", TEXT),
 ]
-_COMPARED = [Field(OTHER_REWARDS, TEXT)]
 _PATTERN = [
     Field("method.pattern.regex", TEXT),
     Field("method.pattern.kind", get_args(PatternKind)),
     Field("method.pattern.leave_out_thinking", SWITCH),
 ]
 FIELDS: Mapping[str, Field] = {
-    **{field.path: field for field in (*_PATTERN, *_SAMPLED, *_COMPARED)},
+    **{field.path: field for field in (*_PATTERN, *_SAMPLED)},
     **run_fields(),
     **task_fields(),
 }
@@ -97,7 +95,6 @@ SCORING = (
     "method.pattern.leave_out_thinking",
     *credit_paths(CREDIT),
     *credit_paths(COMPARE),
-    OTHER_REWARDS,
     *(path for place in range(SLOTS) for path in row_paths(place)),
 )
 
@@ -111,8 +108,7 @@ class Draft:
     choice of another.
 
     The group on screen answers ``edited``, or the example's own ``prompt`` where that is None; ``text`` is what the
-    prompt's editor holds. ``seed`` and ``reference`` are those of sampling on Inspect, ``compare`` the second scheme
-    and ``other_rewards`` what the second side's rewards differ in (``handlers.other_rewards``).
+    prompt's editor holds. ``seed`` and ``reference`` are those of sampling on Inspect, ``compare`` the second scheme.
     ``limits`` are a visitor's: what goes beyond them may be held, and is refused where something is made of it.
     """
 
@@ -120,7 +116,6 @@ class Draft:
     credit: Section
     rows: tuple[RewardRow | None, ...] = (None,) * SLOTS
     compare: Section | None = None
-    other_rewards: str = ""
     run_scheme: str = AS_INSPECT
     seed: float | None = 1
     reference: str = ""

@@ -12,7 +12,6 @@ import ast
 import builtins
 import pprint
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +24,13 @@ from workbench.steps import StepPattern
 from workbench.ui.handlers.credit import Section, changed, credit_config
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import find_task
-from workbench.ui.handlers.other_rewards import rows_of_other
 from workbench.ui.handlers.reward_rows import set_fields
 from workbench.ui.handlers.scoring import rewards_on_screen, stale
 
 OWN_NAMES = frozenset(
     (
         *("wb", "json", "Path", "RewardConfig", "task", "policy", "group", "pattern"),
-        *("rewards", "others", "scored", "credit", "other"),
+        *("rewards", "scored", "credit", "other"),
     )
 )
 """Names the code uses itself; a reward function of yours that defines one of them is kept as text."""
@@ -51,20 +49,15 @@ def inspect_code(draft: Draft, saved: Path) -> str:
     sampled = can_sample_again(group) and not held
     imports = [] if sampled else ["import json", "from pathlib import Path", ""]
     definitions, specs = _rewards(configs)
-    others: list[str] = []
-    if draft.other_rewards.strip():
-        changed_rows = replace(draft, rows=rows_of_other(draft.rows, draft.other_rewards))
-        further, others = _rewards(_on_screen(changed_rows, group)[0])
-        definitions += [definition for definition in further if definition not in definitions]
     imports += ["import workbench as wb"]
-    if any(spec.startswith("RewardConfig(") for spec in (*specs, *others)):
+    if any(spec.startswith("RewardConfig(") for spec in specs):
         imports += ["from workbench.config import RewardConfig"]
     blocks = [
         "\n".join(imports),
         _sampled(draft, group) if sampled else _read(saved),
         *definitions,
-        "\n".join([*_left_out(draft), _scored(pattern, specs, others)]),
-        _credited(draft.credit, draft.compare, others=bool(others)),
+        "\n".join([*_left_out(draft), _scored(pattern, specs)]),
+        _credited(draft.credit, draft.compare),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -265,15 +258,12 @@ def _top_level(code: str) -> set[str] | None:
     return None if asks or names & set(dir(builtins)) else names
 
 
-def _scored(pattern: StepPattern, specs: list[str], others: list[str]) -> str:
+def _scored(pattern: StepPattern, specs: list[str]) -> str:
     thinking = ", leave_out_thinking=True" if pattern.leave_out_thinking else ""
     return (
         f"pattern = wb.StepPattern({text_literal(pattern.regex)}, kind={pattern.kind!r}{thinking})\n"
         f"rewards = [{_listed(specs)}]\n"
-    ) + (
-        f"others = [{_listed(others)}]\nscored = wb.score_both(group, pattern, rewards, others)"
-        if others
-        else "scored = wb.score_group(group, pattern, rewards=rewards)"
+        "scored = wb.score_group(group, pattern, rewards=rewards)"
     )
 
 
@@ -282,19 +272,19 @@ def _listed(specs: list[str]) -> str:
     return listed if len(listed) <= WIDTH else "\n" + "".join(f"    {spec},\n" for spec in specs)
 
 
-def _credited(first: Section, second: Section | None, *, others: bool) -> str:
-    lines = [f"credit = {_credit(first, 'scored[0]' if others else 'scored')}"]
-    if second is not None or others:
-        lines.append(f"other = {_credit(second or first, 'scored[1]' if others else 'scored')}")
+def _credited(first: Section, second: Section | None) -> str:
+    lines = [f"credit = {_credit(first)}"]
+    if second is not None:
+        lines.append(f"other = {_credit(second)}")
     lines.append("wb.heatmap(credit)" if len(lines) == 1 else "wb.heatmap(credit, other=other)")
     return "\n".join(lines)
 
 
-def _credit(section: Section, scored: str) -> str:
+def _credit(section: Section) -> str:
     options = credit_config(section).keywords(but=("scheme",))
     shown = {name: value for name, value in options.items() if name in changed(section)}
     scheme = repr(section["scheme"])
-    return ", ".join([f"wb.credit_group({scored}", scheme, *(f"{k}={v!r}" for k, v in shown.items())]) + ")"
+    return ", ".join(["wb.credit_group(scored", scheme, *(f"{k}={v!r}" for k, v in shown.items())]) + ")"
 
 
 def _arguments(values: Mapping[str, Any]) -> str:

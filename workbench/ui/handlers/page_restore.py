@@ -18,7 +18,7 @@ from workbench.steps import PRESETS
 from workbench.tasks import TASKS
 from workbench.ui.handlers.credit import FIELDS as OPTIONS
 from workbench.ui.handlers.credit import Section, credit_section, visible_fields
-from workbench.ui.handlers.draft import FIELDS, OTHER_REWARDS, RUN, SAMPLING, TASK, Draft
+from workbench.ui.handlers.draft import FIELDS, RUN, SAMPLING, TASK, Draft
 from workbench.ui.handlers.example import choose_example, find_task, first_draft
 from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.page_state import LINK, LONGEST_REGEX, is_linked, leaves, value_at
@@ -79,7 +79,6 @@ class _Restoring:
             self._whose(bool(scoring.get("imported")), bool(scoring.get("edited")))
             credit = _section(_table(scoring.get("credit"))) or self.draft.credit
             self.draft = replace(self.draft, credit=credit, compare=_section(_table(scoring.get("compare"))))
-            self._fields({OTHER_REWARDS: scoring["other_rewards"]} if "other_rewards" in scoring else {})
             if isinstance(scoring.get("rewards"), list):
                 self.draft = replace(self.draft, rows=self._rows(scoring["rewards"]))
         for part, paths in (("sampling", SAMPLING), ("run", RUN)):
@@ -108,8 +107,6 @@ class _Restoring:
             first = {"scheme": query["scheme"], "options": _json(query.get("options", ""))}
             second = {"scheme": query.get("compare"), "options": _json(query.get("compare-options", ""))}
             self.draft = replace(self.draft, credit=_section(first) or self.draft.credit, compare=_section(second))
-        if query.get("other-rewards"):
-            self._fields({OTHER_REWARDS: query["other-rewards"][:LONGEST_REGEX]})
         settings = _json(query.get("settings", ""))
         rows = settings.pop("rewards", None)
         if isinstance(rows, list):

@@ -29,7 +29,7 @@ LONGEST_SETTINGS = 1_500
 """Characters of the settings in a link."""
 LINK = (
     *("task", "example", "saved", "preset", "regex", "kind"),
-    *("scheme", "options", "compare", "compare-options", "other-rewards", "settings"),
+    *("scheme", "options", "compare", "compare-options", "settings"),
 )
 """The parameters of a link."""
 _LINKED = ("method.", "optimiser.", "prompt.", "run.", *(f"{name}." for name in METHODS))
@@ -49,7 +49,6 @@ def dump(draft: Draft, saved: str) -> dict[str, Any]:
         "config": draft.tree,
         "credit": draft.credit,
         "compare": draft.compare,
-        "other_rewards": draft.other_rewards,
         "rewards": [_row_dump(row) for row in draft.rows],
         "index": draft.index,
         "saved": saved,
@@ -67,7 +66,6 @@ def link_of(draft: Draft, saved: str) -> dict[str, str]:
     link |= {"scheme": draft.credit["scheme"], "options": _compact(changed(draft.credit))}
     if draft.compare is not None:
         link |= {"compare": draft.compare["scheme"], "compare-options": _compact(changed(draft.compare))}
-    link["other-rewards"] = _linked_rewards(draft)
     settings = _compact(_linked_settings(draft))
     link["settings"] = settings if len(settings) <= LONGEST_SETTINGS else ""
     return {name: value for name, value in link.items() if value}
@@ -83,13 +81,6 @@ def _linked_settings(draft: Draft) -> dict[str, Any]:
     if listed and listed != _builtin_rows(usual):
         settings["rewards"] = listed
     return settings
-
-
-def _linked_rewards(draft: Draft) -> str:
-    """The lines of the second side's rewards about rows that a link has, too; "" where that is too long."""
-    names = {row.name for row in draft.rows if row is not None and row.is_builtin}
-    lines = [line for line in map(str.strip, draft.other_rewards.splitlines()) if line.partition(" ")[0] in names]
-    return text if len(text := "\n".join(lines)) <= LONGEST_REGEX else ""
 
 
 def _builtin_rows(draft: Draft) -> list[dict[str, Any] | None]:

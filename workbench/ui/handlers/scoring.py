@@ -17,14 +17,13 @@ from workbench.errors import ConfigError, PatternError, RewardError, WorkbenchEr
 from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
 from workbench.figures.payloads import GroupPayload, WhyPayload
 from workbench.redact import redact
-from workbench.rewards import Reward, RewardWorker, score_split, score_split_both, split_group
+from workbench.rewards import Reward, RewardWorker, score_split, split_group
 from workbench.rewards.logged import preview_state
 from workbench.rewards.models.reward import Models
 from workbench.schema import Credit, Group, Step
 from workbench.steps import Split, StepPattern
 from workbench.ui.handlers.credit import Section, credit_config, shown_values, with_settings
 from workbench.ui.handlers.draft import Draft
-from workbench.ui.handlers.other_rewards import rows_of_other
 from workbench.ui.handlers.reward_rows import RewardRow
 
 SEAL = "Reward code runs sealed: no network, no processes, no writing to your files."
@@ -125,7 +124,7 @@ def split(group: Group, pattern: StepPattern, worker: RewardWorker) -> list[Spli
 def score(
     draft: Draft, group: Group, steps: Sequence[Sequence[Step]], worker: RewardWorker, models: Models | None = None
 ) -> tuple[Credit, Credit | None]:
-    """The group's credit under the draft's scheme and rewards, and under its second scheme, other rewards, or both.
+    """The group's credit under the draft's scheme, and under its second scheme if it has one.
 
     Raises WorkbenchError for a reward function or a scheme that cannot be used.
     """
@@ -133,21 +132,15 @@ def score(
     if not rewards:
         raise NothingScores("no reward function is on; switch one on or add one")
     scheme = credit_config(draft.credit)
-    second = scheme if draft.compare is None else credit_config(draft.compare, "page.compare")
     run_steps = draft.tree["run"]["steps"]
     state = preview_state(run_steps if isinstance(run_steps, int) and run_steps > 0 else 1)
     options: dict[str, Any] = {"worker": worker, "models": models, "trainer_state": state}
     options["pattern"] = draft.pattern()
-    if not draft.other_rewards.strip():
-        scored = score_split(group, steps, rewards, **options)
-        return credit_group(scored, **scheme.keywords()), (
-            None if draft.compare is None else credit_group(scored, **second.keywords())
-        )
-    others = rewards_on_screen(replace(draft, rows=rows_of_other(draft.rows, draft.other_rewards)), group)
-    if not others:
-        raise ConfigError("other rewards: every row is off; leave one on")
-    scored, other = score_split_both(group, steps, rewards, others, **options)
-    return credit_group(scored, **scheme.keywords()), credit_group(other, **second.keywords())
+    scored = score_split(group, steps, rewards, **options)
+    credit = credit_group(scored, **scheme.keywords())
+    if draft.compare is None:
+        return credit, None
+    return credit, credit_group(scored, **credit_config(draft.compare, "page.compare").keywords())
 
 
 def portable_configs(draft: Draft) -> list[RewardConfig]:

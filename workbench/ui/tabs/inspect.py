@@ -13,7 +13,7 @@ from workbench.steps import PRESETS
 from workbench.tasks import TASKS
 from workbench.ui.handlers import example as handlers
 from workbench.ui.handlers.credit import NONE
-from workbench.ui.handlers.draft import COMPARE, CREDIT, OTHER_REWARDS, SAMPLING, Draft
+from workbench.ui.handlers.draft import COMPARE, CREDIT, SAMPLING, Draft
 from workbench.ui.handlers.presets import HEADINGS as PRESET_HEADINGS
 from workbench.ui.handlers.scoring import SEAL, TRUST_MODEL, explain_token, scheme_note
 from workbench.ui.handlers.session import Services
@@ -83,7 +83,6 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
         "method.pattern.leave_out_thinking": steps.pop("thinking"),
         **bound_credit(CREDIT, fields["credit"]),
         **bound_credit(COMPARE, fields["compare"]),
-        OTHER_REWARDS: credit.pop("others"),
         **bound_rows(fields["rewards"]),
     }
     fields["scoring"] = pack("scoring", bound)
@@ -174,18 +173,8 @@ def _credit_widgets(first: Draft) -> dict[str, Any]:
     credit = build_credit_form(first.credit["scheme"])
     formula = drawn("formula", "note", note_value(scheme_note(first.credit)), classes=["note", "one-line"])
     compare = build_credit_form(NONE, prefix="b-", optional=True)
-    others = gr.Textbox(
-        first.other_rewards,
-        label="… with other rewards, one per line: name weight, or name off",
-        placeholder="step_correctness 0.5\nanswer_correctness off",
-        lines=2,
-        max_lines=6,
-        elem_id="other-rewards",
-        elem_classes=["mono"],
-        min_width=0,
-    )
     said = note("credit-note")
-    return {"credit": credit, "formula": formula, "compare": compare, "others": others, "credit_note": said}
+    return {"credit": credit, "formula": formula, "compare": compare, "credit_note": said}
 
 
 def _sampling_widgets(first: Draft) -> dict[str, Any]:
