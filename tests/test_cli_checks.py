@@ -34,6 +34,19 @@ def test_preflight_says_what_to_look_at_and_fails_where_nothing_would_be_learnt(
     assert "the pattern finds nothing in them" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", ["preflight", "probe", "score", "check-reward"])
+def test_every_command_has_the_configurations_deadline(capsys, tmp_path, command):
+    file = tmp_path / "slow.py"
+    file.write_text("import time\ntime.sleep(1)\ndef slow(completions, **_):\n    time.sleep(30)\n")
+    flags = ["--group", str(FIRST_GROUP), "--grpo.credit.scheme", "outcome", "--grpo.reward_deadline", "0.5"]
+    if command == "check-reward":
+        flags = ["gsm8k", "--limit", "2", "--method.reward_deadline", "0.5"]
+    assert main([command, *flags, "--reward-file", f"{file}:outcome"]) in (1, 2)
+    said = "".join(capsys.readouterr())
+    assert "deadline of 0.5 s at line 4" in said
+    assert "method.reward_deadline" in said
+
+
 @pytest.mark.training
 def test_preflight_samples_when_no_group_is_given(capsys):
     flags = ["--prompts", "2", "--sampling.num_generations", "2", "--sampling.max_completion_length", "8"]

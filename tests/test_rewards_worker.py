@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from workbench.config import RewardConfig
+from workbench.config import RewardConfig, RunConfig
 from workbench.errors import RewardCodeError, RewardError, RewardTimeout, RewardValueError
 from workbench.rewards import BUILTINS, Reward, RewardWorker, load_reward
 from workbench.rewards.protocol import Batch
@@ -319,9 +319,24 @@ def test_a_hang_is_ended_at_the_deadline_and_its_line_named(
 
 
 def test_code_that_hangs_while_loading_is_ended(worker: RewardWorker) -> None:
-    with RewardWorker(deadline=1.0) as impatient:
-        with pytest.raises(RewardTimeout, match="at line 1"):
+    with RewardWorker(deadline=0.5, loading=1.0) as impatient:
+        with pytest.raises(RewardTimeout, match=r"1 s at line 1.*reward_deadline"):
             load(impatient, "while True: pass")
+
+
+def test_what_loading_takes_is_no_part_of_the_deadline() -> None:
+    """Also where a process was ended over its deadline, so that the next one loads the code again."""
+    code = "import time\ntime.sleep(1.5)\n" + HEAD + "    time.sleep(60 if step == 'hang' else 0)\n    return 1"
+    with RewardWorker(deadline=1.0) as worker:
+        reward = load(worker, code)
+        with pytest.raises(RewardTimeout, match="1 s"):
+            reward.score_steps(Batch(["p"], ["hang"], steps=[["hang"]]))
+        assert reward.score_steps(BATCH)[0] == [[1.0, 1.0], [1.0]]
+
+
+def test_a_worker_has_the_deadline_of_a_run() -> None:
+    with RewardWorker() as worker:
+        assert worker.deadline == RunConfig().grpo.reward_deadline
 
 
 @pytest.mark.parametrize(

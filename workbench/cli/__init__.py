@@ -127,7 +127,7 @@ def _add_group_commands(command: AddCommand) -> None:
         metavar="FILE",
         help="YAML whose rewards or credit take the place of these for a second credit of the same answers, beside it",
     )
-    add_flags(added, (*SAMPLED, "grpo.pattern", "grpo.rewards", "grpo.credit"))
+    add_flags(added, (*SAMPLED, "grpo.pattern", "grpo.rewards", "grpo.reward_deadline", "grpo.credit"))
     add_trust(added)
 
     added = command("step-values", models.step_values, "Estimate what each step is worth by sampling on from its end.")
@@ -199,7 +199,13 @@ def _add_data_commands(command: AddCommand) -> None:
         "--worst", type=at_least_one, default=10, metavar="N", help="disagreements shown (default: %(default)s)"
     )
     added.add_argument("--preset", metavar="NAME", help="preset pattern that finds the steps (default: the data's own)")
-    add_reward_flags(added)
+    add_reward_flags(added).add_argument(
+        "--method.reward_deadline",
+        dest="reward_deadline",
+        type=float,
+        metavar="X",
+        help="seconds that one call of a reward's code may take (default: a run's)",
+    )
 
 
 def _add_run_commands(command: AddCommand) -> None:

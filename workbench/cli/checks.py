@@ -13,13 +13,17 @@ from typing import Any
 from workbench.cli.flags import add_flags, at_least_one, read_config
 from workbench.cli.groups import read_group
 from workbench.cli.output import print_result
+from workbench.cli.rewards import set_reward_deadline
 from workbench.cli.trust import add_trust, require_trust
 from workbench.config import RunConfig
 from workbench.errors import TaskError
 from workbench.schema import Group
 
 Adder = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
-FIELDS = ("task", "policy", "environment", "seed", "grpo.sampling", "grpo.pattern", "grpo.rewards", "grpo.credit")
+FIELDS = (
+    *("task", "policy", "environment", "seed", "grpo.sampling", "grpo.pattern", "grpo.rewards", "grpo.credit"),
+    "grpo.reward_deadline",
+)
 
 
 def add_check_commands(command: Adder) -> None:
@@ -51,6 +55,7 @@ def run_preflight(args: argparse.Namespace) -> int:
 
     config = require_trust(args, read_config(args))
     settings = config.grpo
+    set_reward_deadline(settings.reward_deadline)
     seconds = None
     if args.group:
         groups = [read_group(path) for path in args.group]
@@ -66,6 +71,7 @@ def run_probe(args: argparse.Namespace) -> int:
     from workbench.checks import probe, split_step_demo
 
     config = require_trust(args, read_config(args))
+    set_reward_deadline(config.sampled.reward_deadline)
     group: Group
     pattern: Any
     rewards: list[Any]

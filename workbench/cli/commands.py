@@ -18,7 +18,7 @@ from workbench.cli.groups import given_group, sampled_group
 from workbench.cli.output import print_result, say
 from workbench.cli.pipelines import stage_line, trust_plan
 from workbench.cli.recipe import train_recipe
-from workbench.cli.rewards import gives_rewards
+from workbench.cli.rewards import gives_rewards, set_reward_deadline
 from workbench.cli.space import place_of
 from workbench.cli.trust import require_trust, require_trust_of_other
 from workbench.errors import ConfigError
@@ -69,6 +69,7 @@ def score(args: argparse.Namespace) -> int:
 
     config = require_trust(args, read_config(args))
     side = None if args.other is None else require_trust_of_other(args, other_config(args.other, config), config)
+    set_reward_deadline(config.sampled.reward_deadline)
     group, pattern, other = given_group(args, config), config.sampled.pattern, None
     if side is None:
         credit = credit_group(score_group(group, pattern, with_policy(config)), **config.grpo.credit.keywords())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.cli.flags import add_flags, at_least_one, read_config
 from workbench.cli.groups import read_group, sampled_groups
 from workbench.cli.output import print_result, say
+from workbench.cli.rewards import set_reward_deadline
 from workbench.cli.trust import add_trust, require_trust
 from workbench.config import RunConfig
 from workbench.errors import TaskError
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from workbench.tasks.made import Made
 
 Adder = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
-FIELDS = ("task", "policy", "environment", "seed", "grpo.sampling", "grpo.rewards")
+FIELDS = ("task", "policy", "environment", "seed", "grpo.sampling", "grpo.rewards", "grpo.reward_deadline")
 
 
 def add_making_commands(command: Adder) -> None:
@@ -250,6 +251,7 @@ def _scored(args: argparse.Namespace, config: RunConfig) -> Iterator[ScoredGroup
     """The groups with their outcomes; steps are not scored."""
     from workbench.rewards import score_group
 
+    set_reward_deadline(config.sampled.reward_deadline)
     rewards = [reward for reward in config.sampled.rewards if reward.kind == "outcome"]
     for number, group in enumerate(_groups(args, config), start=1):
         yield score_group(group, config.sampled.pattern, rewards)

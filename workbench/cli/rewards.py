@@ -116,6 +116,13 @@ def named_rewards(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rewards
 
 
+def set_reward_deadline(seconds: float) -> None:
+    """Give code of rewards so long for a call in this process."""
+    from workbench.rewards.client import shared_worker
+
+    shared_worker().deadline = seconds
+
+
 def put_reward_settings(data: dict[str, Any], options: Mapping[str, Any]) -> None:
     """Set options and schedules of the rewards in ``data``. Raises ConfigError for one that is not there."""
     assignments, schedules = options.get("reward_option", []), options.get("reward_schedule", [])

@@ -45,8 +45,10 @@ from workbench.sections import RewardConfig
 from workbench.steps import Split, StepPattern, unsplit
 from workbench.steps.split import PREVIEW_TIMEOUT, TIMEOUT
 
-DEADLINE = 5.0
-"""Seconds one call may take, start-up of the worker apart."""
+DEADLINE = 30.0
+"""Seconds one call may take, loading of its code and start-up of the worker apart: that of a run by default."""
+LOADING = 60.0
+"""Seconds that loading a function's code (its imports, say) may take, or ``deadline`` where that is longer."""
 PATTERN_MARGIN = 1.0
 """Seconds for compiling a pattern and what the ``regex`` package's own time limit misses, over that limit."""
 _HANG_REPORT = re.compile(r"Timeout \([\d:.]+\)!\n(?:(?:Thread|Current thread) .*\n(?: +.*\n)*\n?)*")
@@ -57,31 +59,34 @@ class RewardWorker:
     """Runs reward code and patterns in sealed child processes: each reward function in one, patterns in another.
 
     A process is started at the first call and again after it died. Safe between threads, which wait for each other only
-    where they call the same function. ``deadline`` is for a call of a reward, ``pattern_margin`` what a pattern gets
-    over its own time limits. ``output`` is what the last call printed, at most 64 KB of it. ``most_functions`` have a
-    process at a time. ``agreed`` raises RewardError for a reward that leaves the seal unless somebody agreed to it;
-    without it any may, as in a notebook. Judges among the rewards are asked through ``judges``, by default those that
-    this process shares.
+    where they call the same function. ``deadline`` is for a call of a reward, ``loading`` for its code's imports and
+    top level, ``pattern_margin`` what a pattern gets over its own time limits. ``output`` is what the last call
+    printed, at most 64 KB of it. ``most_functions`` have a process at a time. ``agreed`` raises RewardError for a
+    reward that leaves the seal unless somebody agreed to it; without it any may, as in a notebook. Judges among the
+    rewards are asked through ``judges``, by default those that this process shares.
     """
 
     def __init__(
         self,
         deadline: float = DEADLINE,
         *,
+        loading: float = LOADING,
         pattern_margin: float = PATTERN_MARGIN,
         most_functions: int = MOST,
         agreed: Callable[[RewardConfig], None] | None = None,
         judges: JudgeWorker | None = None,
         unsealed: bool = False,
     ) -> None:
-        self.deadline = deadline
+        self.deadline, self.loading = deadline, loading
         self.pattern_margin = pattern_margin
         self.output = ""
         self._agreed = agreed
         self.judges = judges
         self._children = SealedChildren(most_functions, unsealed=unsealed)
         self._missing: tuple[str, ...] | None = None
-        self._unsealed = None if unsealed else RewardWorker(deadline, most_functions=most_functions, unsealed=True)
+        self._unsealed = (
+            None if unsealed else RewardWorker(deadline, loading=loading, most_functions=most_functions, unsealed=True)
+        )
 
     def start(self) -> None:
         """Start the process for patterns now, and what forks all others, so that the first calls need not wait."""
@@ -91,6 +96,8 @@ class RewardWorker:
     def unsealed_for(self, reward: RewardConfig) -> RewardWorker:
         """Where a trusted reward's code runs. Raises RewardError as ``require`` does."""
         self.require(reward)
+        if self._unsealed is not None:
+            self._unsealed.deadline = self.deadline
         return self._unsealed or self
 
     def require(self, reward: RewardConfig) -> None:
@@ -221,24 +228,31 @@ class RewardWorker:
             raise
 
     def _ask(self, request: dict[str, Any], count: int = 0) -> tuple[dict[str, Any], str]:
-        """The reply of the request's function, and what it printed."""
-        name = request["name"]
-        request, printed = {**request, "deadline": self.deadline}, ""
+        """The reply of the request's function, and what it printed. A process that has not loaded it does so first."""
+        code, name, printed, doing = request["code"], request["name"], "", "loaded its code"
+        deadline = self.deadline
+        limit = max(self.loading, deadline)
         try:
-            with self._children.held((request["code"], name)) as sealed:
+            with self._children.held((code, name)) as sealed:
                 try:
-                    reply = self._children.ask(sealed, request, self.deadline)
+                    if request["do"] == "describe" or not sealed.has_loaded:
+                        loading = {"do": "describe", "code": code, "name": name, "deadline": limit}
+                        reply = self._children.ask(sealed, loading, limit)
+                        sealed.loaded = sealed.child.pid
+                    if request["do"] != "describe":
+                        limit, doing = deadline, "ran"
+                        reply = self._children.ask(sealed, {**request, "deadline": limit}, limit)
                 finally:
                     printed = sealed.child.output
                     self.output = _HANG_REPORT.sub("", printed)
             return reply, _HANG_REPORT.sub("", printed)
         except ChildTimeout as error:
-            if error.seconds != request["deadline"]:  # it did not even start
+            if error.seconds != limit:  # it did not even start
                 raise RewardError(f"reward {name!r}: {error}", reward=name) from error
             line = _line_in(printed)
             raise RewardTimeout(
-                f"reward {name!r} ran over its deadline of {error.seconds:g} s{_at(line)} and was stopped; make it "
-                "faster, or in a run raise method.reward_deadline",
+                f"reward {name!r} {doing} over its deadline of {limit:g} s{_at(line)} and was stopped; make it "
+                "faster, or raise method.reward_deadline (in Python: RewardWorker(deadline=…))",
                 reward=name,
                 line=line,
             ) from error
@@ -263,11 +277,15 @@ class RewardWorker:
         """
         printed = ""
         key = code, f"environment {name}" + (f", lane {lane}" if lane else "")
-        asked = {**request, "do": "environment", "code": code, "name": name, "deadline": deadline}
+        asked = {**request, "do": "environment", "code": code, "name": name}
         try:
             with self._children.held(key) as sealed:
+                if not sealed.has_loaded:
+                    deadline = max(self.loading, deadline)
                 try:
-                    return self._children.ask(sealed, asked, deadline), _HANG_REPORT.sub("", sealed.child.output)
+                    reply = self._children.ask(sealed, {**asked, "deadline": deadline}, deadline)
+                    sealed.loaded = sealed.child.pid
+                    return reply, _HANG_REPORT.sub("", sealed.child.output)
                 finally:
                     printed = sealed.child.output
         except ChildTimeout as error:

@@ -71,6 +71,12 @@ class SealedChild:
         self.overrun = ""
         """Which limit of all together it was ended for, until a call has said so."""
         self.size = self.files = self.memory = 0
+        self.loaded = 0
+        """The process that has loaded the function's code."""
+
+    @property
+    def has_loaded(self) -> bool:
+        return self.child.ready and self.child.pid == self.loaded
 
     def measure_files(self) -> None:
         self.size, self.files = usage(self.folder)

@@ -22,6 +22,7 @@ from workbench.config import (
     TaskSection,
 )
 from workbench.errors import ConfigError, PatternError, RewardError, shown
+from workbench.rewards.client import DEADLINE
 from workbench.schema import Group, Prompt
 from workbench.sections import EnvironmentSection
 from workbench.sections.task import READING
@@ -269,6 +270,11 @@ class Draft:
     def run_credit(self) -> Section:
         """Inspect's credit, or another scheme with what somebody set on Inspect."""
         return self.credit if self.run_scheme == AS_INSPECT else for_scheme(self.credit, self.run_scheme)
+
+    @property
+    def reward_deadline(self) -> float:
+        """Seconds that one call of a reward's code may take; a run's default where the method has no rewards."""
+        return float(self.tree[self.method].get("reward_deadline", DEADLINE))
 
     def pattern(self) -> StepPattern:
         """Raises PatternError for one that is empty or too long; it is compiled in the reward worker only."""

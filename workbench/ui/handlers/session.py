@@ -108,9 +108,12 @@ class Services:
             self.limits.check_reward(reward)
         self.trust.require_agreed(reward)
 
-    def reward_worker(self, tab: str) -> RewardWorker:
-        """The reward worker of a tab."""
-        return self._rewards.of(tab)
+    def reward_worker(self, tab: str, deadline: float | None = None) -> RewardWorker:
+        """The reward worker of a tab, with the deadline of its configuration, but for a visitor's."""
+        worker = self._rewards.of(tab)
+        if deadline is not None and self.limits is None:
+            worker.deadline = deadline
+        return worker
 
     @property
     def pattern_worker(self) -> RewardWorker:

@@ -35,8 +35,9 @@ def build_probes(services: Services) -> ProbeWidgets:
 def wire_probes(probes: ProbeWidgets, form: Form, services: Services, then_score: Callable[[Any], None]) -> None:
     def run(request: gr.Request, chosen: list[str], *held: Any) -> list[Any]:
         tab = request.session_hash or ""
-        worker, keep = services.reward_worker(tab), partial(services.keep_probes, tab)
-        view = handlers.probe_setup(read(*held), chosen or [], worker, services.models, keep)
+        draft, keep = read(*held), partial(services.keep_probes, tab)
+        worker = services.reward_worker(tab, draft.reward_deadline)
+        view = handlers.probe_setup(draft, chosen or [], worker, services.models, keep)
         return [view.drawing, note_value(view.note)]
 
     outputs = [probes.table, probes.note]

@@ -90,7 +90,7 @@ def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again
         if services.sampling.going(tab):  # the drawing shows texts growing; it is scored when they are whole
             return gr.skip()
         draft = read(*held)
-        view = rescore(draft, services.reward_worker(tab), services.models)
+        view = rescore(draft, services.reward_worker(tab, draft.reward_deadline), services.models)
         services.keep_credit(tab, view.credit, view.other)
         watch, row_notes = watched(services, tab, draft, view)
         return [
@@ -324,7 +324,7 @@ def opening(
     query = {name: value for name, value in dict(request.query_params or {}).items() if isinstance(value, str)}
     restored = restore(kept, query, services.groups, services.limits)
     draft = restored.draft if restored is not None else before
-    worker = services.reward_worker(tab)
+    worker = services.reward_worker(tab, draft.reward_deadline)
     view = rescore(draft, worker, services.models)
     services.keep_credit(tab, view.credit, view.other)
     services.warm()
