@@ -446,6 +446,9 @@ def curve(count=30, **metrics):
         (curve(**{"completions/mean_length": (60, 120)}), "length drift"),
         (curve(entropy=(1.0, 0.01)), "entropy collapse"),
         (curve(zero_spread_share=(0.2, 0.9)), "zero spread"),
+        (curve(3, unsplit_share=(0.0, 0.1)), "answers unsplit"),
+        ([{"steps_per_answer": 1.0, "no_match_share": 1.0}], "step pattern"),
+        ([{"steps_per_answer": 79.0, "no_match_share": 0.0, "completions/mean_length": 81.0}], "step pattern"),
     ],
 )
 def test_each_alarm_is_raised_and_says_check(rows, expected):

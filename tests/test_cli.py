@@ -489,6 +489,14 @@ def test_score_a_stored_group(group_file: Path, tmp_path: Path, capsys: pytest.C
     assert "Step 1: 7 + 5 = 13↵" in text
 
 
+@pytest.mark.parametrize(("regex", "code", "said"), [("never", 1, "without a match"), (".", 0, "steps per answer")])
+def test_score_says_what_is_wrong_with_a_pattern(
+    group_file: Path, regex: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["score", "--group", str(group_file), "--pattern.regex", regex, "--json"]) == code
+    assert said in capsys.readouterr().err
+
+
 def test_score_refuses_what_is_no_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "group.json"
     for text in ("", "[]", "{}", '{"prompt": "a", "rollouts": [{}]}', "[" * 100_000):

@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from tests.drafts import draft_of
-from workbench.errors import PatternError, PatternSyntaxError, PatternTooSlow, TooManySteps
+from workbench.checks import preflight_of
+from workbench.errors import PatternError, PatternSyntaxError, PatternTooSlow
 from workbench.rewards import RewardWorker, load_reward, score_completions, score_group
 from workbench.schema import Group, Rollout, Step
 from workbench.steps import PRESETS, Split, StepPattern, split_preview
@@ -45,7 +46,6 @@ def preview(worker: RewardWorker, regex: str, *texts: str, kind: str = "starts")
         ("[", ["a"], "starts", "does not compile: unterminated character set at character 1"),
         ("", ["a"], "starts", "the pattern is empty and would match empty text"),
         ("x*", ["a"], "starts", "the step pattern matches empty text; require at least one character"),
-        ("a", ["b", "a" * 200_000], "is", "the step pattern finds over 1,000 steps in one text"),
         ("é" * 5001, ["a"], "starts", "the step pattern is 10,002 bytes; the limit is 10,000"),
         ("a" * 10_001, ["a"], "starts", "the pattern has 10,001 characters; the limit is 10,000"),
     ],
@@ -146,9 +146,25 @@ def test_a_pattern_that_cannot_be_used_ends_a_run_too(
             worker.split(texts, StepPattern(regex), leniently=leniently)
 
 
-def test_too_many_steps_name_the_sample(worker: RewardWorker) -> None:
-    with pytest.raises(TooManySteps, match=r"over 1,000 steps in one text; .* \(rollout 2\)"):
-        worker.split(["a", "a" * 2000], StepPattern("a"))
+@pytest.mark.parametrize("leniently", [False, True])
+def test_a_text_of_over_a_thousand_steps_stays_whole_and_stops_no_other(worker: RewardWorker, leniently: bool) -> None:
+    one, many = worker.split(["a", "a" * 200_000], StepPattern("a", "is"), leniently=leniently)
+    assert (one.steps, one.failed) == ([Step(0, 1)], False)
+    assert (many.steps, many.failed) == ([Step(0, 200_000, matched=False)], True)
+
+
+def test_an_answer_of_5000_lines_is_shown_unsplit_and_counted_beside_one_of_two(worker: RewardWorker) -> None:
+    view = preview(worker, r"\n+", "one\ntwo", "line\n" * 5000, kind="ends")
+    assert view.credit is not None
+    assert view.pattern is not None
+    short, long = view.credit.scored.scored
+    assert None not in short.rewards
+    assert [len(short.steps), len(long.steps)] == [2, 1]
+    assert (long.unsplit, long.rewards) == (True, (None,))
+    assert view.pattern.level == "warning"
+    assert "rollout 2" in view.pattern.text
+    unsplit = next(f for f in preflight_of([view.credit], StepPattern(r"\n+", "ends")).findings if "unsplit" in f.name)
+    assert (unsplit.level, unsplit.value) == ("check", "1 of 2")
 
 
 def test_a_group_scored_with_a_worker_is_split_there(worker: RewardWorker, monkeypatch: pytest.MonkeyPatch) -> None:

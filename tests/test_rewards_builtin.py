@@ -20,6 +20,8 @@ LINES = PRESETS["line"].pattern
 OPERATIONS = [["+", 5], ["*", 2], ["-", 4]]
 ONE, TWO, THREE = "Step 1: 7 + 5 = 12\n", "Step 2: 12 * 2 = 24\n", "Step 3: 24 - 4 = 20\n"
 RIGHT = ONE + TWO + THREE + "Answer: 20"
+# 12 * 2 is 24, not 25; going on from 25, 25 - 4 = 21 is right.
+WENT_ON = ONE + "Step 2: 12 * 2 = 25\nStep 3: 25 - 4 = 21\nAnswer: 21"
 TAGGED = "<reasoning>\n" + ONE + TWO + THREE + "</reasoning>\n<answer>20</answer>"
 
 
@@ -34,6 +36,10 @@ def scores(text: str, pattern: StepPattern = LABELS_AND_ANSWER, operations: Any 
         (RIGHT, LABELS_AND_ANSWER, [1, 1, 1, 1]),
         (RIGHT, LABELS, [1, 1, 1]),
         (RIGHT, LINES, [1, 1, 1, 1]),
+        (RIGHT, StepPattern(r"\n"), [1, 1, 1]),  # the first line is in no step, and each begins with a line break
+        (WENT_ON, StepPattern(r"\n"), [0, 1, 1]),
+        (RIGHT.replace("\n", "\n\n"), PRESETS["paragraph"].pattern, [1, 1, 1, 1]),
+        (RIGHT.replace("\n", "\n\n"), StepPattern(r"\n"), [None, 1, None, 1, None, 1]),
         (TAGGED, LABELS_AND_ANSWER, [1, 1, 1]),
         (TAGGED, LABELS, [1, 1, 1]),
         (TAGGED, TAGS, [1, 1, 1, 1]),
@@ -41,12 +47,10 @@ def scores(text: str, pattern: StepPattern = LABELS_AND_ANSWER, operations: Any 
         (TAGGED, LINES, [None, 1, 1, 1, None, 1]),
     ],
 )
-def test_right_answers_score_one_under_every_pattern(text: str, pattern: StepPattern, expected: list[Any]) -> None:
+def test_steps_are_judged_alike_under_every_pattern(text: str, pattern: StepPattern, expected: list[Any]) -> None:
     assert scores(text, pattern) == expected
 
 
-# 12 * 2 is 24, not 25; going on from 25, 25 - 4 = 21 is right.
-WENT_ON = ONE + "Step 2: 12 * 2 = 25\nStep 3: 25 - 4 = 21\nAnswer: 21"
 WENT_ON_TAGGED = "<reasoning>\n" + WENT_ON.replace("Answer: 21", "</reasoning>\n<answer>21</answer>")
 
 
@@ -140,7 +144,6 @@ def test_an_answer_inside_the_last_step_counts_with_it(text: str, expected: list
         "Step 1:  7 + 5 = 12",
         " Step 1: 7 + 5 = 12",
         "Step 1: 7 + 5 = 12 ",
-        "Step 1: 7 + 5 = 12\n\n",
         "Step 1: 7 + 5 = 12\nGood.",
         "Step 1: 7 + 5 = 12 Step 2: 12 * 2 = 24",
         "Step 1: 7 + 5 = 012",

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import workbench as wb
 from workbench.checks import probe
-from workbench.errors import PatternError, TooManySteps
-from workbench.rewards import score_group
+from workbench.errors import PatternError
+from workbench.rewards import load_reward, score_group
 from workbench.rewards.score import score_completions
 from workbench.schema import Group, Rollout
 from workbench.steps import NUMBERS, PRESETS, StepPattern, split_by_tokens, split_steps
@@ -128,13 +128,14 @@ def test_a_text_alone_and_probes_are_refused():
         probe(Group("?", (rollout(),)), PRESETS["surprise"].pattern, ["step_correctness"])
 
 
-def test_more_than_a_thousand_steps_are_refused_in_a_preview_and_one_step_in_training():
+def test_more_than_a_thousand_steps_stay_one_without_a_score_in_a_preview_and_in_training():
     many = rollout(token_ids=(1,) * 1500, texts=("a",) * 1500, logprobs=(-1.0,) * 1500, entropies=(1.0,) * 1500)
     pattern = StepPattern("1", "tokens")
-    with pytest.raises(TooManySteps):
-        score_group(Group("?", (many,)), pattern, [])
-    (scores,), _ = score_completions(["?"], [many], [{}], pattern, [])
-    assert [(step.start, step.end, step.matched) for step in scores.steps] == [(0, 1500, False)]
+    (shown,) = score_group(Group("?", (many,)), pattern, [steps_of]).scored
+    (trained,), _ = score_completions(["?"], [many], [{}], pattern, [load_reward(steps_of)])
+    assert shown == trained
+    assert [(step.start, step.end, step.matched) for step in shown.steps] == [(0, 1500, False)]
+    assert (shown.rewards, shown.unsplit) == ((None,), True)
 
 
 def steps_of(prompt, step, **columns):

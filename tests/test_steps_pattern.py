@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.errors import PatternError, PatternSyntaxError, PatternTooSlow
+from workbench.errors import PatternError, PatternSyntaxError, PatternTooSlow, TooManySteps
 from workbench.schema import Step
 from workbench.steps import StepPattern, split_all, split_steps
 from workbench.steps.pattern import MAX_BYTES, _measured
@@ -87,9 +89,21 @@ def test_a_pattern_that_matches_empty_text_is_refused(source: str) -> None:
         split_steps("abc", StepPattern(source))
 
 
+@pytest.mark.parametrize(
+    ("regex", "kind", "is_separator"),
+    [
+        *((regex, "starts", True) for regex in (r"\n", r"\n+", r"\s+", r"\n\n", r"\n{2,}", r"[\r\n]+", r"\r?\n ")),
+        *((regex, "starts", False) for regex in ("Step", r"\nStep", r"(?m)^\d", r"\n(?=Step)", "")),
+        (r"\n", "ends", False),
+    ],
+)
+def test_a_pattern_of_white_space_that_starts_steps_separates_them(regex: str, kind: Any, is_separator: bool) -> None:
+    assert StepPattern(regex, kind).is_separator is is_separator
+
+
 @pytest.mark.parametrize("kind", ["starts", "ends", "is"])
 def test_over_a_thousand_steps_are_refused(kind: str) -> None:
-    with pytest.raises(PatternError, match="over 1,000 steps"):
+    with pytest.raises(TooManySteps):
         split_steps("a" * 100_000, StepPattern("a", kind), timeout=60)  # type: ignore[arg-type]
     assert len(split_steps("a" * 1000, StepPattern("a", kind))) == 1000  # type: ignore[arg-type]
 

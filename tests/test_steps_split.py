@@ -98,6 +98,14 @@ PIECES = {
     ],
     "think-answer": ["<think>\n7 + 5 = 12, doubled 24.\n</think>\n\n", "The answer is 24."],
     "reasoning-answer": ["<reasoning>\n7 + 5 = 12\n</reasoning>", "<answer>\n12\n</answer>"],
+    "any-label": [
+        "**Step 1**\nRead.\n",
+        "### Step 2: Add\n7 + 5\n",
+        "Step 3. Double.\n",
+        "步骤4：写下 24\n",
+        "Thought: done.\n",
+        "<step>24</step>",
+    ],
     "working-out": ["<start_working_out>7 + 5 = 12<end_working_out>", "<SOLUTION>12</SOLUTION>"],
     "paragraph-tag": ["<paragraph_0>\n7 + 5 = 12\n</paragraph_0>", "<paragraph_1>\n12 * 2 = 24\n</paragraph_1>"],
     "ki": ["Step 1: 7 + 5 = 12 ки", "\nStep 2: 12 * 2 = 24 ки"],
@@ -140,6 +148,50 @@ def test_sentences_end_neither_in_mathematics_nor_after_a_number_or_a_short_form
         "Next $$x. y$$ too?\n ",
         "2. Done.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one\n\ntwo", ["one\n\n", "two"]),
+        ("one\r\n\r\ntwo", ["one\r\n\r\n", "two"]),
+        ("one\n \t\ntwo", ["one\n \t\n", "two"]),
+        ("one\n\n\n  two", ["one\n\n\n", "  two"]),
+        ("one\ntwo", ["one\ntwo"]),
+        ("```python\na = 1\n\nb = 2\n```\n\ntwo", ["```python\na = 1\n\nb = 2\n```\n\n", "two"]),
+        ("~~~\r\na\r\n\r\nb\r\n~~~\r\n\r\ntwo", ["~~~\r\na\r\n\r\nb\r\n~~~\r\n\r\n", "two"]),
+        ("````\n```\n\n```\n\n````\n\ntwo", ["````\n```\n\n```\n\n````\n\n", "two"]),
+        ("one\n\n```\na\n\nb", ["one\n\n", "```\na\n\nb"]),
+        ("so \\[ x\n\n= 1 \\] holds\n\ntwo", ["so \\[ x\n\n= 1 \\] holds\n\n", "two"]),
+        ("$$x\n\n= 1$$\n\ntwo", ["$$x\n\n= 1$$\n\n", "two"]),
+        ("a \\[ b\n\ntwo", ["a \\[ b\n\n", "two"]),  # not closed: no mathematics
+        ("`a`\n\nuse ``` in a line\n\ntwo", ["`a`\n\n", "use ``` in a line\n\n", "two"]),
+    ],
+)
+def test_paragraphs_end_at_blank_lines_outside_code_and_mathematics(text: str, expected: list[str]) -> None:
+    pattern = PRESETS["paragraph"].pattern
+    assert cut(text, pattern.regex, pattern.kind) == expected
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        *("**Step 1**", "**Step 1:** x", "### Step 1:", "## Step 1", "#### **Step 1: Add**", "__Step 1__"),
+        *("Step 1.", "Step 1:", "STEP 1)", "step 1：", "Step 1", "- **Step 1**", "  Step 1: x"),
+        *("步骤1：", "步骤 一:", "**步骤1**", "第2步，", "第一步：", "Thought:", "Thought 1:", "**Thought**:"),
+        *("<step>", "<step_1>", "<step 1>"),
+    ],
+)
+def test_any_label_finds_the_ways_to_write_a_steps_start(label: str) -> None:
+    pattern = PRESETS["any-label"].pattern
+    text = f"Let us see.\n{label}\n7 + 5 = 12\n{label}\r\nso 12"
+    assert cut(text, pattern.regex) == [f"{label}\n7 + 5 = 12\n", f"{label}\r\nso 12"]
+
+
+@pytest.mark.parametrize("text", ["Step 1 was easy", "as in Step 1: this", "Step 1.5 mm", "Thought of it", "steps: 3"])
+def test_any_label_takes_no_running_text(text: str) -> None:
+    pattern = PRESETS["any-label"].pattern
+    assert not any(step.matched for step in split_steps(text, pattern))
 
 
 def test_mixed_lists_match_on_every_line() -> None:

@@ -13,7 +13,7 @@ from workbench.rewards.protocol import columns_left_out
 from workbench.rewards.score import score_completions, score_split
 from workbench.schema import Group, Rollout, Step
 from workbench.sections import RewardConfig
-from workbench.steps import StepPattern
+from workbench.steps import Split, StepPattern
 
 TEXTS = ["call: 37*8\n", "= 296\n", "call: ", "296+4\n", "= 300\n", "Answer: 300"]
 EPISODE = Rollout(tuple(range(6)), tuple(TEXTS), finished=False, stop="\n", mask=(1, 0, 1, 1, 0, 1))
@@ -53,7 +53,7 @@ def test_a_step_reward_that_names_them_gets_the_observation_before_its_turn_and_
     """In either form, in this process and in the worker, and by the training's call as by the preview's."""
     pasted = load_reward(RewardConfig(name="pasted", kind="step", code=CODE), worker)
     rewards = [load_reward(told), load_reward(told_at_once), pasted, load_reward(not_told)]
-    scored = score_split(GROUP, [STEPS, [Step(0, 9)]], rewards).scored
+    scored = score_split(GROUP, [Split(STEPS, []), Split([Step(0, 9)], [])], rewards).scored
     expected = [(0.0, 1.06, 2.06), (0.0,)]
     for name in ("told", "told_at_once", "pasted"):
         assert [row.scores[name] for row in scored] == expected, name
@@ -65,7 +65,7 @@ def test_a_step_reward_that_names_them_gets_the_observation_before_its_turn_and_
 def test_completions_of_one_turn_have_no_observation_and_turn_zero(worker: RewardWorker) -> None:
     group = Group("?", (PLAIN,))
     pasted = load_reward(RewardConfig(name="pasted", kind="step", code=CODE), worker)
-    scored = score_split(group, [[Step(0, 9)]], [load_reward(told), pasted]).scored[0]
+    scored = score_split(group, [Split([Step(0, 9)], [])], [load_reward(told), pasted]).scored[0]
     assert scored.scores == {"told": (0.0,), "pasted": (0.0,)}
     assert pasted.function("p", "s", observation="12", turn=1) == 1.02  # type: ignore[operator]
 
@@ -76,7 +76,7 @@ def test_columns_that_would_hide_them_are_left_out() -> None:
 
 def test_the_built_in_turn_rewards_of_an_episode() -> None:
     names = ["call_parses", "call_needed", "observation_used", "turns_penalty"]
-    scores = score_split(GROUP, [STEPS, [Step(0, 9)]], names).scored[0].scores
+    scores = score_split(GROUP, [Split(STEPS, []), Split([Step(0, 9)], [])], names).scored[0].scores
     assert scores == {
         "call_parses": (1.0, 1.0, None),
         "call_needed": (1.0, 1.0, None),

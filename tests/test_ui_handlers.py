@@ -167,8 +167,9 @@ def test_a_group_whose_outcome_alone_differs_gets_its_colours_by_a_remedy(worker
     draft = form(own(same), own(whole, name="right", kind="outcome"))
     view = rescore(draft, worker)
     shown = json.loads(view.drawing)["show"]["noSpread"]
-    cause = "only the outcome reward (right) differs, and process with outcome weight 0 does not use it"
-    assert shown["reason"] == f"Every advantage is 0: {cause}"
+    cause = shown["reason"].removeprefix("Every advantage is 0: ")
+    assert cause.startswith("mine scores every step 1 ")
+    assert cause.endswith("the outcome reward (right) differs, and process with outcome weight 0 does not use it")
     assert shown["remedies"] == ["Outcome weight 1", "Scheme outcome"]
     finding = next(f for f in json.loads(view.preflight)["findings"] if f["name"] == "groups without spread")
     assert (finding["meaning"], finding["level"]) == (f"in 1 of 1 groups {cause}", "stop")
@@ -731,12 +732,15 @@ def answers(*texts: str) -> Group:
 def test_the_pattern_says_what_it_finds_and_what_is_wrong_with_it_comes_first(worker):
     scored = form(own("def mine(prompt, step, **columns):\n    return 1.0\n"))
     draft = replace(scored, group=answers("Step 1: a\nStep 2: b\nAnswer: 3", "Step 1: a\nAnswer: 3"))
-    note = pattern_note(draft.group, rescore(draft, worker))
+    note = pattern_note(draft, rescore(draft, worker))
     assert (note.text, note.level) == ("finds 2 to 3 steps per answer: “Step 1: a” to “Answer: 3”", "plain")
     unmatched = replace(draft, group=answers("Step 1: a\nAnswer: 3", "nothing"))
-    assert pattern_note(unmatched.group, rescore(unmatched, worker)).text.startswith("no match in rollout 2")
+    assert pattern_note(unmatched, rescore(unmatched, worker)).text.startswith("no match in rollout 2")
+    white = draft.with_pattern(r"\n+", "starts")
+    assert "in no step" in pattern_note(white, rescore(white, worker)).text
+    assert pattern_note(white.with_pattern(r"\n+", "ends"), rescore(white, worker)).level == "plain"
     broken = form(regex="(?m)^(Step")
-    assert "does not compile" in pattern_note(broken.group, rescore(broken, worker)).text
+    assert "does not compile" in pattern_note(broken, rescore(broken, worker)).text
 
 
 def test_every_preset_says_what_it_finds_on_the_group(worker):

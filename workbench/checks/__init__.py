@@ -4,7 +4,7 @@ from workbench.checks.alarms import ALARMS, Alarm, alarms
 from workbench.checks.demo import split_step_demo
 from workbench.checks.difficulty import Difficulty
 from workbench.checks.edits import EDITS, Edit
-from workbench.checks.preflight import Finding, Preflight, preflight, preflight_of
+from workbench.checks.preflight import Finding, Preflight, preflight, preflight_of, splitting_findings
 from workbench.checks.probes import ALL_EDITS, ProbeReport, ProbeResult, probe
 from workbench.checks.turn_edits import TURN_EDITS, TurnEdit
 
@@ -26,4 +26,5 @@ __all__ = [
     "preflight_of",
     "probe",
     "split_step_demo",
+    "splitting_findings",
 ]

@@ -283,6 +283,34 @@ def no_spread(rows: Rows) -> list[Alarm]:
     ]
 
 
+def nothing_split(rows: Rows) -> list[Alarm]:
+    """The pattern finds nothing in any answer, or nearly every token is a step."""
+    last = next((row for row in reversed(rows) if "no_match_share" in row), {})
+    steps, tokens = last.get("steps_per_answer", 0.0), last.get("completions/mean_length", 0.0)
+    if last.get("no_match_share") == 1:
+        text = "the step pattern finds nothing in any answer: each is one step, as under outcome credit"
+    elif steps > 1 and 2 * steps >= tokens > 0:
+        text = f"{steps:.0f} steps in an answer of {tokens:.0f} tokens: the step pattern cuts inside words"
+    else:
+        return []
+    return [Alarm("step pattern", f"check: {text}; try another on Inspect", ("steps_per_answer", "no_match_share"))]
+
+
+def answers_unsplit(rows: Rows) -> list[Alarm]:
+    """Some answers of the last rows had too many steps, or took too long: they stay whole and unscored."""
+    shares = [row["unsplit_share"] for row in rows[-WINDOW:] if _finite(row.get("unsplit_share"))]
+    if not any(shares):
+        return []
+    return [
+        Alarm(
+            "answers unsplit",
+            f"check: {sum(shares) / len(shares):.1%} of the answers stayed unsplit and unscored, since the pattern "
+            "found over 1,000 steps in them or took too long; choose a pattern that finds fewer steps",
+            ("unsplit_share",),
+        )
+    ]
+
+
 ALARMS: dict[str, Callable[[Rows], list[Alarm]]] = {
     "accuracy fell": accuracy_fell,
     "reward without accuracy": reward_without_accuracy,
@@ -292,4 +320,6 @@ ALARMS: dict[str, Callable[[Rows], list[Alarm]]] = {
     "length drift": length_drift,
     "entropy collapse": entropy_collapse,
     "zero spread": no_spread,
+    "answers unsplit": answers_unsplit,
+    "step pattern": nothing_split,
 }

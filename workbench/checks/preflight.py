@@ -23,11 +23,14 @@ from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
 from workbench.schema.rounding import differ
 from workbench.sections import CreditConfig, RewardConfig
 from workbench.steps import StepPattern
+from workbench.steps.split import MAX_STEPS
 from workbench.steps.turns import turn_texts
 
 Level = Literal["ok", "check", "stop"]
 _TAG_AT_END = re.compile(r"<([A-Za-z_][\w-]*)>\s*$")
 LEAST_FOR_CORRELATION = 8
+SHORTEST_STEP = 4
+"""Characters of a step, on average, below which a pattern cuts inside words."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ def preflight_of(
     scored = [credit.scored for credit in credits]
     groups = [scored_group.group for scored_group in scored]
     findings = [
-        *_splitting(scored),
+        *splitting_findings(scored),
         *_prompts(groups, pattern),
         *_columns(groups),
         *_sampling(credits),
@@ -152,13 +155,28 @@ def _rows(scored: Sequence[ScoredGroup]) -> list[tuple[Rollout, StepScores]]:
     ]
 
 
-def _splitting(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
-    rows = _rows(scored)
+def splitting_findings(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
+    """Yield what the pattern finds in the groups' answers."""
+    every = _rows(scored)
+    rows = [row for row in every if not row[1].unsplit]
+    if len(rows) < len(every):
+        yield Finding(
+            "answers left unsplit",
+            "check" if rows else "stop",
+            f"{len(every) - len(rows)} of {len(every)}",
+            f"the pattern finds over {MAX_STEPS:,} steps in each: it stays whole and unscored",
+            "choose a pattern that finds fewer steps, paragraph for line say",
+        )
+    if not rows:
+        return
     counts = np.array([len(scores.steps) if scores.matched else 0 for _, scores in rows])
+    covered = sum(step.end - step.start for _, scores in rows for step in scores.steps)
     low, high, middle = int(counts.min()), int(counts.max()), float(np.median(counts))
     if middle < 2:
         level: Level = "check"
         advice = "with one step an answer, process credit is outcome credit; choose another pattern on Inspect"
+    elif covered < SHORTEST_STEP * counts.sum():
+        level, advice = "check", f"a step has {covered / counts.sum():.1f} characters; the pattern cuts inside words"
     else:
         level, advice = ("ok", "") if middle <= 50 else ("check", "so many steps are hard to score; a coarser pattern?")
     yield Finding("steps per answer", level, f"{middle:g} ({low} to {high})", "median, fewest and most", advice)
@@ -172,7 +190,6 @@ def _splitting(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
         "the pattern finds nothing in them: look at one on Inspect" if missed > 0.1 else "",
     )
 
-    covered = sum(step.end - step.start for _, scores in rows for step in scores.steps)
     characters = max(sum(turn.end - turn.start for rollout, _ in rows for turn in turn_texts(rollout)), 1)
     outside = 1 - covered / characters
     yield Finding(

@@ -10,7 +10,8 @@ content: a policy that finds the place would be taught the edit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -258,20 +259,20 @@ def _scored(
         edited = replace(group, rollouts=tuple(rollout for _, _, rollout in rows))
         return score_one(edited).scored
 
+    def score_each() -> Iterator[tuple[Made, StepScores]]:
+        for row in made:
+            with suppress(PatternError):
+                yield row, score([row])[0]
+
     if not made:
         return [], ()
     try:
-        return made, score(made)
+        scored = list(zip(made, score(made), strict=True))
     except PatternError:
-        editable: list[Made] = []
-        scored: list[StepScores] = []
-        for row in made:
-            try:
-                scored += score([row])
-            except PatternError:  # this edit makes a text that the pattern cannot take: it cannot be made
-                continue
-            editable.append(row)
-        return editable, tuple(scored)
+        scored = list(score_each())
+    # An edit that makes a text the pattern cannot split cannot be made.
+    scored = [(row, scores) for row, scores in scored if not scores.unsplit]
+    return [row for row, _ in scored], tuple(scores for _, scores in scored)
 
 
 def _with(base: ScoredGroup, i: int, rollout: Rollout, scored: StepScores) -> ScoredGroup:

@@ -62,6 +62,7 @@ def sample(args: argparse.Namespace) -> int:
 
 
 def score(args: argparse.Namespace) -> int:
+    from workbench.checks import splitting_findings
     from workbench.cli.models import with_policy
     from workbench.credit import compare_credits, credit_group
     from workbench.figures import heatmap
@@ -73,7 +74,7 @@ def score(args: argparse.Namespace) -> int:
     group, pattern, other = given_group(args, config), config.sampled.pattern, None
     if side is None:
         credit = credit_group(score_group(group, pattern, with_policy(config)), **config.grpo.credit.keywords())
-        code = print_result(args, credit.to_json(), lambda: display.text(credit))
+        print_result(args, credit.to_json(), lambda: display.text(credit))
     else:
         scored = score_both(group, pattern, with_policy(config), with_policy(side))
         sections = config.grpo.credit, side.grpo.credit
@@ -81,10 +82,13 @@ def score(args: argparse.Namespace) -> int:
         compared = compare_credits(credit, other)
         numbers = {name: getattr(compared, name) for name in ("names", *DIFFERENCES)}
         data = {"credit": credit.to_json(), "other": other.to_json(), "compared": numbers}
-        code = print_result(args, data, lambda: display.text(compared))
+        print_result(args, data, lambda: display.text(compared))
     if args.html is not None:  # what cannot be written loses nothing that was computed
         args.html.write_text(heatmap(credit, other=other).html(), encoding="utf-8")
-    return code
+    for finding in splitting_findings([credit.scored]):
+        if finding.level != "ok":
+            say(f"{finding.level}: {finding.name}: {finding.value} ({finding.meaning}); {finding.advice}")
+    return 0 if any(scores.matched for scores in credit.scored.scored) else 1
 
 
 def train(args: argparse.Namespace) -> int:

@@ -81,8 +81,19 @@ def why_no_spread(credit: Credit) -> NoSpread | None:
             several = len(names) > 1
             what = f"{kind} reward{'s' if several else ''} ({', '.join(names)}) differ{'' if several else 's'}"
             setting = f"{credit.scheme} with outcome weight 0" if kind == "outcome" else credit.scheme
-            return NoSpread(f"only the {what}, and {setting} does not use {'them' if several else 'it'}", remedies)
+            unused = f"the {what}, and {setting} does not use {'them' if several else 'it'}"
+            return NoSpread(f"{_equal_steps(credit) or 'only '}{unused}", remedies)
     return NoSpread()
+
+
+def _equal_steps(credit: Credit) -> str:
+    """That the rewards of steps tell none of them apart, which may be the fault of the pattern."""
+    names = [reward.name for reward in credit.scored.rewards if reward.kind == "step" and reward.weight != 0]
+    values = {reward for row in credit.scored.step_rewards for reward in row if reward is not None}
+    if not names or len(values) > 1:
+        return ""
+    says = f"scores every step {values.pop():g}" if values else "scores no step"
+    return f"{' + '.join(names)} {says} (does the pattern cut what it judges?); "
 
 
 def _kinds_read(credit: Credit) -> set[RewardKind]:

@@ -126,7 +126,7 @@ def credit(value: Credit) -> Blocks:
         i = members[0]
         rollout, scores = value.scored.group.rollouts[i], value.scored.scored[i]
         rows = [(str(k), *(step[name] for name in numbers), step["text"]) for k, step in enumerate(value.rows(i), 1)]
-        matched = "" if scores.matched else ", no match"
+        matched = "" if scores.matched else ", over 1,000 steps, unsplit" if scores.unsplit else ", no match"
         end = ", truncated" if rollout.truncated else ""
         once = ", counted once" if any(value.left_out[member] for member in members) else ""
         head = f"rollout {_numbered(members)}: {counted(len(rollout), 'token')}"

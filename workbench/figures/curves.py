@@ -104,6 +104,7 @@ PANELS: tuple[Panel, ...] = (
             Series("resample/flat_share", "no spread, drawn"),
             Series("unscored_share", "unscored"),
             Series("no_match_share", "no match"),
+            Series("unsplit_share", "unsplit"),
         ),
         share=True,
     ),

@@ -223,6 +223,8 @@ def _credited_payload(credit: Credit, i: int, matches: Spans, explained: bool) -
         "outcomes": dict(scored.outcome_scores),
         "matches": [[offset(start), offset(end)] for start, end in matches],
     }
+    if scored.unsplit:
+        payload["unsplit"] = True
     for k, step in enumerate(payload["steps"]):
         if logged := scored.logged_of(k):
             step["logged"] = logged

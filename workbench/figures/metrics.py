@@ -78,6 +78,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("environment/errors", "n", "Turns that the environment failed to answer: it raised, hung, or gave no text."),
     Metric("environment/time", "s", "Seconds of a generation in which the environment answered, over all ranks."),
     Metric("no_match_share", "completions without a match / B", "Share of answers in which the pattern found nothing."),
+    Metric(
+        "unsplit_share",
+        "completions left whole / B",
+        "Share of answers that stay unsplit and unscored: the pattern found over 1,000 steps or took too long.",
+    ),
     Metric("unscored_share", "steps with r = None / steps", "Share of steps that no function scored."),
     Metric("zero_spread_share", "groups without spread / groups", "Share of groups that teach nothing: advantage 0."),
     Metric(

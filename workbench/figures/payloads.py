@@ -51,6 +51,7 @@ class CreditedPayload(TypedDict):
 
     advantages: Sequence[float]
     matched: bool
+    unsplit: NotRequired[bool]
     steps: Sequence[StepPayload]
     outcome: float | None
     outcomes: Scores

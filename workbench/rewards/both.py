@@ -35,11 +35,11 @@ def score_both(
 
     Arguments and errors are those of ``score_group``.
     """
-    steps = [split.steps for split in split_group(group, pattern, worker=worker)]
+    splits = split_group(group, pattern, worker=worker)
     options: dict[str, Any] = {"worker": worker, "models": models, "pattern": pattern}
-    first = score_split(group, steps, rewards, **options)
+    first = score_split(group, splits, rewards, **options)
     known = {_function(spec): summary for spec, summary in zip(rewards, first.rewards, strict=True)}
-    fresh = score_split(group, steps, [spec for spec in others if _function(spec) not in known], **options)
+    fresh = score_split(group, splits, [spec for spec in others if _function(spec) not in known], **options)
     new = iter(fresh.rewards)
     summaries = [
         replace(known[_function(spec)], weight=_weight(spec)) if _function(spec) in known else next(new)

@@ -132,8 +132,8 @@ class RewardWorker:
     def split(self, texts: Sequence[str], pattern: StepPattern, *, leniently: bool = False) -> list[Split]:
         """Each text's steps and matches, by a pattern that never runs in this process.
 
-        A preview (the default) has 0.25 s a text and 1 s for all, and raises PatternTooSlow or TooManySteps for the
-        first text that fails. ``leniently`` only a pattern that cannot be used at all raises; a text that fails is one
+        A preview (the default) has 0.25 s a text and 1 s for all, and raises PatternTooSlow for the first text that is
+        too slow. ``leniently`` only a pattern that cannot be used at all raises; a text that is too slow is one
         unmatched step. Raises PatternError and those under it.
         """
         texts = list(texts)

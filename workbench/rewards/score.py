@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from workbench.errors import RewardCodeError, TooManySteps
+from workbench.errors import RewardCodeError
 from workbench.rewards.budget import ErrorBudget
 from workbench.rewards.client import RewardWorker
 from workbench.rewards.logged import Log
@@ -26,8 +26,8 @@ from workbench.rewards.reward import Reward, load_reward
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, Step, StepScores
 from workbench.schema.thinking import answer_span, ends_in_thinking
 from workbench.sections import RewardConfig
-from workbench.steps import Split, StepPattern, align_steps, split_by_tokens, split_leniently, split_preview, unsplit
-from workbench.steps.turns import align_turns, joined, turn_texts, unsplit_turns
+from workbench.steps import Split, StepPattern, align_steps, split_by_tokens, split_leniently, split_preview
+from workbench.steps.turns import align_turns, joined, turn_texts
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def score_group(
     Reward models are held by ``models``, by default in this process. Raises PatternError and RewardError and the errors
     under them, which name the rollout and the step.
     """
-    steps = [split.steps for split in split_group(group, pattern, worker=worker)]
-    return score_split(group, steps, rewards, worker=worker, models=models, pattern=pattern)
+    splits = split_group(group, pattern, worker=worker)
+    return score_split(group, splits, rewards, worker=worker, models=models, pattern=pattern)
 
 
 def split_group(group: Group, pattern: StepPattern, *, worker: RewardWorker | None = None) -> list[Split]:
@@ -71,26 +71,15 @@ def split_rollouts(
     cut: Callable[[list[str], StepPattern], list[Split]],
     *,
     opened: Sequence[bool] | None = None,
-    leniently: bool = False,
 ) -> list[Split]:
-    """``split_answers`` of the rollouts' texts, or the rollouts cut by their tokens where the pattern says so.
-
-    ``leniently``: one that would have over a thousand steps is one unmatched step.
-    """
+    """``split_answers`` of the rollouts' texts, or the rollouts cut by their tokens where the pattern says so."""
     if any(rollout.is_episode for rollout in rollouts):
-        return _split_turns(rollouts, pattern, cut, opened=opened, leniently=leniently)
+        return _split_turns(rollouts, pattern, cut, opened=opened)
     texts = [rollout.text for rollout in rollouts]
     if not pattern.by_tokens:
         return split_answers(texts, pattern, cut, opened=opened)
-    splits = []
-    for rollout, span in zip(rollouts, answer_spans(texts, pattern, opened), strict=True):
-        try:
-            splits.append(split_by_tokens(rollout, pattern, span))
-        except TooManySteps:
-            if not leniently:
-                raise
-            splits.append(unsplit(rollout.text))
-    return splits
+    spans = answer_spans(texts, pattern, opened)
+    return [split_by_tokens(rollout, pattern, span) for rollout, span in zip(rollouts, spans, strict=True)]
 
 
 def _split_turns(
@@ -99,7 +88,6 @@ def _split_turns(
     cut: Callable[[list[str], StepPattern], list[Split]],
     *,
     opened: Sequence[bool] | None,
-    leniently: bool,
 ) -> list[Split]:
     """``split_rollouts`` of episodes: each turn on its own."""
     turns = [turn_texts(rollout) for rollout in rollouts]
@@ -115,15 +103,7 @@ def _split_turns(
         ]
         found = iter(split_answers(pieces, pattern, cut, opened=flags))
         splits = [[next(found) for _ in row] for row in turns]
-    whole = []
-    for row, split in zip(turns, splits, strict=True):
-        try:
-            whole.append(joined(row, split, pattern))
-        except TooManySteps:
-            if not leniently:
-                raise
-            whole.append(unsplit_turns(row))
-    return whole
+    return [joined(row, split, pattern) for row, split in zip(turns, splits, strict=True)]
 
 
 def _flags(opened: Sequence[bool] | None, rollouts: Sequence[Rollout]) -> Sequence[bool]:
@@ -166,7 +146,7 @@ def answer_spans(
 
 def score_split(
     group: Group,
-    steps: Sequence[Sequence[Step]],
+    splits: Sequence[Split],
     rewards: Sequence[str | Callable[..., Any] | RewardConfig | Reward],
     *,
     worker: RewardWorker | None = None,
@@ -174,7 +154,7 @@ def score_split(
     pattern: StepPattern | None = None,
     trainer_state: Any = None,
 ) -> ScoredGroup:
-    """Score one group whose rollouts have these steps. Raises RewardError and the errors under it.
+    """Score one group whose rollouts are split like this. Raises RewardError and the errors under it.
 
     ``pattern`` is what cut them; a process reward model that is an outcome reward needs it. ``trainer_state`` is what
     functions get as that, by default that before a first step.
@@ -185,7 +165,7 @@ def score_split(
     opened, prompts = [group.thinking_open] * count, [group.prompt] * count
     answers = texts_read(group.rollouts, pattern, opened)
     options: dict[str, Any] = {"answers": answers, "trainer_state": trainer_state}
-    scored, summaries = _score(prompts, group.rollouts, rows, steps, loaded, **options)
+    scored, summaries = _score(prompts, group.rollouts, rows, splits, loaded, **options)
     return ScoredGroup(group, tuple(scored), summaries)
 
 
@@ -204,19 +184,17 @@ def score_completions(
 ) -> tuple[list[StepScores], tuple[RewardSummary, ...]]:
     """Split and score B completions of any number of prompts: ``prompts``, ``rollouts`` and ``columns`` have B entries.
 
-    A completion that cannot be split in time, or into a thousand steps, is one unmatched step without a score: one
-    degenerate sample must not end a training run. Nor need an error of a reward, while ``budget`` lasts. The pattern
-    runs in ``worker`` if there is one. ``completions`` are what the functions see in place of the rollouts' texts,
+    A completion that cannot be split in time is one unmatched step without a score, like one of over 1,000 steps: one
+    degenerate sample must not end a training run. Errors of a reward are tolerated up to ``budget``. The pattern runs
+    in ``worker`` if there is one. ``completions`` are what the functions see in place of the rollouts' texts,
     ``opened`` says which prompts end inside a ``<think>`` block, ``trainer_state`` is what functions get as that. An
     error's ``rollout`` is the index into the completions. Raises as ``score_group`` does otherwise.
     """
     split = split_leniently if worker is None else partial(worker.split, leniently=True)
-    splits = split_rollouts(rollouts, pattern, split, opened=opened, leniently=True)
-    failed = frozenset(i for i, split in enumerate(splits) if split.failed)
-    steps = [split.steps for split in splits]
-    options: dict[str, Any] = {"unsplit": failed, "budget": budget, "trainer_state": trainer_state}
+    splits = split_rollouts(rollouts, pattern, split, opened=opened)
+    options: dict[str, Any] = {"budget": budget, "trainer_state": trainer_state}
     answers = texts_read(rollouts, pattern, opened)
-    return _score(prompts, rollouts, columns, steps, rewards, answers=answers, completions=completions, **options)
+    return _score(prompts, rollouts, columns, splits, rewards, answers=answers, completions=completions, **options)
 
 
 def texts_read(
@@ -245,12 +223,11 @@ def _score(
     prompts: Sequence[Prompt],
     rollouts: Sequence[Rollout],
     rows: Sequence[Mapping[str, Any]],
-    steps: Sequence[Sequence[Step]],
+    splits: Sequence[Split],
     rewards: Sequence[Reward],
     *,
     answers: Sequence[str],
     completions: Sequence[Any] | None = None,
-    unsplit: frozenset[int] = frozenset(),
     budget: ErrorBudget | None = None,
     trainer_state: Any = None,
 ) -> tuple[list[StepScores], tuple[RewardSummary, ...]]:
@@ -258,7 +235,7 @@ def _score(
         return [], ()
     texts = [rollout.text for rollout in rollouts]
     # Without a token there is nothing to credit, and no step.
-    steps = [row if len(rollout) else [] for rollout, row in zip(rollouts, steps, strict=True)]
+    steps = [split.steps if len(rollout) else [] for rollout, split in zip(rollouts, splits, strict=True)]
     spans = [_spans(rollout, row) for rollout, row in zip(rollouts, steps, strict=True)]
     if completions is None:
         completions = [_completion(prompt, text) for prompt, text in zip(prompts, answers, strict=True)]
@@ -277,7 +254,7 @@ def _score(
     scored = []
     for i, row in enumerate(steps):
         scores = {
-            name: (None,) * len(row) if i in unsplit else tuple(values[i])
+            name: (None,) * len(row) if splits[i].failed else tuple(values[i])
             for name, values in scored_by_reward.steps.items()
         }
         outcomes = {name: values[i] for name, values in scored_by_reward.outcomes.items()}
@@ -293,6 +270,7 @@ def _score(
                 outcome_scores=outcomes,
                 outcome=weighted_sum(outcomes, weights),
                 logged={name: extra for name, extra in logged.items() if extra},
+                unsplit=splits[i].failed,
             )
         )
     return scored, scored_by_reward.summaries

@@ -58,6 +58,7 @@ SCHEMA = pa.schema(
         ("step_starts", _integers),  # characters
         ("step_ends", _integers),
         ("step_matched", pa.list_(pa.bool_())),
+        ("unsplit", pa.bool_()),
         ("first_tokens", _integers),
         ("last_tokens", _integers),
         ("scores", pa.map_(pa.string(), _numbers)),
@@ -161,6 +162,7 @@ def _row(rollout: Rollout, scored: StepScores) -> dict[str, Any]:
         "step_starts": [step.start for step in scored.steps],
         "step_ends": [step.end for step in scored.steps],
         "step_matched": [step.matched for step in scored.steps],
+        "unsplit": scored.unsplit,
         "first_tokens": scored.step_starts,
         "last_tokens": scored.step_ends,
         "scores": list(scored.scores.items()),
@@ -266,6 +268,7 @@ def _step_scores(row: Mapping[str, Any]) -> StepScores:
         outcome_scores=dict(row["outcome_scores"]),
         outcome=row["outcome"],
         logged=_logged(row.get("logged")),  # files of earlier versions have none
+        unsplit=bool(row.get("unsplit")),
     )
 
 

@@ -20,7 +20,8 @@ class StepScores:
     inclusive. ``scores[name][k]`` is what step reward ``name`` gave step k and ``rewards[k]`` the weighted sum of those
     (``None`` where every function left the step unscored). ``outcome_scores[name]`` and ``outcome`` are the same for
     the whole completion. ``logged[name]`` is what function ``name`` logged of it with ``log_extra``: by column a
-    value, or a tuple with one a step.
+    value, or a tuple with one a step. ``unsplit``: the pattern found over 1,000 steps or took too long, so that the
+    completion is one unmatched step without a score.
     """
 
     steps: tuple[Step, ...]
@@ -30,6 +31,7 @@ class StepScores:
     outcome_scores: Mapping[str, float | None]
     outcome: float | None
     logged: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    unsplit: bool = False
 
     @property
     def matched(self) -> bool:

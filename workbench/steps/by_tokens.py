@@ -20,14 +20,14 @@ from itertools import accumulate, pairwise
 from workbench.errors import PatternError
 from workbench.schema import Rollout, Step
 from workbench.steps.pattern import StepPattern
-from workbench.steps.split import MAX_STEPS, Split, too_many, unsplit
+from workbench.steps.split import MAX_STEPS, Split, unsplit
 
 
 def split_by_tokens(rollout: Rollout, pattern: StepPattern, span: tuple[int, int] | None = None) -> Split:
     """The steps of a rollout's text, or of its characters ``span`` (start, end); all of it is in some step.
 
     Where there is no cut, it is one unmatched step. Raises PatternError where the pattern's numbers are wrong or the
-    rollout does not have what they are compared with, TooManySteps over 1,000 steps.
+    rollout does not have what they are compared with. Over 1,000 steps are one, ``failed``.
     """
     start, end = (0, len(rollout.text)) if span is None else span
     texts = rollout.texts[:-1] if rollout.finished else rollout.texts
@@ -36,7 +36,7 @@ def split_by_tokens(rollout: Rollout, pattern: StepPattern, span: tuple[int, int
     cuts = list(_cuts(rollout, pattern, range(first, len(texts))))
     borders = sorted({begins[t] for t in cuts if start < begins[t] < end})
     if len(borders) >= MAX_STEPS:
-        raise too_many()
+        return unsplit(rollout.text[start:end]).moved(start)
     if start >= end or (not borders and pattern.kind != "tokens"):
         whole = unsplit(rollout.text[start:end]).moved(start)
         return Split(whole.steps if start < end else [], [])

@@ -91,12 +91,18 @@ class StepPattern:
         return number, int(count)
 
     @property
+    def is_separator(self) -> bool:
+        """Whether steps start with white space alone, so that text before the first of it is in no step."""
+        return self.kind == "starts" and _WHITE_SPACE.fullmatch(self.regex) is not None
+
+    @property
     def compiled(self) -> rx.Pattern[str]:
         return _compiled(_WHOLE if self.kind == "turns" else self.regex)
 
 
 _WHOLE = r"(?s).+"
 """Of each turn's text, all of it."""
+_WHITE_SPACE = rx.compile(r"(?:(?:\\[nrtsR]|\s|\[(?:\\[nrts]|\s)+\])(?:[+*?]|\{\d*,?\d*\})?)+")
 _NUMBER = rx.compile(r"\d{1,9}(?:\.\d{1,12})?|\.\d{1,12}")
 
 

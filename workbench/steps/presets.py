@@ -21,13 +21,31 @@ class Preset:
     sample: str
 
 
-_SENTENCE = r"""(?xs)
-    # Mathematics and environments are passed over whole.
-    (?: \$\$ .*? \$\$ | \$ [^$\n]* \$ | \\\[ .*? \\\] | \\\( .*? \\\) | \\begin\{ (\w+\*?) \} .*? \\end\{ \1 \} )
-        (*SKIP) (*FAIL)
+_WHOLE = r"""(?xs)
+    # Fenced code, displayed mathematics and environments are passed over whole; a fence that is not closed to the end.
+    (?: (?m: ^ ) [ \t]*+ (?P<fence> `{3,} | ~{3,} ) .*? (?: \n [ \t]*+ (?P=fence) [`~]* [ \t\r]* (?m: $ ) | \Z )
+        | \$\$ .*? \$\$ | \\\[ .*? \\\] | \\begin\{ (?P<name> \w+\*? ) \} .*? \\end\{ (?P=name) \}
+    ) (*SKIP) (*FAIL)
+"""
+_SENTENCE = rf"""{_WHOLE}
+    | (?: \$ [^$\n]* \$ | \\\( .*? \\\) ) (*SKIP) (*FAIL)
     # A full stop that numbers a line or shortens a word ends no sentence.
     | (?<= [.!?] ) (?<! (?: ^ | \n ) [ \t]* \d+ \. ) (?<! \b (?: e\.g | i\.e | cf | vs | Eq | Fig | Dr | Mrs? ) \. ) \s+
     | (?<= [。！？] ) \s*
+"""
+_PARAGRAPH = rf"""{_WHOLE}
+    | \r?\n (?: [ \t]*+ \r?\n )+
+"""
+_ANY_LABEL = r"""(?xm)
+    ^ [ \t]* (?: [-*•] [ \t]+ )? (?:
+        # A heading or bold text may go on; a plain label ends in a mark or with its line.
+        (?: \#{1,6} [ \t]+ (?: \*\* | __ )? | \*\* | __ ) (?i: step ) [ \t]* \d+
+        | (?i: step ) [ \t]* \d+ [ \t]* (?: [:.)：] (?! \d ) | \r? $ )
+        | (?: \#{1,6} [ \t]+ )? (?: \*\* )?
+            (?: 步骤 [ \t]* [\d一二三四五六七八九十]+ | 第 [\d一二三四五六七八九十]+ 步 )
+        | (?: \*\* )? Thought (?: [ \t]+ \d+ )? (?: \*\* )? [:：]
+    )
+    | (?i: <step (?: [ _-]? \d+ )? > )
 """
 
 _ALL = [
@@ -56,6 +74,12 @@ _ALL = [
         "## Step 1: Read the problem\nThere are 12.\n\n## Step 2: Double\nThat makes 24.",
     ),
     Preset(
+        "any-label",
+        StepPattern(_ANY_LABEL),
+        "chat models: **Step 1**, ### Step 1, Step 1., 步骤1：, Thought:, <step>",
+        "**Step 1**\nRead.\n### Step 2: Add\n7 + 5\nStep 3. Double.\n步骤4：写下 24\nThought: done.\n<step>24</step>",
+    ),
+    Preset(
         "numbered",
         StepPattern(r"(?m)^[ \t]*\d+[.)]\s"),
         "chat models",
@@ -69,7 +93,7 @@ _ALL = [
     ),
     Preset(
         "paragraph",
-        StepPattern(r"\n{2,}", kind="ends"),
+        StepPattern(_PARAGRAPH, kind="ends"),
         "Qwen2.5-Math-PRM, PURE, PRM800K's solutions",
         "First add:\n7 + 5 = 12.\n\nThen double:\n12 * 2 = 24.",
     ),

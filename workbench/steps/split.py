@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from workbench.errors import PatternError, PatternTooSlow, TooManySteps
 from workbench.schema import Step
@@ -26,7 +26,10 @@ MAX_STEPS = 1000
 
 @dataclass(frozen=True)
 class Split:
-    """A text's steps, and where the pattern matched in it; ``failed`` where no steps could be found in time."""
+    """A text's steps, and where the pattern matched in it.
+
+    ``failed``: it has over 1,000 steps, or took too long, and is one unmatched step.
+    """
 
     steps: list[Step]
     matches: list[tuple[int, int]]
@@ -64,17 +67,23 @@ def split_steps(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) ->
     Raises PatternTooSlow after ``timeout`` seconds, TooManySteps over 1,000 steps, PatternSyntaxError and PatternError
     for a pattern that cannot be used. Other threads run while it matches.
     """
-    return Steps(split_text(text, pattern, timeout=timeout).steps, text)
+    split = split_text(text, pattern, timeout=timeout)
+    if split.failed:
+        raise TooManySteps(f"the step pattern finds over {MAX_STEPS:,} steps in one text; make it more particular")
+    return Steps(split.steps, text)
 
 
 def split_text(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) -> Split:
-    """``split_steps`` that also says where the pattern matched. Raises as it does."""
+    """``split_steps`` that also says where the pattern matched. Text with over 1,000 steps stays one, ``failed``."""
     if pattern.by_tokens:
         raise PatternError(
             f"the step pattern of kind {pattern.kind!r} cuts a completion by its tokens, and here is only text; choose "
             "a kind that reads text"
         )
-    matches, marks = _matches(text, pattern, timeout)
+    found = _matches(text, pattern, timeout)
+    if found is None:
+        return unsplit(text)
+    matches, marks = found
     match pattern.kind:
         case "starts":
             spans = _started(text, marks)
@@ -82,11 +91,9 @@ def split_text(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) -> 
             spans = _ended(text, marks)
         case _:
             spans = _disjoint(marks)
-    steps: list[Step] = []
-    for start, end in spans:
-        if len(steps) == MAX_STEPS:
-            raise too_many()
-        steps.append(Step(start, end))
+    steps = [Step(start, end) for start, end in islice(spans, MAX_STEPS + 1)]
+    if len(steps) > MAX_STEPS:
+        return unsplit(text)
     return Split(steps or [_whole(text)], matches)
 
 
@@ -113,13 +120,11 @@ def split_preview(
             else:
                 message = f"{error} on rollout {sample + 1}"
             raise PatternTooSlow(message, sample=sample) from error
-        except TooManySteps as error:
-            raise TooManySteps(f"{error} (rollout {sample + 1})") from error
     return splits
 
 
 def split_leniently(texts: Sequence[str], pattern: StepPattern, *, timeout: float = TIMEOUT) -> list[Split]:
-    """``split_text`` of each text; one that cannot be split in time, or into a thousand steps, is one unmatched step.
+    """``split_text`` of each text; one that cannot be split in time is one unmatched step, too.
 
     Raises PatternError for a pattern that cannot be used at all.
     """
@@ -127,7 +132,7 @@ def split_leniently(texts: Sequence[str], pattern: StepPattern, *, timeout: floa
     for text in texts:
         try:
             splits.append(split_text(text, pattern, timeout=timeout))
-        except (PatternTooSlow, TooManySteps):
+        except PatternTooSlow:
             splits.append(unsplit(text))
     return splits
 
@@ -141,8 +146,10 @@ def _whole(text: str) -> Step:
     return Step(0, len(text), matched=False)
 
 
-def _matches(text: str, pattern: StepPattern, timeout: float) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Where the pattern matches, and the same by its group ``step`` if it has one that took part in the match."""
+def _matches(
+    text: str, pattern: StepPattern, timeout: float
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None:
+    """Where the pattern matches, and the same by its group ``step`` if it took part in the match; None for too many."""
     compiled = pattern.compiled
     named = "step" in compiled.groupindex
     limit = 20 * MAX_STEPS if pattern.kind == "ends" else MAX_STEPS  # blank pieces end in a mark and are no steps
@@ -153,14 +160,10 @@ def _matches(text: str, pattern: StepPattern, timeout: float) -> tuple[list[tupl
             matches.append(match.span())
             marks.append(match.span() if span == (-1, -1) else span)
             if len(marks) > limit:
-                raise too_many()
+                return None
     except TimeoutError as error:
         raise PatternTooSlow(f"the step pattern is too slow ({timeout:g} s)") from error
     return matches, sorted(marks)
-
-
-def too_many() -> TooManySteps:
-    return TooManySteps(f"the step pattern finds over {MAX_STEPS:,} steps in one text; make it more particular")
 
 
 def _started(text: str, marks: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

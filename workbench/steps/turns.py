@@ -13,7 +13,7 @@ from itertools import accumulate
 from workbench.schema import Rollout, Step
 from workbench.steps.align import align_steps
 from workbench.steps.pattern import StepPattern
-from workbench.steps.split import MAX_STEPS, Split, too_many
+from workbench.steps.split import MAX_STEPS, Split
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ def turn_texts(rollout: Rollout) -> list[TurnText]:
 
 
 def joined(turns: Sequence[TurnText], splits: Sequence[Split], pattern: StepPattern) -> Split:
-    """The split of a whole episode, of those of its turns' texts. Raises TooManySteps over 1,000 steps.
+    """The split of a whole episode, of those of its turns' texts. With over 1,000 steps, or a turn that could not be
+    split, it is one unmatched step a turn, ``failed``.
 
     Where some turn has a match, one without is a step all the same if the pattern says what ends steps, and is in none
     if it says what starts them or what they are.
@@ -52,11 +53,11 @@ def joined(turns: Sequence[TurnText], splits: Sequence[Split], pattern: StepPatt
     steps = [step for split in moved for step in split.steps if step.start < step.end]
     if matched and pattern.kind in ("starts", "is"):
         steps = [step for step in steps if step.matched]
-    if len(steps) > MAX_STEPS:
-        raise too_many()
+    if len(steps) > MAX_STEPS or any(split.failed for split in splits):
+        return unsplit_turns(turns)
     matches = [match for split in moved for match in split.matches]
     steps = [replace(step, matched=matched) for step in steps]
-    return Split(steps, matches, failed=any(split.failed for split in splits))
+    return Split(steps, matches)
 
 
 def unsplit_turns(turns: Sequence[TurnText]) -> Split:

@@ -104,7 +104,7 @@ class HeldOutAccuracy:
                 right = bool(self._task.answer_is_right(answer, row.columns))
                 measured.append(HeldOutAnswer(prompt_text(row.prompt), text, right))
             if self._pattern is not None:
-                splits = split_rollouts(rollouts, self._pattern, split_leniently, opened=opened, leniently=True)
+                splits = split_rollouts(rollouts, self._pattern, split_leniently, opened=opened)
                 matched += sum(split.matched for split in splits)
         self._tell(measured)
         counts = torch.tensor([sum(row.right for row in measured), matched], device=trainer.accelerator.device)

@@ -25,6 +25,7 @@ def group_metrics(
     """Reward and credit metrics of one generation's groups.
 
     ``steps_per_answer`` mean number of steps; ``no_match_share`` answers in which the pattern found nothing;
+    ``unsplit_share`` answers left whole, since the pattern found over 1,000 steps in them or took too long;
     ``unscored_share`` steps no function scored; ``zero_spread_share`` groups that teach nothing; ``step_reward`` mean
     weighted reward of scored steps; ``rewards/<name>/mean`` and ``/std`` (ddof=0) of each step reward's scores (those
     of outcome rewards are TRL's); ``rewards/<name>/zero_share`` of every reward's scores; ``advantage_abs_mean`` mean
@@ -37,7 +38,8 @@ def group_metrics(
     tokens = sum(rollout.sampled_length for credit in credits for rollout in credit.scored.group.rollouts)
     metrics = {
         "steps_per_answer": float(np.mean([len(step_scores.steps) for step_scores in scored])),
-        "no_match_share": float(np.mean([not step_scores.matched for step_scores in scored])),
+        "no_match_share": float(np.mean([not one.matched and not one.unsplit for one in scored])),
+        "unsplit_share": float(np.mean([one.unsplit for one in scored])),
         "unscored_share": _mean([reward is None for reward in rewards]),
         "zero_spread_share": float(np.mean([not credit.spread for credit in credits])),
         "advantage_abs_mean": total / max(tokens, 1),

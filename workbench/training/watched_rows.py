@@ -113,7 +113,7 @@ class WatchedRows(Looks):
 def _steps_of(rollout: Rollout, pattern: StepPattern) -> Sequence[Step]:
     """One unmatched step where the pattern asks for what a stored text does not have: how sure a policy was of it."""
     try:
-        return split_rollouts([rollout], pattern, split_leniently, leniently=True)[0].steps
+        return split_rollouts([rollout], pattern, split_leniently)[0].steps
     except PatternError:
         if not pattern.by_tokens:
             raise

@@ -86,10 +86,12 @@ function factsOf({ steps, outcome, texts, facts, right, turns }) {
 }
 
 /** @param {Credited} rollout */
-function marksOf({ steps, matched, finished, stop, name, turns }) {
-  const unmatched = "The step pattern found nothing: the whole completion counts as one step";
+function marksOf({ steps, matched, unsplit, finished, stop, name, turns }) {
+  const unmatched = unsplit
+    ? "The step pattern found over 1,000 steps, or took too long: the completion stays whole and unscored"
+    : "The step pattern found nothing: the whole completion counts as one step";
   return [
-    steps && !matched ? el("mark", { title: unmatched }, "no match") : null,
+    steps && !matched ? el("mark", { title: unmatched }, unsplit ? "unsplit" : "no match") : null,
     errorMark(turns),
     stop ? el("span", { class: "fact", title: `Ended by the stop string ${JSON.stringify(stop)}` }, "stopped") : null,
     finished || stop || isWatched({ name })

@@ -56,6 +56,7 @@
  * @typedef {Object} CreditedPayload A rollout under one scheme.
  * @property {number[]} advantages
  * @property {boolean} matched
+ * @property {boolean} [unsplit] left whole and unscored: the pattern finds too many steps
  * @property {StepPayload[]} steps
  * @property {number | null} outcome
  * @property {Record<string, number | null>} outcomes by reward function

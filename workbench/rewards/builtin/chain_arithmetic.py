@@ -18,7 +18,8 @@ def step_correctness(
     wrong result is blamed once: the next line goes on from it. `Answer: c` is right if every operation was worked and c
     is the last claim; any text after it is wrong. `<answer>c</answer>` is its like in a completion that has its
     reasoning in tags, where `<reasoning>` and `</reasoning>` are right before the first operation and after the last;
-    a step of nothing but such a tag has no score.
+    a step of nothing but such a tag has no score. Line breaks around a step are no part of it, and text between steps
+    counts as what the next line goes on from.
     """
     import re
 
@@ -38,7 +39,9 @@ def step_correctness(
             self.skipped = self.opened = self.closed = self.answered = False
 
         def step(self, text: str) -> float | None:
-            lines = [self.line(line) for line in text.removesuffix("\n").split("\n")]
+            if not (text := text.strip("\n")):
+                return None
+            lines = [self.line(line) for line in text.split("\n")]
             return 0.0 if False in lines else 1.0 if True in lines else None
 
         def line(self, text: str) -> bool | None:
@@ -81,7 +84,13 @@ def step_correctness(
             continue
         text = completion if isinstance(completion, str) else completion[-1]["content"]
         reader = Reader(text, int(value), [(str(symbol), int(str(operand))) for symbol, operand in todo])
-        scores.append([reader.step(text) for text in texts])
+        row, at = list[float | None](), 0
+        for step in texts:
+            begin = max(text.find(step, at), at)
+            reader.step(text[at:begin])  # in no step: read, not scored
+            row.append(reader.step(step))
+            at = begin + len(step)
+        scores.append(row)
     return scores
 
 

@@ -170,6 +170,7 @@ METHOD = Method(
         "zero_spread_share",
         "unscored_share",
         "no_match_share",
+        "unsplit_share",
     ),
     has_rollouts=True,
     settings=("prompts_per_step", "beta", "loss_type"),

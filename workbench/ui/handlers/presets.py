@@ -18,12 +18,16 @@ SHOWN = 20
 """Characters of a step."""
 
 
-def pattern_note(group: Group | None, view: ScoringView) -> Note | None:
+def pattern_note(draft: Draft, view: ScoringView) -> Note | None:
     """What is wrong with the pattern, or else how many steps it finds and how an answer's first and last begin."""
+    group = draft.group
     if view.pattern is not None or group is None or not any(cut.matched for cut in view.splits):
         return view.pattern
     first, last = _ends(group, view.splits)
-    return Note(f"finds {_counts(view.splits, ' per answer')}: “{first}” to “{last}”", level="plain")
+    found = f"finds {_counts(view.splits, ' per answer')}: “{first}” to “{last}”"
+    if draft.pattern().is_separator:
+        return Note(f"{found}; text before the first white space is in no step", level="warning")
+    return Note(found, level="plain")
 
 
 def preset_rows(draft: Draft, worker: RewardWorker) -> list[list[str]]:

@@ -20,8 +20,9 @@ from workbench.redact import redact
 from workbench.rewards import Reward, RewardWorker, score_split, split_group
 from workbench.rewards.logged import preview_state
 from workbench.rewards.models.reward import Models
-from workbench.schema import Credit, Group, Step
+from workbench.schema import Credit, Group
 from workbench.steps import Split, StepPattern
+from workbench.steps.split import MAX_STEPS
 from workbench.ui.handlers.credit import Section, credit_config, shown_values, with_settings
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.reward_rows import RewardRow
@@ -81,7 +82,7 @@ def rescore(draft: Draft, worker: RewardWorker, models: Models | None = None) ->
     try:
         pattern = draft.pattern()
         splits = split(group, pattern, worker)
-        credit, other = score(draft, group, [text_split.steps for text_split in splits], worker, models)
+        credit, other = score(draft, group, splits, worker, models)
         drawing = show(draft, credit, [text_split.matches for text_split in splits], other)
         findings = findings_json(preflight_of([credit], pattern).findings)
     except PatternError as error:
@@ -122,7 +123,7 @@ def split(group: Group, pattern: StepPattern, worker: RewardWorker) -> list[Spli
 
 
 def score(
-    draft: Draft, group: Group, steps: Sequence[Sequence[Step]], worker: RewardWorker, models: Models | None = None
+    draft: Draft, group: Group, splits: Sequence[Split], worker: RewardWorker, models: Models | None = None
 ) -> tuple[Credit, Credit | None]:
     """The group's credit under the draft's scheme, and under its second scheme if it has one.
 
@@ -136,7 +137,7 @@ def score(
     state = preview_state(run_steps if isinstance(run_steps, int) and run_steps > 0 else 1)
     options: dict[str, Any] = {"worker": worker, "models": models, "trainer_state": state}
     options["pattern"] = draft.pattern()
-    scored = score_split(group, steps, rewards, **options)
+    scored = score_split(group, splits, rewards, **options)
     credit = credit_group(scored, **scheme.keywords())
     if draft.compare is None:
         return credit, None
@@ -260,11 +261,17 @@ def isolation_note(worker: RewardWorker) -> Note | None:
 
 
 def _no_match(splits: Sequence[Split]) -> Note | None:
-    unmatched = [str(i + 1) for i, cut in enumerate(splits) if cut.steps and not cut.matched]
-    if not unmatched:
-        return None
-    which = f"rollout {unmatched[0]}" if len(unmatched) == 1 else f"{len(unmatched)} of {len(splits)} rollouts"
-    return Note(f"no match in {which}, where all text is one step", level="warning")
+    unsplit = [i + 1 for i, cut in enumerate(splits) if cut.failed]
+    unmatched = [i + 1 for i, cut in enumerate(splits) if cut.steps and not cut.matched and not cut.failed]
+    said = [
+        f"over {MAX_STEPS:,} steps in {_which(unsplit, len(splits))}, shown unsplit and unscored" if unsplit else "",
+        f"no match in {_which(unmatched, len(splits))}, where all text is one step" if unmatched else "",
+    ]
+    return Note("; ".join(filter(None, said)), level="warning") if any(said) else None
+
+
+def _which(numbers: Sequence[int], count: int) -> str:
+    return f"rollout {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} of {count} rollouts"
 
 
 def _pointer(regex: str, position: int) -> str:

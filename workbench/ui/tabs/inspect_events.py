@@ -6,12 +6,12 @@ import json
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import gradio as gr
 
 from workbench.errors import WorkbenchError
-from workbench.steps import PRESETS
+from workbench.steps import PRESETS, PatternKind, StepPattern
 from workbench.tasks import HUB
 from workbench.ui.handlers import example as handlers
 from workbench.ui.handlers.draft import Draft
@@ -132,10 +132,19 @@ def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again
 
     put(form.preset.input(choose_preset, [form.preset, *pattern], answer, queue=False, **PRIVATE))
 
-    def list_presets(request: gr.Request, *held: Any) -> str:
-        return table_value(preset_rows(read(*held), services.reward_worker(request.session_hash or "")))
+    def list_presets(request: gr.Request, *held: Any) -> Any:
+        draft = read(*held)
+        if _is_separator(draft):
+            return gr.skip()
+        return table_value(preset_rows(draft, services.reward_worker(request.session_hash or "")))
 
     widgets.pattern_note.apply(list_presets, form.inputs, widgets.presets, queue=False, **PRIVATE)
+
+    def end_steps(*before: str) -> str:
+        is_separator = StepPattern(before[0], cast(PatternKind, before[1])).is_separator
+        return _pattern_answer(before, (before[0], "ends") if is_separator else before)
+
+    put(widgets.pattern_note.apply(end_steps, pattern, answer, queue=False, **PRIVATE))
 
     def pick_preset(event: gr.EventData, *before: str) -> str:
         return choose_preset(str(event._data.get("name")), *before)
@@ -164,7 +173,14 @@ def _pattern_answer(before: tuple[str, ...], after: tuple[str, ...]) -> str:
 
 def _pattern_value(draft: Draft, view: ScoringView) -> str:
     """What the pattern finds or what is wrong with it, and the button that lists the presets."""
-    return note_value(pattern_note(draft.group, view), action="What other presets find")
+    return note_value(pattern_note(draft, view), action=ENDS if _is_separator(draft) else "What other presets find")
+
+
+ENDS = "Each match ends a step"
+
+
+def _is_separator(draft: Draft) -> bool:
+    return StepPattern(draft.regex, draft.kind).is_separator
 
 
 def _wire_remedies(form: Form, widgets: InspectWidgets, services: Services, then_score: ThenScore) -> None:
