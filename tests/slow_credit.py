@@ -240,7 +240,7 @@ def turn_credit(group, how, scale, gamma=0.9, process_weight=1.0):
     return added(group.of_own_step(moved), group.of_whole(z_of_each(returns, how, scale)))
 
 
-def gigpo(group, how, scale, gamma=0.95, state_weight=1.0):
+def gigpo(group, how, scale, gamma=0.95, state_weight=1.0, across_steps=False):
     """Each return summed term by term."""
     returns = [
         [
@@ -254,7 +254,19 @@ def gigpo(group, how, scale, gamma=0.95, state_weight=1.0):
     state = lambda place: group.states[place[0]][place[1]]  # noqa: E731
     steps = among(returns, how, scale, lambda one, other: state(one) == state(other))
     beside = [[state_weight * (x or 0.0) for x in row] for row in steps]
-    return added(outcome(group, how, scale), group.of_own_step(beside))
+    totals = [
+        None if whole is None else whole + sum(r for r in row if r is not None)
+        for row, whole in zip(group.rewards, group.outcomes, strict=True)
+    ]
+    pool = [
+        (i, total)
+        for i, total in enumerate(totals)
+        if total is not None
+        for _ in range(max(len(group.rewards[i]), 1) if across_steps else 1)
+    ]
+    everything = [total for _, total in pool]
+    whole = [z(i, total, pool, everything, how, scale) or 0.0 for i, total in enumerate(totals)]
+    return added(group.of_whole(whole), group.of_own_step(beside))
 
 
 # -- Token by token ----------------------------------------------------------------------------------------------------

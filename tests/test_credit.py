@@ -497,6 +497,7 @@ OPTIONS = {
     "gamma": st.sampled_from([1.0, 0.9, 0.0]),
     "temperature": st.sampled_from([0.1, 2.0]),
     "signed": st.booleans(),
+    "across_steps": st.booleans(),
     "threshold": st.sampled_from([0.5, -1.0]),
     "right_from": st.sampled_from([1.0, 0.0]),
     "prior_mean": st.sampled_from([0.5, -1.0]),

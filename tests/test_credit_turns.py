@@ -42,13 +42,26 @@ def test_gigpo_compares_returns_in_the_same_state():
 
 def test_gigpo_adds_the_outcome_to_the_last_steps_reward():
     # gamma 1/2, without std: G is 0.5 + 0.5 (0.2 + 1) = 1.1, 1.2 | 0 (unscored) + 0.5 * 0.4 = 0.2, 0.4 | 1, 0.
-    # First state: mean 2.3 / 3; state a: mean 0.8; state b alone. R less its mean: 2/3, -1/3, -1/3.
+    # First state: mean 2.3 / 3; state a: mean 0.8; state b alone. All rewards of the episodes: 1.7, 0.4, 1.0.
     rewards = [[0.5, 0.2], [None, 0.4], [1.0, None]]
     advantages = assigned(rewards, gamma=0.5, scale=False)
-    mean = 2.3 / 3
-    assert advantages[0].tolist() == pytest.approx([2 / 3 + 1.1 - mean, 0, 2 / 3 + 0.4])
-    assert advantages[1].tolist() == pytest.approx([-1 / 3 + 0.2 - mean, 0, -1 / 3 - 0.4])
-    assert advantages[2].tolist() == pytest.approx([-1 / 3 + 1.0 - mean, 0, -1 / 3])
+    mean, total = 2.3 / 3, 3.1 / 3
+    assert advantages[0].tolist() == pytest.approx([1.7 - total + 1.1 - mean, 0, 1.7 - total + 0.4])
+    assert advantages[1].tolist() == pytest.approx([0.4 - total + 0.2 - mean, 0, 0.4 - total - 0.4])
+    assert advantages[2].tolist() == pytest.approx([1.0 - total + 1.0 - mean, 0, 1.0 - total], abs=1e-6)
+
+
+def test_gigpo_takes_mean_and_std_over_steps_where_it_is_told_to():
+    # Total returns 2, 0, 0 of episodes of 2, 2 and 3 steps. Over steps: 2 2 0 0 0 0 0, mean 4/7,
+    # squares 2 (10/7)^2 + 5 (4/7)^2 = 280/49, std sqrt(280/49/6) = 0.975900. Over episodes: mean 2/3, std 1.154701.
+    group = scored_episodes(EPISODES, [1.0, 0.0, 0.0], [[1, None], [0, None], [0, 0, None]])
+    options = {"state_weight": 0.0, "gamma": 1.0}
+    over_steps = credit_group(group, "gigpo", across_steps=True, **options).advantages
+    assert over_steps[:, 0].tolist() == pytest.approx([1.46371, -0.58548, -0.58548], abs=1e-4)
+    centred = credit_group(group, "gigpo", across_steps=True, scale=False, **options).advantages
+    assert centred[:, 0].tolist() == pytest.approx([10 / 7, -4 / 7, -4 / 7])
+    over_episodes = credit_group(group, "gigpo", **options).advantages
+    assert over_episodes[:, 0].tolist() == pytest.approx([1.15460, -0.57730, -0.57730], abs=1e-4)
 
 
 def test_gigpo_says_what_it_lacks():

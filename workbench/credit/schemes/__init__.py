@@ -143,10 +143,10 @@ SCHEMES: dict[str, Scheme] = {
         ),
         Scheme(
             "gigpo",
-            "A = z(R) + ω z(G) among steps that begin in the same state, G = r + γ G', the last with R",
+            "A = z(R + Σ r) + ω z(G) among steps that begin in the same state, G = r + γ G', the last with R",
             "GiGPO, 2505.10978",
             gigpo,
-            "the outcome, and this step's return beside those of steps that begin in the same state",
+            "outcome and step rewards of the whole answer, and this step's return beside those of steps that begin alike",
             needs=("outcome", "states"),
         ),
         Scheme(
