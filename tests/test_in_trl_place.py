@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import re
 from typing import Any
@@ -44,6 +45,10 @@ def twelve(completions, **columns):
 
 def sometimes(completions, **columns):
     return [0.5 if "Answer" in text_of(completion) else None for completion in completions]
+
+
+def elsewhere(completions, **columns):
+    return [None] * len(completions)
 
 
 async def waiting(completions, completion_ids, **columns):
@@ -114,7 +119,7 @@ def trained(kind, args, tokenizer, prompt, functions, **others):
     [
         (PLAIN, short, None),
         (CHAT, [short], None),
-        (PLAIN, [short, twelve, sometimes], [0.1, 2.0, 0.5]),
+        (PLAIN, [short, twelve, elsewhere], [0.1, 2.0, 0.5]),
         (PLAIN, [waiting, Judge(), twelve], None),
         (PLAIN, [sometimes], None),
         (PLAIN, "classifier", None),
@@ -228,14 +233,12 @@ def test_losses_of_whole_sequences_are_refused_where_steps_are_credited(tiny, tm
         )
 
 
-def rarely(completions, **columns):
-    return [
-        7.0 if "13" in text_of(completion) else None if "Answer" in text_of(completion) else 0.0
-        for completion in completions
-    ]
+def first_prompt_alone(completions, **columns):
+    """A reward for one kind of prompt: it scores no answer to the second one."""
+    return [7.0 if "+" in text_of(text) else 0.0 for text in completions[:2]] + [None] * (len(completions) - 2)
 
 
-@pytest.mark.parametrize("functions", [[short, twelve], [short, sometimes, rarely], [sometimes]], ids=len)
+@pytest.mark.parametrize("functions", [[short, twelve], [short, first_prompt_alone, elsewhere], [sometimes]], ids=len)
 def test_rewards_normalised_one_by_one_are_trls(tiny, tmp_path, functions):
     """Two prompts a batch with weights that differ, so that one sum normalised at once is another number."""
     results = []
@@ -413,3 +416,9 @@ def test_invariant_numbers_do_not_depend_on_dropout(tiny, tmp_path):
     assert [row["kl"] for row in logged] == pytest.approx([0.0] * len(logged), abs=1e-6)
     assert [row["kl/k3"] for row in logged] == pytest.approx([0.0] * len(logged), abs=1e-6)
     assert all(row["clip_ratio/region_mean"] == 0 for row in logged)
+
+
+@pytest.mark.parametrize("name", ["get_off_policy_mask", "get_high_entropy_mask"])
+def test_trls_masks_are_called_as_trls_own(name):
+    """One of them is static, and both can be called on a trainer whose loss was never computed."""
+    assert inspect.getattr_static(ProcessGRPOTrainer, name) is inspect.getattr_static(GRPOTrainer, name)

@@ -106,7 +106,8 @@ def test_values_on_a_policy_whose_continuations_are_known(letter_policy):
     assert values.values == ((1.0, 0.0, 1.0), (0.0, 1.0, 0.0), (1.0, 1.0, 0.0))
     assert values.counts == ((3, 3, 1), (3, 3, 1), (3, 3, 1))
     assert values.successes == ((3, 0, 1), (0, 3, 0), (3, 3, 0))
-    assert values.errors == ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+    agreed = pytest.approx(0.147902, abs=1e-6)  # of Beta(3.5, 0.5): sqrt(3.5 * 0.5 / 16 / 5)
+    assert values.errors == ((agreed, agreed, 0.0), (agreed, agreed, 0.0), (agreed, agreed, 0.0))
     assert values.start == pytest.approx(1 / 3)
     assert values.progress()[0] == pytest.approx([2 / 3, -1.0, 1.0])
     assert (
@@ -126,15 +127,20 @@ def test_estimates_of_a_coin_and_their_standard_errors(letter_policy):
     (value, own), (error, _) = values.values[0], values.errors[0]
     assert own == 1.0
     assert abs(value - 0.5) < 4 * error
-    assert error == pytest.approx(math.sqrt(value * (1 - value) / 399))  # the sample variance of a coin over n
+    assert error == pytest.approx(math.sqrt(value * (1 - value) / 399), rel=0.01)  # a coin's, with many tosses
     again = step_values(letter_policy, letters("x;R."), PATTERN, right, k=400, seed=1)
     assert (again.values, again.errors) == (values.values, values.errors)
     assert step_values(letter_policy, letters("x;R."), PATTERN, right, k=400, seed=2).values != values.values
 
 
 def test_estimate_by_hand():
-    # mean 0.5; squared deviations sum to 1; 1 / 3 / 4 = 0.0833, whose root is 0.2887
-    assert estimate([1.0, 0.0, 1.0, 0.0]) == pytest.approx((0.5, 0.288675), abs=1e-6)
+    # Beta(2.5, 2.5): 2.5 * 2.5 / 25 / 6 = 0.041667, whose root is 0.2041; Beta(4.5, 0.5): 2.25 / 25 / 6 = 0.015.
+    assert estimate([1.0, 0.0, 1.0, 0.0]) == pytest.approx((0.5, 0.204124), abs=1e-6)
+    assert estimate([1.0, 1.0, 1.0, 1.0]) == pytest.approx((1.0, 0.122474), abs=1e-6)
+    assert estimate([0.0, 0.0, 0.0, 0.0]) == pytest.approx((0.0, 0.122474), abs=1e-6)
+    # mean 1; squared deviations sum to 4; 4 / 3 / 4 = 0.3333, whose root is 0.5774
+    assert estimate([2.0, 0.0, 2.0, 0.0]) == pytest.approx((1.0, 0.577350), abs=1e-6)
+    assert estimate([2.0, 2.0]) == (2.0, None)
     assert estimate([0.7]) == (0.7, None)
     assert estimate([]) == (None, None)
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from workbench.config import RewardConfig
+from workbench.credit import credit_group
 from workbench.errors import PatternTooSlow, RewardCodeError, RewardError
-from workbench.rewards import Reward, load_reward, score_completions, score_group
+from workbench.rewards import ErrorBudget, Reward, load_reward, score_both, score_completions, score_group
 from workbench.schema import Group, Rollout, Step
 from workbench.steps import StepPattern
 
@@ -83,6 +84,67 @@ def test_unscored_is_none_and_never_zero() -> None:
     assert scored.step_rewards == [[None, None], [None], [None]]
     assert scored.outcomes == [1.0, 0.0, 0.0]
     assert score_group(GROUP, PATTERN, []).step_rewards == [[None, None], [None], [None]]
+
+
+FOUR = Group("p", tuple(rollout(f"S{n}", "<eos>") for n in range(4)))
+
+
+def acc(prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
+    return [1.0, 0.0, None, None]
+
+
+def fmt(prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
+    return [0.5] * 4
+
+
+def elsewhere(prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
+    """Scores the answers to another kind of prompt."""
+    return [None] * 4
+
+
+def test_invariant_unscored_is_not_zero_beside_another_reward() -> None:
+    scored = score_group(FOUR, PATTERN, [acc, fmt])
+    assert scored.outcomes == [1.5, 0.5, None, None]
+    # Of the two that are scored: mean 1, std 0.70711; (1.5 - 1) / 0.70721 = 0.70701.
+    credit = credit_group(scored, "outcome")
+    assert credit.advantages[:, 0].tolist() == pytest.approx([0.70701, -0.70701, 0, 0], abs=1e-5)
+    assert len(credit.explain(0, 0).terms) == 1
+    assert not credit.explain(2, 0).terms
+    assert any("acc" in warning for warning in credit.warnings)
+    # Each function by itself, over the scored answers: acc 0.70701 and -0.70701, fmt 0; then once more.
+    each = credit_group(scored, "outcome", each_reward=True).advantages[:, 0].tolist()
+    assert each == pytest.approx([0.70704, -0.70704, 0, 0], abs=1e-5)
+    assert not credit_group(scored, "process", outcome_weight=1.0).advantages[2:].any()
+
+
+def test_a_reward_that_scores_none_of_a_group_has_no_part_in_it() -> None:
+    assert score_group(FOUR, PATTERN, [acc, elsewhere]).outcomes == [1.0, 0.0, None, None]
+    assert score_group(FOUR, PATTERN, [fmt, elsewhere]).outcomes == [0.5] * 4
+    watched = Reward("acc", "outcome", acc, 0.0)
+    assert score_group(FOUR, PATTERN, [watched, fmt]).outcomes == [0.5] * 4
+
+
+def test_other_weights_of_the_same_answers_leave_the_unjudged_unscored() -> None:
+    first, second = score_both(FOUR, PATTERN, [fmt], [fmt, Reward("acc", "outcome", acc, 2.0)])
+    assert first.outcomes == [0.5] * 4
+    assert second.outcomes == [2.5, 0.5, None, None]
+
+
+def test_a_step_that_a_judge_left_out_is_unscored_and_one_that_is_none_of_a_rules_business_is_not() -> None:
+    judge = Reward("judge", "step", only_long, judges_all=True)
+    assert score_group(GROUP, PATTERN, [lengths, judge]).step_rewards == [[None, 13.0], [17.0], [None]]
+    assert score_group(GROUP, PATTERN, [lengths, only_long]).step_rewards == [[2.0, 13.0], [17.0], [2.0]]
+
+
+def test_a_completion_on_which_a_step_reward_failed_is_unscored_beside_others() -> None:
+    def fails(prompt: Any, step: str, **columns: Any) -> float:
+        return {"S1": 1.0, "S22": 1.0, "nothing": 0.0}[step]
+
+    rewards = [Reward("lengths", "step", lengths), Reward("fails", "step", fails)]
+    columns = [{} for _ in GROUP.rollouts]
+    scored, _ = score_completions(["p"] * 3, GROUP.rollouts, columns, PATTERN, rewards, budget=ErrorBudget(5))
+    assert [row.rewards for row in scored] == [(3.0, 4.0), (7.0,), (None,)]
+    assert scored[2].scores == {"lengths": (2.0,), "fails": (None,)}
 
 
 def test_the_end_of_sequence_belongs_to_the_last_step_and_truncation_adds_nothing() -> None:

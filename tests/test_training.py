@@ -535,6 +535,45 @@ def test_plain_functions_and_a_plain_dataset_work_as_in_trl(tiny, tmp_path):
     assert "accuracy/train" not in row
 
 
+def test_what_a_reward_cannot_judge_is_unscored_in_training_too(tiny, tmp_path):
+    from datasets import Dataset
+
+    def acc(prompts, completions, **columns):
+        return [1.0, 0.0, None, None]
+
+    def fmt(prompts, completions, **columns):
+        return [0.5] * 4
+
+    seen: list[Credit] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer = ProcessGRPOTrainer(
+            model=str(tiny.model.config._name_or_path),
+            reward_funcs=[acc, fmt],
+            args=ProcessGRPOConfig(
+                output_dir=str(tmp_path),
+                use_cpu=True,
+                bf16=False,
+                report_to="none",
+                max_steps=1,
+                per_device_train_batch_size=4,
+                num_generations=4,
+                max_completion_length=8,
+                credit_scheme="outcome",
+            ),
+            train_dataset=Dataset.from_list([{"prompt": "Start with 7, add 5.\n"}] * 4),
+            processing_class=tiny.tokenizer,
+            on_rollouts=lambda step, credits: seen.extend(credits),
+        )
+        trainer.train()
+    assert seen[0].scored.outcomes == [1.5, 0.5, None, None]
+    assert seen[0].advantages[:, 0].tolist() == pytest.approx([0.70701, -0.70701, 0, 0], abs=1e-5)
+    row = trainer.state.log_history[0]
+    assert row["reward"] == pytest.approx(1.0)  # of the two that are scored
+    assert row["reward_std"] == pytest.approx(0.5**0.5)
+    assert row["rewards/fmt/mean"] == pytest.approx(0.5)
+
+
 def test_evaluation_forms_groups_of_its_own_size(tmp_path):
     """Training has G = 4; evaluation scores its four rows in two groups of two, and logs them apart."""
     trainer = build_trainer(config(), tmp_path)

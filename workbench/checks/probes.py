@@ -23,7 +23,7 @@ from workbench.credit import SCHEMES, SHARED, credit_groups
 from workbench.errors import CreditError, PatternError
 from workbench.rewards import Reward, RewardWorker, score_group
 from workbench.rewards.models.reward import Models
-from workbench.rewards.score import split_answers
+from workbench.rewards.score import settle, split_answers
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
 from workbench.schema.wording import signed
 from workbench.sections import RewardConfig
@@ -281,7 +281,7 @@ def _with(base: ScoredGroup, i: int, rollout: Rollout, scored: StepScores) -> Sc
     rollouts = (*group.rollouts[:i], rollout, *group.rollouts[i + 1 :])
     return ScoredGroup(
         Group(group.prompt, rollouts, group.columns, group.policy, group.sampling),
-        (*base.scored[:i], scored, *base.scored[i + 1 :]),
+        settle((*base.scored[:i], scored, *base.scored[i + 1 :]), base.rewards),
         base.rewards,
     )
 

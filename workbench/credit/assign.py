@@ -22,6 +22,7 @@ from workbench.credit.schemes.steps import outcome
 from workbench.errors import CreditError, shown
 from workbench.schema import Credit, CreditPart, ScoredGroup
 from workbench.schema.credit import Spans, token_spans
+from workbench.schema.wording import counted
 
 
 def assign_credit(
@@ -100,12 +101,31 @@ def credit_groups(
     rewards = [GroupRewards.of(group, drop_duplicates=drops, each_reward=each) for group in scored]
     assigned = _assigned(rewards, scheme, options)
     credits = [_credit(group, scheme, of_group) for group, of_group in zip(scored, assigned, strict=True)]
+    credits = [replace(credit, warnings=(*credit.warnings, *_unjudged(credit.scored))) for credit in credits]
     if each:
         credits = [
             replace(credit, options={**credit.options, "each_reward": True}, warnings=(*credit.warnings, NOTE))
             for credit in credits
         ]
     return [_without_copies(credit) for credit in credits] if drops else credits
+
+
+def _unjudged(scored: ScoredGroup) -> list[str]:
+    """Say how many answers and steps are unscored because one reward did not judge what another one scored."""
+    names = {kind: [r.name for r in scored.rewards if r.kind == kind and r.weight] for kind in ("outcome", "step")}
+    answers = [(row.outcome, [row.outcome_scores[name] for name in names["outcome"]]) for row in scored.scored]
+    steps = [
+        (reward, [row.scores[name][k] for name in names["step"]])
+        for row in scored.scored
+        for k, reward in enumerate(row.rewards)
+    ]
+    said = []
+    for what, kind, rows in (("answer", "outcome", answers), ("step", "step", steps)):
+        missing = [given for total, given in rows if total is None and any(score is not None for score in given)]
+        for place, name in enumerate(names[kind]):
+            if count := sum(given[place] is None for given in missing):
+                said.append(f"{counted(count, what)} unscored: reward {name!r} gave none of them a score")
+    return said
 
 
 def _without_copies(credit: Credit) -> Credit:

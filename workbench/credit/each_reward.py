@@ -26,19 +26,19 @@ def summed_steps(scored: ScoredGroup, counted: npt.NDArray[np.bool_]) -> list[li
     ends = np.cumsum([len(row.rewards) for row in rows]).tolist()
     names = [reward.name for reward in scored.rewards if reward.kind == "step"]
     scores = {name: list(chain.from_iterable(row.scores[name] for row in rows)) for name in names}
-    sums = _summed(scored, scores, np.repeat(counted, np.diff(ends, prepend=0)))
-    known = [reward is not None for row in rows for reward in row.rewards]
+    known = np.array([reward is not None for row in rows for reward in row.rewards], dtype=bool)
+    sums = _summed(scored, scores, np.repeat(counted, np.diff(ends, prepend=0)) & known)
     flat = [total if there else None for total, there in zip(sums, known, strict=True)]
     return [flat[first:after] for first, after in zip([0, *ends], ends, strict=False)]
 
 
 def summed_outcomes(scored: ScoredGroup, counted: npt.NDArray[np.bool_]) -> list[float | None] | None:
-    """R' of each completion, None where no function scored it; None where there is no outcome reward function."""
+    """R' of each completion, None where it is unscored; None where there is no outcome reward function."""
     if scored.outcomes is None:
         return None
     names = [reward.name for reward in scored.rewards if reward.kind == "outcome"]
     scores = {name: [row.outcome_scores[name] for row in scored.scored] for name in names}
-    sums = _summed(scored, scores, counted)
+    sums = _summed(scored, scores, counted & np.array([outcome is not None for outcome in scored.outcomes]))
     return [None if outcome is None else total for outcome, total in zip(scored.outcomes, sums, strict=True)]
 
 

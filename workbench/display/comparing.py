@@ -1,7 +1,7 @@
 """Credit schemes, or training methods, against each other over seeds, as a table and a figure with bands.
 
-What is compared is carried out by ``runs.compare``, one after the other. Mean and band over seeds are those of
-``figures.overlay``.
+What is compared is carried out by ``runs.compare``, one after the other. Mean and band over seeds are those
+of ``figures.overlay``.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class RunComparison:
 
     def _chart(self, metric: str) -> Chart:
         share = metric.startswith("accuracy") or metric.endswith("_share")
-        about = "Mean over seeds; the band is from the lowest seed to the highest."
+        about = "Mean over the seeds that got so far, which may jump where one ends; the band is lowest to highest."
         x_label = "completions sampled" if self._of_methods else "step"
         return Chart(metric, tuple(self.lines(metric)), x_label, about, share, named=True)
 

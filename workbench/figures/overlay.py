@@ -1,4 +1,4 @@
-"""Several runs on the same curves: configurations side by side, each with its mean and its band over seeds.
+"""Several runs on the same curves: configurations side by side, each with mean and band over seeds.
 
 The one definition of mean and band, for the Runs page and for ``wb.compare``: at each step, over the seeds that have a
 value there, their mean and the range from the lowest to the highest. Not a standard deviation: with the three or five

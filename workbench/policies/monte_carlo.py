@@ -366,4 +366,4 @@ def monte_carlo_reward(
         policy, outcome, how.continuations, sampling, seed,
         progress=how.progress, template_kwargs=template_kwargs, pattern=pattern,
     )  # fmt: skip
-    return Reward(config.name, "step", function, config.weight, schedule=config.points).at(0)
+    return Reward(config.name, "step", function, config.weight, schedule=config.points, judges_all=True).at(0)

@@ -27,8 +27,8 @@ NAMES = {"value": "monte_carlo", "progress": "monte_carlo_progress"}
 class StepValues:
     """The values of a group's steps, jagged: ``values[i][k]`` of step k of completion i, None where unscored.
 
-    ``errors[i][k]`` is its standard error, 0 where the completion ends with the step and its own outcome is exact,
-    None where fewer than two continuations were scored. ``counts[i][k]`` continuations were scored, ``successes[i][k]``
+    ``errors[i][k]`` is its standard error as ``estimate`` has it, 0 where the completion ends with the step and its own
+    outcome is exact. ``counts[i][k]`` continuations were scored, ``successes[i][k]``
     of them over ``threshold``. ``start`` is the value of the prompt itself: the mean of the completions' own outcomes.
     ``tokens`` of ``continuations`` were sampled in ``seconds``.
     """
@@ -72,7 +72,7 @@ class StepValues:
         def looked_up(prompts: Any, completions: Any, steps: Any, **columns: Any) -> list[list[float | None]]:
             return values
 
-        return Reward(NAMES[what], "step", looked_up, weight)
+        return Reward(NAMES[what], "step", looked_up, weight, judges_all=True)
 
     def as_scores(self, group: Group, what: Literal["value", "progress"] = "value") -> ScoredGroup:
         """The group with these as its step rewards."""
@@ -105,14 +105,23 @@ def differences(values: Sequence[float | None], start: float | None) -> list[flo
 
 
 def estimate(outcomes: Sequence[float]) -> tuple[float | None, float | None]:
-    """Mean and standard error (ddof=1) of the outcomes; None where there are too few."""
+    """Return the mean of the outcomes and its standard error; None where there are too few.
+
+    Of n outcomes of 0 and 1, s of them 1, the error is the standard deviation of Beta(s + 1/2, n - s + 1/2), the
+    posterior under Jeffreys' prior (Brown, Cai and DasGupta, Interval Estimation for a Binomial Proportion, 2001): n
+    that agree are no proof that all would. Of other outcomes it is their deviation (ddof=1) over sqrt(n), and unknown
+    where all are equal.
+    """
     n = len(outcomes)
     if n == 0:
         return None, None
     mean = sum(outcomes) / n
     if n == 1:
         return mean, None
-    return mean, math.sqrt(sum((x - mean) ** 2 for x in outcomes) / (n - 1) / n)
+    if set(outcomes) <= {0, 1}:
+        a, b = sum(outcomes) + 0.5, n - sum(outcomes) + 0.5
+        return mean, math.sqrt(a * b / (n + 1) ** 2 / (n + 2))
+    return mean, math.sqrt(sum((x - mean) ** 2 for x in outcomes) / (n - 1) / n) or None
 
 
 # --- labels to train a reward model on ----------------------------------------------------------------------------

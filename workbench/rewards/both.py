@@ -14,7 +14,7 @@ from workbench.rewards.builtin import find_builtin
 from workbench.rewards.client import RewardWorker
 from workbench.rewards.models.reward import Models
 from workbench.rewards.reward import Reward
-from workbench.rewards.score import score_split, split_group, weighted_sum
+from workbench.rewards.score import score_split, settle, split_group, weighted_sum
 from workbench.schema import Group, RewardSummary, ScoredGroup, StepScores
 from workbench.sections import RewardConfig
 from workbench.steps import StepPattern
@@ -47,7 +47,7 @@ def score_both(
     ]
     names = {summary.name for summary in fresh.rewards}
     rows = [_with(row, added, summaries, names) for row, added in zip(first.scored, fresh.scored, strict=True)]
-    return first, ScoredGroup(first.group, tuple(rows), tuple(summaries))
+    return first, ScoredGroup(first.group, settle(rows, summaries), tuple(summaries))
 
 
 def _with(row: StepScores, added: StepScores, rewards: Sequence[RewardSummary], new: set[str]) -> StepScores:
@@ -64,7 +64,6 @@ def _with(row: StepScores, added: StepScores, rewards: Sequence[RewardSummary], 
             weighted_sum({name: scores[k] for name, scores in steps.items()}, weights) for k in range(len(row.steps))
         ),
         outcome_scores=outcomes,
-        outcome=weighted_sum(outcomes, weights),
         logged=logged,
     )
 

@@ -5,6 +5,7 @@ One budget is one rank's; ranks add up what they spent. This module knows nothin
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,6 +14,9 @@ from workbench.errors import RewardError
 from workbench.rewards.protocol import Batch, form_of
 from workbench.rewards.returned import Score
 from workbench.rewards.reward import Reward
+
+FAILED = math.inf
+"""Stands for the scores of a rollout's steps that a function failed on; no function may return it."""
 
 
 class ErrorBudget:
@@ -55,10 +59,10 @@ class ErrorBudget:
         return new
 
     def score_steps(self, reward: Reward, batch: Batch) -> tuple[list[list[Score]], str]:
-        """``reward.score_steps`` in which a failed rollout is unscored.
+        """``reward.score_steps`` in which a failed rollout's steps are ``FAILED``.
 
-        A function that is called step by step leaves only the rollout it failed on unscored and is called again for
-        the others; of a function that sees all of them at once nothing is known, and all are unscored.
+        A function that is called step by step fails on one rollout alone and is called again for the others; of a
+        function that sees all of them at once nothing is known, and all are unscored.
         """
         scores: list[list[Score]] = [[None] * len(texts) for texts in batch.steps]
         remaining: list[Sequence[str]] = list(batch.steps)
@@ -70,6 +74,7 @@ class ErrorBudget:
                 if error.rollout is None or form_of(reward.signature) != "step":
                     break
                 remaining[error.rollout] = ()  # so that the others keep their numbers
+                scores[error.rollout] = [FAILED] * len(scores[error.rollout])
             else:
                 return [
                     row if texts else none for row, texts, none in zip(scored, remaining, scores, strict=True)

@@ -38,7 +38,8 @@ class Reward:
 
     ``code`` is the source of a function that runs in the reward worker; ``function`` then calls it there. One that
     ``waits`` for others, a server say, is called while other rewards are. In training, one with a ``schedule`` counts
-    as that says at each step; ``weight`` is then that of step 0.
+    as that says at each step; ``weight`` is then that of step 0. One that ``judges_all`` is asked about every step, so
+    that its None is a step it could not judge, not one that is none of its business.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Reward:
     code: str | None = None
     waits: bool = False
     schedule: tuple[Point, ...] = ()
+    judges_all: bool = False
 
     def at(self, step: int) -> Reward:
         """The reward with its weight after so many optimiser steps."""
@@ -185,7 +187,7 @@ def _of_judge(spec: RewardConfig, judge: JudgeConfig, worker: RewardWorker | Non
     if worker is not None:
         worker.require(spec)
     function = judge_function(spec.name, spec.kind, judge, judges or shared_judges())
-    return Reward(spec.name, spec.kind, function, spec.weight, waits=True)
+    return Reward(spec.name, spec.kind, function, spec.weight, waits=True, judges_all=True)
 
 
 def _of_model(
@@ -202,4 +204,4 @@ def _of_model(
         error.reward = error.reward or spec.name
         raise
     function = model_function(spec.name, spec.kind, spec.model, models, pattern, worker)
-    return Reward(spec.name, spec.kind, function, spec.weight)
+    return Reward(spec.name, spec.kind, function, spec.weight, judges_all=True)

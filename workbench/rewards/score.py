@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from workbench.errors import RewardCodeError
-from workbench.rewards.budget import ErrorBudget
+from workbench.rewards.budget import FAILED, ErrorBudget
 from workbench.rewards.client import RewardWorker
 from workbench.rewards.logged import Log
 from workbench.rewards.models.reward import Models
@@ -166,7 +166,7 @@ def score_split(
     answers = texts_read(group.rollouts, pattern, opened)
     options: dict[str, Any] = {"answers": answers, "trainer_state": trainer_state}
     scored, summaries = _score(prompts, group.rollouts, rows, splits, loaded, **options)
-    return ScoredGroup(group, tuple(scored), summaries)
+    return ScoredGroup(group, settle(scored, summaries), summaries)
 
 
 def score_completions(
@@ -188,7 +188,8 @@ def score_completions(
     degenerate sample must not end a training run. Errors of a reward are tolerated up to ``budget``. The pattern runs
     in ``worker`` if there is one. ``completions`` are what the functions see in place of the rollouts' texts,
     ``opened`` says which prompts end inside a ``<think>`` block, ``trainer_state`` is what functions get as that. An
-    error's ``rollout`` is the index into the completions. Raises as ``score_group`` does otherwise.
+    error's ``rollout`` is the index into the completions. The sums are ``settle``'s to finish, group by group. Raises
+    as ``score_group`` does otherwise.
     """
     split = split_leniently if worker is None else partial(worker.split, leniently=True)
     splits = split_rollouts(rollouts, pattern, split, opened=opened)
@@ -253,10 +254,12 @@ def _score(
     weights = {reward.name: reward.weight for reward in rewards}
     scored = []
     for i, row in enumerate(steps):
-        scores = {
+        given = {
             name: (None,) * len(row) if splits[i].failed else tuple(values[i])
             for name, values in scored_by_reward.steps.items()
         }
+        failed = any(weights[name] and FAILED in values for name, values in given.items())
+        scores = {name: (None,) * len(row) if FAILED in values else values for name, values in given.items()}
         outcomes = {name: values[i] for name, values in scored_by_reward.outcomes.items()}
         logged = {name: log.of(i, len(row)) for name, log in scored_by_reward.logs.items()}
         scored.append(
@@ -265,7 +268,8 @@ def _score(
                 spans=tuple(spans[i]),
                 scores=scores,
                 rewards=tuple(
-                    weighted_sum({name: values[k] for name, values in scores.items()}, weights) for k in range(len(row))
+                    None if failed else weighted_sum({name: values[k] for name, values in scores.items()}, weights)
+                    for k in range(len(row))
                 ),
                 outcome_scores=outcomes,
                 outcome=weighted_sum(outcomes, weights),
@@ -319,7 +323,10 @@ def _called(reward: Reward, batch: Batch, budget: ErrorBudget | None) -> tuple[A
     metrics: dict[str, list[float]] = {}
     for name, value in batch.log.metrics:
         metrics.setdefault(name, []).append(value)
-    return scores, RewardSummary(reward.name, reward.kind, reward.weight, seconds, printed, metrics)
+    summary = RewardSummary(
+        reward.name, reward.kind, reward.weight, seconds, printed, metrics, judges_all=reward.judges_all
+    )
+    return scores, summary
 
 
 def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -344,3 +351,30 @@ def weighted_sum(scores: Mapping[str, Score], weights: Mapping[str, float]) -> S
     """The weighted sum of the scores there are; None where there is none, or all that are there weigh 0."""
     terms = [weights[name] * score for name, score in scores.items() if score is not None and weights[name]]
     return sum(terms) if terms else None
+
+
+def settle(scored: Sequence[StepScores], rewards: Sequence[RewardSummary]) -> tuple[StepScores, ...]:
+    """Return a group's scores without the sums that miss a score, which would count it as 0.
+
+    A completion is unscored if an outcome reward that counts gave it None and scored another completion of the group; a
+    function that scores none of the group has no part in it. So is a step that a function with ``judges_all`` left out;
+    any other step reward's None says that the step is none of its business, and the other functions' scores count.
+    """
+    weights = {reward.name: reward.weight for reward in rewards}
+    counted = {reward.name for reward in rewards if reward.weight}
+    judges = {reward.name for reward in rewards if reward.weight and reward.judges_all}
+    outcomes = {name for row in scored for name, score in row.outcome_scores.items() if score is not None} & counted
+    steps = {name for row in scored for name, scores in row.scores.items() if any(s is not None for s in scores)}
+    return tuple(
+        replace(
+            row,
+            rewards=tuple(
+                None if any(row.scores[name][k] is None for name in steps & judges) else reward
+                for k, reward in enumerate(row.rewards)
+            ),
+            outcome=None
+            if any(row.outcome_scores[name] is None for name in outcomes)
+            else weighted_sum(row.outcome_scores, weights),
+        )
+        for row in scored
+    )

@@ -19,9 +19,10 @@ class StepScores:
     ``steps`` are character spans of ``Rollout.text``; ``spans[k]`` is the (first, last) token of step k, last
     inclusive. ``scores[name][k]`` is what step reward ``name`` gave step k and ``rewards[k]`` the weighted sum of those
     (``None`` where every function left the step unscored). ``outcome_scores[name]`` and ``outcome`` are the same for
-    the whole completion. ``logged[name]`` is what function ``name`` logged of it with ``log_extra``: by column a
-    value, or a tuple with one a step. ``unsplit``: the pattern found over 1,000 steps or took too long, so that the
-    completion is one unmatched step without a score.
+    the whole completion, which is unscored where a function that scores others of its group could not judge it.
+    ``logged[name]`` is what function ``name`` logged of it with ``log_extra``: by column a value, or a tuple with one a
+    step. ``unsplit``: the pattern found over 1,000 steps or took too long, so that the completion is one unmatched step
+    without a score.
     """
 
     steps: tuple[Step, ...]
@@ -88,6 +89,7 @@ class RewardSummary:
     """What a scored group remembers of one reward function: enough to explain a number, not to compute it.
 
     ``seconds`` is what calling it took, ``printed`` what its code printed and ``metrics`` what it logged as numbers.
+    ``judges_all``: it was asked about every step, so that a None of it is a step it could not judge.
     """
 
     name: str
@@ -96,6 +98,7 @@ class RewardSummary:
     seconds: float = 0.0
     printed: str = ""
     metrics: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    judges_all: bool = False
 
 
 @dataclass(frozen=True, repr=False)

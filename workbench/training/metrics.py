@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from trl.trainer.utils import nanstd
 
 from workbench.rewards.score import texts_read
 from workbench.schema import Credit, Rollout
@@ -108,6 +109,19 @@ def gae_metrics(credits: Sequence[Credit]) -> dict[str, float]:
         "explained_variance": 1 - float(np.var(returns - values)) / variance if variance else float("nan"),
         "score_clamped_share": _mean(clamped),
     }
+
+
+def leave_unscored_out(credits: Sequence[Credit], logged: dict[str, list[float]]) -> None:
+    """Put right TRL's ``reward`` and ``reward_std``, in which a completion's sum has 0 for a score it lacks."""
+    scored = [row for credit in credits for row in credit.scored.scored]
+    if all(row.outcome is not None or _is_bare(row.outcome_scores) for row in scored):
+        return
+    sums = torch.tensor([torch.nan if row.outcome is None else row.outcome for row in scored])
+    logged["reward"][-1], logged["reward_std"][-1] = sums.nanmean().item(), nanstd(sums).item()
+
+
+def _is_bare(scores: Mapping[str, float | None]) -> bool:
+    return all(score is None for score in scores.values())
 
 
 def kl_estimators(reference: torch.Tensor, policy: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:

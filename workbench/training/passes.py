@@ -6,7 +6,8 @@ anew: the log-probabilities are those that the loss was computed with. What they
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -37,17 +38,30 @@ def settings_of(trainer: Any) -> LossSettings:
 
 
 class KeepsMasks:
-    """A mixin of TRL's ``GRPOTrainer`` that keeps which tokens its loss left out by entropy or for being off policy."""
+    """A mixin of TRL's ``GRPOTrainer`` that keeps which tokens its loss left out by entropy or for being off policy.
+
+    While a loss is computed (``keeping_masks``) the two masks are also appended to ``loss_masks``. The class's own
+    methods stay TRL's, one of them static: they can be called without an instance, or on one that was never built.
+    """
 
     loss_masks: list[torch.Tensor]
 
-    def get_high_entropy_mask(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        self.loss_masks.append(super().get_high_entropy_mask(*args, **kwargs))  # type: ignore[misc]
-        return self.loss_masks[-1]
+    @contextmanager
+    def keeping_masks(self) -> Iterator[None]:
+        self.loss_masks.clear()
+        for name in ("get_high_entropy_mask", "get_off_policy_mask"):
+            setattr(self, name, self._kept(getattr(self, name)))
+        try:
+            yield
+        finally:
+            del self.get_high_entropy_mask, self.get_off_policy_mask  # type: ignore[attr-defined]
 
-    def get_off_policy_mask(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        self.loss_masks.append(super().get_off_policy_mask(*args, **kwargs))  # type: ignore[misc]
-        return self.loss_masks[-1]
+    def _kept(self, of_trl: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def kept(*args: Any, **kwargs: Any) -> torch.Tensor:
+            self.loss_masks.append(of_trl(*args, **kwargs))
+            return self.loss_masks[-1]
+
+        return kept
 
 
 class Passes:

@@ -25,6 +25,7 @@ from trl.trainer.utils import is_async_callable
 from workbench.errors import RewardError, WorkbenchError
 from workbench.rewards import ErrorBudget, Reward, RewardWorker, score_completions
 from workbench.rewards.logged import ARGUMENTS
+from workbench.rewards.score import settle
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, StepScores
 from workbench.steps import StepPattern
 
@@ -257,14 +258,14 @@ def scored_groups(
     ``record(prompt)`` is what a group's ``sampling`` says of its prompt.
     """
     everyone = list(chain.from_iterable(share.members for share in shares))
-    rewards = tuple(RewardSummary(reward.name, reward.kind, reward.weight) for reward in shares[0].rewards)
+    rewards = tuple(replace(reward, seconds=0.0, printed="", metrics={}) for reward in shares[0].rewards)
     groups = []
     for start in range(0, len(everyone), size):
         members = everyone[start : start + size]
         rollouts = tuple(member.rollout for member in members)
         prompt = members[0].prompt
         group = Group(prompt, rollouts, members[0].columns, policy, {**sampling, **record(prompt)})
-        groups.append(ScoredGroup(group, tuple(member.scores for member in members), rewards))
+        groups.append(ScoredGroup(group, settle([member.scores for member in members], rewards), rewards))
     return groups
 
 

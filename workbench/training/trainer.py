@@ -40,7 +40,7 @@ from workbench.steps import StepPattern
 from workbench.training.by_length import ForwardByLength
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.episodes import check_playable, play
-from workbench.training.metrics import group_metrics, kl_estimators
+from workbench.training.metrics import group_metrics, kl_estimators, leave_unscored_out
 from workbench.training.passes import ROW, KeepsMasks, Passes
 from workbench.training.rank_rows import advantages_of_rank, leave_copies_out
 from workbench.training.resampling import Drawn, Resampling
@@ -307,6 +307,7 @@ class ProcessGRPOTrainer(Resumable, KeepsMasks, ForwardByLength, GRPOTrainer):
             self._metrics[mode][name].append(value)
         if not self.reward_func_names:  # TRL has looked for spread in outcome rewards only
             self._metrics[mode]["frac_reward_zero_std"][-1] = metrics["zero_spread_share"]
+        leave_unscored_out(credits, self._metrics[mode])
         self.times.name_slow_rewards()
         # TRL has just filled this column with its own (B,) advantages; put each row's mean of ours in their place.
         means = [float(credit.of(i).mean()) for credit in credits for i in range(len(credit.scored.group))]
@@ -376,14 +377,13 @@ class ProcessGRPOTrainer(Resumable, KeepsMasks, ForwardByLength, GRPOTrainer):
         return result
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        self.loss_masks.clear()
         trained = trained_rows(self, inputs) if self.model.training else None
+        with self.keeping_masks():
+            loss = super()._compute_loss(model, inputs if trained is None else trained.inputs)
         if trained is not None:
-            loss = super()._compute_loss(model, trained.inputs) * trained.factor
+            loss = loss * trained.factor
             assert self._entropies is not None
             restore_metrics(self, trained, self._entropies.detach(), self._metrics["train"])
-        else:
-            loss = super()._compute_loss(model, inputs)
         if self._passes is not None and self.model.training and self._policy_logps is not None:
             self._passes.add(inputs, inputs if trained is None else trained.inputs, self._policy_logps, loss)
         if trained is not None:

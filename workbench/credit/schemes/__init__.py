@@ -146,7 +146,7 @@ SCHEMES: dict[str, Scheme] = {
             "A = z(R + Σ r) + ω z(G) among steps that begin in the same state, G = r + γ G', the last with R",
             "GiGPO, 2505.10978",
             gigpo,
-            "outcome and step rewards of the whole answer, and this step's return beside those of steps that begin alike",
+            "all rewards of the answer, and this step's return beside those of steps that begin in the same state",
             needs=("outcome", "states"),
         ),
         Scheme(

@@ -68,7 +68,7 @@ export class ChosenRuns {
       {},
       el("label", { class: "each" }, this.each, " each seed"),
       " ",
-      el("span", { class: "muted" }, "line: mean over seeds · band: lowest to highest seed"),
+      el("span", { class: "muted" }, "line: mean over the seeds that got so far, it may jump where one ends · band: lowest to highest"),
     );
     this.legend = el("ul", { class: "legend", id: "runs-legend", "aria-label": "Configurations" });
     this.missing = el("ul", { class: "missing", role: "alert", hidden: true });
