@@ -48,7 +48,7 @@ Deno.test("a step has the sum of its tokens' contributions, with two figures", (
   const contribution = MEASURES.find(({ key }) => key === "contribution");
   const r = { ...rollout(), read: { a: { contribution: [0.001, 0.0002345, -1e-7, 0] }, b: null } };
   near(ofWhole(contribution, r, 0), 0.0012345);
-  equal([stepText(contribution, r, 0), stepText(contribution, r, 1)], ["▲0.0012", "▼1e\u22127"]);
+  equal([stepText(contribution, r, 0), stepText(contribution, r, 1)], ["+0.0012", "\u22121e\u22127"]);
 });
 
 Deno.test("formulas have the token's numbers in their places", () => {

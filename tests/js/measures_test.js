@@ -23,8 +23,22 @@ Deno.test("a scale ends at the 98th percentile of the sizes, or where it is held
   const advantages = Array.from({ length: 100 }, (_, i) => (i === 50 ? -1000 : i));
   const r = { ...rollout(), texts: advantages.map(() => "x"), advantages };
   // Sizes 0 … 49, 51 … 99 and 1000: floor(0.98 · 99) = 97, and the 98th of them from below is 98.
-  equal(rangeOf([r], measure("advantage")), { limit: 98, below: true, above: true });
-  equal(rangeOf([r], measure("advantage"), 2000), { limit: 2000, below: false, above: false });
+  equal(rangeOf([r], measure("advantage")), { limit: 98, ofSteps: 98, below: true, above: true });
+  equal(rangeOf([r], measure("advantage"), 2000), { limit: 2000, ofSteps: 2000, below: false, above: false });
+});
+
+Deno.test("steps that have their tokens' sum are coloured on a scale of their own", () => {
+  const r = { ...rollout(), read: { a: { push: [1, 1, -0.5, -0.5] }, b: null } };
+  const range = rangeOf([r], measure("push"));
+  equal([range.limit, range.ofSteps], [1, 2]);
+  equal([0, 1].map((k) => tint(ofWhole(measure("push"), r, k), range.ofSteps, measure("push"))), ["p s10", "n s5"]);
+  equal(rangeOf([r], measure("push"), 0.5).ofSteps, 1); // the tokens' end set to half of it
+});
+
+Deno.test("blue is what makes a token more likely: a contribution below zero, a push above", () => {
+  equal(tint(-1, 1, measure("contribution")), "p s10");
+  equal(tint(1, 1, measure("contribution")), "n s10");
+  equal(tint(1, 1, measure("push")), "p s10");
 });
 
 Deno.test("a step has its last token's advantage, and its tokens' mean log-probability", () => {

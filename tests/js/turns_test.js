@@ -49,7 +49,7 @@ Deno.test("observations are no part of a length, of a scale or of what is known 
     ["token", "2  id 3"],
   ]);
   const odd = { ...MEASURES[0], token: (_, t) => [1, 1, 99, 2][t] };
-  equal(rangeOf([r], odd), { limit: 1, below: false, above: true }); // of 1, 1, 2
+  equal(rangeOf([r], odd), { limit: 1, ofSteps: 1, below: false, above: true }); // of 1, 1, 2
 });
 
 Deno.test("a chip says the turn, its call, its error and its note", () => {

@@ -58,7 +58,7 @@ export class Heatmap {
     this.unfolded = new Set();
     /** @type {string | null} the reward that tells right answers from wrong ones */
     this.judgedBy = null;
-    this.range = { limit: 0, below: false, above: false };
+    this.range = { limit: 0, ofSteps: 0, below: false, above: false };
     /** @type {Map<string, number>} where the scale of a measure's key ends, if set or held by hand */
     this.ends = new Map();
     /** @type {Stream[] | null} */
@@ -197,11 +197,11 @@ export class Heatmap {
         article,
         rollout,
         measure,
-        this.range.limit,
+        this.range.ofSteps,
         this.pinned?.g === g ? rollout.stepOf[this.pinned.t] : -1,
       );
     }
-    this.overview.colour(measure, this.range.limit);
+    this.overview.colour(measure, this.range.ofSteps);
     this.legend.show(measure, this.range, this.ends.has(measure.key));
     this.legend.read(data, measure, this.judgedBy);
   }
@@ -215,7 +215,7 @@ export class Heatmap {
     for (const [g, article] of articles) /** @type {HTMLElement} */ (article).hidden = !shown.includes(g);
     const sorted = places.map((g) => /** @type {Element} */ (articles.get(g)));
     if (sorted.some((article, i) => article !== this.cards.children[i])) this.cards.append(...sorted);
-    this.overview.draw(data, shown, { measure: this.measure, limit: this.range.limit, folded });
+    this.overview.draw(data, shown, { measure: this.measure, limit: this.range.ofSteps, folded });
     this.overview.mark(this.pinned);
     this.finder.count(count, data.rollouts.length);
     this.finder.sayNothing(places.length && !shown.length ? missed(wish) : "");

@@ -5,7 +5,8 @@
 
 /** @import { Credited, Measure, Prepared } from "./payload.js" */
 /**
- * @typedef {{ limit: number, below: boolean, above: boolean }} Range where the scale ends, and whether values lie beyond
+ * @typedef {{ limit: number, ofSteps: number, below: boolean, above: boolean }} Range where the scale of tokens ends, and
+ * that of steps; whether tokens' values lie beyond
  * @typedef {Object} Choices What is called when somebody chooses.
  * @property {(key: string) => void} onMeasure
  * @property {(size: number | null) => void} onEnd
@@ -16,7 +17,7 @@
 import { el } from "../dom.js";
 import { MINUS, number, signed } from "../numbers.js";
 import { WRONG, WRONG_TITLE } from "./cards.js";
-import { BINS } from "./measures.js";
+import { BINS, tint } from "./measures.js";
 import { NOT_RIGHT, RIGHT } from "./overview.js";
 import { OBSERVED_TITLE } from "./turns.js";
 
@@ -155,7 +156,8 @@ class Legend {
   show(measure, range, fixed) {
     const { limit } = range;
     const { low, high } = endsOf(measure, range);
-    this.meaning.textContent = measure.meaning ?? "";
+    const ofSteps = measure.summed && limit ? `steps have their sum, coloured up to ${short(range.ofSteps)}` : "";
+    this.meaning.textContent = [measure.meaning, ofSteps].filter(Boolean).join("; ");
     this.low.textContent = low;
     this.sign.textContent = high;
     if (document.activeElement !== this.end) this.end.value = fixed ? short(limit) : ""; // not while somebody types in it
@@ -170,13 +172,13 @@ class Legend {
 const wrongSign = () => el("b", { class: "sign" }, WRONG);
 
 /** @param {Measure} measure A chip that says in words what stands where in it. */
-const chipKey = ({ short: name, signed: both }) =>
+const chipKey = ({ short: name, signed: both, flipped }) =>
   el(
     "span",
     { class: "chip-key" },
     el("b", {}, "step"),
     el("span", { class: "r" }, "r"),
-    el("span", { class: "a" }, both ? `▲▼ ${name}` : name),
+    el("span", { class: "a" }, both && !flipped ? `▲▼ ${name}` : name),
   );
 
 /** @param {Credited} rollout Whether a token of it holds the beginning of a step that it does not belong to. */
@@ -208,7 +210,7 @@ export function endsOf(measure, { limit, below, above }) {
 /** @param {Measure} measure @param {Range} range @param {boolean} fixed */
 function scaleLabel(measure, { limit, below, above }, fixed) {
   const scale = measure.signed
-    ? "Colour scale: orange below zero, blue above, ends at "
+    ? `Colour scale: ${measure.flipped ? "blue below zero, orange" : "orange below zero, blue"} above, ends at `
     : `Colour scale from 0 to ${measure.negative ? MINUS : ""}`;
   const end = fixed ? "as set" : "the 98th percentile";
   return `${scale}${short(limit)}, ${end}${below || above ? "; some values lie beyond it" : ""}`;
@@ -220,9 +222,7 @@ const binsOf = ({ signed: both }) =>
 
 /** @param {number} bin @param {number} limit @param {Measure} measure */
 function swatch(bin, limit, measure) {
-  const side = measure.signed ? (bin > 0 ? "p" : "n") : "q";
-  const look = bin ? `${side} s${Math.abs(bin)}` : "";
-  return el("i", { class: look, title: limit ? swatchTitle(bin, limit, measure) : null });
+  return el("i", { class: tint(bin, BINS, measure), title: limit ? swatchTitle(bin, limit, measure) : null });
 }
 
 /**

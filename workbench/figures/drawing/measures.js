@@ -65,9 +65,10 @@ export const OF_TOKENS = [
 /** @type {(key: "contribution" | "push" | "clipped") => (r: Credited, t: number) => number | null} */
 const inLoss = (key) => (r, t) => r.read?.a[key][t] ?? null;
 
-/** @param {(r: Credited, t: number) => number | null} token @returns {Pick<Measure, "token" | "step">} A step has the sum. */
+/** @param {(r: Credited, t: number) => number | null} token @returns {Pick<Measure, "token" | "step" | "summed">} A step has the sum. */
 const summed = (token) => ({
   token,
+  summed: true,
   step: (r, k) => {
     const { first, last } = /** @type {StepPayload[]} */ (r.steps)[k];
     let sum = 0;
@@ -86,8 +87,9 @@ export const OF_LOSS = [
     key: "contribution",
     label: "contribution to the loss",
     short: "Σ contr.",
-    meaning: "orange lowers the loss, blue raises it; all add up to it",
+    meaning: "blue lowers the loss, orange raises it; all add up to it",
     small: true,
+    flipped: true,
     ...summed(inLoss("contribution")),
   },
   {
@@ -228,11 +230,13 @@ export function ofWhole(measure, r, k) {
 
 /**
  * Where the colour scale ends, and whether values lie beyond it. It ends where `fixed` says, or else at the 98th
- * percentile of the size, so that one outlier does not pale everything else.
+ * percentile of the size, so that one outlier does not pale everything else. `ofSteps` is where that of the steps ends:
+ * of sums, which are larger than what a token has, at their own percentile.
  * @param {Credited[]} rollouts @param {Measure} measure @param {number} [fixed]
  */
 export function rangeOf(rollouts, measure, fixed) {
   const sizes = [];
+  const sums = [];
   let [least, most] = [0, 0];
   for (const rollout of rollouts) {
     for (const credited of rollout.twin && !measure.one ? [rollout, rollout.twin] : [rollout]) {
@@ -243,29 +247,35 @@ export function rangeOf(rollouts, measure, fixed) {
         if (value < least) least = value;
         else if (value > most) most = value;
       }
+      if (measure.summed) {
+        sums.push(...(credited.steps ?? []).map((_, k) => Math.abs(ofWhole(measure, credited, k) ?? 0)));
+      }
     }
   }
-  const limit = fixed ?? percentile(sizes);
-  return { limit, below: least < -limit, above: most > limit };
+  const own = percentile(sizes);
+  const limit = fixed ?? own;
+  const ofSteps = measure.summed && own ? percentile(sums, Math.ceil) * (limit / own) : limit;
+  return { limit, ofSteps, below: least < -limit, above: most > limit };
 }
 
-/** @param {number[]} sizes */
-function percentile(sizes) {
+/** @param {number[]} sizes @param {(place: number) => number} whole Of few, up leaves the largest in, down out. */
+function percentile(sizes, whole = Math.floor) {
   if (!sizes.length) return 0;
   const sorted = Float64Array.from(sizes).sort();
-  const size = sorted[Math.floor(QUANTILE * (sorted.length - 1))];
+  const size = sorted[whole(QUANTILE * (sorted.length - 1))];
   return size || sorted[sorted.length - 1]; // mostly zeros: the scale is that of the rest
 }
 
 /**
- * The classes that colour a value: p above zero, n below, q of a measure without sign; none for what rounds to zero.
- * @param {number | null} value @param {number} limit @param {Pick<Measure, "signed">} measure
+ * The classes that colour a value: p above zero, n below (of a flipped measure the other way round), q of a measure
+ * without sign; none for what rounds to zero.
+ * @param {number | null} value @param {number} limit @param {Pick<Measure, "signed" | "flipped">} measure
  */
 export function tint(value, limit, measure) {
   if (value === null || !limit) return "";
   const bin = Math.max(-BINS, Math.min(BINS, Math.round((value / limit) * BINS)));
   if (!bin) return "";
-  return `${measure.signed ? (bin > 0 ? "p" : "n") : "q"} s${Math.abs(bin)}`;
+  return `${measure.signed ? ((measure.flipped ? bin < 0 : bin > 0) ? "p" : "n") : "q"} s${Math.abs(bin)}`;
 }
 
 /** @param {Measure} measure */
@@ -279,6 +289,7 @@ export const said = (measure, value, places) =>
 export function stepText(measure, r, k) {
   const value = ofWhole(measure, r, k);
   if (value === null) return "–";
+  if (measure.flipped) return said(measure, value, 0); // ▲ is what is made more likely
   if (measure.small) return `${glyph(value)}${precise(Math.abs(value))}`;
   return measure.signed ? `${glyph(value)}${number(Math.abs(value), digits(measure))}` : number(value, digits(measure));
 }

@@ -253,6 +253,8 @@
  * @property {string} [meaning] what its colours tell
  * @property {boolean} [negative] never above zero
  * @property {boolean} [small] its values are written with two significant figures
+ * @property {boolean} [summed] a step has its tokens' sum, and steps a colour scale of their own
+ * @property {boolean} [flipped] what is below zero is blue, as it makes tokens more likely
  * @property {boolean} [ofLoss] it depends on which loss is looked at
  * @property {boolean} [one] the same for both of two schemes, or for before and now
  * @property {boolean} [derived] in no other row of a token's facts

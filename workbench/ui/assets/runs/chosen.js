@@ -68,7 +68,11 @@ export class ChosenRuns {
       {},
       el("label", { class: "each" }, this.each, " each seed"),
       " ",
-      el("span", { class: "muted" }, "line: mean over the seeds that got so far, it may jump where one ends · band: lowest to highest"),
+      el(
+        "span",
+        { class: "muted" },
+        "line: mean of the seeds that got so far (jumps where one ends) · band: lowest to highest",
+      ),
     );
     this.legend = el("ul", { class: "legend", id: "runs-legend", "aria-label": "Configurations" });
     this.missing = el("ul", { class: "missing", role: "alert", hidden: true });
