@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ from starlette.testclient import TestClient
 from tests.browsing import App
 from tests.credits import WORKED_ENDS, WORKED_REWARDS, worked_credit
 from workbench.config import RunConfig
-from workbench.errors import WorkbenchError
+from workbench.errors import ConfigError, WorkbenchError
 from workbench.rundir import RunDir
 from workbench.ui import app as page
 from workbench.ui.access import Access, workspace_token
+from workbench.ui.handlers import api
+from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.help import guide
+from workbench.ui.handlers.session import Services
 
 FUNCTIONS = {"/sample", "/score", "/assign_credit", "/list_runs", "/read_metrics"}
 
@@ -75,7 +79,9 @@ def test_runs_and_their_metrics_are_read(client: Client, workspace: Path) -> Non
     run = RunDir.create(workspace, RunConfig(name="mine"))
     run.append_metrics({"step": 1, "reward": 0.25})
     run.set_status("finished", step=1)
-    (listed,) = client.predict(api_name="/list_runs")
+    answer = client.predict(api_name="/list_runs")
+    (listed,) = answer["runs"]
+    assert answer["more"] == 0
     assert (listed["run"], listed["state"], listed["scheme"]) == ("mine", "finished", "process")
     first = client.predict(run="mine", api_name="/read_metrics")
     assert first["rows"] == [{"step": 1, "reward": 0.25}]
@@ -83,7 +89,7 @@ def test_runs_and_their_metrics_are_read(client: Client, workspace: Path) -> Non
     second = client.predict(run="mine", cursor=first["cursor"], api_name="/read_metrics")
     assert second["rows"] == [{"step": 2, "reward": 0.5}]
     (RunDir.create(workspace, RunConfig(name="torn")).path / "status.json").write_text("{")
-    torn = next(one for one in client.predict(api_name="/list_runs") if one["run"] == "torn")
+    torn = next(one for one in client.predict(api_name="/list_runs")["runs"] if one["run"] == "torn")
     assert torn["state"] == "unreadable"
     assert "status.json" in torn["reason"]
 
@@ -149,3 +155,62 @@ def test_mcp_without_its_package_says_what_to_install(tmp_path: Path, monkeypatc
     monkeypatch.setattr("workbench.packages.find_spec", lambda name: None)
     with pytest.raises(WorkbenchError, match="pip install 'mcp<2'"):
         page.create_app(tmp_path, mcp=True)
+
+
+def test_a_group_to_sample_is_given_up_when_nobody_listens(tmp_path: Path) -> None:
+    """Gradio closes what a function yields from once its caller has gone."""
+    services = Services(tmp_path)
+    given_up = threading.Event()
+
+    def sample(*args: Any, on_event: Callable[[Any], None], cancelled: Callable[[], bool], **options: Any) -> None:
+        on_event({"waiting": "samples 64 answers of up to 4,096 tokens"})
+        while not cancelled():
+            threading.Event().wait(0.01)
+        given_up.set()
+
+    services.policy.sample = sample  # type: ignore[assignment]
+    answers = api.sample(services, "1 + 1", "tiny", {}, 0, {})
+    assert "64 answers" in next(answers)["status"]
+    answers.close()  # type: ignore[attr-defined]
+    assert given_up.wait(60)
+    services.close()
+
+
+@pytest.mark.parametrize("lengths", [[10**9], [1] * 9 + [10**6], [2**31, 5], [0, 10**12]])
+def test_a_group_too_large_to_be_credited_is_refused_before_a_table_is_made(
+    lengths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.credit.assign_credit", lambda *args, **options: pytest.fail("made one"))
+    empty: list[Any] = [[] for _ in lengths]
+    with pytest.raises(ConfigError) as refused:
+        api.assign_credit(empty, empty, lengths, "process", None, {})
+    assert f"{max(lengths) * len(lengths):,}" in str(refused.value)
+    assert f"{api.MOST_TOKENS:,}" in str(refused.value)
+
+
+def test_each_completion_counts_as_the_longest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table has a row for each, as long as the longest."""
+    group = first_group()
+    longest = max(len(rollout.token_ids) for rollout in group.rollouts)
+    services = Services(tmp_path)
+
+    def score(most: int) -> dict[str, Any]:
+        monkeypatch.setattr(api, "MOST_TOKENS", most)
+        return api.score(services, group.to_json(), r"\n", "ends", ["answer_correctness"], "outcome", {})
+
+    assert len(score(8 * longest)["rollouts"]) == 8
+    with pytest.raises(ConfigError, match=f"{8 * longest:,}"):
+        score(8 * longest - 1)
+    services.close()
+
+
+def test_of_many_runs_the_newest_are_listed_and_the_others_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "LISTED", 2)
+    for name in ("a", "b", "c", "d", "e"):
+        RunDir.create(tmp_path, RunConfig(name=name))
+    services = Services(tmp_path)
+    answer = api.list_runs(services)
+    assert (len(answer["runs"]), answer["more"]) == (2, 3)
+    services.close()

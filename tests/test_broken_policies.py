@@ -15,6 +15,7 @@ from workbench import weights
 from workbench.config import ModelConfig
 from workbench.errors import PolicyError, RewardError
 from workbench.policies.load import Policy, context_length, load_policy
+from workbench.policies.prompts import encode_prompt
 from workbench.policies.reference import with_reference
 from workbench.policies.sampler import sample_group
 from workbench.rewards.models.load import load_model
@@ -217,8 +218,25 @@ def test_composite_configurations_have_their_text_models_numbers(tiny):
     again = with_reference(policy, group)
     for rollout in again.rollouts:
         assert rollout.ref_logprobs == pytest.approx(rollout.logprobs, abs=1e-4)
-    with pytest.raises(PolicyError, match="exceed the model's context of 64"):
+    with pytest.raises(PolicyError, match="exceed the model's context of 64") as refused:
         sample_group(policy, EXAMPLE, num_generations=2, max_completion_length=64)
+    room = 64 - len(encode_prompt(policy.tokenizer, EXAMPLE.prompt))
+    assert f"max_completion_length to {room} or less" in str(refused.value)
+
+
+@pytest.mark.parametrize("beyond", [0, 1, 30])
+def test_of_a_prompt_as_long_as_the_context_it_is_said_how_much_to_shorten_it(random_policy, beyond):
+    """The context is 128 tokens; with one of them free an answer of one token is sampled."""
+    policy = random_policy
+    prompt = policy.tokenizer.decode([10] * (128 + beyond))
+    length = len(encode_prompt(policy.tokenizer, prompt))
+    assert length >= 128
+    with pytest.raises(PolicyError) as refused:
+        sample_group(policy, Example(prompt), num_generations=2, max_completion_length=1)
+    message = str(refused.value)
+    assert "max_completion_length" not in message
+    assert f"{length} tokens" in message
+    assert f"shorten it by {length - 127} tokens" in message
 
 
 def test_a_reference_with_another_vocabulary_of_the_same_size_is_refused(tiny):

@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from workbench.child.serve import _described
-from workbench.config import RewardConfig, SamplingConfig
+from workbench.config import PolicySection, RewardConfig, SamplingConfig
 from workbench.errors import PolicyError, RewardCodeError
 from workbench.policies.client import PolicyStatus, PolicyWorker
+from workbench.policies.find import check_policy
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.sampler import sample_group
 from workbench.policies.worker import PolicyCache, handle
@@ -72,11 +73,64 @@ def test_a_cancelled_group_is_no_group(worker):
 def test_a_policy_that_is_not_there_is_said_and_the_worker_lives_on(worker):
     with pytest.raises(PolicyError, match="no folder '/nowhere/at/all'"):
         worker.sample("/nowhere/at/all", EXAMPLE, SAMPLING)
-    assert worker.status().state == "failed"
+    assert worker.status().state == "ready"  # it was not even asked
     assert worker.warm("/nowhere/at/all").message.startswith("there is no folder")
     assert worker.sample("tiny", EXAMPLE, SAMPLING) is not None
     status = worker.status()
     assert (status.state, status.device != "", status.parameters > 100_000) == ("ready", True, True)
+
+
+def test_a_name_near_a_policy_that_is_here_is_answered_without_the_hub(tmp_path, tiny, monkeypatch):
+    """And before the worker is asked, which may be at something else."""
+    monkeypatch.chdir(tmp_path)
+    tiny.model.save_pretrained("mymodel")
+    monkeypatch.setattr("workbench.policies.find.hub_problem", lambda *asked, **how: pytest.fail("asked the Hub"))
+    busy = PolicyWorker()
+    busy._turn.acquire()
+    for name, near in (("Tiny", "'tiny'"), ("mymodle", "'mymodel'")):
+        with pytest.raises(PolicyError, match=f"did you mean {near}"):
+            busy.sample(name, EXAMPLE, SAMPLING)
+        with pytest.raises(PolicyError, match=f"did you mean {near}"):
+            check_policy(PolicySection(path=name))
+
+
+@pytest.mark.parametrize("adapter", [None, "somebody/adapter"])
+def test_a_policy_that_the_hub_does_not_have_is_refused_before_the_worker_is_asked(monkeypatch, adapter):
+    asked = []
+
+    def problem(name, file, **how):
+        asked.append((name, file, how))
+        return None if adapter and file == "config.json" else "the Hub does not have it"
+
+    monkeypatch.setattr("workbench.policies.find.hub_problem", problem)
+    busy = PolicyWorker()
+    busy._turn.acquire()
+    with pytest.raises(PolicyError, match="does not have it"):
+        busy.sample("nobody/nothing", EXAMPLE, SAMPLING, adapter=adapter)
+    last = ("nobody/nothing", "config.json") if adapter is None else (adapter, "adapter_config.json")
+    assert asked[-1] == (*last, {"certain": True})  # silence is a refusal, too
+
+
+def test_who_waits_is_told_for_what(worker):
+    at_work, heard, said = threading.Event(), threading.Event(), []
+
+    def cancelled():  # holds the turn until the second caller has heard
+        at_work.set()
+        return heard.wait(60)
+
+    def listen(event):
+        if "waiting" in event:
+            said.append(event["waiting"])
+            heard.set()
+
+    worker.warm("tiny")
+    long = SamplingConfig(num_generations=2, max_completion_length=300)
+    first = threading.Thread(target=worker.sample, args=("tiny", EXAMPLE, long), kwargs={"cancelled": cancelled})
+    first.start()
+    assert at_work.wait(60)
+    assert worker.sample("tiny", EXAMPLE, SAMPLING, on_event=listen) is not None
+    first.join()
+    assert "2 answers of up to 300 tokens" in said[0]
 
 
 def test_it_estimates_what_this_process_does(worker, tiny):

@@ -433,7 +433,7 @@ def test_cancelling_keeps_the_group(services):
 
     class Slow(FakePolicy):
         def sample(self, *args, on_event, cancelled, **kwargs):
-            on_event({"waiting": "loading"})
+            on_event({"waiting": "loads a policy"})
             going.set()
             self_cancel.wait(10)
             return None if cancelled() else self.result

@@ -212,9 +212,9 @@ def test_values_by_sampling_are_bounded(services: Services) -> None:
 
 def test_the_api_has_the_same_rules(services: Services) -> None:
     with pytest.raises(WorkbenchError, match="load no models"):
-        api.sample(services, "1 + 1", "org/model", {}, 0, {"num_generations": 2, "max_completion_length": 8})
+        list(api.sample(services, "1 + 1", "org/model", {}, 0, {"num_generations": 2, "max_completion_length": 8}))
     with pytest.raises(WorkbenchError, match="at most 16"):
-        api.sample(services, "1 + 1", "tiny", {}, 0, {"num_generations": 17, "max_completion_length": 8})
+        list(api.sample(services, "1 + 1", "tiny", {}, 0, {"num_generations": 17, "max_completion_length": 8}))
     with pytest.raises(WorkbenchError, match="no built-in reward"):
         api.score(services, first_group().to_json(), ".", "starts", ["os.system"], "process", {})
 
@@ -258,9 +258,9 @@ def test_each_visitor_has_a_workspace_and_an_old_one_goes(tmp_path: Path) -> Non
     asks = [ADA]
     services = Services(tmp_path, lambda: asks[0])
     store(services.workspace, "mine")
-    assert [row["run"] for row in api.list_runs(services)] == ["mine"]
+    assert [row["run"] for row in api.list_runs(services)["runs"]] == ["mine"]
     asks[0] = BOB
-    assert api.list_runs(services) == []
+    assert api.list_runs(services) == {"runs": [], "more": 0}
     assert run_follow.resume(services, "mine")["level"] == "error"
     services.groups.keep(first_group())
     assert services.visitors is not None

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from workbench.child import Child
 from workbench.errors import PatternError, RewardError, WorkbenchError
 from workbench.places import checkpoint_or
+from workbench.policies.find import check_there
 from workbench.policies.step_values import StepValues
 from workbench.schema import Example, Group
 from workbench.sections import EnvironmentSection, PromptSection, RewardConfig, SamplingConfig
@@ -48,6 +49,14 @@ def _ready(policy: str, reply: Mapping[str, Any]) -> PolicyStatus:
     return PolicyStatus("ready", policy, **about)
 
 
+def _described(what: str, request: Mapping[str, Any]) -> str:
+    """What the worker does for a request, to tell others that wait."""
+    if what != "sample":
+        return {"values": "estimates the values of steps", "reference": "compares with a reference policy"}[what]
+    sampling = request["sampling"]
+    return f"samples {sampling['num_generations']} answers of up to {sampling['max_completion_length']:,} tokens"
+
+
 class PolicyWorker:
     """Client of ``python -m workbench.policies.worker``; safe to use from any thread.
 
@@ -59,6 +68,7 @@ class PolicyWorker:
         self._child: Child | None = None
         self._turn = threading.Lock()
         self._status = PolicyStatus("off")
+        self._work, self._tokens = "", 0
         self._since = time.monotonic()
 
     def warm(self, policy: str = "tiny", adapter: str | None = None) -> PolicyStatus:
@@ -90,8 +100,8 @@ class PolicyWorker:
         """Sample one group; None when cancelled. ``loading`` says how the weights are held (``PolicySection.loading``),
         ``prompting`` how the prompt is put to the policy, ``environment`` who answers its turns.
 
-        ``on_event`` gets ``{"waiting": state}`` while another call has its turn, ``{"loading": name}`` while the policy
-        loads, and ``{"texts", "finished", "tokens", "seconds"}`` as the rollouts grow.
+        ``on_event`` gets ``{"waiting": what for}`` while another call has its turn, ``{"loading": name}`` while the
+        policy loads, and ``{"texts", "finished", "tokens", "seconds"}`` as the rollouts grow.
 
         Raises:
             PolicyError: if the policy cannot be loaded or the prompt cannot be sampled from.
@@ -142,7 +152,7 @@ class PolicyWorker:
     ) -> StepValues | None:
         """Monte-Carlo values of a group's steps (``monte_carlo.step_values``); None when cancelled.
 
-        ``on_event`` gets ``{"waiting": state}``, ``{"loading": name}``, and then ``{"done", "total", "tokens",
+        ``on_event`` gets ``{"waiting": what for}``, ``{"loading": name}``, and then ``{"done", "total", "tokens",
         "seconds"}`` as continuations end. Raises as ``sample`` does, and RewardError and PatternError of scoring and
         cutting, which leave the policy ready.
         """
@@ -166,12 +176,17 @@ class PolicyWorker:
         on_event: OnEvent | None,
         cancelled: Callable[[], bool] | None,
     ) -> dict[str, Any] | None:
+        loading = request.get("loading") or {}
+        named = (request["policy"], *loading.get("merge", ()), *filter(None, [request["adapter"]]))
+        check_there(*map(self._path_of, named))
         while not self._turn.acquire(timeout=0.2):
             if cancelled is not None and cancelled():
                 return None
             if on_event is not None:
-                on_event({"waiting": self._status.state})
+                on_event({"waiting": self._doing()})
         try:
+            self._work = _described(what, request)
+            self._tokens = 0
             return self._ask(what, request, on_event, cancelled)
         finally:
             self._turn.release()
@@ -188,6 +203,7 @@ class PolicyWorker:
         self._set(PolicyStatus("loading" if before.policy != policy or before.state != "ready" else "sampling", policy))
 
         def pass_on(event: dict[str, Any]) -> None:
+            self._tokens = event.get("tokens", 0)
             if "tokens" in event and self._status.state != "sampling":
                 self._set(PolicyStatus("sampling", policy))
             if on_event is not None:
@@ -206,6 +222,12 @@ class PolicyWorker:
         if cancelled is not None and cancelled():
             return None
         return reply
+
+    def _doing(self) -> str:
+        """What the worker is at, for somebody who waits for it."""
+        if self._status.state == "loading":
+            return "loads a policy"
+        return f"{self._work} for another request, {self._tokens:,} tokens so far"
 
     def status(self) -> PolicyStatus:
         return replace(self._status, seconds=time.monotonic() - self._since)

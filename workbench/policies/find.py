@@ -14,7 +14,7 @@ from typing import Any
 from huggingface_hub import try_to_load_from_cache
 
 from workbench.architecture import missing_package
-from workbench.errors import ConfigError, PolicyError, WorkbenchError, shown
+from workbench.errors import ConfigError, PolicyError, WorkbenchError, did_you_mean, shown
 from workbench.packages import lacking
 from workbench.places import ADAPTER, checkpoint_or, hub_problem, is_hub_id, local_path, no_folder
 from workbench.policies.adapters import check_fits, check_plain
@@ -36,12 +36,39 @@ def policy_path(name: str) -> str:
         if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
             raise PolicyError(f"folder {shown(name)} holds no config.json; point at a folder saved by save_pretrained")
         return str(folder)
+    if near := _nearest(name):
+        raise PolicyError(
+            f"there is no policy {shown(name)}{near} A model of the Hub is named with its owner, as in "
+            "'Qwen/Qwen2.5-0.5B-Instruct'"
+        )
     if not is_hub_id(name):
         raise PolicyError(
             f"{no_folder(name)}; give the folder of a saved model, a Hub id like "
             f"'Qwen/Qwen2.5-0.5B-Instruct', or {' or '.join(repr(known) for known in EMBEDDED)}"
         )
     return name
+
+
+def _nearest(name: str) -> str:
+    """Which shipped policy, or folder of a model beside it, a name without an owner is probably meant for; "" for none.
+
+    A model of that name that was loaded from the Hub before is what is meant.
+    """
+    if not is_hub_id(name) or "/" in name or isinstance(try_to_load_from_cache(name, "config.json"), str):
+        return ""
+    folders = [file.parent.name for file in Path().glob("*/*config.json")]
+    return did_you_mean(name.lower(), EMBEDDED) or did_you_mean(name, folders)
+
+
+def check_there(policy: str, *adapters: str) -> None:
+    """Look for a policy, and adapters, before anybody waits for them: here, and by one request on the Hub.
+
+    Raises PolicyError for what is not there, and where the Hub does not answer; RunError for a run's that is not there.
+    """
+    asked = [("policy", policy, "config.json"), *(("adapter", name, "adapter_config.json") for name in adapters)]
+    for what, name, file in asked:
+        if local_path(where := policy_path(name)) is None:
+            _refuse_from_hub(what, where, file)
 
 
 def adapter_path(name: str) -> str:
@@ -133,7 +160,7 @@ def _found(name: str) -> Path | None:
 
 
 def _refuse_from_hub(field: str, name: str, file: str = "config.json") -> None:
-    if problem := hub_problem(name, file):
+    if problem := hub_problem(name, file, certain=True):
         raise PolicyError(f"{field}: {problem}")
 
 

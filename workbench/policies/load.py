@@ -18,7 +18,15 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from workbench.architecture import missing_package
 from workbench.errors import PolicyError
 from workbench.policies.consent import check_weights, code_refused, pickles_refused
-from workbench.policies.find import adapter_path, base_of, check_packages, is_adapter, policy_path, refuse_more
+from workbench.policies.find import (
+    adapter_path,
+    base_of,
+    check_packages,
+    check_there,
+    is_adapter,
+    policy_path,
+    refuse_more,
+)
 from workbench.policies.placing import Placing, precision, prepared
 from workbench.policies.stacked import Lora, local_adapter, read_lora
 from workbench.quiet import quiet_loading
@@ -121,6 +129,7 @@ def load_policy(
         PolicyError: if it cannot be found or read; the message says where it was looked for.
     """
     check_packages(quantisation, attention)
+    check_there(name, *(merge or {}), *([] if adapter is None else [adapter]))
     where = policy_path(name)
     if is_adapter(Path(where)):
         refuse_more(name, adapter, merge or {})

@@ -390,8 +390,13 @@ def _check_context(model: Any, prompt_ids: Sequence[Sequence[int]], limits: Sequ
     if context is None:
         return
     prompt, completion = max(((len(ids), limit) for ids, limit in zip(prompt_ids, limits, strict=True)), key=sum)
+    if (longest := max(map(len, prompt_ids))) >= context:
+        raise PolicyError(
+            f"a prompt of {longest:,} tokens leaves no room for an answer in the model's context of {context:,}; "
+            f"shorten it by {longest - context + 1:,} tokens or more, or take a policy with a longer context"
+        )
     if prompt + completion > context:
         raise PolicyError(
             f"a prompt of {prompt} tokens and {completion} completion tokens exceed the model's context of {context}; "
-            f"set max_completion_length to {max(1, context - prompt)} or less, or shorten the prompt"
+            f"set max_completion_length to {context - prompt} or less, or shorten the prompt"
         )

@@ -278,7 +278,7 @@ def _check_model(name: str, model: ModelConfig) -> None:
     check_bits(model)
     where = model_path(model.path)
     folder = local_path(where)
-    problem = hub_problem(where) if folder is None else None
+    problem = hub_problem(where, certain=True) if folder is None else None
     if folder is not None and not any(folder.glob("*.safetensors")):
         problem = f"folder {shown(model.path)} holds no weights as safetensors; save the model there again"
     if problem is not None:

@@ -13,7 +13,9 @@ client are shown; what the functions do is in ``handlers.api``.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import gradio as gr
@@ -39,7 +41,7 @@ def add_api(services: Services, *, mcp: bool = False) -> None:
 
 
 def _sampling(services: Services) -> Callable[..., Any]:
-    def sample(
+    def sample(  # type: ignore[misc]  # it yields such; Gradio takes the hint for each
         prompt: str,
         policy: str = "tiny",
         num_generations: int = 8,
@@ -49,6 +51,8 @@ def _sampling(services: Services) -> Callable[..., Any]:
         columns: dict | None = None,  # type: ignore[type-arg]
     ) -> dict:  # type: ignore[type-arg]
         """Sample a group of answers to one prompt.
+
+        Until the group is there, {"status": "…"} comes each second: what is waited for, or how far it is.
 
         Args:
             prompt: Plain text, or a JSON list of chat messages.
@@ -67,7 +71,7 @@ def _sampling(services: Services) -> Callable[..., Any]:
             "max_completion_length": max_completion_length,
             "temperature": temperature,
         }
-        return api.sample(services, prompt, policy, columns or {}, seed, options)
+        yield from api.sample(services, prompt, policy, columns or {}, seed, options)
 
     return sample
 
@@ -125,11 +129,12 @@ def assign_credit(
 
 
 def _reading_runs(services: Services) -> tuple[Callable[..., Any], ...]:
-    def list_runs() -> list[dict]:  # type: ignore[type-arg]
+    def list_runs() -> dict:  # type: ignore[type-arg]
         """List the workspace's training runs, the newest first.
 
         Returns:
-            For each run its name, state, reason, step, total_steps, task, policy and credit scheme.
+            "runs", for each its name, state, reason, step, total_steps, task, policy and credit scheme; "more", how
+            many older ones are left out.
         """
         return api.list_runs(services)
 
@@ -153,9 +158,20 @@ def _told(function: Function) -> Function:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        try:
+        with _messages():
             return function(*args, **kwargs)
-        except WorkbenchError as error:
-            raise gr.Error(redact(str(error)), print_exception=False) from error
 
-    return call  # type: ignore[return-value]
+    @functools.wraps(function)
+    def each(*args: Any, **kwargs: Any) -> Any:
+        with _messages():
+            yield from function(*args, **kwargs)
+
+    return each if inspect.isgeneratorfunction(function) else call  # type: ignore[return-value]
+
+
+@contextmanager
+def _messages() -> Iterator[None]:
+    try:
+        yield
+    except WorkbenchError as error:
+        raise gr.Error(redact(str(error)), print_exception=False) from error

@@ -41,7 +41,7 @@ from workbench.ui.handlers.models import policy_choices
 from workbench.ui.handlers.sampling import policy_status as status_of
 from workbench.ui.handlers.session import Services
 from workbench.ui.payloads import HeaderPayload, PolicyStatusPayload
-from workbench.ui.sessions import ClosedTabs, refuse_unknown_names
+from workbench.ui.sessions import ClosedTabs, Sessions, tend
 from workbench.ui.tabs.common import ASSETS, PRIVATE, SCRIPT, drawn
 from workbench.ui.tabs.form import Updates, read
 from workbench.ui.tabs.help import build_help
@@ -173,7 +173,13 @@ def create_app(
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.services = services
     app.state.access = access
-    app.add_middleware(ClosedTabs, left=services.leave)
+    sessions = Sessions()
+
+    def left(tab: str) -> None:
+        services.leave(tab)
+        sessions.close(tab)
+
+    app.add_middleware(ClosedTabs, left=left)
     if visitors:
         app.add_middleware(Visits, framed=bool(framed_by))
     first = (Path(__file__).parent / "assets" / FIRST_SCRIPT).read_text(encoding="utf-8")
@@ -186,6 +192,7 @@ def create_app(
     page = build(services, mcp=mcp)
     # Gradio looks for queued events every millisecond, which takes a page that nobody uses 5 % of a core.
     page._queue.sleep_when_free = QUEUE_TICK
+    page.api_open = False  # past the queue there is no limit, and nobody hears that a caller has gone
     mounted: FastAPI = gr.mount_gradio_app(
         app,
         page,
@@ -200,7 +207,7 @@ def create_app(
         theme=theme(),
         head=links,
     )
-    refuse_unknown_names(mounted)
+    tend(mounted, sessions)
     return mounted
 
 

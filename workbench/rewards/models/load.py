@@ -28,6 +28,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from workbench.architecture import STEP_FORMAT, STEP_SEPARATOR
 from workbench.bits import HEADS, quantised
 from workbench.errors import RewardError
+from workbench.places import hub_problem, local_path
 from workbench.quiet import quiet_loading
 from workbench.rewards.models.formats import FORMATS, check_bits, check_trained_format, model_path
 from workbench.rewards.models.model import Classifier, ProcessModel
@@ -72,6 +73,8 @@ def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Clas
     """
     where = model_path(config.path)
     check_bits(config)
+    if local_path(where) is None and (problem := hub_problem(where, certain=True)):
+        raise RewardError(problem)
     with _refusals(config.path), quiet_loading(where):
         tokenizer = _tokenizer(where, config.trust_remote_code)
         model = _read(config, where, device)

@@ -6,7 +6,9 @@ and runs. Knows nothing of how a request arrives. Raises WorkbenchError where a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from workbench import credit as credits
@@ -19,10 +21,15 @@ from workbench.runs import list_runs as runs_of
 from workbench.runs import open_run
 from workbench.schema import Credit, Example, Group, Prompt
 from workbench.ui.handlers.example import parse_prompt
+from workbench.ui.handlers.progress import BackgroundWork
+from workbench.ui.handlers.sampling import progress_text
 from workbench.ui.handlers.session import Services
 
 WORKER = "api"
 """Scripts share one reward worker, apart from every tab's."""
+STATUS_SECONDS = 1.0
+MOST_TOKENS = 64 * 32_768
+"""Of a group that is credited, each completion counted as the longest: as many as the largest group that is sampled."""
 LISTED = 200
 RUN_COLUMNS = ("state", "reason", "step", "total_steps", "created", "task", "policy", "scheme")
 """What ``/list_runs`` answers of a run beside its name; null in one that cannot be read."""
@@ -37,14 +44,30 @@ def sample(
     columns: dict[str, Any],
     seed: int,
     options: dict[str, Any],
-) -> dict[str, Any]:
-    """A group, as ``Group.to_json`` gives it. Raises ConfigError or PolicyError."""
+) -> Iterator[dict[str, Any]]:
+    """Each second ``{"status": text}``, then a group, as ``Group.to_json`` gives it; whoever stops listening cancels.
+
+    Raises ConfigError or PolicyError.
+    """
     config = RunConfig.parse({"policy": policy, "seed": seed, "sampling": options})
     _check("columns", columns, dict, 'an object, {"answer": "12"} say')
     example = Example(_prompt(prompt), columns)
-    group = services.policy.sample(config.policy.path, example, config.sampled.sampling, seed=config.seed)
-    assert group is not None  # nobody cancels it
-    return group.to_json()
+    cancel, due = threading.Event(), 0.0
+
+    def ask(report: Callable[[dict[str, Any]], None]) -> Group | None:
+        return services.policy.sample(
+            config.policy.path, example, config.sampled.sampling,
+            seed=config.seed, on_event=report, cancelled=cancel.is_set,
+        )  # fmt: skip
+
+    with BackgroundWork[dict[str, Any], Group | None](ask, cancel, first={}) as work:
+        for event in work:
+            if time.monotonic() >= due:
+                yield {"status": progress_text(event)}
+                due = time.monotonic() + STATUS_SECONDS
+        group = work.result()
+    assert group is not None  # who cancelled does not get here
+    yield group.to_json()
 
 
 def score(
@@ -64,7 +87,9 @@ def score(
         raise RewardError(f"there is no built-in reward {shown(unknown[0])}{guess}; take some of {', '.join(BUILTINS)}")
     known = [RewardConfig(name=name, kind=BUILTINS[name].kind) for name in rewards]
     pattern = RunConfig.parse({"pattern": {"regex": regex, "kind": kind}}).sampled.pattern
-    scored = score_group(_group(group), pattern, known, worker=services.reward_worker(WORKER))
+    sampled = _group(group)
+    _check_tokens([len(rollout.token_ids) for rollout in sampled.rollouts])
+    scored = score_group(sampled, pattern, known, worker=services.reward_worker(WORKER))
     return credit_data(credits.credit_group(scored, scheme, **options))
 
 
@@ -93,14 +118,18 @@ def assign_credit(
 ) -> list[list[float]]:
     """Advantages, one list a completion, as long as the completion is. Raises CreditError."""
     _check("options", options, dict, 'an object, {"scale": false} say')
+    _check_tokens(lengths)
     table = credits.assign_credit(step_rewards, step_ends, lengths, scheme, outcome_rewards=outcome_rewards, **options)
     return [row[:length].tolist() for row, length in zip(table, lengths, strict=True)]
 
 
-def list_runs(services: Services) -> list[dict[str, Any]]:
-    """The newest runs of the workspace, the newest first. One that cannot be read is named, with the reason."""
-    summaries = [run.summary() for run in runs_of(services.workspace)[:LISTED]]
-    return [{"run": summary.name, **summary.row(*RUN_COLUMNS)} for summary in summaries]
+def list_runs(services: Services) -> dict[str, Any]:
+    """The newest ``runs`` of the workspace, the newest first, and how many ``more`` there are. One that cannot be read
+    is named, with the reason."""
+    found = runs_of(services.workspace)
+    summaries = [run.summary() for run in found[:LISTED]]
+    rows = [{"run": summary.name, **summary.row(*RUN_COLUMNS)} for summary in summaries]
+    return {"runs": rows, "more": len(found) - len(rows)}
 
 
 def read_metrics(services: Services, run: str, cursor: int) -> dict[str, Any]:
@@ -121,6 +150,17 @@ def _prompt(prompt: Any) -> Prompt:
             f"prompt is {shown(prompt)}; give text, or a list of messages, each with the texts 'role' and 'content'"
         )
     return [{"role": message["role"], "content": message["content"]} for message in prompt]
+
+
+def _check_tokens(lengths: Sequence[Any]) -> None:
+    """Raises ConfigError for a group too large to be credited while others wait, before a table is made for it."""
+    _check("lengths", lengths, list, "a list of whole numbers")
+    longest = max((length for length in lengths if isinstance(length, int)), default=0)  # others are refused as such
+    if (tokens := len(lengths) * longest) > MOST_TOKENS:
+        raise ConfigError(
+            f"lengths: {len(lengths):,} completions of up to {longest:,} tokens make {tokens:,}, and at most "
+            f"{MOST_TOKENS:,} are credited in a call; give fewer, or shorter ones"
+        )
 
 
 def _check(name: str, value: Any, kind: type, wanted: str) -> None:

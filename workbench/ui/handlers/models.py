@@ -28,7 +28,6 @@ from workbench.schema.wording import counted
 from workbench.steps import StepPattern
 from workbench.ui.handlers.progress import BackgroundWork
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, row_of
-from workbench.ui.handlers.sampling import waiting_text
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 
@@ -297,5 +296,5 @@ def _status(event: dict[str, Any]) -> str:
     if "loading" in event:
         return f"loading policy {event['loading']}"
     if "waiting" in event:
-        return waiting_text(event["waiting"])
+        return f"waiting while the policy worker {event['waiting']}"
     return f"{event['done']} of {event['total']} continuations, {event['tokens']} tokens, {event['seconds']:.0f} s"

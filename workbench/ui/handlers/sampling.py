@@ -139,23 +139,24 @@ def _sample(
 
 
 def _progress(event: dict[str, Any], seconds: float, prompt: str) -> str:
+    status = progress_text(event)
+    if "texts" in event:
+        return message(stream={"texts": event["texts"], "finished": event["finished"], "prompt": prompt}, busy=status)
+    return message(busy=f"{status}, {seconds:.0f} s")
+
+
+def progress_text(event: dict[str, Any]) -> str:
+    """What an event of the policy worker says."""
     if "texts" in event:
         tokens, took = event["tokens"], event["seconds"]
         rate = f", {tokens / took:.0f} a second" if took > 0.2 else ""
         done = sum(event["finished"])
-        status = f"sampling: {counted(tokens, 'token')}{rate}, {done} of {len(event['texts'])} finished"
-        return message(stream={"texts": event["texts"], "finished": event["finished"], "prompt": prompt}, busy=status)
+        return f"sampling: {counted(tokens, 'token')}{rate}, {done} of {len(event['texts'])} finished"
     if "waiting" in event:
-        return message(busy=f"{waiting_text(event['waiting'])}, {seconds:.0f} s")
+        return f"waiting while the policy worker {event['waiting']}"
     if "loading" in event:
-        return message(busy=f"loading policy {event['loading']}, {seconds:.0f} s")
-    return message(busy=f"asking the policy, {seconds:.0f} s")
-
-
-def waiting_text(state: str) -> str:
-    """What a call waits for while the policy worker, in ``state``, answers another one."""
-    doing = "loads a policy" if state == "loading" else "answers another request"
-    return f"waiting while the policy worker {doing}"
+        return f"loading policy {event['loading']}"
+    return "asking the policy"
 
 
 def policy_status(services: Services, policy: str) -> PolicyStatusPayload:
