@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
 
+from workbench.child import child_environment
 from workbench.errors import ConfigError, RunError, WorkbenchError, cut
 from workbench.places import RUN
 from workbench.rewards import TrustStore
@@ -81,7 +81,7 @@ def export_run(name: str, kind: str, folder: Path, workspace: Path) -> None:
                 text=True,
                 check=False,
                 timeout=LONGEST_EXPORT,
-                env={**os.environ, "PYTHONSAFEPATH": "1"},
+                env={**child_environment(), "PYTHONSAFEPATH": "1"},
             )
         except subprocess.TimeoutExpired as error:
             raise RunError(
