@@ -132,6 +132,72 @@ def test_a_function_of_trl_is_named_with_its_colon_and_a_file_says_its_kind_itse
     ]
 
 
+FIVE = """from helpers_beside import scale
+
+def extract(text):
+    return text
+
+def format_reward(completions, **k):
+    return [scale] * len(completions)
+
+def len_reward(completions, **k):
+    return [float(len(c)) for c in completions]
+"""
+
+
+def test_a_function_of_a_file_of_several_is_named_after_two_colons(tmp_path: Path) -> None:
+    file = tmp_path / "open-r1-style-rewards.py"
+    file.write_text(FIVE)
+    with pytest.raises(ConfigError, match=rf"it defines format_reward, len_reward.* {file}::format_reward"):
+        config_of("--reward-file", str(file))
+    with pytest.raises(ConfigError, match="defines format_reward, len_reward"):
+        config_of("--reward-file", f"{file}::nothing")
+    config = config_of(
+        *("--reward-file", f"{file}::len_reward", "--reward-file", f"{file}::format_reward:outcome:0.5"),
+        *("--reward-file", f"{file}::extract:outcome:2", "--credit.scheme", "outcome"),
+    )
+    given = [(reward.name, reward.kind, reward.weight) for reward in config.grpo.rewards]
+    assert given == [("len_reward", "outcome", 1.0), ("format_reward", "outcome", 0.5), ("extract", "outcome", 2.0)]
+    assert config.grpo.rewards[0].folder is None
+    (tmp_path / "helpers_beside.py").write_text("scale = 1.0\n")
+    config = config_of("--reward-file", f"{file}::len_reward", "--credit.scheme", "outcome")
+    assert config.grpo.rewards[0].folder == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("code", "reward"),
+    [
+        ("def helper(a):\n    pass\n\ndef tags(completions, **k):\n    pass\n", ("tags", "outcome")),
+        ("def tags(prompt, step_text):\n    pass\n", ("mine", "step")),
+        ("def mine(prompt, step, **k):\n    pass\n\ndef other(prompt, step, **k):\n    pass\n", ("mine", "step")),
+        ("class A:\n    def forward(self, p, s):\n        return 1\n\nmodel = A()\n", ("mine", "step")),
+    ],
+)
+def test_the_reward_of_a_file_is_the_only_one_it_can_be(tmp_path: Path, code: str, reward: tuple[str, str]) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(code)
+    (given,) = config_of("--reward-file", str(file), "--credit.scheme", SCHEME_OF[reward[1]]).grpo.rewards
+    assert (given.name, given.kind) == reward
+
+
+SCHEME_OF = {"step": "process", "outcome": "outcome"}
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("x = 1\ndef mine(prompt, step, **columns)\n    return 1\n", r"mine\.py: .*expected ':' at line 2"),
+        ("x = 1\n", "defines no function"),
+        ("def a(x):\n    pass\n\ndef b(y):\n    pass\n", r"defines a, b; .*mine\.py::a"),
+    ],
+)
+def test_a_file_without_a_reward_is_refused_before_the_scheme_is(tmp_path: Path, code: str, message: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(code)
+    with pytest.raises(ConfigError, match=message):
+        config_of("--reward-file", str(file), "--credit.scheme", "outcome")
+
+
 def test_another_task_brings_its_own_defaults() -> None:
     config = config_of("--task", "chain-arithmetic-tags")
     assert "<answer>" in config.grpo.pattern.regex

@@ -140,7 +140,7 @@ def test_what_is_not_there_is_said_with_what_is(tmp_path: Path) -> None:
         (STEP, "step"),
         (OUTCOME, "outcome"),
         ("def f(prompts, completions, steps, **c): ...", "step"),
-        ("def f(prompts, completions, *, step=1, **c): ...", "step"),
+        ("def f(prompts, completions, *, step=1, **c): ...", "outcome"),
         ("def _help(step): ...\ndef f(completions, **c): ...", "outcome"),
         ("def a(step): ...\ndef reward(completions, **c): ...", "outcome"),
         ("def a(step): ...\ndef b(completions, **c): ...", None),

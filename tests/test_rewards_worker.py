@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,6 +89,99 @@ def test_code_is_a_module_of_its_own(worker: RewardWorker) -> None:
 )
 def test_which_function_is_taken(worker: RewardWorker, code: str, value: float) -> None:
     assert steps(worker, code) == [[value, value], [value]]
+
+
+OBJECT = "class Dummy:\n    def forward(self, prompt, step_text):\n        return len(step_text) + len(prompt)\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def mine(prompt, step_text):\n    return len(step_text) + len(prompt)",
+        "def mine(question, reasoning):\n    return len(reasoning) + len(question)",
+        "def mine(prompt, step):\n    return len(step) + len(prompt)",
+        "def mine(prompt, step_text, answer=None, **columns):\n    return len(step_text) + (answer in ('1', '2'))",
+        "def mine(prompt, step_text, answer='0'):\n    return len(step_text) + (answer != '0')",
+        "async def mine(prompt, step_text):\n    return len(step_text) + len(prompt)",
+        "mine = lambda p, s: len(s) + len(p)",
+        OBJECT + "reward_model = Dummy()",
+    ],
+)
+def test_two_positional_parameters_are_the_prompt_and_the_step(worker: RewardWorker, code: str) -> None:
+    assert steps(worker, code) == [[2.0, 2.0], [2.0]]
+
+
+def test_functions_and_objects_of_this_process_may_take_a_prompt_and_a_step() -> None:
+    module: dict[str, Any] = {}
+    exec(OBJECT, module)
+    for spec, name in ((module["Dummy"](), "Dummy"), (lambda prompt, step_text: 2, "<lambda>")):
+        reward = load_reward(spec)
+        assert (reward.name, reward.kind) == (name, "step")
+        assert reward.score_steps(BATCH)[0] == [[2.0, 2.0], [2.0]]
+
+    def fails(prompt: str, step_text: str) -> float:
+        return 1 / 0
+
+    line = fails.__code__.co_firstlineno + 1
+    with pytest.raises(RewardError, match=rf"ZeroDivisionError for rollout 1, step 1 .* at line {line}"):
+        Reward("fails", "step", fails).score_steps(BATCH)
+
+
+def test_a_parameter_called_step_makes_no_step_reward_of_one_that_takes_completions(worker: RewardWorker) -> None:
+    code = "def mine(completions, step=None, **columns):\n    return [float(step is None)] * len(completions)"
+    assert load(worker, code, "outcome").score_outcome(BATCH)[0] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "kind"),
+    [
+        ("math_equality", None, "outcome"),
+        ("step_correctness", None, "step"),
+        ("trl:think_format_reward", None, "outcome"),
+        ("mine", "def mine(completions, **k): return [1]", "outcome"),
+        ("mine", "def mine(completions, step=None, **k): return [1]", "outcome"),
+        ("mine", "def mine(prompt, step_text): return 1", "step"),
+        ("mine", "def mine(prompt, step, **k): return 1", "step"),
+        ("mine", "does not parse", "step"),
+    ],
+)
+def test_a_kind_that_is_not_given_is_the_functions(name: str, code: str | None, kind: str) -> None:
+    assert RewardConfig(name=name, code=code).kind == kind
+    assert RewardConfig.parse({"name": name, "code": code}).kind == kind
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_code_from_a_file_imports_modules_that_lie_beside_it(
+    worker: RewardWorker, tmp_path: Path, trusted: bool
+) -> None:
+    (tmp_path / "beside_it.py").write_text("VALUE = 0.25\n")
+    code = "import beside_it\n" + HEAD + "    return beside_it.VALUE"
+    config = RewardConfig(name="mine", code=code, folder=str(tmp_path), trusted=trusted)
+    assert load_reward(config, worker).score_steps(BATCH)[0] == [[0.25, 0.25], [0.25]]
+    with pytest.raises(RewardCodeError, match="beside"):
+        load_reward(RewardConfig(name="mine", code=code + "  "), worker)
+
+
+TEXTS = Batch(["2 + 2?"], ["4"])
+CHAT = Batch([[{"role": "user", "content": "2 + 2?"}]], [[{"role": "assistant", "content": "4"}]])
+
+
+@pytest.mark.parametrize(
+    ("body", "batch", "message"),
+    [
+        ("completion[0]['content']", TEXTS, "completions are texts because the prompts are"),
+        ("completion[0].get('content')", TEXTS, "completions are texts because the prompts are"),
+        ("completion.strip()", CHAT, r"completions are lists of chat messages .*completion\[-1\]\['content'\]"),
+        ("__import__('re').match('4', completion)", CHAT, "completions are lists of chat messages"),
+    ],
+)
+def test_texts_taken_for_messages_are_said_to_be_texts(
+    worker: RewardWorker, body: str, batch: Batch, message: str
+) -> None:
+    code = f"def mine(completions, **k):\n    return [len({body}) for completion in completions]"
+    with pytest.raises(RewardError, match=message) as caught:
+        load(worker, code, "outcome").score_outcome(batch)
+    assert caught.value.line == 2
 
 
 @pytest.mark.parametrize(
@@ -205,7 +299,8 @@ def test_reading_the_keyboard_finds_nothing(worker: RewardWorker) -> None:
             None,
             r"yields; write 'def mine\(prompt, step, \*\*columns\)' that returns its scores",
         ),
-        ("def reward(prompt, step): return 1", None, r"'mine\(prompt, step\)' and cannot take the data's columns"),
+        ("def reward(prompts, completions): return [1]", None, "cannot take the data's columns"),
+        ("def reward(completions, step, **columns): return [1]", None, "asks for 'step'"),
         ("def reward(prompt, step, **columns): yield 1", None, "yields"),
         (
             "def reward(prompts, completions, completion, **columns): return [1]",
@@ -425,8 +520,8 @@ def test_a_function_of_this_process_is_held_to_the_same() -> None:
     with pytest.raises(RewardValueError, match="'bad' gave the dict"):
         load_reward(bad).score_steps(BATCH)
 
-    def no_columns(prompt: str, step: str) -> float:
-        return 1.0
+    def no_columns(prompts: list[str], completions: list[str]) -> list[float]:
+        return [1.0]
 
     with pytest.raises(RewardCodeError, match="cannot take the data's columns"):
         load_reward(no_columns)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import venv
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +22,7 @@ from workbench.ui.handlers.run_actions import export_run, inspect_policy, use_se
 from workbench.ui.handlers.run_download import write_folder
 from workbench.ui.handlers.tree import with_path
 
+ROOT = Path(__file__).parents[1]
 FOREIGN = "def mine(prompt, step, **columns):\n    return 1.0\n"
 
 
@@ -76,6 +81,24 @@ def test_settings_with_code_nobody_trusted_are_refused(tmp_path: Path) -> None:
     after, said = use_settings(draft, "theirs", tmp_path, trust)
     assert said.level == "info"
     assert any(row is not None and row.name == "mine" for row in after.rows)
+
+
+def test_a_run_is_exported_where_the_package_is_not_installed(tmp_path: Path) -> None:
+    """As after ``pip install -r requirements.txt``: only the folder of app.py is on the path of the page's process."""
+    saved(store(tmp_path, "whole", state="stopped"), "checkpoint-4")
+    venv.create(tmp_path / "venv", symlinks=True)
+    (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    installed = [path for path in sys.path if path.endswith("site-packages")]  # whose .pth files are not read there
+    (site / "packages.pth").write_text("\n".join(installed))
+    python = str(tmp_path / "venv" / "bin" / "python")
+    plain = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
+    assert subprocess.run([python, "-c", "import workbench"], cwd=tmp_path, env=plain, stderr=-1).returncode == 1
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom workbench.ui.handlers.run_actions import export_run\n"
+        "workspace = Path(sys.argv[1])\nexport_run('whole', 'model', workspace / 'model', workspace)\n"
+    )
+    subprocess.run([python, "-c", code, str(tmp_path)], cwd=ROOT, env=plain, check=True)
+    assert (tmp_path / "model" / "model.safetensors").is_file()
 
 
 def test_a_model_is_exported_as_by_the_command_and_refusals_are_its_own(tmp_path: Path) -> None:

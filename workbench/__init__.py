@@ -123,8 +123,13 @@ def _find_checkpoint(reference: str) -> Any:
     return import_module("workbench.runs").find_checkpoint(reference)
 
 
+def _reward_kind(name: str, code: str | None) -> Any:
+    return import_module("workbench.rewards.source").kind_of_reward(name, code)
+
+
 hooks.watch = _watch
 hooks.find_checkpoint = _find_checkpoint
+hooks.reward_kind = _reward_kind
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -10,3 +10,5 @@ watch: Callable[..., Any] | None = None
 """``watch(run, *panels, every)``: what ``Run.watch`` gives; ``workbench.display.live`` has it."""
 find_checkpoint: Callable[[str], Path] | None = None
 """``find_checkpoint(reference)``: the folder that run:NAME or run:NAME@STEP names; ``workbench.runs`` has it."""
+reward_kind: Callable[[str, str | None], str] | None = None
+"""``reward_kind(name, code)``: what a reward function scores, "step" or "outcome"; ``workbench.rewards`` has it."""

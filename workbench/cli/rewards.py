@@ -41,15 +41,15 @@ def add_reward_flags(parser: argparse.ArgumentParser) -> Any:
         "--reward-file",
         action="append",
         default=[],
-        metavar="FILE.py[:KIND[:WEIGHT]]",
-        help="a file that defines a reward function, named like the file or `reward`; repeatable. Rewards given "
-        "replace the task's own",
+        metavar="FILE.py[::FUNCTION][:KIND[:WEIGHT]]",
+        help="a file that defines a reward function; one that defines several needs the name of one; repeatable. "
+        "Rewards given replace the task's own",
     )
     rewards.add_argument(
         "--trusted-file",
         action="append",
         default=[],
-        metavar="FILE.py[:KIND[:WEIGHT]]",
+        metavar="FILE.py[::FUNCTION][:KIND[:WEIGHT]]",
         help="the same, run outside the seal: with the network, your files and modules, and your secrets; repeatable",
     )
     rewards.add_argument(
@@ -179,17 +179,34 @@ def _built_in(text: str) -> dict[str, Any]:
     return {"name": builtin.name, "kind": kind or builtin.kind, "weight": weight}
 
 
-def _from_file(text: str) -> dict[str, Any]:
-    from workbench.rewards.source import kind_in
+def _from_file(text: str, flag: str = "--reward-file") -> dict[str, Any]:
+    from workbench.errors import RewardCodeError
+    from workbench.rewards.source import function_of_file, imports_beside, kind_in
 
-    name, kind, weight = _reward_parts(text)
-    code = read_text(Path(name), f"--reward-file {cut(name, 300)}")
-    stem = Path(name).stem
-    return {"name": stem, "kind": kind or kind_in(code, stem) or "step", "weight": weight, "code": code}
+    path, function, kind, weight = _file_parts(text)
+    file, what = Path(path), f"{flag} {cut(path, 300)}"
+    code = read_text(file, what)
+    try:
+        name = function_of_file(code, file, function)
+    except RewardCodeError as error:
+        raise ConfigError(f"{what}: {error}") from error
+    folder = file.resolve().parent
+    beside = {"folder": str(folder)} if imports_beside(code, folder) else {}
+    return {"name": name, "kind": kind or kind_in(code, name) or "step", "weight": weight, "code": code, **beside}
+
+
+def _file_parts(text: str) -> tuple[str, str, str, str]:
+    """Return the path, function, kind and weight of ``FILE.py[::FUNCTION][:KIND[:WEIGHT]]``."""
+    path, _, rest = text.partition("::")
+    function, _, rest = rest.partition(":")
+    if not function.isidentifier():  # a weight after an empty kind
+        return (_reward_parts(text)[0], "", *_reward_parts(text)[1:])
+    _, kind, weight = _reward_parts(f":{rest}")
+    return path, function, kind, weight
 
 
 def _trusted(text: str) -> dict[str, Any]:
-    return {**_from_file(text), "trusted": True}
+    return {**_from_file(text, "--trusted-file"), "trusted": True}
 
 
 def _judge(text: str) -> dict[str, Any]:

@@ -180,12 +180,15 @@ class RewardWorker:
         """
         return self.function(code, name).signature
 
-    def function(self, code: str, name: str) -> WorkerFunction:
+    def function(self, code: str, name: str, folder: str | None = None) -> WorkerFunction:
         """The function ``name`` of ``code`` (or the only one, or ``reward``), to be called here and to run there.
 
-        Raises RewardCodeError for code that does not compile, fails on import or defines no such function, with its
-        line; RewardTimeout for code that does not end.
+        It may import modules that lie in ``folder``. Raises RewardCodeError for code that does not compile, fails on
+        import or defines no such function, with its line; RewardTimeout for code that does not end.
         """
+        if folder is not None and self._children.folders.get((code, name)) != folder:
+            self._children.end((code, name))
+            self._children.folders[code, name] = folder
         reply, _ = self._ask({"do": "describe", "code": code, "name": name})
         try:
             with self._ended_if_unsound((code, name)):

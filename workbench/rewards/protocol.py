@@ -15,7 +15,8 @@ is too, as in TRL. A function that names ``completion_ids`` gets the sampled ids
 number, 0 for the first: a value in the ``step`` form, lists like ``steps`` in the other. ``trainer_state``,
 ``log_extra`` and ``log_metric`` are TRL's (``logged``): an ``outcome`` function gets them always, the other two where
 they name them. Any of the three may be ``async def``; one that scores single steps is then awaited for many of them at
-once.
+once. A step function may also be written ``f(prompt, step_text)``, whatever the two are called, and be the method
+``forward`` of an object (``as_reward``).
 
 The reward worker calls users' functions with this module, so it knows nothing of processes.
 """
@@ -26,7 +27,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Literal, Protocol
 
 from workbench.errors import RewardCodeError, RewardError
@@ -55,6 +56,7 @@ _GIVEN: dict[Form, frozenset[str]] = {
     "steps": _OF_TRL | _OF_TURNS.keys() | {"prompts", "completions", "steps", "completion_ids"},
 }
 _BY_THE_CALLER = frozenset({"step_ends", "environments"})
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,54 @@ class Splitter(Protocol):
     def split(self, texts: Sequence[str], pattern: StepPattern, *, leniently: bool = False) -> list[Split]: ...
 
 
+def as_reward(function: Any) -> Any:
+    """Return ``function`` to be called by the names of its form.
+
+    ``f(prompt, step_text)`` becomes ``f(prompt, step, **columns)``, and so does the method ``forward`` of an object.
+    Anything else is returned as it is.
+    """
+    called = getattr(function, "forward", function)
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):
+        return function
+    is_model = called is not function and callable(function)  # whose two arguments may be ids and a mask
+    if not is_prompt_and_step(signature, by_name=is_model):
+        return function if callable(function) else called
+    others, takes_all = list(signature.parameters)[2:], _takes_all(signature)
+
+    def arguments(columns: dict[str, Any]) -> dict[str, Any]:
+        return columns if takes_all else {name: columns[name] for name in others if name in columns}
+
+    def scored(prompt: Any, step: str, **columns: Any) -> Any:
+        return called(prompt, step, **arguments(columns))
+
+    async def awaited(prompt: Any, step: str, **columns: Any) -> Any:
+        return await called(prompt, step, **arguments(columns))
+
+    reward: Any = wraps(called)(awaited if is_async(called) else scored)
+    reward.__signature__ = inspect.signature(reward, follow_wrapped=False)
+    return reward
+
+
+def is_prompt_and_step(signature: inspect.Signature, *, by_name: bool = False) -> bool:
+    """Return whether a function needs two positional arguments, which can only be a prompt and a step's text.
+
+    Where it takes any further argument, or ``by_name``, their names must say so.
+    """
+    needed = [one for one in signature.parameters.values() if one.default is one.empty and one.kind not in _VARIADIC]
+    if len(needed) != 2 or any(one.kind is one.KEYWORD_ONLY for one in needed):
+        return False
+    first, second = (one.name for one in needed)
+    if first == "prompt" and "step" in second:
+        return second != "steps" and (second != "step" or not _takes_all(signature))
+    return not by_name and not _takes_all(signature) and not RESERVED.intersection((first, second))
+
+
+def _takes_all(signature: inspect.Signature) -> bool:
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
+
+
 def read_signature(function: Callable[..., Any], name: str) -> inspect.Signature:
     """Raises RewardCodeError for a function that cannot be called as a reward, showing the signature it has."""
     try:
@@ -108,7 +158,7 @@ def read_signature(function: Callable[..., Any], name: str) -> inspect.Signature
     called = function if inspect.isroutine(function) else type(function).__call__
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise RewardCodeError(f"reward {name!r} yields; write 'def {expected}' that returns its scores", reward=name)
-    if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
+    if not _takes_all(signature):
         raise RewardCodeError(
             f"reward {name!r} is '{shown}' and cannot take the data's columns; write '{expected}'", reward=name
         )
@@ -122,9 +172,11 @@ def read_signature(function: Callable[..., Any], name: str) -> inspect.Signature
 
 
 def form_of(signature: inspect.Signature) -> Form:
-    if "steps" in signature.parameters:
+    names = signature.parameters.keys()
+    if "steps" in names:
         return "steps"
-    return "step" if "step" in signature.parameters else "outcome"
+    of_a_step = "step" in names and ("prompt" in names or not names & {"prompts", "completions"})
+    return "step" if of_a_step or is_prompt_and_step(signature) else "outcome"
 
 
 def kind_of(form: Form) -> RewardKind:
@@ -274,7 +326,8 @@ def _errors_named(
         )
         what = "" if already_named else f" raised {type(error).__name__}"
         raise RewardError(
-            f"reward {name!r}{what}{where}: {message_of(error)}{_columns_there_are(error, arguments)}",
+            f"reward {name!r}{what}{where}: {message_of(error)}{_columns_there_are(error, arguments)}"
+            f"{_texts_or_messages(error, arguments)}",
             reward=name,
             line=line,
             rollout=at[0],
@@ -290,6 +343,23 @@ def _columns_there_are(error: BaseException, arguments: Mapping[str, Any]) -> st
         return ""
     columns = [column for column in arguments if column not in RESERVED]
     return f"; the data has {'the columns ' + ', '.join(columns) if columns else 'no columns'}"
+
+
+def _texts_or_messages(error: BaseException, arguments: Mapping[str, Any]) -> str:
+    """Say what completions (or the prompt) are, where a function took texts for chat messages or messages for texts."""
+    if not isinstance(error, TypeError | AttributeError):
+        return ""
+    of_completions = "completions" in arguments
+    one, many = ("completion", "completions") if of_completions else ("prompt", "prompts")
+    values = arguments["completions"] if of_completions else [arguments.get("prompt")]
+    why = " because the prompts are" if of_completions else " in this data"
+    said = str(error)
+    wants_messages = "string indices must be" in said or "'str' object has no attribute 'get'" in said
+    if wants_messages and isinstance(values[0], str):
+        return f"; {many} are texts{why}: use {one} in place of {one}[0]['content']"
+    if ("'list'" in said or "to list" in said) and isinstance(values[0], list):
+        return f"; {many} are lists of chat messages{why}: {one}[-1]['content'] is the text"
+    return ""
 
 
 def _filename(function: Callable[..., Any]) -> str | None:

@@ -18,6 +18,7 @@ from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.models.reward import Models, model_function
 from workbench.rewards.protocol import (
     Batch,
+    as_reward,
     call_outcome,
     call_steps,
     check_kind,
@@ -56,6 +57,7 @@ class Reward:
         return replace(self, weight=weight_at(self.schedule, step)) if self.schedule else self
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "function", as_reward(self.function))
         check_kind(self.name, self.signature, self.kind)
 
     @cached_property
@@ -125,14 +127,15 @@ def load_reward(
     if isinstance(spec, RewardConfig):
         reward = _of_config(spec, worker, models, pattern)
         return replace(reward, schedule=spec.points).at(0) if spec.schedule else reward
-    if callable(getattr(spec, "forward", None)):  # an nn.Module, told without importing torch
+    given, spec = spec, as_reward(spec)
+    if spec is given and callable(getattr(spec, "forward", None)):  # an nn.Module, told without importing torch
         from workbench.rewards.models.local import module_function
 
         origin = str(getattr(getattr(spec, "config", None), "_name_or_path", "") or type(spec).__name__)
         return Reward(origin.rstrip("/").rpartition("/")[2], "outcome", module_function(spec))
     if not callable(spec):
         raise RewardCodeError(f"{spec!r} is no reward; give a built-in's name, a function or a RewardConfig")
-    name = getattr(spec, "__name__", type(spec).__name__)
+    name = type(given).__name__ if hasattr(given, "forward") else getattr(spec, "__name__", type(spec).__name__)
     return Reward(name, kind_of(form_of(read_signature(spec, name))), spec, waits=is_async(spec))
 
 
@@ -159,7 +162,7 @@ def _of_config(
         )
     if spec.trusted:
         worker = (worker or shared_worker()).unsealed_for(spec)
-    return _in_worker(spec.name, spec.kind, spec.code, spec.weight, worker)
+    return _in_worker(spec.name, spec.kind, spec.code, spec.weight, worker, spec.folder)
 
 
 def _from_builtin(
@@ -177,8 +180,10 @@ def _from_builtin(
     return Reward(builtin.name, kind, function, weight)
 
 
-def _in_worker(name: str, kind: RewardKind, code: str, weight: float, worker: RewardWorker | None) -> Reward:
-    function = (worker or shared_worker()).function(code, name)
+def _in_worker(
+    name: str, kind: RewardKind, code: str, weight: float, worker: RewardWorker | None, folder: str | None = None
+) -> Reward:
+    function = (worker or shared_worker()).function(code, name, folder)
     return Reward(name, kind, function, weight, code, waits=function.concurrent)
 
 

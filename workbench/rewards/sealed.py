@@ -54,13 +54,16 @@ class OverrunError(Exception):
 
 
 class SealedChild:
-    """One sealed process, forked by ``zygote``, with its folder. Raises OSError where it cannot be started."""
+    """One sealed process, forked by ``zygote``, with its folder. Raises OSError where it cannot be started.
 
-    def __init__(self, zygote: Zygote, folder: Path) -> None:
+    Code there may import modules that lie in ``beside``.
+    """
+
+    def __init__(self, zygote: Zygote, folder: Path, beside: str | None) -> None:
         self._begin()
         self.folder = folder
         self._zygote = zygote
-        self.child = _child(zygote.launcher({"folder": str(folder)}))
+        self.child = _child(zygote.launcher({"folder": str(folder), "beside": beside}))
         self.close = finalize(self, _end, self.child, folder)
 
     def _begin(self) -> None:
@@ -94,9 +97,9 @@ def _child(start: Launcher) -> Child:
 class UnsealedChild(SealedChild):
     """A process with its user's rights, environment and folder, and without limits, for code that was trusted."""
 
-    def __init__(self) -> None:
+    def __init__(self, beside: str | None) -> None:
         self._begin()
-        self.child = _child(spawn("workbench.rewards.worker", [UNSEALED]))
+        self.child = _child(spawn("workbench.rewards.worker", [UNSEALED, *([beside] if beside else [])]))
         self.close = finalize(self, _end, self.child, None)
 
     def measure_files(self) -> None:
@@ -131,6 +134,8 @@ class SealedChildren:
         self._most, self._unsealed = most, unsealed
         self._lock = threading.Lock()
         self._children: OrderedDict[Key, SealedChild] = OrderedDict()
+        self.folders: dict[Key, str] = {}
+        """The folder of modules that a function may import, where it has one."""
         self._scratch: Scratch | None = None
         self._measured = 0.0
 
@@ -170,12 +175,12 @@ class SealedChildren:
 
     def _taken(self, key: Key) -> SealedChild:
         if key not in self._children and self._unsealed:
-            self._children[key] = UnsealedChild()
+            self._children[key] = UnsealedChild(self.folders.get(key))
         elif key not in self._children:
             if self._scratch is None:
                 self._scratch = Scratch()
                 self._remove = finalize(self, self._scratch.remove)
-            self._children[key] = SealedChild(warm_zygote(), self._scratch.new_folder())
+            self._children[key] = SealedChild(warm_zygote(), self._scratch.new_folder(), self.folders.get(key))
         self._children.move_to_end(key)
         return self._children[key]
 

@@ -7,9 +7,14 @@ the code (``client``). Code that does not parse has no answers.
 from __future__ import annotations
 
 import ast
+import inspect
 import threading
 from functools import lru_cache
+from pathlib import Path
 
+from workbench.errors import RewardCodeError
+from workbench.rewards.builtin import find_builtin
+from workbench.rewards.protocol import form_of, is_prompt_and_step, kind_of
 from workbench.schema import RewardKind
 
 Functions = tuple[ast.FunctionDef | ast.AsyncFunctionDef, ...]
@@ -21,15 +26,56 @@ _PARSING = threading.Lock()
 def functions_in(code: str) -> Functions:
     """The functions at the top level of the code, in order; none where it does not parse."""
     try:
-        with _PARSING:
-            return _parsed(code)
+        return tuple(node for node in _parsed(code).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
 
 
 @lru_cache(maxsize=64)  # the page asks at every key, of every row, though one row changes at most
-def _parsed(code: str) -> Functions:
-    return tuple(node for node in ast.parse(code).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+def _parsed(code: str) -> ast.Module:
+    with _PARSING:
+        return ast.parse(code)
+
+
+def function_of_file(code: str, file: Path, wanted: str = "") -> str:
+    """Return the name of the reward that ``file`` defines: its own, or that of the only function that can be a reward.
+
+    Where a function is ``wanted`` by name, return that.
+
+    Raises RewardCodeError for code that does not parse, with the line, and where there is no function or several.
+    """
+    try:
+        module = _parsed(code)
+    except SyntaxError as error:
+        text = f": {error.text.strip()[:80]}" if error.text else ""
+        at = "" if error.lineno is None else f" at line {error.lineno}"
+        raise RewardCodeError(f"it does not compile: {error.msg}{at}{text}", line=error.lineno) from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise RewardCodeError(f"it does not compile: {error}") from error
+    functions = [function.name for function in functions_in(code)]
+    names = reward_functions(code) or [name for name in functions if name[:1] != "_"]
+    if wanted in functions or (not wanted and _chosen(code, file.stem) is not None):
+        return wanted or file.stem
+    if len(names) == 1 and not wanted:
+        return names[0]
+    values = (node.value for node in module.body if isinstance(node, ast.Assign))
+    assigns = any(isinstance(value, ast.Call | ast.Lambda | ast.Name) for value in values)
+    if assigns and (wanted or not names):
+        return wanted or file.stem  # an object that scores, say: only running the code can tell
+    if names:
+        raise RewardCodeError(f"it defines {', '.join(names)}; name one: {file}::{names[0]}")
+    raise RewardCodeError("it defines no function; write 'def reward(prompt, step, **columns)' that returns a score")
+
+
+def imports_beside(code: str, folder: Path) -> bool:
+    """Return whether the code imports a module that lies in ``folder``."""
+    names = set[str]()
+    for node in ast.walk(_parsed(code)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return any((folder / f"{name}.py").is_file() or (folder / name).is_dir() for name in names)
 
 
 def kind_in(code: str, name: str) -> RewardKind | None:
@@ -37,9 +83,17 @@ def kind_in(code: str, name: str) -> RewardKind | None:
     function = _chosen(code, name)
     if function is None:
         return None
-    arguments = function.args
-    names = {argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
-    return "step" if names & {"step", "steps"} else "outcome"
+    return kind_of(form_of(_signature(function)))
+
+
+def kind_of_reward(name: str, code: str | None) -> RewardKind:
+    """Return the kind of a built-in reward, or of what ``code`` defines; "step" where that cannot be told."""
+    if isinstance(code, str):
+        return kind_in(code, name) or "step"
+    try:
+        return find_builtin(name).kind
+    except RewardCodeError:
+        return "step"  # it is refused where it is loaded
 
 
 def chosen_function(code: str, name: str) -> str | None:
@@ -50,15 +104,32 @@ def chosen_function(code: str, name: str) -> str | None:
 
 def reward_functions(code: str) -> list[str]:
     """The functions of the code that have a reward's parameters: pasted recipes often hold several."""
-    parameter_sets = ({"completions"}, {"prompt", "step"}, {"steps"})
-    names_found = []
-    for function in functions_in(code):
-        names = {
-            argument.arg for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
-        }
-        if function.args.kwarg is not None and any(names >= some for some in parameter_sets):
-            names_found.append(function.name)
-    return names_found
+    return [function.name for function in functions_in(code) if _is_reward(_signature(function))]
+
+
+def _is_reward(signature: inspect.Signature) -> bool:
+    names = signature.parameters.keys()
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
+    named = any(names >= some for some in ({"completions"}, {"prompt", "step"}, {"steps"}))
+    return (takes_all and named) or is_prompt_and_step(signature, by_name=True)
+
+
+def _signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> inspect.Signature:
+    """The function's parameters by name, and which have a default (an Ellipsis here)."""
+    given, empty, kinds = function.args, inspect.Parameter.empty, inspect.Parameter
+    positional = [*given.posonlyargs, *given.args]
+    required = len(positional) - len(given.defaults)
+    parameters = [
+        kinds(one.arg, kinds.POSITIONAL_OR_KEYWORD, default=empty if i < required else ...)
+        for i, one in enumerate(positional)
+    ]
+    if given.vararg is not None:
+        parameters.append(kinds(given.vararg.arg, kinds.VAR_POSITIONAL))
+    for argument, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        parameters.append(kinds(argument.arg, kinds.KEYWORD_ONLY, default=empty if default is None else ...))
+    if given.kwarg is not None:
+        parameters.append(kinds(given.kwarg.arg, kinds.VAR_KEYWORD))
+    return inspect.Signature(parameters, __validate_parameters__=False)
 
 
 def _chosen(code: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:

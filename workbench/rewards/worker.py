@@ -39,7 +39,15 @@ from workbench.child import Emitter, Handler, serve, serve_forks
 from workbench.environments.hosted import Instances
 from workbench.errors import EpisodeError, RewardCodeError, RewardError
 from workbench.rewards.asynchronous import is_async
-from workbench.rewards.protocol import call_outcome, call_steps, form_of, line_of, message_of, read_signature
+from workbench.rewards.protocol import (
+    as_reward,
+    call_outcome,
+    call_steps,
+    form_of,
+    line_of,
+    message_of,
+    read_signature,
+)
 from workbench.rewards.seal import seal, sealed_folder, what_is_off
 from workbench.rewards.wire import FILENAME, UNSEALED, packed_log, packed_signature, packed_split, unpacked_batch
 from workbench.steps import StepPattern, split_leniently, split_preview
@@ -57,8 +65,10 @@ class WorkerExhausted(Exception):
 
 
 def start(about: Mapping[str, Any]) -> Handler:
-    """Seal this process, which works in the folder that ``about`` names."""
+    """Seal this process, which works in the ``folder`` of ``about`` and may import what lies in ``beside``."""
     folder = Path(about["folder"])
+    if about["beside"] is not None:
+        sys.path.append(about["beside"])  # before the seal, which lets what is on the path be read
     os.chdir(folder)
     os.environ.update(sealed_folder(folder))
     tempfile.tempdir = None
@@ -130,7 +140,7 @@ _instances = Instances()
 
 @cache
 def _function(code: str, name: str) -> tuple[Any, inspect.Signature]:
-    function = _chosen(_executed(code, name, "reward"), name)
+    function = as_reward(_chosen(_executed(code, name, "reward"), name))
     return function, read_signature(function, name)
 
 
@@ -175,11 +185,17 @@ def _executed(code: str, name: str, what: str) -> ModuleType:
         line = line_of(error, FILENAME)
         where = "" if line is None else f" at line {line}"
         raise RewardCodeError(
-            f"the code of {what} {name!r} raised {type(error).__name__}{where}: {message_of(error)}",
+            f"the code of {what} {name!r} raised {type(error).__name__}{where}: {message_of(error)}{_found(error)}",
             reward=name,
             line=line,
         ) from error
     return module
+
+
+def _found(error: BaseException) -> str:
+    if not isinstance(error, ModuleNotFoundError):
+        return ""
+    return " (it can import what is installed, and of a --reward-file what lies beside it)"
 
 
 def _chosen(module: ModuleType, name: str) -> Any:
@@ -201,7 +217,8 @@ def _chosen(module: ModuleType, name: str) -> Any:
 
 
 def _is_function(value: Any) -> bool:
-    return callable(value) and not inspect.isclass(value)
+    """Return whether it is a function, or an object that can be called or has ``forward``; a class is neither."""
+    return not inspect.isclass(value) and (callable(value) or callable(getattr(value, "forward", None)))
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
@@ -209,6 +226,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
         serve_forks(start)
     if os.getcwd() not in sys.path:  # the user's own modules, which PYTHONSAFEPATH leaves out
         sys.path.insert(0, os.getcwd())
+    sys.path += arguments[1:]  # the folder of the file that the code was read from
     serve(handle)
 
 

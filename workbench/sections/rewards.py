@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from workbench import hooks
 from workbench.schema import RewardKind
 from workbench.sections.schedule import MOST_POINTS, Point, check_schedule, weight_at
 from workbench.sections.section import Section
@@ -113,13 +115,15 @@ class RewardConfig(Section):
     name: str
     """A built-in reward's name, or the name of your own function in `code`."""
     kind: RewardKind = "step"
-    """Whether it scores single steps or whole completions."""
+    """Whether it scores single steps or whole completions; by default what its function does."""
     weight: float = Field(default=1.0, ge=-1000, le=1000, allow_inf_nan=False)
     """Weight of this function in the weighted sum."""
     schedule: list[tuple[int, ScheduledWeight]] = Field(default_factory=list, max_length=MOST_POINTS)
     """Weights by the step of training, in place of `weight`: [[step, weight], …], straight lines between them."""
     code: str | None = None
     """Python source that defines the function; None for a built-in."""
+    folder: str | None = None
+    """The folder of modules that `code` imports: that of the file it was read from."""
     trusted: bool = False
     """Run `code` outside the seal: with the network, your files and modules, and your environment's secrets."""
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
@@ -167,7 +171,7 @@ class RewardConfig(Section):
             return f"# judge: prompts and answers{key} are sent to {self.judge.base_url}"
         if self.trusted:
             return f"# trusted: runs outside the seal, with the network, your files and your secrets\n{self.code}"
-        return self.code
+        return self.code if self.folder is None else f"# imports modules from {self.folder}\n{self.code}"
 
     @property
     def leaves_the_seal(self) -> str | None:
@@ -175,6 +179,17 @@ class RewardConfig(Section):
         if self.judge is not None:
             return f"sends prompts and answers to {self.judge.base_url}"
         return "asks to run outside the seal, with the network, your files and your secrets" if self.trusted else None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kind_is_its_function_s(cls, data: Any) -> Any:
+        is_function = isinstance(data, Mapping) and not any(
+            data.get(part) for part in ("model", "judge", "monte_carlo")
+        )
+        if not is_function or "kind" in data or not isinstance(data.get("name"), str):
+            return data
+        assert hooks.reward_kind is not None  # the package's root has filled it in
+        return {**data, "kind": hooks.reward_kind(data["name"], data.get("code"))}
 
     @model_validator(mode="after")
     def _has_one_weight(self) -> Self:

@@ -160,7 +160,7 @@ class RewardRow:
             fields = {name: value for name, value in fields.items() if name != "weight"}
             fields |= {} if weight == self._usual_weight else {"weight": weight}
         if self.has_editor and (code or "") != self.code:
-            kept = {name: fields[name] for name in ("weight", "schedule", "trusted") if name in fields}
+            kept = {name: fields[name] for name in ("weight", "schedule", "trusted", "folder") if name in fields}
             fields = self._of_code(code or "") | kept
             if "code" not in fields:
                 fields.pop("trusted", None)
