@@ -385,7 +385,7 @@ def test_math_equality_limits_processor_time_so_that_a_busy_machine_gives_the_sa
         return parse(*values, **options)
 
     monkeypatch.setattr(math_verify, "parse", watched)
-    assert score("math_equality", r"\boxed{72}", answer="72") == 1.0
+    assert score("math_equality", r"\boxed{2x}", answer="x+x") == 1.0
     assert timers
     assert all(0 < virtual < 1.1 and real == 0 for virtual, real in timers)
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)

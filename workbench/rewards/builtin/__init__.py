@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from workbench.errors import RewardCodeError, did_you_mean, shown
 from workbench.rewards.builtin.calculator_notes import calculator_notes
-from workbench.rewards.builtin.chain_arithmetic import answer_correctness, step_correctness, tag_format
+from workbench.rewards.builtin.chain_arithmetic import (
+    answer_correctness,
+    answer_follows,
+    step_correctness,
+    tag_format,
+)
 from workbench.rewards.builtin.demo import length_and_mistake
 from workbench.rewards.builtin.entry import Builtin, OptionValue
 from workbench.rewards.builtin.given import given_labels, given_reward
@@ -48,6 +53,15 @@ BUILTINS: dict[str, Builtin] = {
         ),
         Builtin(
             "answer_correctness", "outcome", answer_correctness, "1 if the final answer is right, else 0", 0, 1, _OURS
+        ),
+        Builtin(
+            "answer_follows",
+            "outcome",
+            answer_follows,
+            "1 if the final answer is the last result before it, else 0",
+            0,
+            1,
+            "agreement of reasoning and answer",
         ),
         Builtin(
             "tag_format", "outcome", tag_format, "0.5 for one reasoning and one answer in tags, else 0", 0, 0.5, _OURS

@@ -102,31 +102,37 @@ def answer_correctness(
 ) -> list[float | None]:
     """1 if the completion's final answer equals the column `answer`, else 0.
 
-    The final answer is what follows the last `Answer:` or `####` on its line, or stands in the last `<answer>` tag.
-    Numbers are compared as numbers: 1,200 and $1200.0 are equal. A row without an answer has no score.
+    The final answer is read as `workbench.answers` has it: behind the last `Answer:` or `####`, in `<answer>` tags or
+    \\boxed{}, or else behind "the answer is" or in bold. Numbers are compared as numbers: 1,200 and $1200.0 are equal.
+    Of a list of answers any is right. A row without an answer has no score.
     """
-    import re
-    from decimal import Decimal
+    from workbench.answers import final_answer, is_right, log_extracted, spoken_texts
 
     if answer is None:
         raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
+    claims = [final_answer(text) for text in spoken_texts(completions, columns)]
+    log_extracted(columns, claims)
+    judged = [is_right(claim, right) for claim, right in zip(claims, answer, strict=True)]
+    return [None if right is None else float(right) for right in judged]
 
-    def final_answer(text: str) -> str | None:
-        matches = re.findall(r"<answer>((?:(?!<answer>).)*?)</answer>|(?:\bAnswer:|####)([^\n]*)", text, re.DOTALL)
-        return None if not matches else matches[-1][0] or matches[-1][1]
 
-    def value(text: str) -> Decimal | str:
-        plain = text.strip().removesuffix(".")
-        number = re.fullmatch(r"\$?(-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)", plain)
-        return Decimal(number[1].replace(",", "")) if number else plain
+def answer_follows(
+    prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
+) -> list[float | None]:
+    """1 if the final answer is the last result that the reasoning before it reached, the number behind its last `=`.
+
+    Else 0. No score where there is no answer that is a number, or no result before it.
+    """
+    from workbench.answers import last_result, log_extracted, read_number, reasoning_and_answer, spoken_texts
 
     scores: list[float | None] = []
-    for completion, right in zip(completions, answer, strict=True):
-        if right is None:
-            scores.append(None)
-            continue
-        claim = final_answer(completion if isinstance(completion, str) else completion[-1]["content"])
-        scores.append(float(claim is not None and value(claim) == value(str(right))))
+    said = spoken_texts(completions, columns)
+    parts = [reasoning_and_answer(text) for text in said]
+    log_extracted(columns, [claim for _, claim in parts])
+    for completion, after, (before, claim) in zip(completions, said, parts, strict=True):
+        text = completion if isinstance(completion, str) else completion[-1]["content"]
+        number, result = read_number(claim or ""), last_result(text[: text.rfind(after)] + before)
+        scores.append(None if number is None or result is None else float(result.equals(number)))
     return scores
 
 

@@ -1,7 +1,8 @@
 """Metadata and source of a built-in reward function, the source also with other options as defaults.
 
-A built-in stands alone: its source, shown in the page's editor, runs when pasted anywhere. So imports and helpers live
-inside the functions, and annotations use only names that are always there. Their signatures are those of a user's own
+A built-in stands alone: its source, shown in the page's editor, runs when pasted anywhere where the workbench is
+installed. So imports and helpers live inside the functions, annotations use only names that are always there, and of
+the workbench only ``workbench.answers`` is imported. Their signatures are those of a user's own
 functions (see ``protocol``); keyword-only parameters with a default are options.
 """
 

@@ -19,27 +19,17 @@ def gsm8k_correctness(
 
     Numbers are compared as numbers: 1,200 and $1200.0 are equal. A row without an answer has no score.
     """
-    import re
-    from decimal import Decimal
+    from workbench.answers import cleaned, is_right, log_extracted, spoken_texts
 
     if answer is None:
         raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
-
-    def value(text: str) -> Decimal | str:
-        plain = text.strip().removesuffix(".")
-        number = re.fullmatch(r"(-?)\$?((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)%?", plain)
-        return Decimal(number[1] + number[2].replace(",", "")) if number else plain
-
-    scores: list[float | None] = []
-    for completion, right in zip(completions, answer, strict=True):
-        if right is None:
-            scores.append(None)
-            continue
-        text = completion if isinstance(completion, str) else completion[-1]["content"]
+    claims: list[str | None] = []
+    for text in spoken_texts(completions, columns):
         parts = text.split("<answer>")[1].split("</answer>") if text.count("<answer>") == 1 else []
-        equal = len(parts) == 2 and value(parts[0]) == value(str(right).split("####")[-1])
-        scores.append(2.0 if equal else 0.0)
-    return scores
+        claims.append(cleaned(parts[0]) or None if len(parts) == 2 else None)
+    log_extracted(columns, claims)
+    judged = [is_right(claim, right) for claim, right in zip(claims, answer, strict=True)]
+    return [None if right is None else 2.0 * right for right in judged]
 
 
 def gsm8k_integer(

@@ -18,8 +18,8 @@ def math_equality(
 ) -> list[float | None]:
     """1 if the completion's final answer is mathematically equal to the column `answer`, else 0, by math-verify.
 
-    The final answer is what stands in the last `<answer>` or `<SOLUTION>` tag, in the last \\boxed{}, or the last
-    number or formula. A right answer that cannot be read gives no score; an answer whose reading or comparing takes
+    The final answer is read as `workbench.answers` has it, else it is the last number or formula. Of a list of right
+    answers any counts. A right answer that cannot be read gives no score; an answer whose reading or comparing takes
     more than `seconds` of processor time is not equal.
     """
     import logging
@@ -33,6 +33,17 @@ def math_equality(
     import math_verify
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
     from math_verify.errors import TimeoutException
+
+    from workbench.answers import (
+        cleaned,
+        final_answer,
+        golds_of,
+        in_plain_digits,
+        is_same,
+        log_extracted,
+        read_number,
+        spoken_texts,
+    )
 
     if answer is None:
         raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
@@ -70,21 +81,31 @@ def math_equality(
             sys.unraisablehook = reported
 
     def read(text: str) -> Any:
+        """What an answer without the text around it means. Bare LaTeX is read as what stands in \\boxed."""
         options = {"extraction_mode": "first_match", "parsing_timeout": None}
-        return limited(parse, [], text, forms, **options) or limited(parse, [], f"${text}$", forms, **options)
+        boxed = text if re.search(r"\\boxed|\$|\\\(|\\\[", text) else f"\\boxed{{{text}}}"
+        return limited(parse, [], boxed, forms, **options) or limited(parse, [], text, forms, **options)
 
-    def final(text: str) -> str:
-        tagged = re.findall(r"<(answer|SOLUTION)>((?:(?!<\1>).)*?)</\1>", text, re.DOTALL)
-        if tagged:
-            return str(tagged[-1][1])
-        return text[text.rfind("\\boxed") :] if "\\boxed" in text else text
+    def last_formula(text: str) -> Any:
+        return limited(parse, [], text, forms, extraction_mode="first_match", parsing_timeout=None)
+
+    def is_equal(claim: str | None, found: Any, gold: str, expected: Any) -> bool:
+        number, right = read_number(claim or ""), read_number(gold)
+        if number is not None and right is not None:
+            rounded = "." in f"{claim}{gold}" and round(number.value, 6) == round(right.value, 6)
+            return number.equals(right) or rounded
+        if claim is not None and re.fullmatch("[A-Za-z ]{3,}", gold):  # a word is no product of its letters
+            return is_same(claim, gold)
+        return bool(limited(verify, False, expected, found, timeout_seconds=None))
 
     scores: list[float | None] = []
-    for completion, right in zip(completions, answer, strict=True):
-        text = completion if isinstance(completion, str) else completion[-1]["content"]
-        expected = [] if right is None else read(str(right).split("####")[-1].strip())
-        if not expected:
-            scores.append(None)
-            continue
-        scores.append(float(limited(verify, False, expected, read(final(text).strip()), timeout_seconds=None)))
+    claims: list[str | None] = []
+    for text, right in zip(spoken_texts(completions, columns), answer, strict=True):
+        claim = final_answer(text)
+        found = last_formula(in_plain_digits(text.strip())) if claim is None else read(claim)
+        claims.append(claim or (str(found[-1]) if found else None))
+        golds = [cleaned(gold) for gold in golds_of(right)]
+        read_golds = [(gold, expected) for gold in golds if (expected := read(gold))]
+        scores.append(float(any(is_equal(claim, found, *gold) for gold in read_golds)) if read_golds else None)
+    log_extracted(columns, claims)
     return scores

@@ -52,37 +52,36 @@ def qwen3_answer(
     −4.5 for a solution that should be a number and is none, −2 where there is not exactly one solution in its tags. A
     row without an answer has no score.
     """
-    import re
+    from workbench.answers import log_extracted, read_number, spoken_texts
 
     if answer is None:
         raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
-
-    def number(text: str) -> float | None:
-        plain = text.strip()
-        match = re.fullmatch(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,300})?(?:\.[0-9]+)?", plain)
-        return float(plain.replace(",", "")) if match and re.search("[0-9]", plain) else None
 
     def score(answer: str, right: str) -> float:
         if answer == right:
             return 5.0
         if answer.strip() == right.strip():
             return 3.5
-        claimed, true = number(answer), number(right)
+        claimed, true = read_number(answer), read_number(right)
         if claimed is None or true is None:
             return -4.5
-        if true == 0:
-            return 2.0 if claimed == 0 else -2.5
-        ratio = claimed / true
-        return 2.0 if 0.9 <= ratio <= 1.1 else 1.5 if 0.8 <= ratio <= 1.2 else -2.5
+        if true.value == 0:
+            return 2.0 if claimed.value == 0 else -2.5
+        tenths = 10 * claimed.value / true.value
+        return 2.0 if 9 <= tenths <= 11 else 1.5 if 8 <= tenths <= 12 else -2.5
 
-    scores: list[float | None] = []
-    for completion, right in zip(completions, answer, strict=True):
-        if right is None:
-            scores.append(None)
-            continue
-        text = completion if isinstance(completion, str) else completion[-1]["content"]
+    claims: list[str | None] = []
+    for text in spoken_texts(completions, columns):
         _, _, behind = text.partition("<SOLUTION>")
         claim, closed, rest = behind.partition("</SOLUTION>")
         is_single = closed and "</SOLUTION>" not in rest.partition("<SOLUTION>")[2]
-        scores.append(score(claim, str(right)) if is_single else -2.0)
-    return scores
+        claims.append(claim if is_single else None)
+    log_extracted(columns, claims)
+    return [
+        None
+        if right is None
+        else -2.0
+        if claim is None
+        else max(score(claim, str(one)) for one in (right if isinstance(right, list) else [right]))
+        for claim, right in zip(claims, answer, strict=True)
+    ]

@@ -1,0 +1,289 @@
+"""The final answer of a completion, and whether it is the right one: read and compared in this one place.
+
+Thinking is no answer: only the text after ``</think>`` is read, and a ``<think>`` that does not end leaves none. The
+answer is the last of ``<answer>…</answer>``, ``<SOLUTION>…</SOLUTION>``, ``\\boxed{…}`` and the text after ``####``,
+``Answer:`` or, at a line's beginning, ``A:``. Without any of these it follows "answer is", or is bold in the last line.
+
+Numbers are compared as numbers: 1,206 and 1\\,206 and +1206 and €1206.00 are equal, 3 1/2 is 3.5, 50 % is 50 or 0.5.
+A unit counts if both sides have one. Other answers are compared as text; case, LaTeX spacing and markup do not matter.
+``math_equality`` compares formulas. Reward functions may import this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from workbench.schema.thinking import answer_span
+
+Form = Literal["any", "gsm8k"]
+EXTRACTED = "extracted_answer"
+"""The column in which a reward function logs what it took for the answer, "" if it found none."""
+LONGEST_NUMBER = 200
+"""Characters of a text that can be a number."""
+LONGEST_LINE = 1000
+"""Characters that are read behind a mark."""
+MOST_BOLD = 20
+"""Of the last line's bold texts, how many are looked at."""
+MOST_WRAPPERS = 8
+"""Of the marks around an answer, ``**$5$**``, how many are taken off."""
+
+_TAGGED = r"<(?P<tag>answer|SOLUTION)>(?P<tagged>(?:(?!<(?P=tag)>).)*?)</(?P=tag)>"
+_NAMED = r"\b(?i:answer)\**[ \t]*:\**[ \t]*\n?"
+_OF_GSM8K = r"(?P<hashes>####)|^A:"
+_MARKS: Mapping[Form, re.Pattern[str]] = {
+    "any": re.compile(f"{_TAGGED}|{_NAMED}|{_OF_GSM8K}", re.DOTALL | re.MULTILINE),
+    "gsm8k": re.compile(_OF_GSM8K, re.MULTILINE),
+}
+_SAID = re.compile(r"\b(?i:answer)\s+is\b:?\**[ \t]*\n?")
+_RESULT = re.compile(r"(?!\s*\**\d+\.[ \t]+\w)[\s*$`(\\]*[+\-−]?\s*[$€£¥₹]?\s*[\-−]?\.?\d")
+_BOLD = re.compile(r"\*\*([^*\n]*[^*\n:])\*\*")
+_BRACES = re.compile(r"\\[{}]|(?P<box>\\(?:boxed|fbox)\s*\{)|[{}]")
+_SENTENCE = re.compile(r"(?<!\b[A-Z][a-z])\.\s+(?=[A-Z])")
+_WRAPPED = re.compile(r"\$\$(.*)\$\$|\$(.*)\$|\\\((.*)\\\)|\\\[(.*)\\\]|`(.*)`|\"(.*)\"", re.DOTALL)
+_SYMBOLS = {0x3000: " ", 0x2212: "-", 0x2013: "-", 0xA0: "\\,", 0x2009: "\\,", 0x202F: "\\,", 0xD7: "*", 0xB7: "*"}
+_SYMBOLS |= {0x2248: "=", 0xB0: " degrees"} | {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
+_THOUSANDS = re.compile(r"(?<=\d)(?:\\[,!;: ]|\{,\}|~)(?=\d{3})")
+_LATEX = [
+    (re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}"), r" \1 "),
+    (re.compile(r"\\[,!;: ]|~|\\left|\\right|\\q?quad|\\displaystyle"), " "),
+    (re.compile(r"\\[dt]frac"), r"\\frac"),
+    (re.compile(r"\\frac\s*(?:\{\s*(\d+)\s*\}|(\d))\s*(?:\{\s*(\d+)\s*\}|(\d))"), r" \1\2/\3\4 "),
+    (re.compile(r"\^\s*\{?\s*\\circ\s*\}?"), " degrees"),
+    (re.compile(r"\\(?:times|cdot)"), "*"),
+    (re.compile(r"\\approx"), "="),
+    (re.compile(r"\\([%$])"), r"\1"),
+]
+_NUMBER = re.compile(
+    r"(?P<sign>[+-]?)\s*[$€£¥₹]?\s*(?P<minus>-?)\s*"
+    r"(?:(?:(?P<whole>\d+)\s+)?(?P<top>\d+)\s*/\s*(?P<bottom>\d+)"
+    r"|(?P<digits>\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)"
+    r"(?:(?:[eE]|\s*\*\s*10\s*\^\s*)\{?(?P<power>[+-]?\d{1,3})\}?)?)"
+    r"\s*(?P<percent>%|percent\b)?(?P<rest>.*)",
+    re.ASCII | re.DOTALL,
+)
+_CLAUSE = re.compile(r"[,;]\s+(?:since|because|as|so|which|where)\b")
+_SQUARED = re.compile(r"(?<=[a-z])\^\{?[23]\}?")
+_SHORT_UNITS = frozenset(["mm", "cm", "km", "mg", "kg", "ml", "mL", "ft", "in", "lb", "oz", "am", "pm"])
+_LETTERS = frozenset("mgshlL")  # units of one letter; any other letter is a variable
+_NO_UNITS = frozenset(["or", "and", "not", "to", "pi", "plus", "minus", "times", "over"])
+_SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+
+
+def without_thinking(text: str, *, opened: bool = False) -> str:
+    """Return the text after the thinking. ``opened``: the prompt began the ``<think>`` block."""
+    start, end = answer_span(text, opened=opened)
+    return text[start:end]
+
+
+def spoken_texts(completions: Sequence[object], columns: Mapping[str, object]) -> list[str]:
+    """Return the text of each completion without its thinking.
+
+    ``completions`` and ``columns`` are those of a reward function: texts or lists of messages, and its ``**columns``,
+    of which ``thinking_open`` says for each completion whether its prompt began a ``<think>`` block.
+    """
+    opened = columns.get("thinking_open") or [False] * len(completions)
+    texts = [text if isinstance(text, str) else text[-1]["content"] for text in completions]  # type: ignore[index]
+    return [without_thinking(text, opened=bool(flag)) for text, flag in zip(texts, opened, strict=True)]  # type: ignore[call-overload]
+
+
+def log_extracted(columns: Mapping[str, object], claims: Sequence[str | None]) -> None:
+    """Log what a reward function took for each answer, if its ``**columns`` hold TRL's ``log_extra``."""
+    if callable(log_extra := columns.get("log_extra")):
+        log_extra(EXTRACTED, [claim or "" for claim in claims])
+
+
+def final_answer(text: str, form: Form = "any") -> str | None:
+    """Return the final answer of a completion without the markup around it, None if it has none.
+
+    ``form`` "gsm8k" reads ``####`` and ``A:`` alone.
+    """
+    return reasoning_and_answer(text, form)[1]
+
+
+def reasoning_and_answer(text: str, form: Form = "any") -> tuple[str, str | None]:
+    """Return the text before the final answer, thinking included, and the answer (None if there is none)."""
+    start, end = answer_span(text)
+    found = _found(text[start:end], form)
+    if found is None:
+        return text, None
+    place, answer = found
+    return text[: start + place], cleaned(answer) or None
+
+
+def _found(text: str, form: Form) -> tuple[int, str] | None:
+    """Where the last marked answer begins, and the text that is marked."""
+    marks = list(_MARKS[form].finditer(text))
+    if form == "any":
+        # "####" is Markdown's heading, too: what is marked in other ways goes before one without a number.
+        last = next((mark for mark in reversed(marks) if not mark["hashes"] or _RESULT.match(text, mark.end())), None)
+        boxed = max(boxed_answers(text), default=None)
+        if boxed is not None and (last is None or boxed[0] > last.start()):
+            return boxed
+        marks = marks if last is None else [last]
+        if last is None and (said := list(_SAID.finditer(text))):
+            marks = said
+        elif last is None:
+            in_last_line = list(_BOLD.finditer(text, text.rstrip().rfind("\n") + 1))[-MOST_BOLD:]
+            if bold := [match for match in in_last_line if _is_answer(match)]:
+                return bold[-1].start(), bold[-1][1]
+    return (marks[-1].start(), _marked(marks[-1])) if marks else None
+
+
+def _marked(match: re.Match[str]) -> str:
+    """What a tag holds, or the first sentence of the line behind a mark."""
+    if (tagged := match.groupdict().get("tagged")) is not None:
+        return str(tagged)
+    text, start = match.string, match.end()
+    if match[0].endswith("\n"):  # the answer is on the next line
+        while text[start : start + 1].isspace():
+            start += 1
+    line = text[start : start + LONGEST_LINE].partition("\n")[0]
+    return _SENTENCE.split(line, maxsplit=1)[0]
+
+
+def _is_answer(bold: re.Match[str]) -> bool:
+    """Whether bold text is a number, or ends the text."""
+    return read_number(bold[1]) is not None or not bold.string[bold.end() :].strip(" \n.!")
+
+
+def boxed_answers(text: str) -> list[tuple[int, str]]:
+    """Return where each closed ``\\boxed{…}`` begins, and what it holds."""
+    found, opened = [], list[tuple[int, int] | None]()
+    for match in _BRACES.finditer(text):
+        if match["box"]:
+            opened.append((match.start(), match.end()))
+        elif match[0] == "{":
+            opened.append(None)
+        elif match[0] == "}" and opened and (box := opened.pop()) is not None:
+            found.append((box[0], text[box[1] : match.start()]))
+    return found
+
+
+def in_plain_digits(text: str) -> str:
+    """Return a text with full-width characters, minus signs and spaces between thousands as ASCII has them."""
+    return _THOUSANDS.sub(",", text.translate(_SYMBOLS))
+
+
+def cleaned(text: str) -> str:
+    """Return an answer without what marks it up: ``\\boxed``, ``$``, ``**``, a closing full stop."""
+    found = _found(text, "any")
+    while found is not None:
+        text = found[1]
+        found = _found(text, "any")
+    text = in_plain_digits(text)
+    for _ in range(MOST_WRAPPERS):
+        stripped = text.strip(" \n\t*")
+        stripped = stripped.rstrip(".") if len(stripped) > 1 else stripped
+        if match := _WRAPPED.fullmatch(stripped):
+            stripped = next(part for part in match.groups() if part is not None)
+        if stripped == text:
+            break
+        text = stripped
+    return text
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number as an answer gives it: ``unit`` is the first word after it, in small letters and without its s."""
+
+    value: Fraction
+    percent: bool = False
+    unit: str = ""
+
+    def equals(self, other: Number) -> bool:
+        """Whether both are one quantity; a unit or a percent sign that only one side has may be left out."""
+        if self.unit and other.unit and self.unit != other.unit:
+            return False
+        if self.percent == other.percent:
+            return self.value == other.value
+        share, number = (self, other) if self.percent else (other, self)
+        return number.value in (share.value, share.value / 100)
+
+
+def read_number(text: str) -> Number | None:
+    """Return the one number that an answer gives, None if it gives none, several, or a formula."""
+    if len(text) > LONGEST_NUMBER:
+        return None
+    match = _NUMBER.fullmatch(_plain(text).rpartition("=")[2].strip())
+    unit = None if match is None else _unit(match["rest"])
+    if match is None or unit is None or (match["sign"] and match["minus"]) or match["bottom"] in ("0", "00"):
+        return None
+    if match["bottom"]:
+        value = int(match["whole"] or 0) + Fraction(int(match["top"]), int(match["bottom"]))
+    else:
+        value = Fraction(match["digits"].replace(",", "").rstrip(".")) * Fraction(10) ** int(match["power"] or 0)
+    value *= _SCALES.get(unit, 1)
+    negative = "-" in (match["sign"], match["minus"])
+    return Number(-value if negative else value, bool(match["percent"]), "" if unit in _SCALES else unit)
+
+
+def _unit(rest: str) -> str | None:
+    """The unit behind a number, "" for none; None if what follows is no unit but a variable, say, or another number."""
+    rest = _SQUARED.sub("", _CLAUSE.split(rest, maxsplit=1)[0]).rstrip(" .")
+    words = rest.replace("/", " ").split()
+    if not words:
+        return ""
+    first, attached = words[0], not rest[0].isspace()
+    if re.search(r"[^A-Za-z/ .']", rest) or _NO_UNITS.intersection(word.lower() for word in words):
+        return None
+    is_known = first in _SHORT_UNITS or len(first) > 2
+    if not is_known and (attached or (len(first) == 1 and first not in _LETTERS)):
+        return None
+    return first.lower().rstrip("s.")
+
+
+def _plain(text: str) -> str:
+    """An answer's text with LaTeX's ways of writing numbers and spaces undone."""
+    text = cleaned(text)
+    for pattern, plain in _LATEX:
+        text = pattern.sub(plain, text)
+    return text
+
+
+def is_same(claim: str, gold: str) -> bool:
+    """Whether two answers are one number, or else the same text."""
+    claimed, right = read_number(claim), read_number(gold)
+    if claimed is not None and right is not None:
+        return claimed.equals(right)
+    return _folded(claim) == _folded(gold)
+
+
+def _folded(text: str) -> str:
+    text = re.sub(r"\s+", " ", _plain(text)).strip().casefold().replace("\\$", "").replace("$", "")
+    text = re.sub(r"(?<!\w) | (?!\w)", "", text)
+    return re.sub(r"\((\w)\)", r"\1", text) if len(text) == 3 else text
+
+
+def golds_of(answer: object) -> list[str]:
+    """Return the right answers that a row's column gives, any of which is right: a value, or a list of them.
+
+    Of an answer worked as GSM8K's are, the result. Raises ValueError for an object, which no text can be compared with.
+    """
+    values = answer if isinstance(answer, list | tuple) else [answer]
+    if objects := [value for value in values if isinstance(value, Mapping)]:
+        raise ValueError(
+            f"the column 'answer' holds an object, {str(dict(objects[0]))[:80]}, which no text can be compared with; "
+            "choose a reward that reads it"
+        )
+    texts = [str(value) for value in values if value is not None]
+    return [gold for text in texts if (gold := final_answer(text, "gsm8k") or text.strip())]
+
+
+def is_right(claim: str | None, answer: object) -> bool | None:
+    """Whether an answer is one of those that a row's column gives; None if the row has none. Raises as ``golds_of``."""
+    golds = golds_of(answer)
+    return any(claim is not None and is_same(claim, gold) for gold in golds) if golds else None
+
+
+def last_result(text: str) -> Number | None:
+    """Return the number behind the last ``=`` of a text; None if there is none, or something else stands there."""
+    _, equals, behind = re.sub(r"<<.*?>>|\*\*", "", in_plain_digits(text)).rpartition("=")
+    line = behind.strip(" $*").split("\n")[0]
+    match = _NUMBER.match(_plain(line)) if equals and len(line) <= LONGEST_NUMBER else None
+    if match is None or re.match(r"\s*[*/+^(\\\d-]|\s?[a-zA-Z]\b", match["rest"]):
+        return None
+    return read_number(_plain(line)[: match.start("rest")])
