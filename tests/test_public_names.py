@@ -88,3 +88,11 @@ def test_the_names_that_need_no_model_load_no_torch() -> None:
         "print({'torch', 'gradio', 'transformers', 'trl'} & sys.modules.keys())"
     )
     assert in_a_fresh_interpreter(code).strip() == "set()"
+
+
+def test_threads_wait_briefly_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import os, workbench; print(os.environ['GOMP_SPINCOUNT'])"
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    assert in_a_fresh_interpreter(code).strip() == "1000"
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    assert in_a_fresh_interpreter(code).strip() == "7"

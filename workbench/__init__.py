@@ -6,6 +6,7 @@ gradio nor pandas is imported before something needs it.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,11 @@ __all__ = [
     "watch",
     "with_reference",
 ]
+
+# OpenMP reads these when torch is loaded: its threads (GNU's on Linux, LLVM's elsewhere) may wait for each other only
+# briefly in a loop. As they do by default, a step takes ten times as long once anything else uses the machine.
+for _name, _value in {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}.items():
+    os.environ.setdefault(_name, _value)
 
 _MODULES = {
     "workbench.config": ("RunConfig",),

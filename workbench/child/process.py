@@ -31,15 +31,12 @@ _SET_PIPE_SIZE = getattr(fcntl, "F_SETPIPE_SZ", None)
 def child_environment() -> dict[str, str]:
     """This process's environment, with this very package importable from wherever the child starts.
 
-    torch's threads (GNU's OpenMP on Linux, LLVM's elsewhere) may spin only briefly while they wait for each other:
-    spinning for as long as they do by default makes a run ten times slower once anything else uses the machine.
-
     A launcher's variables are left out: a child of one of its ranks is none of them.
     """
     root = str(Path(__file__).resolve().parents[2])
     inherited = {name: value for name, value in os.environ.items() if not LAUNCHED.fullmatch(name)}
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
-    return {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1", **inherited, "PYTHONPATH": path}
+    return {**inherited, "PYTHONPATH": path}
 
 
 def seen_by_libraries(environment: Mapping[str, str]) -> dict[str, str]:
