@@ -142,8 +142,8 @@ LABELS = {"name": "l", "labels": {"prompts": 9}}
         ([{"name": "a", "pairs": {}}], 960, "mine: no stage trains a policy"),
         (
             [{"name": "a", "pairs": {}}, {"name": "b", "run": {"method": "dpo", "task": {"data": "data:a"}}}],
-            160,  # 20 prompts with one pair each, of which 18 are trained on
-            "mine: stage 'b': a step takes 32 rows, and 20 at most are made, a tenth of which is held out; give more",
+            8,  # one prompt with one pair
+            "mine: stage 'b': 1 row at most is made to train on, and held out; give more completions",
         ),
         (
             [{"name": "b", "demonstrations": {"first": 99_990, "prompts": 120}}, RUN],

@@ -144,6 +144,22 @@ def test_a_run_by_dpo_finishes_and_prefers_what_was_chosen(tmp_path: Path, sums:
     load_policy(str(run.dir.checkpoints / "final"))
 
 
+@pytest.mark.parametrize("method", ["dpo", "reward"])
+def test_a_batch_shrinks_to_the_rows_there_are(
+    tmp_path: Path, small: str, method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"prompt": f"{n}?\n", "chosen": f"{n}", "rejected": f"{n + 1}"} for n in range(3)]  # one is held out
+    task, losses = written(tmp_path, *rows), {}
+    for batch, micro in ((2, None), (8, None), (8, 1)):
+        config = configuration(task, {"name": method, "batch_size": batch}, small, steps=2, micro_batch_size=micro)
+        run = trained(config, tmp_path / f"{batch}-{micro}")
+        assert run.status().state == "finished"
+        losses[batch, micro] = [row["loss"] for row in numbers(run.dir) if "loss" in row]
+        assert ("a step takes 2 pairs" in capsys.readouterr().out) == (batch == 8)
+    assert losses[8, None] == losses[2, None]
+    assert losses[8, 1] == pytest.approx(losses[2, None], rel=1e-4)
+
+
 @pytest.mark.training
 @pytest.mark.parametrize("how", ["all weights", "lora", "an adapter trained on"])
 def test_a_resumed_run_by_dpo_has_the_identical_curve(tmp_path: Path, sums: str, small: str, how: str) -> None:
@@ -500,10 +516,7 @@ def test_rows_that_prefer_nothing_are_named_before_a_run_is_queued(
     assert not (tmp_path / "runs").exists()
 
 
-def test_too_few_pairs_and_options_without_effect_are_refused(tmp_path: Path) -> None:
-    config = configuration(written(tmp_path, GOOD, GOOD, GOOD), {"name": "dpo", "batch_size": 8})
-    with pytest.raises(ConfigError, match="a step takes 8 pairs and the task has 2; set it to 2 or less"):
-        start(config, tmp_path)
+def test_options_without_effect_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"0\.1 has no effect with loss_type 'sigmoid'"):
         RunConfig.parse({"method": {"name": "dpo", "label_smoothing": 0.1}})
     with pytest.raises(ConfigError, match="exo_pair needs it above 0"):

@@ -243,8 +243,8 @@ def test_every_stage_is_checked_as_a_single_run_is(tmp_path: Path) -> None:
 
 def test_rows_that_are_there_are_looked_at_and_later_ones_are_not(tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
-    file.write_text('{"prompt": "1?", "chosen": "1", "rejected": "2"}\n' * 3)
-    with pytest.raises(ConfigError, match=r"stage judge-0: method\.batch_size: a step takes 32 pairs and the task has"):
+    file.write_text('{"prompt": "1?", "chosen": "1"}\n' * 3)
+    with pytest.raises(ConfigError, match=r"stage judge-0: task .* has no pairs"):
         check_plan(plan_with(2, run={"method": "reward", "task": {"data": str(file)}}), tmp_path)
 
 

@@ -383,5 +383,3 @@ def test_a_model_that_a_format_cannot_be_trained_on_is_refused(tmp_path: Path, l
         configuration(labelled, "tiny", format="turns", separator="ки")
     with pytest.raises(ConfigError, match=r"method\.separator: format 'ki' needs one with a visible mark"):
         configuration(labelled, "tiny", format="ki", separator=" ")
-    with pytest.raises(ConfigError, match="a step takes 64 labelled completions and the task has 27"):
-        start(configuration(labelled, "tiny", batch_size=64), tmp_path)

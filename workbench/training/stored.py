@@ -45,14 +45,15 @@ def arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
 
 
 def training_set(config: SharedConfig, token_rows: TokenRows) -> Dataset:
-    """The run's rows as tokens. Raises TaskError for bad rows and ConfigError where too few fit ``max_length``."""
+    """The run's rows as tokens. Raises TaskError for bad rows and ConfigError where none fits ``max_length``."""
     method = _section(config)
     rows = _fitting(method, method.training_rows(config), token_rows)
-    if len(rows) < method.batch_size:
+    if not rows:
         raise ConfigError(
-            f"method.max_length: only {len(rows)} {method.unit} fit {method.max_length} tokens, and a step takes "
-            f"{method.batch_size}; set it higher"
+            f"method.max_length: none of the {method.unit} fits {method.max_length} tokens; set it higher"
         )
+    if len(rows) < method.batch_size:
+        _say(f"note: a step takes {len(rows)} {method.unit}, all there are, and not {method.batch_size}")
     return Dataset.from_list(rows)
 
 
@@ -68,13 +69,15 @@ def held_out_sets(config: SharedConfig, token_rows: TokenRows, watched: Sequence
 
 def _fitting(method: StoredSection, rows: Sequence[Any], token_rows: TokenRows) -> list[dict[str, Any]]:
     fitting = token_rows(rows)
-    if len(fitting) < len(rows) and os.environ.get("RANK", "0") == "0":
-        left_out = len(rows) - len(fitting)
-        print(
-            f"{left_out:,} of {len(rows):,} {method.unit} are left out: {method.why_left_out}",
-            flush=True,
-        )
+    if left_out := len(rows) - len(fitting):
+        _say(f"{left_out:,} of {len(rows):,} {method.unit} are left out: {method.why_left_out}")
     return fitting
+
+
+def _say(line: str) -> None:
+    """Write a line of the run's log, once for all ranks."""
+    if os.environ.get("RANK", "0") == "0":
+        print(line, flush=True)
 
 
 class HeldOutRows:

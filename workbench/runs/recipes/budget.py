@@ -228,11 +228,10 @@ def _too_little(plan: Plan, base: RunConfig) -> Iterator[str]:
         if not stage.is_run or stage.config is None:
             continue
         made = most.get((stage.config.task.data or "").removeprefix(DATA))
-        wanted = stage.config.method.rows_per_step
-        if made is not None and kept_for_training(made) < wanted:
+        if made is not None and not kept_for_training(made):
             yield (
-                f"stage {stage.name!r}: a step takes {wanted} rows, and {made} at most are made, a tenth of which is "
-                "held out; give more completions (--completions), or set a smaller method.batch_size"
+                f"stage {stage.name!r}: {made} row at most is made to train on, and held out; give more completions "
+                "(--completions)"
             )
 
 

@@ -247,4 +247,8 @@ METHOD = Method(
         "logps/chosen",
         "logps/rejected",
     ),
+    when=(
+        "Off-policy; policy and reference, nothing is sampled. For preferences that are there already; the "
+        "policy's own later answers are not seen."
+    ),
 )

@@ -174,4 +174,9 @@ METHOD = Method(
     ),
     has_rollouts=True,
     settings=("prompts_per_step", "beta", "loss_type"),
+    when=(
+        "On-policy; one model, and a reference where β is above 0. An answer is compared with others to the same "
+        "prompt, so there is no critic. For answers that can be checked, where some of a group are right and some "
+        "are not."
+    ),
 )

@@ -60,7 +60,7 @@ class Method:
     """``metrics`` are the names of ``metrics.jsonl`` that its page shows first; ``has_rollouts``: it stores groups.
 
     ``settings`` are the fields of its section that its form shows first; the others are folded away. All where none are
-    named.
+    named. ``when`` says what it needs and when to choose it, in a sentence or two for its form.
     """
 
     section: type[MethodSection]
@@ -68,6 +68,7 @@ class Method:
     metrics: tuple[str, ...]
     has_rollouts: bool = False
     settings: tuple[str, ...] = ()
+    when: str = ""
 
     @property
     def name(self) -> str:

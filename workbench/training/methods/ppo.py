@@ -138,4 +138,9 @@ METHOD = Method(
     ),
     has_rollouts=True,
     settings=("prompts_per_step", "kl_coef", "gamma", "lam", "critic"),
+    when=(
+        "On-policy; policy, critic and, for its KL, a reference. The critic says what to expect at each token, so "
+        "one answer to a prompt is enough. For rewards that compare badly within a group; dearest, and the most "
+        "to set."
+    ),
 )

@@ -147,4 +147,8 @@ METHOD = Method(
         "calibration_error",
         "grad_norm",
     ),
+    when=(
+        "Trains no policy. For step rewards where no rule can score a step, but labels of steps are there or can "
+        "be made."
+    ),
 )

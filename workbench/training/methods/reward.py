@@ -191,4 +191,5 @@ METHOD = Method(
         "min_reward",
         "max_reward",
     ),
+    when=("Trains no policy. For GRPO and PPO where no rule can score a whole answer, but pairs say which is better."),
 )

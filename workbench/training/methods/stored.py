@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from workbench.architecture import check_language_model
-from workbench.errors import ConfigError
 from workbench.sections import MethodSection, SharedConfig
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ class StoredSection(MethodSection):
     kind: ClassVar[Kind]
     """The kind of rows."""
     batch_size: int = Field(default=32, ge=1, le=65_536)
-    """Rows (demonstrations, pairs, labelled completions) in one optimiser step, over all ranks."""
+    """Rows (demonstrations, pairs, labelled completions) in one step, over all ranks; all there are where fewer."""
     max_length: int = Field(default=1024, ge=2, le=131_072)
     """Tokens of prompt and completion together; what is longer is cut off, or left out where a score is learnt."""
 
@@ -62,14 +61,8 @@ class StoredSection(MethodSection):
         check_language_model(config.policy.path)
 
     def training_rows(self, config: SharedConfig) -> list[Any]:
-        """The rows that the run trains on. Raises TaskError and ConfigError for bad rows and for too few."""
+        """The rows that the run trains on; a step takes all where they are fewer than a batch. Raises TaskError."""
         task = _rows(config)
-        rows = task.rows(self.kind)
-        if len(rows) < self.batch_size:
-            raise ConfigError(
-                f"method.batch_size: a step takes {self.batch_size} {self.unit} and the task has {len(rows)}; set it "
-                f"to {len(rows)} or less, or give more rows"
-            )
         return list(task.some(self.kind, max(config.run.steps * self.batch_size, _LEAST_ROWS), config.seed))
 
     def steps_of_epochs(self, config: SharedConfig, epochs: float) -> int:

@@ -33,7 +33,7 @@ def spec_of(form: str, fields: Iterable[Field]) -> RunFormPayload:
     return {
         "form": form,
         "fields": [_payload(field) for field in fields],
-        "methods": {name: method.summary for name, method in METHODS.items()},
+        "methods": {name: f"{method.summary} {method.when}" for name, method in METHODS.items()},
     }
 
 
