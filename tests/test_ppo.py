@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
 import math
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import TrainerCallback
 
 import workbench as wb
 from tests.stored_runs import config_of
@@ -113,6 +116,30 @@ def test_the_loss_is_the_clipped_policy_loss_and_the_clipped_value_loss(tmp_path
     assert {"head.weight", "head.bias"} <= set(trained)
     assert any(name.startswith("body") for name in trained) == (critic == "separate")
     assert trainer.beta == trainer.args.beta == 0.05
+
+
+class KeepsWeights(TrainerCallback):
+    def __init__(self) -> None:
+        self.weights: list[dict[str, torch.Tensor]] = []
+
+    def on_step_end(self, *args: Any, model: Any, **kwargs: Any) -> None:
+        self.weights.append(copy.deepcopy(model.state_dict()))
+
+
+@pytest.mark.parametrize(
+    ("target", "skipped"), [(1e-3, [False, True, True, True]), (1e3, [False] * 4), (None, [None] * 4)]
+)
+def test_a_step_is_skipped_where_the_policy_has_moved_too_far(tmp_path, target, skipped) -> None:
+    """Four steps over one generation, of which the first moves it far."""
+    settings = config({"steps": 4}, num_iterations=4, target_kl=target, rewards=BOTH_KINDS, kl_coef=0.0)
+    settings.optimiser.learning_rate = 0.01
+    trainer, keeps = build_trainer(settings, tmp_path), KeepsWeights()
+    trainer.add_callback(keeps)
+    trainer.train()
+    rows = [row for row in trainer.state.log_history if "loss" in row]
+    assert [row.get("skipped_steps") for row in rows] == skipped
+    for was_skipped, (before, after) in zip(skipped[1:], itertools.pairwise(keeps.weights), strict=True):
+        assert all(torch.equal(before[name], after[name]) for name in before) == bool(was_skipped)
 
 
 def test_the_kl_is_in_the_token_rewards_and_not_in_the_loss(tmp_path) -> None:

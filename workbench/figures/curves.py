@@ -82,7 +82,11 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "clamped",
         "Clipped values and scores",
-        (Series("value_clip_share", "values"), Series("score_clamped_share", "scores")),
+        (
+            Series("value_clip_share", "values"),
+            Series("score_clamped_share", "scores"),
+            Series("skipped_steps", "skipped steps"),
+        ),
         share=True,
     ),
     Panel("entropy", "Entropy", (Series("entropy", "entropy"),)),

@@ -141,6 +141,9 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "token_kl", "mean of log π_old − log π_ref", "ppo: what the token rewards are lowered by, times its weight."
     ),
+    Metric(
+        "skipped_steps", "1 where mean(log π_old − log π) > 1.5 target_kl, else 0", "ppo: steps that moved nothing."
+    ),
     Metric("score_clamped_share", "completions with |R| > score_clip / those with R", "ppo: outcome rewards cut off."),
     # pairs
     Metric("pair_accuracy", "pairs with margin > 0 / pairs", "Held-out pairs told right; a margin of 0 counts half."),

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather_object
+from transformers import TrainerCallback
 from trl.trainer.utils import use_adapter
 
 from workbench.credit import GAE, GAEOptions, Measured, credit_by_gae
@@ -41,6 +42,9 @@ class ProcessPPOConfig(TokenCriticModes, ProcessGRPOConfig):
     value_coef: float = field(default=0.1, metadata={"help": "Weight of the value loss."})
     epsilon_value: float = field(default=0.2, metadata={"help": "How far a value may leave the sampled one's."})
     critic: CriticKind = field(default="shared", metadata={"help": "Whose hidden state the value head reads."})
+    target_kl: float | None = field(
+        default=None, metadata={"help": "Skip steps where the mean of log pi_old - log pi is above 1.5 times this."}
+    )
 
     def __post_init__(self) -> None:
         # TRL refuses groups of one, which have no group to be compared with; PPO compares with the critic's values.
@@ -68,6 +72,9 @@ class ProcessPPOTrainer(ProcessGRPOTrainer):
         super().__init__(*args, **kwargs)
         self._measured: list[Measured] = []  # of all ranks' rollouts, while they are credited
         self.critic = Critic(self.model, self.args.critic)
+        if self.args.target_kl is not None:
+            self.add_callback(SkipsFarSteps(self, self.args.target_kl))
+        self._moved = torch.zeros(2, device=self.accelerator.device)  # since the last step: sum over tokens, tokens
 
     def _settle_credit(self) -> None:
         self.credit_scheme = GAE
@@ -162,12 +169,21 @@ class ProcessPPOTrainer(ProcessGRPOTrainer):
         losses, clipped = value_losses(
             values[:, -length - 1 : -1], inputs["old_values"], inputs["returns"], self.args.epsilon_value
         )
+        if self.model.training:
+            moved = (inputs["old_per_token_logps"] - self._policy_logps) * mask
+            self._moved += torch.stack([moved.sum(), mask.sum()])
         self._log_token_means({"value_loss": losses, "value_clip_share": clipped}, mask)
         # The mean over the generation's tokens, as TRL's "dapo" takes it of the policy's.
         tokens = inputs["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes
         if self.model.training:
             tokens = tokens * self.current_gradient_accumulation_steps / self.args.steps_per_generation
         return policy_loss + self.args.value_coef * (losses * mask).sum() / tokens
+
+    def mean_moved(self) -> float:
+        """log π_old − log π, the mean over the tokens of all ranks since it was asked for last."""
+        total, count = self.accelerator.reduce(self._moved, reduction="sum").tolist()
+        self._moved.zero_()
+        return total / max(count, 1.0)
 
     def _log_token_means(self, numbers: dict[str, torch.Tensor], mask: torch.Tensor) -> None:
         mode = "train" if self.model.training else "eval"
@@ -188,6 +204,22 @@ class ProcessPPOTrainer(ProcessGRPOTrainer):
         with critics.set_aside(self.model):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
         critics.load(self.critic, Path(resume_from_checkpoint))
+
+
+class SkipsFarSteps(TrainerCallback):
+    """Leaves weights and optimiser as they are where the policy has moved over 1.5 times ``target_kl`` from sampling.
+
+    As ``PPOTrainer._early_stop`` of TRL 0.11 does, by the mean of log π_old − log π over the batch's tokens.
+    """
+
+    def __init__(self, trainer: ProcessPPOTrainer, target_kl: float) -> None:
+        self._trainer, self._most = trainer, 1.5 * target_kl
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        is_far = self._trainer.mean_moved() > self._most
+        if is_far:
+            self._trainer.model.zero_grad(set_to_none=True)
+        self._trainer._metrics["train"]["skipped_steps"].append(float(is_far))
 
 
 def value_losses(

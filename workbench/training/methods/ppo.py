@@ -45,6 +45,8 @@ class PPOSection(SampledSection):
     """Give the advantages of a batch's tokens mean 0 and standard deviation 1."""
     epsilon: float = Field(default=0.2, ge=0, lt=1)
     """Clip range of the policy's ratio."""
+    target_kl: float | None = Field(default=None, gt=0, le=1000, title="Target KL")
+    """Skip a step where the mean of log pi_old - log pi is above 1.5 times this; None for never."""
     critic: Literal["shared", "separate"] = "shared"
     """Where values come from: a linear head on the policy's last hidden state, or on that of a copy of the policy."""
     value_coef: float = Field(default=0.1, ge=0, le=1000)
@@ -110,6 +112,7 @@ def trainer_arguments(config: SharedConfig, output_dir: Path) -> ProcessPPOConfi
         "whiten": method.whiten,
         "epsilon": method.epsilon,
         "critic": method.critic,
+        "target_kl": method.target_kl,
         "value_coef": method.value_coef,
         "epsilon_value": method.epsilon_value,
     }
@@ -130,6 +133,7 @@ METHOD = Method(
         "explained_variance",
         "value_clip_share",
         "score_clamped_share",
+        "skipped_steps",
         "token_kl",
         "entropy",
         "completions/mean_length",
