@@ -15,7 +15,7 @@ from workbench.checks.probes import THRESHOLD
 from workbench.config import CreditConfig
 from workbench.credit import SCHEMES, assign_credit, credit_group
 from workbench.errors import ConfigError, CreditError
-from workbench.rewards import score_group
+from workbench.rewards import load_reward, score_group
 from workbench.schema import Group, Rollout
 from workbench.steps import PRESETS, StepPattern, split_preview, split_steps
 
@@ -382,6 +382,32 @@ def test_an_optional_opener_and_a_chat_templates_tail():
     )
     optional = StepPattern("(?:<think>)?.*?</think>", kind="is")
     assert "prompt ends with a tag" not in named(preflight([chat], optional, [contains_equals]))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_correlation_that_one_answer_decides_is_no_finding(count):
+    """Seven answers alike and a wrong one that is shorter: r is +1, and says nothing without that one."""
+
+    def right(prompts, completions, **columns):
+        return [float("=" in text) for text in completions]
+
+    eight = groups(*["Step 1: = 1"] * 7, "Step 1: 1")
+    same = [groups(*["Step 1: = 1"] * 8)] * (count - 1)
+    line = named(preflight([eight, *same], STARTS, [right, contains_equals]))["reward and length"]
+    assert (line.level, line.value, "+1.00" in line.meaning) == ("ok", "unclear", True)
+
+
+@pytest.mark.parametrize(("weight", "level"), [(1.0, "ok"), (-1.0, "check")])
+def test_a_reward_that_goes_against_the_outcome_is_found(weight, level):
+    def right(prompts, completions, **columns):
+        return [float("= 2" in text) for text in completions]
+
+    texts = [*(f"Step 1: = 2{'a' * n}" for n in range(4)), *(f"Step 1: 3{'a' * n}" for n in range(4))]
+    rewards = [load_reward(right), replace(load_reward(contains_equals), weight=weight)]
+    line = named(preflight([groups(*texts)], STARTS, rewards))["reward and outcome"]
+    assert line.level == level
+    assert float(line.value.removeprefix("r = ")) * weight > 0.9
+    assert ("against" in line.advice) == (weight < 0)
 
 
 def test_preflight_correlates_reward_with_length_within_groups():

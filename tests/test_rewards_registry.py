@@ -7,16 +7,22 @@ import inspect
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from workbench.config import RewardConfig, RunConfig
+from workbench.credit import credit_group
 from workbench.errors import RewardCodeError, RewardError
-from workbench.rewards import BUILTINS, RewardWorker, find_builtin, load_reward
+from workbench.figures.heatmap import credit_payload
+from workbench.rewards import BUILTINS, RewardWorker, find_builtin, load_reward, score_group
 from workbench.rewards.protocol import Batch
 from workbench.rundir import RunDir
+from workbench.schema.scores import JUDGES
+from workbench.steps import StepPattern
+from workbench.ui.handlers.example import first_group
 
 STEPS = ["Step 1: 7 + 5 = 12\n", "Answer: 12"]
 TEXTS = [
@@ -200,3 +206,25 @@ def test_a_runs_directory_keeps_the_code_that_runs_by_hash(tmp_path: Path) -> No
     }
     for row in manifest:
         assert row["sha256"] == hashlib.sha256(kept[row["name"]].encode()).hexdigest()
+
+
+def test_the_judges_are_built_in() -> None:
+    assert BUILTINS.keys() >= JUDGES
+
+
+def has_equals(prompt: object, step: str, **columns: object) -> float:
+    return float("=" in step)
+
+
+@pytest.mark.parametrize("weight", [1.0, -1.0, 0.0])
+def test_right_and_wrong_are_said_by_one_reward_whatever_is_summed(weight: float) -> None:
+    """Another reward of 1 and 0, a weight and another order change no mark."""
+    right = replace(load_reward("step_correctness"), weight=weight)
+    scored = score_group(first_group(), StepPattern(), [has_equals, right, "answer_correctness"])
+    assert (scored.judge("step"), scored.judge("outcome")) == ("step_correctness", "answer_correctness")
+    assert credit_payload(credit_group(scored))["judges"] == {
+        "outcome": "answer_correctness",
+        "step": "step_correctness",
+    }
+    assert score_group(first_group(), StepPattern(), [has_equals]).judge("step") == "has_equals"
+    assert score_group(first_group(), StepPattern(), ["turns_penalty"]).judge("step") is None  # -1 and 0: no verdict

@@ -475,7 +475,14 @@ def test_tokens_without_text_and_steps_without_scores(run: RunDir) -> None:
     scored = StepScores((), (), {}, (), {}, None)
     group = Group("p", (Rollout((), (), finished=False), Rollout((1, 2), ("", "é"), finished=False)))
     credit = Credit(
-        ScoredGroup(group, (scored, scored), ()), "step", {}, np.zeros((2, 2), np.float32), [[], []], None, None, False
+        ScoredGroup(group, (scored, dataclasses.replace(scored, unsplit=True)), ()),
+        "step",
+        {},
+        np.zeros((2, 2), np.float32),
+        [[], []],
+        None,
+        None,
+        False,
     )
     run.rollouts.write(1, [credit])
     assert_same(credit, run.rollouts.read(1)[0])

@@ -128,23 +128,24 @@ def test_under_each_row_stands_what_its_function_gave(worker: RewardWorker) -> N
     view = rescore(shown, worker)
     assert view.credit is not None
     watched = handlers.watch_group(shown, view.credit.scored, CallTimes())
-    right, mine, tags, empty = handlers.row_notes(shown.rows, watched, {})[:4]
+    right, mine, tags, empty = handlers.row_notes(shown.rows, watched, {}, view.credit.scored)[:4]
     assert right is not None
     assert mine is not None
     assert tags is not None
     # The group that comes with the embedded policy: 48 steps, 9 of them wrong.
-    assert right.text.startswith("judged by the line before  ·  mean 0.85  ·  15 % zero  ·  ")
-    assert right.text.endswith("ms")
-    assert right.detail == "0 to 1  ·  chain-arithmetic task"
-    assert mine.text.startswith("mean 1.00  ·  ")
-    assert mine.detail == ""
+    assert right.text == "85 % of steps right"
+    assert right.detail.startswith("judged by the line before  ·  ")
+    assert right.detail.endswith(" a call  ·  0 to 1  ·  chain-arithmetic task")
+    assert mine.text == "mean 1.00"
+    assert mine.detail.endswith("ms a call")
     assert tags.text == "off"
     assert empty is None
     assert {right.level, mine.level, tags.level} == {"plain"}
-    *_, spoke = handlers.row_notes(shown.rows[:2], watched, {}, {"mine": "a\nb\n", "step_correctness": ""})
+    said = [replace(summary, printed="a\nb\n") for summary in view.credit.scored.rewards]
+    *_, spoke = handlers.row_notes(shown.rows[:2], watched, {}, replace(view.credit.scored, rewards=tuple(said)))
     assert spoke is not None
-    assert (spoke.text, spoke.detail) == (mine.text, "printed:\na\nb")
-    same = handlers.row_notes(form(replace(own(STEP), on=False), own(STEP)).rows, watched, {})
+    assert (spoke.text, spoke.detail.partition("printed:")[2]) == (mine.text, "\na\nb")
+    same = handlers.row_notes(form(replace(own(STEP), on=False), own(STEP)).rows, watched, {}, view.credit.scored)
     assert same[0] is not None
     assert (same[0].text, same[1]) == ("off", mine)  # of two rows of one name, the one that ran
     payload = json.loads(handlers.watch_message(watched))
@@ -160,17 +161,20 @@ def test_a_row_says_that_the_scheme_does_not_use_it(worker: RewardWorker) -> Non
         view = rescore(draft, worker)
         assert view.credit is not None
         watched = handlers.watch_group(draft, view.credit.scored, CallTimes())
-        return [note.text.split("  ·  ")[0] for note in handlers.row_notes(draft.rows, watched, unused_notes(view))[:2]]  # type: ignore[union-attr]
+        gave = handlers.row_notes(draft.rows, watched, unused_notes(view), view.credit.scored)[:2]
+        assert {note.level for note in gave if note} == {"plain"}
+        return [note.text for note in gave if note]
 
-    assert notes(both) == ["judged by the line before", "not used: outcome weight is 0"]
+    steps, answers = "85 % of steps right", "4 of 8 answers right"
+    assert notes(both) == [steps, f"Shown, not counted: {answers}"]
     alpha = replace(both, credit=with_settings(both.credit, {"outcome_weight": 1.0}))
-    assert notes(alpha) == ["judged by the line before", "mean 0.50"]
+    assert notes(alpha) == [steps, answers]
     outcome = replace(both, credit=with_settings(both.credit, {"scheme": "outcome"}))
-    assert notes(outcome) == ["not used: outcome reads outcomes alone", "mean 0.50"]
+    assert notes(outcome) == [f"Shown, not counted: {steps}", answers]
     beside = replace(both, compare={"scheme": "outcome"})
-    assert notes(beside) == ["not used by B: outcome reads outcomes alone", "not used by A: outcome weight is 0"]
+    assert notes(beside) == [f"Not counted by B: {steps}", f"Not counted by A: {answers}"]
     step = replace(both, compare={"scheme": "step"})
-    assert notes(step) == ["judged by the line before", "not used by A and B: outcome weight is 0"]
+    assert notes(step) == [steps, f"Shown, not counted: {answers}"]
 
 
 def test_a_function_slower_than_the_groups_sampling_is_named(worker: RewardWorker) -> None:

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from workbench.credit import credit_groups, why_no_spread
+from workbench.credit.shares import right_answers
 from workbench.errors import ConfigError, CreditError, RewardError
 from workbench.rewards import Reward, RewardWorker, load_reward, score_group
 from workbench.rewards.models.reward import Models
@@ -120,7 +122,7 @@ def preflight_of(
         *_spread(credits),
         *_scheme_warnings(credits),
         *_reward_time(scored, sampling_seconds),
-        *_correlations(scored),
+        *_correlations(credits),
     ]
     return Preflight(tuple(findings), tuple(credits))
 
@@ -339,28 +341,35 @@ def _reward_time(scored: Sequence[ScoredGroup], sampling_seconds: float | None) 
         yield Finding(f"time of {reward.name}", "check" if slow else "ok", value, meaning, advice)
 
 
-def _correlations(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
+def _correlations(credits: Sequence[Credit]) -> Iterable[Finding]:
     """Within groups, so that a hard prompt with long answers is not taken for a reward that pays for length."""
-    rewards, lengths, steps = [], [], []
-    for group in scored:
-        rows = [row for row in zip(group.scored, group.lengths, strict=True) if _total(row[0]) is not None]
-        if len(rows) > 1:
-            table = np.array([[_total(scores) or 0.0, length, len(scores.steps)] for scores, length in rows])
-            centred = np.where(differ(table.min(axis=0), table.max(axis=0)), table - table.mean(axis=0), 0.0)
-            reward, length, count = centred.T
-            rewards.append(reward)
-            lengths.append(length)
-            steps.append(count)
+    scored = [credit.scored for credit in credits]
+    lengths = [group.lengths for group in scored]
+    steps = [[len(scores.steps) for scores in group.scored] for group in scored]
+    rewards = [[_total(scores) for scores in group.scored] for group in scored]
     for name, others, advice in (
         ("reward and length", lengths, "longer answers score higher: probe 'pad with filler'"),
         ("reward and step count", steps, "answers with more steps score higher: probe 'split a step'"),
     ):
-        r = _pearson(rewards, others)
+        r, least = _pearson(_tables(rewards, others))
         if r is not None:
-            high = abs(r) > 0.5
             less = advice if r > 0 else advice.replace("higher", "lower")
             meaning = "correlation within groups, of the summed rewards"
-            yield Finding(name, "check" if high else "ok", f"r = {r:+.2f}", meaning, less if high else "")
+            yield _correlation(name, r, least, meaning, less if least > 0.5 else "")
+    pushes = [[float(credit.of(i).sum()) for i in range(len(credit.scored.group))] for credit in credits]
+    right = [[None if one is None else float(one) for one in right_answers(group)] for group in scored]
+    r, least = _pearson(tables := _tables(right, pushes))
+    if r is not None:
+        against = r < 0 and least**2 * sum(map(len, tables)) > 4  # twice its standard error under no correlation
+        meaning = "correlation within groups, of right answers and the sum of their advantages"
+        advice = "the reward goes against the outcome: right answers are pushed down; see the signs of the weights"
+        yield _correlation("reward and outcome", r, least, meaning, advice if against else "")
+
+
+def _correlation(name: str, r: float, least: float, meaning: str, advice: str) -> Finding:
+    if abs(r) > 0.5 and least <= 0.5:
+        return Finding(name, "ok", "unclear", f"{meaning}: r = {r:+.2f}, which one answer alone decides")
+    return Finding(name, "check" if advice else "ok", f"r = {r:+.2f}", meaning, advice)
 
 
 def _total(scores: StepScores) -> float | None:
@@ -369,10 +378,42 @@ def _total(scores: StepScores) -> float | None:
     return sum(values) if values else None
 
 
-def _pearson(xs: Sequence[Any], ys: Sequence[Any]) -> float | None:
-    if not xs:
-        return None
-    x, y = np.concatenate(xs), np.concatenate(ys)
-    if len(x) < LEAST_FOR_CORRELATION or not x.any() or not y.any():
-        return None
-    return float((x * y).sum() / np.sqrt((x * x).sum() * (y * y).sum()))
+Table = npt.NDArray[np.float64]
+"""Of a group, two values of each completion: (G, 2)."""
+
+
+def _tables(xs: Sequence[Sequence[float | None]], ys: Sequence[Sequence[float]]) -> list[Table]:
+    """The completions of each group that have both values."""
+    rows = [[pair for pair in zip(x, y, strict=True) if pair[0] is not None] for x, y in zip(xs, ys, strict=True)]
+    return [np.array(pairs, dtype=np.float64) for pairs in rows if len(pairs) > 1]
+
+
+def _pearson(tables: Sequence[Table]) -> tuple[float | None, float]:
+    """Return r within groups, and the least |r| there is without one of the completions; None where one is equal."""
+    moments = [_moments(table) for table in tables]
+    total = sum(moments, np.zeros(3))
+    if sum(map(len, tables)) < LEAST_FOR_CORRELATION or not total[0] or not total[1]:
+        return None, 0.0
+    without = [
+        _r(_cleared(total - moment + _moments(np.delete(table, i, axis=0)), total))
+        for table, moment in zip(tables, moments, strict=True)
+        for i in range(len(table))
+    ]
+    r = _r(total)
+    return r, max(0.0, min(other * np.sign(r) for other in without))
+
+
+def _moments(table: Table) -> Table:
+    """Sums of x², y² and xy over a group, both centred; 0 for what differs by rounding alone."""
+    x, y = np.where(differ(table.min(axis=0), table.max(axis=0)), table - table.mean(axis=0), 0.0).T
+    return np.array([x @ x, y @ y, x @ y])
+
+
+def _cleared(moments: Table, total: Table) -> Table:
+    """The moments without what rounding left of a difference."""
+    return np.where(np.abs(moments) > 1e-9 * np.abs(total), moments, 0.0)
+
+
+def _r(moments: Table) -> float:
+    x, y, both = moments
+    return float(both / np.sqrt(x * y)) if x > 0 and y > 0 else 0.0

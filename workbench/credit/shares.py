@@ -64,15 +64,10 @@ def gradient_shares(credits: Sequence[Credit], losses: Sequence[TokenLosses]) ->
 
 
 def right_answers(scored: ScoredGroup) -> list[bool | None]:
-    """Whether each answer is right: by the first outcome reward that scores nothing but 1, 0 and -1; None without."""
-    for reward in scored.rewards:
-        if reward.kind != "outcome":
-            continue
-        scores = [row.outcome_scores.get(reward.name) for row in scored.scored]
-        known = [score for score in scores if score is not None]
-        if known and all(score in (-1, 0, 1) for score in known):
-            return [None if score is None else score > 0 for score in scores]
-    return [None] * len(scored.scored)
+    """Return whether each answer is right, by the outcome reward that says so; None where none does."""
+    judge = scored.judge("outcome")
+    scores = [None if judge is None else row.outcome_scores.get(judge) for row in scored.scored]
+    return [None if score is None else score > 0 for score in scores]
 
 
 def _position(k: int) -> str:

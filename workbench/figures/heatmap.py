@@ -121,6 +121,7 @@ def credit_payload(
     normalisers = even_shares(credit)
     payload: Payload = {**group_payload(group), **_scheme_payload(credit)}
     payload["rewards"] = [{"name": r.name, "kind": r.kind, "weight": r.weight} for r in credit.scored.rewards]
+    payload["judges"] = {"outcome": credit.scored.judge("outcome"), "step": credit.scored.judge("step")}
     payload["normalisers"] = True
     loss = loss or DrawnLoss.on_policy(credit)
     payload["loss"] = loss.payload()

@@ -208,6 +208,7 @@ class GroupPayload(TypedDict):
     policy: NotRequired[str]
     rollouts: Sequence[RolloutPayload]
     rewards: NotRequired[Sequence[Mapping[str, Any]]]
+    judges: NotRequired[Mapping[str, str | None]]
     normalisers: NotRequired[bool]
     loss: NotRequired[LossPayload]
     other: NotRequired[OtherPayload]

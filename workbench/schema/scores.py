@@ -10,6 +10,10 @@ from workbench.schema.rollouts import Group, Step
 from workbench.schema.wording import counted
 
 RewardKind = Literal["step", "outcome"]
+JUDGES = frozenset(
+    {"step_correctness", "calculator_notes", "given_labels", "answer_correctness", "gsm8k_answer", "math_equality"}
+)
+"""Built-in rewards that say right or wrong: 1, 0 and -1 of any other may say something else."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,27 @@ class ScoredGroup:
         """How many rollouts and steps it has, in words."""
         steps = sum(len(step_scores.steps) for step_scores in self.scored)
         return f"{counted(len(self.group), 'rollout')}, {counted(steps, 'step')}"
+
+    def judge(self, kind: RewardKind) -> str | None:
+        """Return the name of the reward that says which steps or which answers are right (score > 0) and wrong.
+
+        It scores nothing but 1, 0 and -1: one of ``JUDGES``, or else the first that tells some apart from others.
+        """
+        scores = {
+            reward.name: {score for score in self.scores(reward) if score is not None}
+            for reward in self.rewards
+            if reward.kind == kind
+        }
+        two_valued = [name for name, values in scores.items() if values and values <= {-1, 0, 1}]
+        known = [name for name in two_valued if name in JUDGES]
+        apart = [name for name in two_valued if kind == "outcome" or (1 in scores[name] and len(scores[name]) > 1)]
+        return next(iter([*known, *apart]), None)
+
+    def scores(self, reward: RewardSummary) -> list[float | None]:
+        """All that a reward function gave: one score per step, or per completion."""
+        if reward.kind == "outcome":
+            return [row.outcome_scores.get(reward.name) for row in self.scored]
+        return [score for row in self.scored for score in row.scores.get(reward.name, ())]
 
     def rows(self, rollout: int) -> list[dict[str, Any]]:
         """One row a step of a rollout (0-based), as ``StepScores.rows`` gives it."""

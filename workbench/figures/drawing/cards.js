@@ -12,7 +12,7 @@ import { errorMark, lane, OBSERVED_TITLE, sampledCharacters, sampledLength, turn
 
 export const STEPS = ".text:not(.second) .step"; // those the keyboard moves over
 export const WRONG = "✕";
-export const WRONG_TITLE = "This step scores 0 or less, and others score more";
+export const WRONG_TITLE = "The reward that says right or wrong scores this step 0 or less";
 const DRAWN_TOKENS = 20000; // of one rollout; more is a button away
 const DRAWN_CHARACTERS = 200000;
 

@@ -48,22 +48,16 @@ export const ORDERS = [
 ];
 
 /**
- * Says of each rollout whether it is right: by the first outcome reward that scores nothing but 1, 0 and −1.
+ * Says of each rollout whether it is right, by the outcome reward that says so.
  * @param {Prepared} data @returns {string | null} that reward's name
  */
-export function judge({ rollouts, rewards }) {
-  const outcomes = (rewards ?? []).filter(({ kind }) => kind === "outcome").map(({ name }) => name);
-  const scoresOf = (/** @type {string} */ name) => rollouts.map((rollout) => rollout.outcomes?.[name] ?? null);
-  const judging = outcomes.find((name) => {
-    const scores = scoresOf(name).filter((score) => score !== null);
-    return scores.length > 0 && scores.every((score) => [-1, 0, 1].includes(score));
-  });
-  const scores = judging === undefined ? [] : scoresOf(judging);
-  rollouts.forEach((rollout, g) => {
-    const score = scores[g] ?? null;
+export function judge({ rollouts, judges }) {
+  const judging = judges?.outcome ?? null;
+  for (const rollout of rollouts) {
+    const score = judging === null ? null : rollout.outcomes?.[judging] ?? null;
     rollout.right = score === null ? null : score > 0;
-  });
-  return judging ?? null;
+  }
+  return judging;
 }
 
 /** @param {Credited} rollout */

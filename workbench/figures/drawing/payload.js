@@ -205,6 +205,7 @@
  * @property {string} [policy]
  * @property {RolloutPayload[]} rollouts
  * @property {{ name: string, kind: string, weight: number }[]} [rewards]
+ * @property {{ outcome: string | null, step: string | null }} [judges] the rewards that say right (above 0) or wrong
  * @property {boolean} [normalisers] whether rollouts have them
  * @property {LossPayload} [loss]
  * @property {OtherPayload} [other]
@@ -225,7 +226,7 @@
  * @property {MeasurePayload[]} [measures] those of its watched row
  * @property {{ a: TokenLosses, b: TokenLosses | null }} [read] its tokens in the loss that is looked at, and beside it
  * @property {Uint8Array} [observed] of an episode: 1 for each token that the policy did not sample
- * @property {boolean[]} [wrong] by step: it scores 0 or less where a step of the group scores more
+ * @property {boolean[]} [wrong] by step: the reward that says right or wrong calls it wrong
  *
  * @typedef {Omit<RolloutPayload, "twin"> & Partial<Omit<CreditedPayload, "why">> & Prepares
  *   & { why?: Why[], twin?: Credited | null }} Credited A rollout ready to be drawn, or its twin.

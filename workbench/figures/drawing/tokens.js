@@ -3,7 +3,7 @@
 // The <pre> of a rollout has exactly the completion as its textContent: arrows for line ends, marks for invisible
 // characters and the end-of-sequence sign are drawn by the style sheet.
 
-/** @import { Credited, GroupPayload, Prepared, TurnPayload } from "./payload.js" */
+/** @import { Credited, GroupPayload, Prepared, StepPayload, TurnPayload } from "./payload.js" */
 /** @typedef {{ at: number, order: number, step?: number, match?: boolean }} Cut what changes at an offset of the text */
 /** @typedef {{ text: string, match: boolean, astray: boolean, opens: number | null }} Part */
 
@@ -26,20 +26,32 @@ const NAMED = { "\n": "nl", "\t": "tab", "\ufffd": "bad" };
  */
 export function prepare(payload) {
   const data = /** @type {Prepared} */ (/** @type {unknown} */ (payload));
-  const scoresMore = data.rollouts.some(({ steps }) => steps?.some(({ reward }) => reward !== null && reward > 0));
+  const isWrong = wrongBy(data);
   for (const rollout of data.rollouts) {
     const { texts, twin, before } = rollout;
     if (data.measures) rollout.measures = data.measures;
     rollout.offsets = new Int32Array(texts.length + 1);
     for (let t = 0; t < texts.length; t++) rollout.offsets[t + 1] = rollout.offsets[t] + texts[t].length;
     rollout.stepOf = new Int32Array(texts.length).fill(-1);
-    rollout.wrong = rollout.steps?.map(({ reward }) => scoresMore && reward !== null && reward <= 0);
+    rollout.wrong = rollout.steps?.map(isWrong);
     rollout.steps?.forEach((step, k) => rollout.stepOf.fill(k, step.first, step.last + 1));
     if (rollout.turns) rollout.observed = observedIn(rollout.turns, texts.length);
     if (before) rollout.twin = { ...rollout, ...before, twin: null };
     if (twin) rollout.twin = { ...rollout, ...twin, why: twin.why, terms: twin.terms, twin: null };
   }
   return data;
+}
+
+/**
+ * Whether a step is wrong: by the reward that says so, or by the label of a watched row's step.
+ * @param {Prepared} data @returns {(step: StepPayload) => boolean}
+ */
+function wrongBy({ rewards, judges }) {
+  const name = judges?.step ?? null;
+  return ({ reward, scores }) => {
+    const score = rewards === undefined ? reward : name === null ? null : scores[name] ?? null;
+    return score !== null && score <= 0;
+  };
 }
 
 /** @param {TurnPayload[]} turns @param {number} length */

@@ -19,7 +19,7 @@ export function note(handles) {
     root.setAttribute("role", value?.level === "error" ? "alert" : "status");
     root.replaceChildren();
     if (!value) return;
-    root.append(el("p", { title: ["plain", "unused"].includes(value.level) ? value.text : null }, value.text));
+    root.append(el("p", { title: value.level === "plain" ? value.text : null }, value.text));
     if (value.detail) root.append(el("pre", {}, value.detail));
     if (value.action) root.append(link(value.action, () => handles.trigger("apply", {})));
   });

@@ -22,7 +22,7 @@
 /**
  * @typedef {Object} NotePayload A message beside a control.
  * @property {string} text
- * @property {"error" | "warning" | "info" | "plain" | "unused"} level
+ * @property {"error" | "warning" | "info" | "plain"} level
  * @property {number | null} line of the code editor to highlight, from 1
  * @property {string} detail
  * @property {string | null} editor elem_id of that editor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from inspect import getsource
@@ -27,7 +27,7 @@ from workbench.rewards.saved import (
 from workbench.rewards.source import kind_in
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
 from workbench.schema import RewardKind, ScoredGroup
-from workbench.schema.wording import two_places
+from workbench.schema.wording import counted, two_places
 from workbench.sections import EnvironmentSection, PolicySection
 from workbench.tasks import Task
 from workbench.ui.handlers.draft import Draft
@@ -290,18 +290,27 @@ def watch_message(watched: RewardWatch) -> str:
 
 
 def row_notes(
-    rows: Rows, watched: RewardWatch, unused: Mapping[str, str], printed: Mapping[str, str] | None = None
+    rows: Rows,
+    watched: RewardWatch,
+    unused: Mapping[str, tuple[str, str]],
+    scored: ScoredGroup,
 ) -> list[Note | None]:
-    """Under each row, what its function gave and took; the detail is its range and source, or what it printed.
+    """Under each row, what its function gave; the detail is what it took, its range and source, or what it printed.
 
-    ``unused`` says by name why a function plays no part in what is drawn, ``printed`` what its last call printed.
+    ``unused`` says by name that and why a function plays no part in what is drawn.
     """
     known = {function.name: function for function in watched.functions}
-    return [None if row is None else _row_note(row, known, unused, printed or {}) for row in rows]
+    judges = {scored.judge("step"), scored.judge("outcome")}
+    printed = {reward.name: reward.printed for reward in scored.rewards}
+    return [None if row is None else _row_note(row, known, unused, printed, judges) for row in rows]
 
 
 def _row_note(
-    row: RewardRow, known: Mapping[str, Watched], unused: Mapping[str, str], printed: Mapping[str, str]
+    row: RewardRow,
+    known: Mapping[str, Watched],
+    unused: Mapping[str, tuple[str, str]],
+    printed: Mapping[str, str],
+    judges: Container[str | None],
 ) -> Note:
     about = ""
     if row.is_builtin:
@@ -313,14 +322,31 @@ def _row_note(
     if text := printed.get(row.name, "").rstrip():
         about = f"printed:\n{cut(text, PRINTED_SHOWN)}"
     scores = function.scores
-    parts = [unused[row.name]] if row.name in unused else []
-    parts += [BUILTINS[row.name].judged_by] if not parts and row.is_builtin and row.name in BUILTINS else []
-    parts += [f"drawn with its weight at step 0 ({row.schedule})"] if row.is_scheduled else []
-    parts += ["no score" if scores.mean is None else f"mean {two_places(scores.mean)}"]
-    if scores.zeros:
-        parts.append(f"{int(100 * scores.zeros + 0.5)} % zero")
+    parts = [f"drawn with its weight at step 0 ({row.schedule})"] if row.is_scheduled else []
+    parts.append(_gave(function, row.name in judges))
     if scores.unscored:
         parts.append(f"{scores.unscored} unscored")
-    if function.p50 is not None:
-        parts.append(f"{1000 * function.p50:.2g} ms" if function.p50 < 0.1 else f"{function.p50:.2g} s")
-    return Note("  ·  ".join(filter(None, parts)), level="unused" if row.name in unused else "plain", detail=about)
+    said, why = unused.get(row.name, ("", ""))
+    parts[0] = f"{said}: {parts[0]}" if said else parts[0]
+    took = function.p50
+    details = [
+        f"not counted: {why}" if why else "",
+        BUILTINS[row.name].judged_by if row.is_builtin and row.name in BUILTINS else "",
+        "" if took is None else f"{1000 * took:.2g} ms a call" if took < 0.1 else f"{took:.2g} s a call",
+        about,
+    ]
+    detail = "  ·  ".join(filter(None, details))
+    return Note("  ·  ".join(parts), level="plain", detail=detail)
+
+
+def _gave(function: Watched, is_judge: bool) -> str:
+    """What a function gave, in a few words: how many it calls right if it says so, or else its mean."""
+    scores = function.scores
+    if scores.mean is None or scores.zeros is None:
+        return "no score"
+    if is_judge:
+        right = (1 + scores.mean - scores.zeros) / 2 if (scores.low or 0) < 0 else scores.mean
+        if function.kind == "outcome":
+            return f"{round(right * scores.count)} of {counted(scores.count, 'answer')} right"
+        return f"{int(100 * right + 0.5)} % of steps right"
+    return f"mean {two_places(scores.mean)}" + (f"  ·  {int(100 * scores.zeros + 0.5)} % zero" if scores.zeros else "")

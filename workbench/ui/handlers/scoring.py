@@ -226,17 +226,15 @@ def scheme_note(section: Section) -> str:
     return f"{scheme.formula}{f' + {weight:g} · z(R)' if weight else ''}  ({scheme.reference})"
 
 
-def unused_notes(view: ScoringView) -> dict[str, str]:
-    """Why a reward plays no part in the colours, by the names of those that do not in one of the schemes drawn."""
+def unused_notes(view: ScoringView) -> dict[str, tuple[str, str]]:
+    """Return what to say of each reward that plays no part in the colours of a scheme drawn, and why it plays none."""
     if view.credit is None:
         return {}
     first = unused_rewards(view.credit)
-    if view.other is None:
-        return {name: f"not used: {why}" for name, why in first.items()}
-    second = unused_rewards(view.other)
-    said = {name: f"not used by A: {why}" for name, why in first.items()}
-    said |= {name: f"not used by B: {why}" for name, why in second.items()}
-    return said | {name: f"not used by A and B: {first[name]}" for name in first.keys() & second.keys()}
+    second = first if view.other is None else unused_rewards(view.other)
+    said = {name: ("Not counted by B", why) for name, why in second.items()}
+    said |= {name: ("Not counted by A", why) for name, why in first.items()}
+    return said | {name: ("Shown, not counted", first[name]) for name in first.keys() & second.keys()}
 
 
 def _about(group: Group) -> str:

@@ -195,8 +195,7 @@ def watched(services: Services, tab: str, draft: Draft, view: ScoringView) -> tu
     notes = [note_value(wrong, editor=f"reward-code-{i}") for i, wrong in enumerate(view.rows)]
     if view.credit is not None:
         seen = handlers.watch_group(draft, view.credit.scored, services.call_times(tab))
-        printed = {reward.name: reward.printed for reward in view.credit.scored.rewards}
-        gave = handlers.row_notes(draft.rows, seen, unused_notes(view), printed)
+        gave = handlers.row_notes(draft.rows, seen, unused_notes(view), view.credit.scored)
         drawing = handlers.watch_message(seen)
         notes = [note_value(wrong or said) for wrong, said in zip(view.rows, gave, strict=True)]
     return drawing, [gr.skip() if row is None else said for row, said in zip(draft.rows, notes, strict=True)]
