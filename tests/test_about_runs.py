@@ -41,6 +41,8 @@ def test_a_run_that_is_over_has_another_name_with_all_it_holds(tmp_path: Path) -
     assert {run.name for run in list_runs(tmp_path)} == {"b", "taken"}
     assert about(open_run("b", tmp_path)).note == "kept"
     assert open_run("b", tmp_path).metrics_rows()[0][0]["reward"] == 0.5
+    assert rename("b", "my run", tmp_path).name == "my-run"
+    rename("my-run", "b", tmp_path)
     for new, said in (
         ("taken", "there is a run 'taken' already"),
         ("../b", "cannot be a run's name"),

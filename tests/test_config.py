@@ -13,6 +13,7 @@ from workbench.sections.section import is_section
 
 def test_words_become_one_name():
     assert RunConfig(name=" my first  run ").name == "my-first-run"
+    assert RunConfig(name="Zoë's run: GSM8K (2)").name == "Zoe-s-run-GSM8K-2"
     with pytest.raises(ConfigError, match="name: use 1 to 80 letters"):
         RunConfig.parse({"name": "  "})
 

@@ -192,7 +192,7 @@ def test_columns_by_other_names_are_mapped() -> None:
     # Only a reward is mapped: the format is still found by the row.
     [group], format, _ = read({"input": "a", "output": "b", "points": 2}, columns={"reward": "points"})
     assert (format, {**group.columns, **group.rollouts[0].columns}["reward"]) == ("openrlhf", 2)
-    with pytest.raises(TaskError, match=r"--map: rows.jsonl line 1 has no 'meta.p'; did you mean 'meta.q'\?"):
+    with pytest.raises(TaskError, match=r"columns: rows.jsonl line 1 has no 'meta.p'; did you mean 'meta.q'\?"):
         read(row, columns={"prompt": "meta.p", "completion": "texts.0"})
 
 

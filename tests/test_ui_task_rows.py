@@ -12,7 +12,7 @@ import pytest
 from tests.drafts import draft_of
 from workbench.config import RunConfig
 from workbench.errors import ConfigError, TaskError
-from workbench.ui.handlers.credit import credit_section
+from workbench.ui.handlers.credit import credit_section, with_settings
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import choose_example, find_task
 from workbench.ui.handlers.groups import GroupStore
@@ -22,6 +22,7 @@ from workbench.ui.handlers.page_state import dump
 from workbench.ui.handlers.rollout_import import ImportForm, Readings, open_file
 from workbench.ui.handlers.run_setup import rows_found
 from workbench.ui.handlers.task_rows import preview, read_as
+from workbench.ui.handlers.tree import with_path
 from workbench.ui.tabs.form import packed_task, read
 
 COLUMNS = "prompt=q,answer=truth.value"
@@ -42,9 +43,7 @@ def typed(draft: Draft, **fields: Any) -> Draft:
 
 def test_a_file_of_other_columns_is_read_once_its_fields_say_how(file: str) -> None:
     first = draft_of()
-    with pytest.raises(
-        TaskError, match=r"its columns are 'q', 'truth', 'level'; say which of them it is, task\.columns"
-    ):
+    with pytest.raises(TaskError, match=r"its columns are 'q', 'truth', 'level'; say which of them .* task\.columns"):
         read_as(first, file, draft_of().with_values({"task.split": "x"}))
     draft = read_as(typed(first, columns=COLUMNS, filter="level >= 3"), file, first)
     assert draft is not None
@@ -76,13 +75,37 @@ def test_a_task_of_several_turns_brings_its_environment_and_its_policy_and_takes
     assert away.policy == "my/model"
 
 
+def test_own_problems_open_under_a_scheme_that_reads_their_rewards(tmp_path: Path) -> None:
+    rows = tmp_path / "mine.jsonl"
+    rows.write_text('{"question": "2 + 2?", "answer": "4"}\n' * 3, encoding="utf-8")
+    first = draft_of()
+    own = read_as(first, str(rows), first)
+    assert own is not None
+    assert (first.credit["scheme"], own.credit["scheme"]) == ("process", "outcome")
+    back = read_as(own, "chain-arithmetic", own)
+    assert back is not None
+    assert back.credit["scheme"] == "process"
+    counted = replace(first, credit=with_settings(first.credit, {"outcome_weight": 1.0}))
+    kept = read_as(counted, str(rows), counted)
+    assert kept is not None
+    assert kept.credit == counted.credit  # which reads outcomes already
+
+
+def test_a_column_that_is_no_prompt_is_told_of_in_the_pages_words(tmp_path: Path) -> None:
+    rows = tmp_path / "mine.jsonl"
+    rows.write_text('{"Problem Text": "2 + 2?", "answer": "4"}\n', encoding="utf-8")
+    draft = draft_of()
+    text = json.loads(preview(replace(draft, tree=with_path(draft.tree, "task.name", str(rows)))))["text"]
+    assert "'Problem Text'" in text
+    assert "Columns (under Rows)" in text
+    assert "task.columns" not in text
+
+
 def test_a_field_that_does_not_fit_is_said_where_the_rows_are(file: str) -> None:
     draft = typed(draft_of(), columns="q")
-    assert json.loads(preview(draft)) == {
-        "text": "task.columns: 'q' has no '='; write before it what it becomes, prompt=… (got 'q')",
-        "level": "error",
-        "rows": [],
-    }
+    said = json.loads(preview(draft))
+    assert (said["level"], said["rows"]) == ("error", [])
+    assert said["text"].startswith("Columns (under Rows): 'q' has no '='")
     with pytest.raises(ConfigError, match=r"task\.rows: out of range, which is at least 1"):
         typed(draft_of(), rows=0).task_section()
 

@@ -37,6 +37,7 @@ from workbench.sections import (
     SharedConfig,
     TaskSection,
     leaves,
+    run_name_of,
 )
 from workbench.sections.writing import check_writable
 from workbench.steps import StepPattern
@@ -129,4 +130,5 @@ __all__ = [
     "leaves",
     "migrate",
     "put",
+    "run_name_of",
 ]

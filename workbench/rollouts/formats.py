@@ -108,7 +108,7 @@ def detect(values: Mapping[str, Any]) -> Format:
         )
     raise TaskError(
         f"the columns {cut(', '.join(map(repr, values)), 300) or '(none)'} are no known format: there is no 'prompt'; "
-        f"give each row a 'prompt' and a 'completion', or say which columns are (--map prompt=…,completion=…; formats: "
+        f"give each row a 'prompt' and a 'completion', or say which columns are: prompt=…,completion=… (formats: "
         f"{', '.join(FORMATS)})"
     )
 

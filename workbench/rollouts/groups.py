@@ -145,7 +145,7 @@ def read_drafts(
 
 def _mapped(rows: Iterable[Row], file: str, columns: Mapping[str, str]) -> Iterator[Row]:
     for row in rows:
-        made = columns_of(f"{file} {row.where}", row.values, columns, "--map") if columns else {}
+        made = columns_of(f"{file} {row.where}", row.values, columns, "columns") if columns else {}
         yield replace(row, values={**row.values, **made}) if made else row
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.config import RUN_NAME
+from workbench.config import RUN_NAME, run_name_of
 from workbench.errors import RunError, WorkbenchError
 from workbench.files import encode, read_json, replace_file
 from workbench.rundir import RunDir
@@ -63,7 +63,7 @@ def _checked(note: Any, tags: Any) -> About:
 
 def rename(name: str, new: str, workspace: Path | str | None = None) -> Run:
     """Give a run that is over another name. Raises RunError where it cannot have it."""
-    run = open_run(name, workspace)
+    run, new = open_run(name, workspace), run_name_of(new)
     if not RUN_NAME.fullmatch(new):
         raise RunError(f"{new[:80]!r} cannot be a run's name: letters, digits, '.', '_' and '-', at most 80")
     if stage := _stage_of(run, workspace):

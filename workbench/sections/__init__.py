@@ -22,7 +22,7 @@ from workbench.sections.rewards import (
 from workbench.sections.run import RunSection
 from workbench.sections.sampling import SamplingConfig
 from workbench.sections.section import Leaf, Section, leaves
-from workbench.sections.shared import RUN_NAME, MethodSection, Origin, SharedConfig
+from workbench.sections.shared import RUN_NAME, MethodSection, Origin, SharedConfig, run_name_of
 from workbench.sections.task import TaskSection
 
 __all__ = [
@@ -50,4 +50,5 @@ __all__ = [
     "SharedConfig",
     "TaskSection",
     "leaves",
+    "run_name_of",
 ]

@@ -7,6 +7,7 @@ known above (``workbench.training.methods``, and ``RunConfig``, which names them
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -26,6 +27,12 @@ from workbench.sections.task import TaskSection
 from workbench.sections.writing import write_yaml
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+def run_name_of(words: str) -> str:
+    """Return words as one name, "Zoë's run (2)" as "Zoe-s-run-2"; it need not fit ``RUN_NAME``."""
+    letters = re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFKD", words))
+    return re.sub(r"[ ()\[\],:;!?'&+#=@]+", "-", letters).strip("-")
 
 
 class MethodSection(Section):
@@ -143,7 +150,7 @@ class SharedConfig(Section):
     @classmethod
     def _name_fits_a_folder(cls, name: str | None) -> str | None:
         """Words become one name: "my run" is "my-run"."""
-        joined = name and re.sub(" +", "-", name.strip(" "))
+        joined = name and run_name_of(name)
         if joined is not None and not RUN_NAME.fullmatch(joined):
             raise ValueError("use 1 to 80 letters, digits, dots, dashes and underscores, a letter or digit first")
         return joined

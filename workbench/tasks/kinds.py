@@ -93,7 +93,7 @@ def prompt_of(where: str, columns: Mapping[str, Any]) -> tuple[str, Prompt]:
     if name is None:
         raise TaskError(
             f"{where}: every row must be an object with a 'prompt' (or a 'question', or a 'problem'); its columns are "
-            f"{', '.join(map(repr, columns)) or 'none'}; say which of them it is, task.columns: prompt=…"
+            f"{', '.join(map(repr, columns)) or 'none'}; say which of them is the prompt in task.columns: prompt=NAME"
         )
     return name, _text(where, name, columns[name])
 

@@ -185,7 +185,7 @@ def check_scores_text(config: ModelConfig) -> None:
     if not signs and not config.trust_remote_code and writes_text(config.path):
         raise RewardError(
             f"reward model {config.path!r} is a {architecture(config.path)}, which writes text and scores none; give a "
-            "model with a classification head (train one with --method reward), or choose a format that asks language "
+            "model with a classification head (train one by the method reward), or choose a format that asks language "
             f"models: {', '.join(name for name, form in FORMATS.items() if form.signs)}"
         )
 

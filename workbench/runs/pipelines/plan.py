@@ -29,7 +29,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from workbench.assets import ASSETS
-from workbench.config import RUN_NAME, RunConfig, migrate
+from workbench.config import RUN_NAME, RunConfig, migrate, run_name_of
 from workbench.config.reading import read_text, read_yaml
 from workbench.config.task_defaults import fill_from_task
 from workbench.errors import ConfigError, WorkbenchError, cut, did_you_mean, shown
@@ -244,7 +244,7 @@ def read_plan(data: Any, name: str) -> Plan:
         if key not in ("name", "about", "stages"):
             known = did_you_mean(key, ("name", "about", "stages"))
             raise ConfigError(f"{key}: a pipeline has name, about and stages{known}; remove it")
-    name = str(data.get("name") or name)
+    name = run_name_of(str(data.get("name") or name))
     if not RUN_NAME.fullmatch(name):
         raise ConfigError(
             f"name: {shown(name)} cannot be a pipeline's; use 1 to 80 letters, digits, dots, dashes and underscores"

@@ -21,6 +21,7 @@ from workbench.config import (
     SamplingConfig,
     TaskSection,
 )
+from workbench.credit import SCHEMES
 from workbench.errors import ConfigError, PatternError, RewardError, shown
 from workbench.rewards.client import DEADLINE
 from workbench.schema import Group, Prompt
@@ -209,6 +210,16 @@ class Draft:
 
     def with_row(self, place: int, row: RewardRow | None) -> Draft:
         return replace(self, rows=tuple(row if i == place else other for i, other in enumerate(self.rows)))
+
+    def with_scheme_for_rewards(self) -> Draft:
+        """Return the draft with the scheme ``outcome`` if it has outcome rewards alone and its scheme reads none."""
+        kinds = {row.kind for row in self.rows if row is not None and row.on}
+        reads_outcomes = (
+            "outcome" in SCHEMES[self.credit["scheme"]].needs or shown_values(self.credit)["outcome_weight"]
+        )
+        if kinds != {"outcome"} or reads_outcomes:
+            return self
+        return replace(self, credit=for_scheme(self.credit, "outcome"))
 
     def with_pattern(self, regex: str, kind: str) -> Draft:
         tree = with_path(self.tree, "method.pattern.regex", regex)

@@ -30,6 +30,7 @@ from workbench.schema import RewardKind, ScoredGroup
 from workbench.schema.wording import counted, two_places
 from workbench.sections import EnvironmentSection, PolicySection
 from workbench.tasks import Task
+from workbench.ui.handlers.credit import for_scheme
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.judges import judge_facts
 from workbench.ui.handlers.models import model_facts
@@ -121,14 +122,18 @@ def add_reward(rows: Rows, choice: str) -> tuple[int, RewardRow] | None:
 def with_task(draft: Draft, task: Task) -> Draft:
     """The draft with the task's own pattern, rewards, length and environment; reward functions somebody wrote stay.
 
-    An embedded policy makes way for the one that was taught the task.
+    An embedded policy makes way for the one that was taught the task. The scheme is one that reads the rewards:
+    ``outcome`` where there are no others, which makes way in turn for the task's own where there are.
     """
+    kinds = {row.kind for row in draft.rows if row is not None and row.on}
+    if kinds == {"outcome"} and draft.credit["scheme"] == "outcome":
+        draft = replace(draft, credit=for_scheme(draft.credit, task.scheme))
     tree = with_path(draft.tree, "method.sampling.max_completion_length", task.max_completion_length)
     tree = with_path(tree, "environment", EnvironmentSection(name=task.environment).model_dump())
     if draft.policy in EMBEDDED:
         tree = with_path(tree, "policy.path", task.policy or PolicySection().path)
     draft = replace(draft, tree=tree, rows=task_rows(draft.rows, task))
-    return draft.with_pattern(task.pattern.regex, task.pattern.kind)
+    return draft.with_pattern(task.pattern.regex, task.pattern.kind).with_scheme_for_rewards()
 
 
 def task_rows(rows: Rows, task: Task) -> tuple[RewardRow | None, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from workbench.errors import WorkbenchError, cut
 from workbench.figures.heatmap import to_json
 from workbench.files import encode
@@ -10,11 +12,13 @@ from workbench.tasks import preview_of
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import choose_example, find_task
 from workbench.ui.handlers.rewards import with_task
+from workbench.ui.handlers.run_fields import task_fields
 from workbench.ui.payloads import Pairs, RowsPayload
 
 SHOWN_ROWS = 3
 LONGEST = 400
 """Characters of a value that are shown."""
+_FIELDS = re.compile("|".join(re.escape(path) for path in sorted(task_fields(), reverse=True)))
 
 
 def preview(draft: Draft) -> str:
@@ -32,7 +36,12 @@ def preview(draft: Draft) -> str:
 
 def refused(error: WorkbenchError) -> str:
     """In place of rows, why there are none."""
-    return to_json(RowsPayload(text=redact(str(error)), level="error", rows=[]))
+    return to_json(RowsPayload(text=redact(in_page_words(error)), level="error", rows=[]))
+
+
+def in_page_words(error: WorkbenchError) -> str:
+    """Return an error's text with fields that say how rows are read called as on the page."""
+    return _FIELDS.sub(lambda match: f"{task_fields()[match[0]].label} (under Rows)", str(error))
 
 
 def _text(value: object) -> str:

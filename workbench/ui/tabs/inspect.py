@@ -66,7 +66,7 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
             with gr.Accordion("More", open=False, elem_id="more", elem_classes=["fold"]) as more:
                 fields["rewards"] = RewardWidgets(**rewards, more=more, **build_reward_sources())
                 rollout_import, config_import = build_rollout_import(), build_import()
-                fields["task_rows"], fields["task_preview"] = build_task_rows(first)
+                fields |= {**build_task_rows(first), "more": more}
                 start_over = gr.Button("Start over", elem_id="start-over", elem_classes=["small"], min_width=0)
             actions = _actions()
         with gr.Column(elem_id="view", scale=1, min_width=0):

@@ -21,7 +21,7 @@ from workbench.ui.handlers.rewards import with_task
 from workbench.ui.handlers.sampling import adopt, sample
 from workbench.ui.handlers.scoring import Note, ScoringView, isolation_note, message, remedied, rescore, scheme_note
 from workbench.ui.handlers.session import Services
-from workbench.ui.handlers.task_rows import refused
+from workbench.ui.handlers.task_rows import in_page_words, refused
 from workbench.ui.tabs.checks import wire_probes
 from workbench.ui.tabs.common import PRIVATE, note_value, start_and_cancel, table_value
 from workbench.ui.tabs.config_import import wire_import
@@ -247,9 +247,17 @@ def _wire_task(form: Form, sample_now: gr.State, then_score: ThenScore) -> None:
             task = handlers.find_task(plain.task_section(name))
             after = with_task(handlers.choose_example(plain, 0, task=task), task)
         except WorkbenchError as error:
-            yield {form.columns: note_value(Note(str(error))), form.task_preview: refused(error)}
+            # How rows are read is said in the part that is folded away.
+            unfolded = gr.Accordion(open=True)
+            shown_error = refused(error)
+            yield {form.columns: note_value(Note(in_page_words(error))), form.task_preview: shown_error} | {
+                form.more: unfolded,
+                form.task_fold: unfolded,
+            }
             return
         said = f"{after.task} brings its own pattern, rewards and length"
+        if after.credit["scheme"] != before.credit["scheme"]:
+            said += f"; its rewards are read by the scheme {after.credit['scheme']}"
         if after.policy != task.policy:
             yield shown(form, before, after, undo=said)
             return
@@ -258,7 +266,7 @@ def _wire_task(form: Form, sample_now: gr.State, then_score: ThenScore) -> None:
     chosen = form.task.input(
         choose_task,
         [form.task, *form.inputs],
-        [*form.outputs, answers],
+        [*form.outputs, form.more, form.task_fold, answers],
         concurrency_limit=None,
         trigger_mode="always_last",
         **PRIVATE,

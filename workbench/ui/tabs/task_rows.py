@@ -17,12 +17,14 @@ from workbench.ui.tabs.run_form import spec_of
 from workbench.ui.tabs.widgets import Form
 
 
-def build_task_rows(first: Draft) -> tuple[gr.HTML, gr.HTML]:
+def build_task_rows(first: Draft) -> dict[str, Any]:
     """The form of the fields, and the rows; folded away until somebody wants them."""
-    with gr.Accordion("Rows: columns, filter, split", open=False, elem_id="task-reading", elem_classes=["fold"]):
+    with gr.Accordion(
+        "Rows: columns, filter, split", open=False, elem_id="task-reading", elem_classes=["fold"]
+    ) as fold:
         fields = drawn("task-form", "runForm", packed_task(first), constant=spec_of("task", task_fields().values()))
         rows = drawn("task-preview", "taskRows", handlers.preview(first), classes=["note"])
-    return fields, rows
+    return {"task_rows": fields, "task_preview": rows, "task_fold": fold}
 
 
 def wire_task_rows(form: Form, then_score: Callable[[Any], None]) -> None:

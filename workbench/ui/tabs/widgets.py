@@ -153,7 +153,8 @@ class Form:
 
     ``scoring`` and ``sampling`` always hold what the fields of those forms do, as text (``form.pack``); ``run`` is
     Train's form itself, which the page's script draws (``run_form.build_run_form``), and ``task_rows`` that of the
-    fields that say how the task's rows are read, the first of which ``task_preview`` shows.
+    fields that say how the task's rows are read, the first of which ``task_preview`` shows; they are folded away in
+    ``task_fold``, which is in ``more``.
     """
 
     draft: gr.State
@@ -169,6 +170,8 @@ class Form:
     sampling: gr.Textbox
     task_rows: gr.HTML
     task_preview: gr.HTML
+    task_fold: gr.Accordion
+    more: gr.Accordion
     run: gr.HTML
     undo: UndoWidgets
 
