@@ -18,7 +18,14 @@ import torch
 from trl import GRPOTrainer
 
 from workbench import figures
-from workbench.credit import LENS_LOSSES, gradient_shares, group_losses, length_normalisers, token_losses
+from workbench.credit import (
+    LENS_LOSSES,
+    gradient_shares,
+    group_losses,
+    length_normalisers,
+    pass_losses,
+    token_losses,
+)
 from workbench.errors import CreditError
 from workbench.figures.loss import DrawnLoss
 from workbench.schema import (
@@ -248,9 +255,16 @@ def test_the_drawing_gets_a_groups_loss() -> None:
     assert drawn.coefficients["bnpo"] == [1 / 4, 1 / 8]  # each alone in its micro-batch
     # A = 1 on both tokens of the first; the ratio of its first is e^0.5, bounded by 1.2: -(1.2 + 1) / 4.
     (told,) = drawn.passes
-    assert told == {"step": 4, "number": 2, "total": pytest.approx(-0.55), "logged": -0.3}
+    assert told == {"step": 4, "number": 2, "total": pytest.approx(-0.55), "logged": -0.3, "router": 0.0}
     assert drawn.of_rollout(credit, 0)["passes"] == [{"logprobs": [-1, -1], "old": [-1.5, -1]}]
     assert drawn.of_rollout(credit, 1)["passes"] == [{"logprobs": None, "old": None}]
+    # An entropy bonus is part of a token's contribution and not of its push; a router's loss is part of the sum alone.
+    paid = replace(seen, rollouts=(replace(rows[0], bonus=np.float32([-0.125, -0.25])), rows[1]), router=0.05)
+    (told,) = DrawnLoss.of_passes([credit], 0, [paid]).passes
+    assert (told["total"], told["router"]) == (pytest.approx(-0.55 - 0.375 + 0.05), 0.05)
+    with_bonus, without = pass_losses([credit], paid)[0], pass_losses([credit], seen)[0]
+    assert (with_bonus.contribution - without.contribution).tolist() == pytest.approx([-0.125, -0.25])
+    assert with_bonus.push.tolist() == without.push.tolist()
 
 
 def a_credit() -> Credit:

@@ -38,6 +38,9 @@ def train(folder: Path, method: dict[str, Any], **run: Any) -> tuple[Run, list[f
     return Run(stored.path), [row["loss"] for row in trainer.state.log_history if "loss" in row]
 
 
+ADAPTIVE = {"use_adaptive_entropy": True, "entropy_coef": 0.05, "entropy_coef_delta": 0.02, "entropy_target": 5.0}
+
+
 @pytest.mark.parametrize(
     ("method", "run"),
     [
@@ -45,8 +48,17 @@ def train(folder: Path, method: dict[str, Any], **run: Any) -> tuple[Run, list[f
         ({"num_iterations": 2, "loss_type": "bnpo", "trl": {"delta": 1.3}}, {"micro_batch_size": 4}),
         ({"loss_type": "grpo", "mask_truncated_completions": True, "credit": {"drop_duplicates": True}}, {}),
         ({"loss_type": "dr_grpo", "trl": {"top_entropy_quantile": 0.5}, "rollouts_every": 2}, {"micro_batch_size": 2}),
+        ({"trl": {"entropy_coef": 0.05, "top_entropy_quantile": 0.5}}, {"micro_batch_size": 2}),
+        ({"loss_type": "grpo", "trl": ADAPTIVE}, {"micro_batch_size": 4}),
     ],
-    ids=["dapo, two passes, KL", "bnpo, two passes, micro-batches", "grpo, masked", "dr_grpo, by entropy"],
+    ids=[
+        "dapo, two passes, KL",
+        "bnpo, two passes, micro-batches",
+        "grpo, masked",
+        "dr_grpo, by entropy",
+        "entropy bonus",
+        "adaptive entropy bonus",
+    ],
 )
 @pytest.mark.training
 def test_contributions_add_up_to_the_logged_loss(tmp_path: Path, method: dict[str, Any], run: dict[str, Any]) -> None:
@@ -67,6 +79,10 @@ def test_contributions_add_up_to_the_logged_loss(tmp_path: Path, method: dict[st
         assert total == pytest.approx(logged[seen.step - 1], abs=FLOAT32 * size)
         assert seen.loss == pytest.approx(logged[seen.step - 1], rel=FLOAT32, abs=1e-9)
     assert max(sizes) > 1e-2
+    has_bonus = "entropy_coef" in method.get("trl", {})
+    assert all(
+        (row.bonus is not None) == has_bonus for seen in passes for row in seen.rollouts if row.logprobs is not None
+    )
     ratios = np.concatenate([token.ratio for token in tokens])
     assert (np.abs(ratios - 1) > 1e-3).any() == (iterations > 1)
 

@@ -39,6 +39,11 @@ Deno.test("a rollout is read in the pass that is asked for, and on policy withou
   const r = rollout({ loss: { coefficients: { grpo: 0.5 }, passes, sampled: [1, 1, 1, 0] } });
   equal(readRollout({ ...LOSS, beta: 0 }, r, 0).contribution, [-0.5, -0.5, 1, 0]); // A = 1, 1, −2 and a tool's token
   near(readRollout({ ...LOSS, beta: 0 }, r, 1).contribution[0], -0.6);
+  const paid = structuredClone(r.loss);
+  paid.passes[1].bonus = [-0.25, 0, 0, 0]; // of an entropy bonus
+  const read = readRollout({ ...LOSS, beta: 0 }, { ...r, loss: paid }, 1);
+  near(read.contribution[0], -0.85);
+  near(read.push[0], readRollout({ ...LOSS, beta: 0 }, r, 1).push[0]);
   const left = rollout({ loss: { coefficients: { grpo: 0.5 }, passes: [{ logprobs: null, old: null }] } });
   equal(readRollout(LOSS, left, 0).contribution.map(Math.abs), [0, 0, 0, 0]);
   equal(readRollout(LOSS, rollout(), 0), null); // nothing is known of its loss

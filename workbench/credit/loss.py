@@ -11,6 +11,10 @@ where f(rho) A is min(rho A, clip(rho, 1 - eps, 1 + eps_high) A) for grpo (2402.
 dr_grpo (2503.20783) and luspo; min(rho, eps_high) log(pi) A with a constant ratio for cispo (2506.13585 eq. 4);
 4 sigmoid(tau (rho - 1)) / tau A for sapo (2511.20347); phi(w) log(pi) A with w the product of a completion's ratios for
 vespo (2602.10693).
+
+An entropy bonus adds -coef H / (P N) to each token: H its entropy, N the counted tokens of its micro-batch, P the
+number of the step's micro-batches over all ranks, coef what TRL applied in the step. It has no push, as its derivative
+is not by the token's log-probability alone. A router's loss is no token's; a pass has it as one number.
 """
 
 from __future__ import annotations
@@ -37,9 +41,9 @@ class TokenLosses:
 
     ``ratio`` is rho, ``factor`` what the advantage is multiplied with instead of it (clipped, capped or softened), and
     ``clipped`` 1 where an upper bound holds the ratio back, -1 where a lower one does. ``policy`` and ``kl`` are the
-    two terms of the token's loss, the latter times beta; ``contribution`` is ``normaliser`` times their sum and 0 for
-    what the loss leaves out. ``push`` is minus the loss's derivative by the token's log-probability: above 0, a step
-    makes the token more likely.
+    two terms of the token's loss, the latter times beta; ``contribution`` is ``normaliser`` times their sum, 0 for what
+    the loss leaves out, plus what an entropy bonus adds. ``push`` is minus the loss's derivative by
+    the token's log-probability, without the bonus: above 0, a step makes the token more likely.
     """
 
     ratio: Floats
@@ -62,11 +66,13 @@ def token_losses(
     reference: npt.ArrayLike | None = None,
     weights: npt.ArrayLike | None = None,
     mask: npt.ArrayLike | None = None,
+    bonus: npt.ArrayLike | None = None,
 ) -> TokenLosses:
     """The terms of one completion; all arrays are (T,).
 
     ``old`` are the log-probabilities that ratios are taken to, by default ``logprobs`` themselves; ``reference`` is
-    needed where beta is not 0; ``weights`` multiply the policy term; ``mask`` is 0 for what the loss leaves out.
+    needed where beta is not 0; ``weights`` multiply the policy term; ``mask`` is 0 for what the loss leaves out;
+    ``bonus`` is what an entropy bonus adds.
 
     Raises CreditError for a loss there is not, and for a KL without a reference.
     """
@@ -104,7 +110,7 @@ def token_losses(
         clipped=(np.sign(ratio - factor) * (slope == 0) * (advantage != 0)).astype(np.int8),
         policy=policy,
         kl=kl,
-        contribution=normaliser * counted * (policy + kl),
+        contribution=normaliser * counted * (policy + kl) + (0.0 if bonus is None else np.asarray(bonus, np.float64)),
         push=-normaliser * counted * (direct + by_ratio),
         normaliser=normaliser,
     )
@@ -203,4 +209,5 @@ def _rollout_losses(
         reference=rollout.ref_logprobs,
         weights=seen.weights,
         mask=rollout.mask,
+        bonus=seen.bonus,
     )

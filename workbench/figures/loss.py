@@ -84,14 +84,16 @@ class DrawnLoss:
         for seen, rows in zip(payload["passes"], self.rollouts, strict=True):
             if (weights := _numbers(rows[i].weights)) is not None:
                 seen["weights"] = weights
+            if (bonus := rows[i].bonus) is not None:
+                seen["bonus"] = [float(f"{value:.6g}") for value in bonus]
         if mask := credit.scored.group.rollouts[i].mask:
             payload["sampled"] = list(mask)
         return payload
 
 
 def _pass_payload(credits: Sequence[Credit], seen: LossPass) -> PassPayload:
-    total = sum(float(row.contribution.sum()) for row in pass_losses(credits, seen))
-    return {"step": seen.step, "number": seen.number, "total": total, "logged": seen.loss}
+    total = seen.router + sum(float(row.contribution.sum()) for row in pass_losses(credits, seen))
+    return {"step": seen.step, "number": seen.number, "total": total, "logged": seen.loss, "router": seen.router}
 
 
 def _numbers(values: Any) -> list[float] | None:

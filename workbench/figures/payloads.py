@@ -90,12 +90,13 @@ class BeforePayload(TypedDict):
 
 
 class PassPayload(TypedDict):
-    """An optimiser step: the sum of all contributions of its batch, and the loss that the trainer computed."""
+    """An optimiser step: its ``router`` loss and the contributions of its batch in all, and the trainer's own loss."""
 
     step: int
     number: int
     total: float
     logged: float | None
+    router: float
 
 
 class LossPayload(TypedDict):
@@ -115,11 +116,13 @@ class LossPayload(TypedDict):
 
 
 class SeenPayload(TypedDict):
-    """What a pass saw of a rollout; None where it was left out, or the ratio is taken to its own numbers."""
+    """What a pass saw of a rollout; None where it was left out, or the ratio is taken to its own numbers. ``bonus`` is
+    what an entropy bonus adds to the loss."""
 
     logprobs: Sequence[float] | None
     old: Sequence[float] | None
     weights: NotRequired[Sequence[float]]
+    bonus: NotRequired[Sequence[float]]
 
 
 class RolloutLossPayload(TypedDict):

@@ -24,10 +24,9 @@ from workbench.schema import LossPass, LossSettings, RolloutPass
 
 _FILE = re.compile(r"step-(\d{6,})\.parquet")
 _numbers = pa.list_(pa.float32())
-_SCHEMA = pa.schema(
-    [("micro_batch", pa.int32()), ("logprobs", _numbers), ("old_logprobs", _numbers), ("weights", _numbers)]
-)
-_HEAD = ("step", "generation", "number", "tokens", "loss")
+_OF_ROLLOUTS = ("logprobs", "old_logprobs", "weights", "bonus")
+_SCHEMA = pa.schema([("micro_batch", pa.int32()), *((name, _numbers) for name in _OF_ROLLOUTS)])
+_HEAD = ("step", "generation", "number", "tokens", "loss", "router")
 
 
 class Passes:
@@ -100,8 +99,9 @@ def _read(path: Path) -> LossPass:
     rows = [
         RolloutPass(
             row["micro_batch"],
-            *(None if row[name] is None else np.array(row[name], np.float32) for name in _SCHEMA.names[1:]),
+            *(None if row.get(name) is None else np.array(row[name], np.float32) for name in _OF_ROLLOUTS),
         )
         for row in table.to_pylist()
     ]
-    return LossPass(**{name: head[name] for name in _HEAD}, settings=LossSettings(**settings), rollouts=tuple(rows))
+    known = {name: head[name] for name in _HEAD if name in head}  # files of version 0.4 lack the router
+    return LossPass(**known, settings=LossSettings(**settings), rollouts=tuple(rows))

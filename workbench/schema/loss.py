@@ -43,13 +43,15 @@ class RolloutPass:
     ``logprobs`` are the policy's in this pass; None for a rollout that was left out, since its advantages are all 0 and
     nothing else would add to the loss. ``old_logprobs`` are those that the ratio is taken to; None where they are the
     pass's own. ``weights`` is what else multiplies the policy term (a mask by entropy, an importance weight); None for
-    1. ``micro_batch`` numbers the part of the step that the rollout was in, over all ranks, from 0.
+    1. ``bonus`` is what the entropy bonus adds to the loss; None where there is none. ``micro_batch`` numbers the part
+    of the step that the rollout was in, over all ranks, from 0.
     """
 
     micro_batch: int
     logprobs: Numbers | None
     old_logprobs: Numbers | None = None
     weights: Numbers | None = None
+    bonus: Numbers | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +59,9 @@ class LossPass:
     """One optimiser step over a stored generation: the ``number``-th pass over that of step ``generation``, from 1.
 
     ``rollouts`` are in the generation's order, all groups' one after another. ``tokens`` is what the losses that divide
-    by the generation's tokens divide by. ``loss`` is the step's policy loss as the trainer computed it, over all
-    micro-batches and ranks; None where it added something that is not of the policy loss.
+    by the generation's tokens divide by. ``loss`` is the step's loss as the trainer computed it, over all micro-batches
+    and ranks, and ``router`` the part of it that keeps a mixture of experts balanced, which is no token's. Files
+    of version 0.4 have no ``loss`` where it had an entropy bonus or a router's part.
     """
 
     step: int
@@ -68,6 +71,7 @@ class LossPass:
     rollouts: tuple[RolloutPass, ...]
     tokens: float
     loss: float | None
+    router: float = 0.0
 
 
 OnPass = Callable[[LossPass], None]

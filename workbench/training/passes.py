@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -40,28 +41,48 @@ def settings_of(trainer: Any) -> LossSettings:
 class KeepsMasks:
     """A mixin of TRL's ``GRPOTrainer`` that keeps which tokens its loss left out by entropy or for being off policy.
 
-    While a loss is computed (``keeping_masks``) the two masks are also appended to ``loss_masks``. The class's own
-    methods stay TRL's, one of them static: they can be called without an instance, or on one that was never built.
+    While a loss is computed (``keeping_masks``) the two masks are kept in ``loss_masks``, by the method's name. The
+    class's own methods stay TRL's, one of them static: they can be called without an instance.
     """
 
-    loss_masks: list[torch.Tensor]
+    loss_masks: dict[str, torch.Tensor]
 
     @contextmanager
     def keeping_masks(self) -> Iterator[None]:
         self.loss_masks.clear()
         for name in ("get_high_entropy_mask", "get_off_policy_mask"):
-            setattr(self, name, self._kept(getattr(self, name)))
+            setattr(self, name, self._kept(name, getattr(self, name)))
         try:
             yield
         finally:
             del self.get_high_entropy_mask, self.get_off_policy_mask  # type: ignore[attr-defined]
 
-    def _kept(self, of_trl: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def _kept(self, name: str, of_trl: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         def kept(*args: Any, **kwargs: Any) -> torch.Tensor:
-            self.loss_masks.append(of_trl(*args, **kwargs))
-            return self.loss_masks[-1]
+            self.loss_masks[name] = of_trl(*args, **kwargs)
+            return self.loss_masks[name]
 
         return kept
+
+
+@dataclass(frozen=True)
+class BesidePolicy:
+    """What a micro-batch's loss has beside the policy's: ``coef`` times ``entropies`` (B, T), and the router's loss.
+
+    ``coef`` is None without an entropy bonus, ``router`` None without a router's loss, weighted as the loss has it.
+    """
+
+    coef: float | None
+    entropies: torch.Tensor | None = None
+    router: torch.Tensor | None = None
+
+
+def entropy_coef(trainer: Any) -> float | None:
+    """Return the coefficient that the next micro-batch's entropy bonus is multiplied with; None without a bonus."""
+    if not trainer._entropy_bonus_enabled:
+        return None
+    too_sure = not trainer.use_adaptive_entropy or trainer._last_world_entropy <= trainer.args.entropy_target
+    return float(trainer.entropy_coef) if too_sure else 0.0
 
 
 class Passes:
@@ -75,6 +96,7 @@ class Passes:
         self._trainer, self._on_pass = trainer, on_pass
         self._rows: list[tuple[int, int, list[torch.Tensor | None]]] = []  # row, micro-batch of this rank, numbers
         self._losses: list[float] = []
+        self._routers: list[float] = []
         self._generation = 0
 
     def begin_generation(self) -> None:
@@ -82,25 +104,31 @@ class Passes:
         self._generation = self._trainer.state.global_step + 1
 
     def add(
-        self, inputs: Mapping[str, Any], trained: Mapping[str, Any], logps: torch.Tensor, loss: torch.Tensor
+        self,
+        inputs: Mapping[str, Any],
+        trained: Mapping[str, Any],
+        logps: torch.Tensor,
+        loss: torch.Tensor,
+        beside: BesidePolicy,
     ) -> None:
         """A micro-batch ``inputs``, of which the rows ``trained`` went through the policy, (B, T) ``logps`` and all."""
-        number, masks = len(self._losses), self._weights(trained)
+        number, masks, bonus = len(self._losses), self._weights(trained), self._bonus(trained, beside)
         seen: dict[int, list[torch.Tensor | None]] = {}
         for i, row in enumerate(trained[ROW].tolist()):
             length = int(trained["completion_mask"][i].sum())  # 0 for a masked completion, which adds nothing
-            numbers = (logps, trained.get("old_per_token_logps"), masks)
+            numbers = (logps, trained.get("old_per_token_logps"), masks, bonus)
             seen[row] = [None if values is None else values[i, :length].float().cpu() for values in numbers]
             if not length:
-                seen[row] = [None] * 3
-        self._rows += [(row, number, seen.get(row, [None] * 3)) for row in inputs[ROW].tolist()]
+                seen[row] = [None] * 4
+        self._rows += [(row, number, seen.get(row, [None] * 4)) for row in inputs[ROW].tolist()]
         self._losses.append(float(loss.detach()))
+        self._routers.append(0.0 if beside.router is None else float(beside.router.detach()))
         if self._trainer.accelerator.sync_gradients:
             self._finish(inputs)
 
     def _weights(self, inputs: Mapping[str, Any]) -> torch.Tensor | None:
         """What else the policy term is multiplied with, (B, T); None for 1."""
-        factors = [*self._trainer.loss_masks]
+        factors = list(self._trainer.loss_masks.values())
         if "importance_sampling_ratio" in inputs:
             factors.append(inputs["importance_sampling_ratio"])  # (B, T) or (B, 1)
         whole = torch.ones_like(inputs["completion_mask"], dtype=torch.float32)
@@ -108,21 +136,34 @@ class Passes:
             whole = whole * factor
         return whole if factors else None
 
+    def _bonus(self, inputs: Mapping[str, Any], beside: BesidePolicy) -> torch.Tensor | None:
+        """-coef H / N of each token, (B, T), N the micro-batch's counted tokens; None without an entropy bonus."""
+        if beside.coef is None or beside.entropies is None:
+            return None
+        mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)
+        mask = mask * self._trainer.loss_masks.get("get_high_entropy_mask", 1)
+        return -beside.coef * beside.entropies.detach() * mask / mask.sum().clamp(min=1.0)
+
     def _finish(self, inputs: Mapping[str, Any]) -> None:
         trainer = self._trainer
-        everyone = gather_object([(self._rows, self._losses)])
-        self._rows, self._losses = [], []
-        parts = len(everyone[0][1])
+        everyone = gather_object([(self._rows, self._losses, self._routers)])
+        self._rows, self._losses, self._routers = [], [], []
+        parts, ranks = len(everyone[0][1]), len(everyone)
         rollouts = {
-            row: RolloutPass(rank * parts + number, *(None if v is None else v.numpy() for v in numbers))
-            for rank, (rows, _) in enumerate(everyone)
-            for row, number, numbers in rows
+            row: RolloutPass(
+                rank * parts + number,
+                *(
+                    None if v is None else v.numpy()
+                    for v in (*numbers, None if bonus is None else bonus / (parts * ranks))
+                ),
+            )
+            for rank, (rows, _, _) in enumerate(everyone)
+            for row, number, (*numbers, bonus) in rows
         }
         count = trainer.args.generation_batch_size
         if len(rollouts) != count or (trainer.loss_type == "vespo" and "importance_sampling_ratio" in inputs):
             return
         step = trainer.state.global_step + 1
-        has_more = trainer._entropy_bonus_enabled or trainer.aux_loss_enabled  # in the loss, beside the policy's
         self._on_pass(
             LossPass(
                 step=step,
@@ -131,6 +172,7 @@ class Passes:
                 settings=settings_of(trainer),
                 rollouts=tuple(rollouts[row] for row in range(count)),
                 tokens=float(inputs["num_items_in_batch"]),
-                loss=None if has_more else sum(sum(losses) for _, losses in everyone) / len(everyone),
+                loss=sum(sum(losses) for _, losses, _ in everyone) / ranks,
+                router=sum(sum(routers) for _, _, routers in everyone) / (parts * ranks),
             )
         )

@@ -41,7 +41,7 @@ from workbench.training.by_length import ForwardByLength
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.episodes import check_playable, play
 from workbench.training.metrics import group_metrics, kl_estimators, leave_unscored_out
-from workbench.training.passes import ROW, KeepsMasks, Passes
+from workbench.training.passes import ROW, BesidePolicy, KeepsMasks, Passes, entropy_coef
 from workbench.training.rank_rows import advantages_of_rank, leave_copies_out
 from workbench.training.resampling import Drawn, Resampling
 from workbench.training.sampling import PolicySampler
@@ -105,7 +105,7 @@ class ProcessGRPOTrainer(Resumable, KeepsMasks, ForwardByLength, GRPOTrainer):
         self._is_right = is_right
         self._on_rollouts = on_rollouts
         self._passes = None if on_pass is None else Passes(self, on_pass)
-        self.loss_masks: list[torch.Tensor] = []
+        self.loss_masks: dict[str, torch.Tensor] = {}
         self._reward_worker, self._error_budget = reward_worker, error_budget
         self._reward_errors = 0  # of all ranks
         self.sampled: list[Sampled] | None = None
@@ -116,6 +116,7 @@ class ProcessGRPOTrainer(Resumable, KeepsMasks, ForwardByLength, GRPOTrainer):
         self._generations: dict[str, tuple[int, int]] = {}  # mode -> (global step, generations so far in it)
         self._policy_logps: torch.Tensor | None = None
         self._entropies: torch.Tensor | None = None
+        self._router_loss: torch.Tensor | None = None
         self.drawn: Drawn | None = None
         args = args if args is not None else ProcessGRPOConfig()
         if not isinstance(args, ProcessGRPOConfig):
@@ -373,11 +374,12 @@ class ProcessGRPOTrainer(Resumable, KeepsMasks, ForwardByLength, GRPOTrainer):
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
         result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
-        self._policy_logps, self._entropies = result[0].detach(), result[1]
+        self._policy_logps, self._entropies, self._router_loss = result[0].detach(), result[1], result[2]
         return result
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         trained = trained_rows(self, inputs) if self.model.training else None
+        coef = entropy_coef(self)  # TRL may change it at the end of the step
         with self.keeping_masks():
             loss = super()._compute_loss(model, inputs if trained is None else trained.inputs)
         if trained is not None:
@@ -385,7 +387,9 @@ class ProcessGRPOTrainer(Resumable, KeepsMasks, ForwardByLength, GRPOTrainer):
             assert self._entropies is not None
             restore_metrics(self, trained, self._entropies.detach(), self._metrics["train"])
         if self._passes is not None and self.model.training and self._policy_logps is not None:
-            self._passes.add(inputs, inputs if trained is None else trained.inputs, self._policy_logps, loss)
+            router = self.router_aux_loss_coef * self._router_loss if self.aux_loss_enabled else None
+            beside = BesidePolicy(coef, self._entropies, router)
+            self._passes.add(inputs, inputs if trained is None else trained.inputs, self._policy_logps, loss, beside)
         if trained is not None:
             return loss
         reference = inputs.get("ref_per_token_logps")

@@ -104,9 +104,9 @@ export function lossFormula(loss, type) {
 /**
  * The same with the token's numbers: what it adds to the loss.
  * @param {LossPayload} loss @param {string} type @param {TokenLosses} read @param {Credited} rollout @param {number} t
- * @param {{ logp: number, weight: number }} seen by this pass @returns {Part[]}
+ * @param {{ logp: number, weight: number, bonus?: number | null }} seen by this pass @returns {Part[]}
  */
-export function lossParts(loss, type, read, rollout, t, { logp, weight }) {
+export function lossParts(loss, type, read, rollout, t, { logp, weight, bonus = null }) {
   const settings = settingsFor(loss, type);
   const isConstant = ["cispo", "vespo"].includes(type);
   const advantage = rollout.advantages?.[t] ?? 0;
@@ -132,7 +132,9 @@ export function lossParts(loss, type, read, rollout, t, { logp, weight }) {
     ...(settings.beta
       ? [` + ${precise(settings.beta)} · `, term(precise(kl, 3), token, "k₃ = e^d − d − 1, d = log π_ref − log π")]
       : []),
-    ") = ",
+    ")",
+    ...(bonus === null ? [] : [" + ", term(precise(bonus, 3), token, "the entropy bonus: −coef · H / tokens")]),
+    " = ",
     term(precise(read.contribution[t], 3), token, "its contribution to the loss"),
   ];
 }

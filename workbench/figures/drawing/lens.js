@@ -8,7 +8,8 @@ import { advantageParts, bound, formulaLine, lossFormula, lossParts } from "./fo
 import { readRollout, settingsFor } from "./loss.js";
 
 const TYPES = ["grpo", "bnpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo"];
-const ON_POLICY = "on policy: every ratio is 1, and this group is the whole batch";
+const ON_POLICY = "on policy: every ratio is 1, and this group is taken for the whole batch";
+const BY_TOKENS = ["bnpo", "dapo", "cispo", "vespo"]; // which divide by all tokens of a batch
 
 export class Lens {
   /** @param {() => void} changed */
@@ -84,10 +85,16 @@ export class Lens {
   /** @param {LossPayload} loss What the contributions of the whole step add up to. */
   sum(loss) {
     const seen = loss.passes[this.pass];
-    if (!seen) return ON_POLICY;
+    if (!seen) {
+      const less = BY_TOKENS.includes(this.own)
+        ? `; beside other groups all is smaller, as ${this.own} divides by the batch’s tokens`
+        : "";
+      return `${ON_POLICY}${less}`;
+    }
     if (this.own !== loss.type) return `the run trained on ${loss.type}`;
     const logged = seen.logged === null ? "" : `; TRL’s loss is ${precise(seen.logged, 6)}`;
-    return `Σ over the step’s batch ${precise(seen.total, 6)}${logged}`;
+    const router = seen.router ? ` with the router’s loss, ${precise(seen.router, 3)}` : "";
+    return `Σ over the step’s batch ${precise(seen.total, 6)}${router}${logged}`;
   }
 
   /** @param {Prepared} data @param {Place} pinned The formulas with a token's numbers, and every loss of it. */
@@ -114,7 +121,11 @@ export class Lens {
     if (!read) return [];
     const seen = rollout.loss?.passes[this.pass];
     const logp = (seen ? seen.logprobs : rollout.raw ?? rollout.logprobs)?.[t] ?? 0;
-    const parts = lossParts(loss, type, read, rollout, t, { logp, weight: seen?.weights?.[t] ?? 1 });
+    const parts = lossParts(loss, type, read, rollout, t, {
+      logp,
+      weight: seen?.weights?.[t] ?? 1,
+      bonus: seen?.bonus?.[t] ?? null,
+    });
     return [formulaLine([lossFormula(loss, type)], `${letter}${type}`), formulaLine(parts)];
   }
 

@@ -19,11 +19,11 @@ export function settingsFor(loss, type) {
  * @param {LossPayload} settings
  * @param {{
  *   advantages: ArrayLike<number>, logprobs: ArrayLike<number>, normaliser: number, old?: number[] | null,
- *   reference?: number[] | null, weights?: number[] | null, mask?: number[] | null,
+ *   reference?: number[] | null, weights?: number[] | null, mask?: number[] | null, bonus?: number[] | null,
  * }} row
  * @returns {TokenLosses}
  */
-export function tokenLosses(settings, { advantages, logprobs, normaliser, old, reference, weights, mask }) {
+export function tokenLosses(settings, { advantages, logprobs, normaliser, old, reference, weights, mask, bonus }) {
   const tokens = Array.from(logprobs, (_, t) => t);
   const counted = tokens.map((t) => mask?.[t] ?? 1);
   const logRatio = tokens.map((t) => (old && counted[t] ? logprobs[t] - old[t] : 0));
@@ -50,7 +50,7 @@ export function tokenLosses(settings, { advantages, logprobs, normaliser, old, r
     factor: factors.map(({ factor }) => factor),
     clipped: tokens.map((t) => advantages[t] && !factors[t].slope ? Math.sign(ratio[t] - factors[t].factor) : 0),
     kl,
-    contribution: tokens.map((t) => normaliser * counted[t] * (policy[t] + kl[t])),
+    contribution: tokens.map((t) => normaliser * counted[t] * (policy[t] + kl[t]) + (bonus?.[t] ?? 0)),
     push: tokens.map((t) => -normaliser * counted[t] * (direct[t] + (settings.sequenceRatio ? mean : byRatio[t]))),
     normaliser,
   };
@@ -105,6 +105,7 @@ export function readRollout(settings, { advantages, loss, raw, logprobs, referen
     reference,
     weights: seen?.weights,
     mask: isLeftOut ? texts.map(() => 0) : loss.sampled,
+    bonus: isLeftOut ? null : seen?.bonus,
     normaliser,
   });
 }

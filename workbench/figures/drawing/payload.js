@@ -97,6 +97,7 @@
  * @property {number} number
  * @property {number} total
  * @property {number | null} logged
+ * @property {number} router the part of it that is no token's
  */
 
 /**
@@ -119,6 +120,7 @@
  * @property {number[] | null} logprobs null where it was left out
  * @property {number[] | null} old null where the ratio is 1
  * @property {number[]} [weights] what else multiplies the policy term
+ * @property {number[]} [bonus] what an entropy bonus adds to the loss
  */
 
 /**
