@@ -219,7 +219,7 @@ def test_another_task_brings_its_own_defaults() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("--training.steps", "many"), r"run\.steps: .*integer.* \(got 'many'\)"),
+        (("--training.steps", "many"), r"run\.steps: a whole number is wanted \(got 'many'\)"),
         (("--training.learning_rate", "nan"), r"optimiser\.learning_rate: "),
         (("--training.learning_rate", "-1"), r"optimiser\.learning_rate: .*above 0 and at most 1"),
         (("--name", "../../x"), "name: use 1 to 80 letters"),

@@ -130,11 +130,11 @@ def test_a_scheme_that_fits_takes_modes_of_whole_sequences() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"run": {"num_train_epochs": 3}}, r"run\.num_train_epochs: Extra inputs .*; here it is run\.epochs"),
+        ({"run": {"num_train_epochs": 3}}, r"run\.num_train_epochs: there is no such field; here it is run\.epochs"),
         ({"run": {"learning_rate": 3}}, r"here it is optimiser\.learning_rate"),
         ({"method": {"top_entropy_quantile": 0.8}}, r"a field of TRL's: set it in method\.trl, {top_entropy"),
         ({"method": {"name": "sft", "packing": True}}, r"set it in method\.trl, {packing: …}"),
-        ({"method": {"max_length": 9}}, r"method\.max_length: Extra inputs are not permitted"),
+        ({"method": {"max_length": 9}}, r"method\.max_length: there is no such field"),
         ({"method": {"trl": 3}}, r"method\.trl: "),
         ({"method": {"trl": "top_entropy_quantile"}}, "write name=value, with commas between"),
     ],

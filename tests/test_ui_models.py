@@ -31,8 +31,8 @@ def test_a_path_and_a_format_come_to_a_reward():
     [
         (("",), ConfigError, "give a reward model's folder or Hub id"),
         (("me/prm",), RewardError, "the format of reward model 'me/prm' must be said"),
-        (("me/prm", "magic"), ConfigError, "model.format: Input should be 'classifier', "),
-        (("me/prm", "ki", "", float("nan")), ConfigError, "weight: Input should be a finite number"),
+        (("me/prm", "magic"), ConfigError, "model.format: choose one of classifier, "),
+        (("me/prm", "ki", "", float("nan")), ConfigError, "weight: out of range"),
     ],
 )
 def test_what_does_not_fit_is_said(arguments, error, message):

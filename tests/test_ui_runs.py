@@ -76,10 +76,10 @@ def test_an_unreadable_run_is_a_row_with_its_reason(tmp_path):
 @pytest.mark.parametrize(
     ("file", "content", "reason"),
     [
-        ("status.json", '{"state": "finished", "pid": "x"}', r"pid: Input should be a valid integer.* \(got 'x'\)"),
+        ("status.json", '{"state": "finished", "pid": "x"}', r"pid: a whole number is wanted \(got 'x'\)"),
         ("status.json", '{"state": "finished", "warnings": 5}', r"warnings: .*\(got 5\)"),
-        ("status.json", '{"state": "finished", "pid": -1}', r"pid: .*greater than 0"),
-        ("status.json", '{"state": "finished", "created": 1e300}', r"created: .*less than"),
+        ("status.json", '{"state": "finished", "pid": -1}', r"pid: .*above 0"),
+        ("status.json", '{"state": "finished", "created": 1e300}', r"created: .*below"),
         ("run.yaml", "", r"empty run\.yaml"),
     ],
 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from workbench.cli import commands, data, models
 from workbench.cli.checks import add_check_commands
 from workbench.cli.export import add_export_command
-from workbench.cli.flags import add_flags, at_least_one
+from workbench.cli.flags import add_flags, at_least_one, near_flag
 from workbench.cli.making import add_making_commands
 from workbench.cli.pipelines import add_pipeline_command
 from workbench.cli.recipe import add_recipe_flags, add_recipes_command
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0 is success, 1 a run that failed, 2 bad usage or any error of ``workbench.errors``, 130 an interrupt.
     """
-    args = make_parser().parse_args(argv)
+    args = _parse(sys.argv[1:] if argv is None else argv)
     try:
         code: int = args.command(args)
         sys.stdout.flush()
@@ -58,6 +58,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {visible(redact(str(error)))}", file=sys.stderr)
         return 2
     return code
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse a command's arguments; ends the process for one that it does not have, and names the nearest."""
+    parser = make_parser()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        (commands,) = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+        command = next((commands[word] for word in argv if word in commands), parser)
+        guess = near_flag(unknown[0], command._option_string_actions)
+        command.error(f"unrecognized arguments: {' '.join(unknown)}{guess}")
+    return args
 
 
 def make_parser() -> argparse.ArgumentParser:

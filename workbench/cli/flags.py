@@ -8,7 +8,7 @@ parse and refuse them, so that the shell, a file and the page's form speak of a 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,7 +29,8 @@ from workbench.config import (
 )
 from workbench.config.reading import read_text, read_yaml
 from workbench.config.task_defaults import fill_from_task, method_of
-from workbench.errors import ConfigError, cut
+from workbench.errors import ConfigError, cut, did_you_mean
+from workbench.sections.passed_on import OURS
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,20 @@ def add_flags(parser: argparse.ArgumentParser, fields: Sequence[str] | None = No
                 )
     if fields is None or "grpo.rewards" in fields:
         add_model_flags(add_reward_flags(parser))
+
+
+def near_flag(text: str, options: Iterable[str]) -> str:
+    """Return "; did you mean …?" with the one of ``options`` that a wrong flag is nearest to; nothing where none is.
+
+    A field's last name alone, its initials and what TRL calls it are near, too: ``--lr``.
+    """
+    name = text.lstrip("-").partition("=")[0].replace("-", "_")
+    field = OURS.get(name, name).rpartition(".")[2]
+    for option in options:
+        last = option.lstrip("-").rpartition(".")[2]
+        if field in (last, "".join(word[:1] for word in last.split("_"))):
+            return f"; did you mean {option}?"
+    return did_you_mean(text.partition("=")[0], options)
 
 
 def given_flags(args: argparse.Namespace) -> dict[str, Any]:

@@ -28,9 +28,15 @@ def read_group(path: Path) -> Group:
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
         return Group.from_json(json.loads(text))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        what = cut(f"{type(error).__name__}: {error}", 300)
-        raise TaskError(f"--group {cut(str(path), 300)}: not a group as 'sample --json' prints it ({what})") from error
+    except OSError as error:
+        raise TaskError(
+            f"--group {cut(str(path), 300)}: {cut(str(error), 300)}; give a file that can be read"
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise TaskError(
+            f"--group {cut(str(path), 300)}: this is no group as 'sample --json' prints it; a group of a data file is "
+            f"scored by: rollouts {cut(str(path), 300)} --show 0 | python -m workbench score --group -"
+        ) from error
 
 
 def sampled_group(args: argparse.Namespace, config: RunConfig) -> Group:

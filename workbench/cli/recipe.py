@@ -87,6 +87,8 @@ def _data(recipe: Recipe) -> dict[str, Any]:
 def train_recipe(args: argparse.Namespace, follow_run: FollowRun) -> int:
     """Carry a recipe out with the flags laid over it; a single run as a run, several stages as a pipeline."""
     if not args.recipe.startswith(PREFIX):
+        if Path(args.recipe).suffix in (".yaml", ".yml") or Path(args.recipe).is_file():
+            raise ConfigError(f"{shown(args.recipe)} is a file; give it as --config {args.recipe}")
         near = args.recipe if args.recipe in recipes("train") else "NAME"
         raise ConfigError(f"{shown(args.recipe)} is nothing to train; write {PREFIX}{near}, or give flags alone")
     if args.from_run is not None:

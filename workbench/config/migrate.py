@@ -65,7 +65,7 @@ def _refuse_unknown(data: Mapping[str, Any]) -> None:
     names = {old.removeprefix("training.") for old in MOVED if old.startswith("training.")}
     for name in training:
         if name not in names:
-            raise ValueError(f"training.{name}: Extra inputs are not permitted{did_you_mean(name, names)}")
+            raise ValueError(f"training.{name}: there is no such field{did_you_mean(name, names)}")
 
 
 def put(data: dict[str, Any], path: Sequence[str], value: Any, old: str | None = None) -> None:

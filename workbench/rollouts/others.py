@@ -44,7 +44,7 @@ def read_verl(where: str, values: Mapping[str, Any]) -> list[Record]:
     prompt, completion = prompt_text(where, rest.pop("input"), "input"), _text(where, "output", rest.pop("output"))
     pieces = _parted_by_tools(completion)
     rest["reward"] = rest.pop("score")
-    check_reward(where, rest)
+    check_reward(where, rest, "score")
     step = rest.pop("step", None)
     if rest.get("gts") is not None:
         rest["answer"] = rest.pop("gts")

@@ -193,10 +193,11 @@ def is_finished(rest: dict[str, Any]) -> bool | None:
     return None
 
 
-def check_reward(where: str, rest: Mapping[str, Any]) -> None:
+def check_reward(where: str, rest: Mapping[str, Any], column: str = "reward") -> None:
+    """Raise TaskError where ``reward``, which the file calls ``column``, is no number."""
     reward = rest.get("reward")
     if not (reward is None or isinstance(reward, bool) or is_number(reward)):
-        raise TaskError(f"{where}: 'reward' must be a number or null, not {shown(reward, 40)}")
+        raise TaskError(f"{where}: {column!r} must be a number or null, not {shown(reward, 40)}")
 
 
 def is_number(value: Any) -> bool:

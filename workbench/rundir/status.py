@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from workbench.sections.section import in_words
+
 RunState = Literal["queued", "starting", "running", "finished", "stopped", "failed", "crashed"]
 FINAL_STATES: frozenset[RunState] = frozenset({"finished", "stopped", "failed", "crashed"})
 
@@ -57,7 +59,7 @@ class RunStatus:
             first = error.errors()[0]
             field = ".".join(map(str, first["loc"]))
             raise ValueError(
-                f"{field}: {first['msg']} (got {first['input']!r:.80})" if field else first["msg"]
+                f"{field}: {in_words(first)} (got {first['input']!r:.80})" if field else in_words(first)
             ) from error
 
     @property

@@ -53,8 +53,10 @@ OURS: Mapping[str, str] = {
     **{name: f"method.sampling.{name}" for name in ("num_generations", "max_completion_length", "temperature")},
     **{name: f"method.sampling.{name}" for name in ("top_p", "top_k", "min_p", "repetition_penalty")},
     "reward_weights": "method.rewards, each reward's weight",
+    "lr": "optimiser.learning_rate",
+    "max_new_tokens": "method.sampling.max_completion_length",
 }
-"""Names in TRL and transformers → the field of a configuration that sets them."""
+"""Names in TRL and transformers, and usual ones → the field of a configuration that sets them."""
 _LOGGED, _STORED = "every step is logged", "the run's directory is the workbench's to write"
 _ONE_BATCH = "a generation is one batch: method.prompts_per_step groups"
 _RESUMED = "a run could not be resumed to the same curve; leave it out"
@@ -92,7 +94,7 @@ def _is_ours(section: Any, path: str) -> bool:
 
 def elsewhere(section: Any, name: str) -> str:
     """``; …``, which says where to set what TRL calls so and this section does not have; nothing for another name."""
-    path = OURS.get(name, "")
+    path = getattr(section, "set_elsewhere", {}).get(name) or OURS.get(name, "")
     if path and (not hasattr(section, "trl_config") or _is_ours(section, path)):
         return f"; here it is {path}"
     try:
@@ -112,7 +114,7 @@ def _checked(section: Any, place: str, name: str, value: Any, fields: Mapping[st
         title = place.rpartition(".")[2]
         raise ConfigError(
             f"method.trl: {title}, which {section.name} trains with, has no field {shown(name)}"
-            f"{did_you_mean(name, [*known, *OURS])}"
+            f"{did_you_mean(name, [*known, *(other for other, path in OURS.items() if _is_ours(type(section), path))])}"
         )
     if name in FIXED or name.startswith("_"):
         raise ConfigError(f"{where}: {FIXED.get(name, 'it is not for users')}")

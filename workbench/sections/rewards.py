@@ -183,6 +183,12 @@ class RewardConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _kind_is_its_function_s(cls, data: Any) -> Any:
+        if callable(data):
+            name = getattr(data, "__name__", "reward")
+            raise ValueError(
+                f"a run is a process of its own, which takes source and no function; give RewardConfig(name={name!r}, "
+                f"code=inspect.getsource({name})), or train in this process with ProcessGRPOTrainer"
+            )
         is_function = isinstance(data, Mapping) and not any(
             data.get(part) for part in ("model", "judge", "monte_carlo")
         )

@@ -8,6 +8,7 @@ page's forms are read off the same fields.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from types import NoneType
 from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
@@ -106,12 +107,12 @@ def without_none(annotation: Any) -> tuple[Any, bool]:
 def readable(section: type[BaseModel], error: Any) -> str:
     """One of a ValidationError's errors as a line: the field, what is wrong, and the value."""
     path, parent = _walk(section, error["loc"])
-    message = cut(error["msg"].removeprefix("Value error, "), 1000)
+    message = cut(in_words(error), 1000)
     if error["type"] in _OUT_OF_RANGE and parent is not None:
         message = f"out of range, which is {_limits(parent, str(error['loc'][-1]))}"
-    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument") and parent is not None:
+    if error["type"] in _UNKNOWN and parent is not None:
         name = str(error["loc"][-1])
-        message = f"Extra inputs are not permitted{did_you_mean(name, _annotations(parent)) or elsewhere(parent, name)}"
+        message += elsewhere(parent, name) or did_you_mean(name, _annotations(parent))
     if error["type"] == "union_tag_invalid":
         named, known = error["ctx"]["tag"], error["ctx"]["expected_tags"].replace("'", "")
         return redact(
@@ -123,6 +124,44 @@ def readable(section: type[BaseModel], error: Any) -> str:
         return redact(f"{path}: {message}")
     _, _, value = redact(f"{path}={error['input']!r}").partition("=")  # a field's name may say that it is a secret
     return f"{path}: {message} (got {cut(value)})"
+
+
+def in_words(error: Any) -> str:
+    """Return what is wrong with a value, of one of a ValidationError's errors, in the words of a person."""
+    kind, said = error["type"], error.get("ctx", {})
+    if kind in _UNKNOWN:
+        return "there is no such field"
+    if kind == "literal_error":
+        choices = re.findall(r"'([^']*)'", said["expected"])
+        near = did_you_mean(str(error["input"]).lower(), choices)
+        return f"choose one of {', '.join(choices)}{near}"
+    if kind in ("string_too_short", "too_short"):
+        return "it is empty" if said["min_length"] == 1 else f"give at least {said['min_length']:,}"
+    if kind in ("string_too_long", "too_long"):
+        return f"give at most {said['max_length']:,} {'characters' if kind == 'string_too_long' else 'entries'}"
+    if kind == "string_pattern_mismatch":
+        return f"it does not have the form {said['pattern']}"
+    if kind in _OUT_OF_RANGE and said:
+        return next(f"it must be {word} {_number(said[key])}" for key, word in _LIMITS if key in said)
+    return _WORDS.get(kind) or _WANTED.get(kind.partition("_")[0]) or error["msg"].removeprefix("Value error, ")
+
+
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+_WORDS = {
+    "missing": "it is missing; give one",
+    "finite_number": "a finite number is wanted",
+    "union_tag_not_found": "its name is missing; give one",
+}
+"""Of pydantic's kinds of errors, those that are said in other words than pydantic's."""
+_WANTED = {
+    "int": "a whole number is wanted",
+    "float": "a number is wanted",
+    "bool": "true or false is wanted",
+    "string": "text is wanted",
+    **dict.fromkeys(("list", "tuple", "set"), "a list is wanted"),
+    **dict.fromkeys(("dict", "mapping", "model", "dataclass"), "fields by name are wanted"),
+}
+"""The same by the beginnings of their names, which are types."""
 
 
 def _walk(section: type[BaseModel], location: tuple[str | int, ...]) -> tuple[str, type[Any] | None]:

@@ -46,6 +46,7 @@ class DPOSection(StoredSection):
 
     kind = "pairs"
     trl_config = "trl.trainer.dpo_config.DPOConfig"
+    set_elsewhere = {"max_prompt_length": "method.max_length"}  # noqa: RUF012  # pydantic's ClassVar
     name: Literal["dpo"] = "dpo"
     """The training method."""
     beta: float = Field(default=0.1, gt=0, title="KL weight β")

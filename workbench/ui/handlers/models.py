@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import ValidationError
-
 from workbench.config import ModelFormat, Reduction, RewardConfig
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.places import RUN, checkpoint_or
@@ -79,13 +77,7 @@ def model_reward(
     if before is not None and before.model is not None:
         model = before.model.model_dump() | model
         name = before.name if before.model.path == path else name
-    try:
-        return RewardConfig.model_validate(
-            {"name": name, "kind": kind, "weight": 1.0 if weight is None else weight, "model": model}
-        )
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    return RewardConfig.parse({"name": name, "kind": kind, "weight": 1.0 if weight is None else weight, "model": model})
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from pydantic import ValidationError
-
 from workbench.config import JudgeConfig, ModelConfig, MonteCarloConfig, RewardConfig
-from workbench.errors import ConfigError, RewardError, cut
+from workbench.errors import ConfigError, RewardError
 from workbench.policies.step_values import StepValues
 from workbench.rewards import BUILTINS, find_builtin
 from workbench.rewards.source import functions_in, kind_in, reward_functions
@@ -118,12 +116,9 @@ class RewardRow:
         """Raises RewardError for a weight out of range."""
         weight = self.fields.get("weight", 1.0)
         try:
-            return RewardConfig.model_validate({**self.fields, "weight": 1.0 if weight is None else weight})
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            message = f"{self.name!r}: {where}: {first['msg']} (got {cut(str(first['input']))})"
-            raise RewardError(message, reward=self.name) from error
+            return RewardConfig.parse({**self.fields, "weight": 1.0 if weight is None else weight})
+        except ConfigError as error:
+            raise RewardError(f"{self.name!r}: {error}", reward=self.name) from error
 
     def unweighted(self) -> RewardConfig:
         """The reward with weight 1, whatever the field holds."""

@@ -13,10 +13,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from pydantic import ValidationError
-
 from workbench.config import LabelFormat, MonteCarloConfig, RewardConfig
-from workbench.errors import ConfigError, WorkbenchError, cut
+from workbench.errors import ConfigError, WorkbenchError
 from workbench.policies.step_values import NAMES, Estimation, label_rows
 from workbench.rewards import BUILTINS, split_group
 from workbench.schema import Group
@@ -102,13 +100,7 @@ def _asked(draft: Draft, k: float | None, outcome: str) -> tuple[Group, MonteCar
         raise ConfigError("there is no group whose steps have a value; sample one first")
     if k is None or k != int(k):
         raise ConfigError("give a whole number of continuations, 8 say")
-    try:
-        how = MonteCarloConfig(continuations=int(k), outcome=outcome)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(
-            f"{'.'.join(map(str, first['loc']))}: {first['msg']} (got {cut(str(first['input']))})"
-        ) from error
+    how = MonteCarloConfig.parse({"continuations": int(k), "outcome": outcome})
     return draft.group, how, _outcome_reward(draft.rows, outcome)
 
 
