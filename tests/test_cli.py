@@ -235,6 +235,34 @@ def test_a_value_that_does_not_fit_is_named(argv: tuple[str, ...], message: str)
         config_of(*argv)
 
 
+@pytest.mark.parametrize(
+    ("argv", "nearest"),
+    [
+        (("train", "--lr", "1e-4"), "--optimiser.learning_rate"),
+        (("train", "--max_steps=3"), "--run.steps"),
+        (("train", "--warmup-ratio", "0.1"), "--optimiser.warmup_ratio"),
+        (("train", "--worspace", "x"), "--workspace"),
+    ],
+)
+def test_a_flag_that_is_not_there_is_answered_with_the_nearest(
+    argv: tuple[str, ...], nearest: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(argv)
+    assert f"did you mean {nearest}" in capsys.readouterr().err.replace("'", "")
+
+
+def test_a_file_where_another_is_wanted_is_told_where_it_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"question": "1 + 1?", "answer": "2"}\n')
+    assert main(["train", "k.yaml"]) == 2
+    assert "--config k.yaml" in capsys.readouterr().err
+    assert main(["score", "--group", str(rows)]) == 2
+    assert f"rollouts {rows} --show 0" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("text", "message"), [("a: [", "is not YAML"), ("- 1", "is a list"), ("stepz: 3", "stepz")])
 def test_a_file_that_is_no_configuration_is_named(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "a.yaml"
@@ -568,7 +596,7 @@ def test_score_refuses_what_is_no_group(tmp_path: Path, capsys: pytest.CaptureFi
     for text in ("", "[]", "{}", '{"prompt": "a", "rollouts": [{}]}', "[" * 100_000):
         file.write_text(text)
         assert main(["score", "--group", str(file)]) == 2
-        assert "not a group as 'sample --json' prints it" in capsys.readouterr().err
+        assert "no group as 'sample --json' prints it" in capsys.readouterr().err
 
 
 def test_sample_and_score_the_embedded_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

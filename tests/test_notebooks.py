@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -28,6 +30,11 @@ workbench.runs.warm.warm_up(wait=True)"""
 """The runs of all notebooks are forked, where each would import torch and TRL."""
 LINES = 18
 """Most lines of a code cell; short enough to be read at a glance."""
+
+
+def test_a_notebook_imports_the_package_where_it_is_not_installed() -> None:
+    """As a kernel does, whose folder is that of its notebook; ``-S`` leaves out all that is installed."""
+    subprocess.run([sys.executable, "-S", "-c", "import workbench as wb"], cwd=ROOT / "notebooks", env={}, check=True)
 
 
 def code_cells(notebook):

@@ -132,6 +132,10 @@ def test_a_scheme_that_fits_takes_modes_of_whole_sequences() -> None:
     [
         ({"run": {"num_train_epochs": 3}}, r"run\.num_train_epochs: there is no such field; here it is run\.epochs"),
         ({"run": {"learning_rate": 3}}, r"here it is optimiser\.learning_rate"),
+        ({"lr": 3}, r"here it is optimiser\.learning_rate"),
+        ({"warmup_ratio": 0.1}, r"here it is optimiser\.warmup_ratio"),
+        ({"method": {"name": "dpo", "max_prompt_length": 9}}, r"here it is method\.max_length"),
+        ({"optimiser": {"optim": "adamW_8bit"}}, "did you mean 'adamw_bnb_8bit'"),
         ({"method": {"top_entropy_quantile": 0.8}}, r"a field of TRL's: set it in method\.trl, {top_entropy"),
         ({"method": {"name": "sft", "packing": True}}, r"set it in method\.trl, {packing: …}"),
         ({"method": {"max_length": 9}}, r"method\.max_length: there is no such field"),
