@@ -74,4 +74,4 @@ def test_a_file_that_is_no_group_is_named(capsys, tmp_path):
     file = tmp_path / "x.json"
     file.write_text("{}")
     assert main(["probe", "--group", str(file)]) == 2
-    assert "not a group as 'sample --json' prints it" in capsys.readouterr().err
+    assert "no group as 'sample --json' prints it" in capsys.readouterr().err
