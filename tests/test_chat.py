@@ -16,7 +16,7 @@ from workbench.errors import ConfigError, PolicyError
 from workbench.figures.heatmap import group_payload
 from workbench.policies.embedded import EMBEDDED
 from workbench.policies.load import Policy
-from workbench.policies.prompts import encode_prompt, thinking_open
+from workbench.policies.prompts import encode_prompt, prompt_record, thinking_open, turn_end_note
 from workbench.policies.sampler import sample_group
 from workbench.policies.stops import StopStrings
 from workbench.policies.templates import arguments_of, check_template_kwargs, plain_prompt_note
@@ -130,6 +130,28 @@ def test_a_group_records_its_prompt_so_that_it_can_be_sampled_again(chat: Policy
     assert not other.thinking_open
     assert "template_kwargs" not in other.sampling
     assert thinking_open(chat.tokenizer, group.prompt, {"enable_thinking": True})
+
+
+def test_a_turn_that_ends_with_a_token_at_which_the_policy_does_not_stop_is_named() -> None:
+    """As a base model's, whose template writes <|im_end|> and whose end token is <|endoftext|>."""
+    tokenizer = wb.load_policy("tiny", device="cpu").tokenizer
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_end|>"]})
+    end, eos = tokenizer.convert_tokens_to_ids("<|im_end|>"), tokenizer.eos_token_id
+    messages = [{"role": "user", "content": "2 + 2?"}]
+
+    def named(template: str, ends: list[int], stop: tuple[str, ...] = ()) -> str | None:
+        tokenizer.chat_template = template
+        return prompt_record(tokenizer, messages, None, ends, stop).get("turn_end")
+
+    chatml = "{% for m in messages %}{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    assert named(chatml, [eos]) == "<|im_end|>"
+    assert named(chatml, [eos, end]) is None  # generation_config.json lists both
+    assert named(chatml, [eos], ("<|im_end|>",)) is None
+    assert named(TEMPLATE, [eos]) is None  # which ends a turn with a line break
+    assert named(TEMPLATE.replace("\n{% endfor", "{{ eos_token }}\n{% endfor"), [eos]) is None
+    assert prompt_record(tokenizer, "2 + 2?", None, [eos], ()) == {}
+    assert "<|im_end|>" in turn_end_note({"turn_end": "<|im_end|>"})
+    assert turn_end_note({}) == ""
 
 
 def test_the_reference_reads_the_prompt_as_the_policy_did(chat: Policy) -> None:

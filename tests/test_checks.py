@@ -13,11 +13,13 @@ from workbench.checks import EDITS, alarms, preflight, probe, split_step_demo
 from workbench.checks.edits import FILLER, INSERTED, Target, spliced
 from workbench.checks.probes import THRESHOLD
 from workbench.config import CreditConfig
-from workbench.credit import SCHEMES, assign_credit, credit_group
+from workbench.credit import SCHEMES, assign_credit, credit_group, credit_groups
 from workbench.errors import ConfigError, CreditError
-from workbench.rewards import load_reward, score_group
+from workbench.rewards import Reward, load_reward, score_group
+from workbench.rewards.watch import tell_apart
 from workbench.schema import Group, Rollout
 from workbench.steps import PRESETS, StepPattern, split_preview, split_steps
+from workbench.training.metrics import group_metrics
 
 STARTS = StepPattern(r"(?m)^Step \d+:", kind="starts")
 ENDS = StepPattern(r"\n", kind="ends")
@@ -365,6 +367,9 @@ def test_preflight_correlates_nothing_with_rewards_equal_but_for_rounding():
 def test_preflight_of_nothing_is_refused_and_of_an_empty_answer_is_not():
     with pytest.raises(ConfigError, match="sample at least one group"):
         preflight([], STARTS, [contains_equals])
+    for check in (lambda: preflight([groups("a", "b")], STARTS, []), lambda: probe(groups("a", "b"), STARTS, [])):
+        with pytest.raises(ConfigError, match="at least one reward"):
+            check()
     empty = Group("q", (Rollout((), (), False), *groups("Step 1: =", "Step 1: a").rollouts))
     assert named(preflight([empty], STARTS, [contains_equals]))["truncated"].value == "33%"
 
@@ -421,6 +426,132 @@ def test_preflight_correlates_reward_with_length_within_groups():
     assert "reward and step count" not in lines  # all have one step
 
 
+def always(prompts, completions, **_):
+    return [0.5] * len(completions)
+
+
+def digits(prompts, completions, **_):
+    return [float(sum(character.isdigit() for character in text)) for text in completions]
+
+
+def test_preflight_names_each_reward_that_tells_no_answers_apart():
+    one = groups("Step 1: a = b\nStep 2: c", "Step 1: a\nStep 2: c 7\n", "Step 1: x")
+    lines = named(preflight([one, one], STARTS, [contains_equals, digits, always]))
+    assert lines["reward always"].level == "check"
+    assert lines["reward always"].value == "0.5"
+    assert "0.5 for every completion" in lines["reward always"].meaning
+    # Of 10 steps 2 have "=". The answers have 2, 3 and 1 digits: 2 on average, a third each, none equal.
+    assert (lines["reward contains_equals"].value, lines["reward contains_equals"].level) == ("0.2", "ok")
+    assert "80% are 0, the lowest; 0% unscored; equal in 0 of 2" in lines["reward contains_equals"].meaning
+    assert (lines["reward digits"].value, lines["reward digits"].level) == ("2", "ok")
+
+
+def test_a_run_names_the_reward_that_tells_no_answers_apart():
+    """Of two groups the answers of one differ: digits 1 and 2, and with the weight 2 variances of 1 and 0."""
+    batch = [groups("Step 1: =", "Step 1: 7"), groups("Step 1: =", "Step 1: b")]
+    rewards = [contains_equals, always, Reward("digits", "outcome", digits, weight=2.0)]
+    scored = [score_group(group, STARTS, rewards) for group in batch]
+    metrics = group_metrics(credit_groups(scored, "process"))
+    assert metrics["rewards/always/frac_zero_std"] == 1.0
+    assert metrics["rewards/digits/frac_zero_std"] == 0.5
+    assert metrics["rewards/contains_equals/frac_zero_std"] == 0.0
+    assert (metrics["rewards/always/variance_share"], metrics["rewards/digits/variance_share"]) == (0.0, 1.0)
+    assert "rewards/contains_equals/variance_share" not in metrics  # it is alone among those of steps
+    row = metrics | {"rewards/always/mean": 0.5}  # which TRL logs
+    assert [(alarm.name, alarm.metrics) for alarm in alarms([row] * 6)] == [
+        ("constant reward", ("rewards/always/frac_zero_std",))
+    ]
+
+
+def test_what_a_reward_leaves_unscored_is_told_apart_from_what_it_scores():
+    def some(prompts, completions, **_):
+        return [1.0 if "=" in text else None for text in completions]
+
+    scored = [score_group(groups("Step 1: =", "Step 1: b", "Step 1: c", "Step 1: d"), STARTS, [contains_equals, some])]
+    telling = tell_apart(scored)["some"]
+    assert (telling.zero_std, telling.unscored, telling.variance) == (1.0, 0.75, None)
+
+
+def test_preflight_names_a_reward_that_only_the_prompt_changes():
+    def of_prompt(prompts, completions, **_):
+        return [float(len(prompt)) for prompt in prompts]
+
+    batch = [groups("Step 1: =", "Step 1: b", prompt="q"), groups("Step 1: =", "Step 1: b", prompt="qq")]
+    assert (
+        "completions of a prompt"
+        in named(preflight(batch, STARTS, [contains_equals, of_prompt]))["reward of_prompt"].meaning
+    )
+
+
+def test_preflight_says_that_a_completion_of_a_conversation_is_a_list():
+    def short(prompts, completions, **_):
+        return [-abs(50 - len(completion)) for completion in completions]
+
+    texts = ("Step 1: a = b", "Step 1: c, at length")
+    chat = Group([{"role": "user", "content": "2 + 2?"}], groups(*texts).rollouts)
+    line = named(preflight([chat, chat], STARTS, [contains_equals, short]))["reward short"]
+    assert (line.value, line.level) == ("-49", "check")
+    assert "completion[0]['content']" in line.advice
+    plain = named(preflight([groups(*texts)], STARTS, [contains_equals, short]))["reward short"]
+    assert plain.level == "ok"
+
+
+def test_preflight_names_the_reward_that_sees_no_end_where_all_are_cut_off():
+    def ended(prompts, completions, **_):
+        return [float("Answer" in text) for text in completions]
+
+    cut = groups("Step 1: a = b", "Step 1: c, at length", finished=False)
+    lines = named(preflight([cut], STARTS, [contains_equals, ended]))
+    assert "max_completion_length" in lines["reward ended"].advice
+    assert "to 40" in lines["truncated"].advice  # twice the 20 tokens that were not enough for any
+
+
+def test_preflight_says_which_length_would_do():
+    """Of 100, 180 and 200 tokens, the last cut off, 2 end in 480: one in 240. A third goes on after 200 and a tenth
+    does after 200 + 240 log(10 / 3) = 489, the next multiple of 16 of which is 496."""
+    lengths = [Rollout(tuple(range(n)), ("a",) * n, n < 200) for n in (100, 180, 200)]
+    assert "496" in named(preflight([Group("q", tuple(lengths))], ENDS, [digits, contains_equals]))["truncated"].advice
+
+
+def test_preflight_says_that_a_weight_drowns_a_reward():
+    """Variances of 2, 3 and 1 digits and of 1, 0 and 0 equals signs times a hundred: 2/3 and 2/9 x 10,000."""
+
+    def equals(prompts, completions, **_):
+        return [100.0 * ("=" in text) for text in completions]
+
+    one = groups("Step 1: a = b\nStep 2: c", "Step 1: a\nStep 2: c 7\n", "Step 1: x")
+    lines = named(preflight([one], STARTS, [digits, equals], CreditConfig(scheme="outcome")))
+    assert lines["reward digits"].level == "check"
+    assert "0.0%" in lines["reward digits"].advice
+    assert lines["reward equals"].level == "ok"
+    each = CreditConfig(scheme="outcome", each_reward=True)
+    assert named(preflight([one], STARTS, [digits, equals], each))["reward digits"].level == "ok"
+
+
+def test_preflight_names_a_function_that_wants_what_the_prompt_ends_with():
+    def formatted(prompts, completions, **_):
+        return [float(text.startswith("<think>") and "</think>" in text) for text in completions]
+
+    def thought(prompts, completions, **_):
+        return [float("<think>" not in text) for text in completions]
+
+    texts = ("so</think>4 =", "5 and on")
+    opened = groups(*texts, prompt="2 + 2?<think>\n")
+    lines = named(preflight([opened], ENDS, [contains_equals, formatted, thought]))
+    assert lines["<think> in formatted"].value == "1 of 2"
+    assert "<think> in thought" not in lines
+    closed = named(preflight([groups(*texts)], ENDS, [contains_equals, formatted]))
+    assert "<think> in formatted" not in closed
+
+
+def test_preflight_says_why_completions_run_on():
+    chat = Group([{"role": "user", "content": "2?"}], groups("Step 1: 2<|im_end|>\nno", "Step 1: =").rollouts)
+    chat = dataclasses.replace(chat, sampling={"turn_end": "<|im_end|>"})
+    line = named(preflight([chat], STARTS, [contains_equals]))["end of a turn"]
+    assert (line.level, line.value) == ("check", "<|im_end|>")
+    assert "50%" in line.meaning
+
+
 def test_preflight_tells_a_slow_reward():
     lines = named(preflight([groups("Step 1: =", "Step 1: a")], STARTS, [contains_equals], sampling_seconds=1e-9))
     assert lines["time of contains_equals"].level == "check"
@@ -475,6 +606,12 @@ def curve(count=30, **metrics):
         (curve(3, unsplit_share=(0.0, 0.1)), "answers unsplit"),
         ([{"steps_per_answer": 1.0, "no_match_share": 1.0}], "step pattern"),
         ([{"steps_per_answer": 79.0, "no_match_share": 0.0, "completions/mean_length": 81.0}], "step pattern"),
+        ([{"rewards/a/frac_zero_std": 1.0, "rewards/a/mean": 0.5}] * 6, "constant reward"),
+        ([{"rewards/a/frac_zero_std": 1.0, "rewards/a/mean": n / 7} for n in range(18)], "constant reward"),
+        (curve(**{"rewards/a/unscored_share": (0.95, 0.99)}), "unscored"),
+        (curve(**{"rewards/a/variance_share": (0.01, 0.01), "rewards/a/frac_zero_std": (0.2, 0.2)}), "reward drowned"),
+        ([{"completions/clipped_ratio": 1.0, "completions/max_length": 64}] * 6, "truncated"),
+        (curve(**{"completions/clipped_ratio": (0.5, 0.9), "completions/max_length": (64, 64)}), "truncated"),
     ],
 )
 def test_each_alarm_is_raised_and_says_check(rows, expected):
@@ -493,6 +630,13 @@ def test_each_alarm_is_raised_and_says_check(rows, expected):
         curve(entropy=(1.0, 0.5)),
         curve(**{"entropy": (1.0, 0.01), "accuracy/train": (0.1, 0.8)}),  # sure because it is right
         curve(zero_spread_share=(0.1, 0.3)),
+        [{"rewards/a/frac_zero_std": 1.0, "rewards/a/mean": 0.5}] * 5,
+        # Equal within every group for some generations, by chance; and a format that all answers have learnt.
+        [{"rewards/a/frac_zero_std": 1.0, "rewards/a/mean": n / 7} for n in range(17)],
+        [{"rewards/a/frac_zero_std": min(n / 20, 1.0), "rewards/a/mean": 1.0} for n in range(40)],
+        curve(**{"rewards/a/variance_share": (0.01, 0.01), "rewards/a/frac_zero_std": (0.9, 0.9)}),
+        [{"completions/clipped_ratio": 1.0, "completions/max_length": 64}] * 5,
+        curve(**{"completions/clipped_ratio": (0.2, 0.2), "completions/max_length": (64, 64)}),
         # The default run under outcome, seed 2: half of the groups were flat for some steps, by chance.
         [{"zero_spread_share": n / 6} for n in (0, 0, 1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 2, 0, 3, 4, 4, 3, 2, 2, 4)],
         curve(48, **{"rewards/a/mean": (0.2, 0.2), "accuracy/train": (0.3, 0.7), "kl/k3": (0, 0.01)}),

@@ -140,6 +140,8 @@ def test_losses_gradients_and_logs_are_trls(tiny, tmp_path, prompt, functions, w
     assert loss == pytest.approx(stock_loss, abs=1e-5)
     assert stock_gradient.abs().max() > 1e-4 or functions == [sometimes]  # one scored completion has no spread
     assert torch.allclose(gradient, stock_gradient, atol=1e-5)
+    if functions == [sometimes]:
+        stock_logs[0]["frac_reward_zero_std"] = [1.0]  # TRL takes the std of one score, NaN, for spread
     for ours, stock in zip(logs, stock_logs, strict=True):
         for name, values in stock.items():
             assert list(ours[name]) == pytest.approx(list(values), rel=1e-5, abs=1e-6, nan_ok=True)
@@ -391,6 +393,18 @@ def test_groups_without_spread_are_counted_where_steps_alone_are_scored(tiny, tm
         stub(trainer)
         trainer._generate_and_score_completions(rows(PLAIN))
         assert trainer._metrics["train"]["frac_reward_zero_std"] == [share]
+
+
+def test_one_number_says_which_groups_teach_nothing(tiny, tmp_path):
+    """Steps differ and outcomes do not: TRL's own number would be 1, of outcomes that the scheme does not compare."""
+    tokenizer, data = tokenizer_of(tiny), Dataset.from_list(rows(PLAIN))
+    args = ProcessGRPOConfig(**arguments(tmp_path))
+    steps = [lambda prompt, step, **_: float(len(step))]
+    trainer = ProcessGRPOTrainer(llama(tokenizer), [twelve], args, data, None, tokenizer, step_rewards=steps)
+    stub(trainer)
+    trainer._generate_and_score_completions(rows(PLAIN))
+    logged = trainer._metrics["train"]
+    assert logged["frac_reward_zero_std"] == logged["zero_spread_share"] == [0.0]
 
 
 def test_functions_of_one_name_are_told_apart(tiny, tmp_path):

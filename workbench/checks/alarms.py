@@ -17,9 +17,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from workbench.rewards.watch import DROWNED
+from workbench.schema.rounding import differ
+
 Rows = Sequence[Mapping[str, Any]]
 WINDOW = 60
 LEAST = 18
+LEAST_SAME = 6
+"""Rows after which a reward that is one number, or completions that are all cut off, are no chance."""
+MOSTLY_UNSCORED = 0.9
 LEAST_LEARNING = 48
 """Rows after which a run that learns has shown it."""
 GONE = 0.02
@@ -298,7 +304,7 @@ def nothing_split(rows: Rows) -> list[Alarm]:
 
 def answers_unsplit(rows: Rows) -> list[Alarm]:
     """Some answers of the last rows had too many steps, or took too long: they stay whole and unscored."""
-    shares = [row["unsplit_share"] for row in rows[-WINDOW:] if _finite(row.get("unsplit_share"))]
+    shares = _values(rows, "unsplit_share")
     if not any(shares):
         return []
     return [
@@ -309,6 +315,89 @@ def answers_unsplit(rows: Rows) -> list[Alarm]:
             ("unsplit_share",),
         )
     ]
+
+
+def constant_reward(rows: Rows) -> list[Alarm]:
+    """A reward function told no answers of a prompt apart: in 18 rows, or in the first 6 with one and the same score.
+
+    Where every completion was cut off, that is named as what may be the cause.
+    """
+    found = []
+    for metric in _rewards_with("frac_zero_std", rows):
+        name = metric.removesuffix("/frac_zero_std")
+        shares, means = _values(rows, metric), _values(rows, f"{name}/mean")
+        same = len(means) == len(shares) and not differ(min(means), max(means))
+        if min(shares) < 1 or len(shares) < (LEAST_SAME if same else LEAST):
+            continue
+        gave = f"{means[-1]:.3g} for every completion" if same else "the same for all completions of a prompt"
+        advice = "see on Inspect what it reads, or give it weight 0"
+        if min(_values(rows, "completions/clipped_ratio")[-LEAST_SAME:], default=0.0) == 1:
+            advice = "all completions were cut off at the length limit: raise max_completion_length first"
+        text = f"check: {_short(name)} gave {gave} in {len(shares)} rows, so it teaches nothing; {advice}"
+        found.append(Alarm("constant reward", text, (metric,)))
+    return found
+
+
+def unscored_reward(rows: Rows) -> list[Alarm]:
+    """Over the last third of the window a reward function gave no score to more than nine in ten."""
+    shares = {metric: trend(rows, metric) for metric in _rewards_with("unscored_share", rows)}
+    return [
+        Alarm(
+            "unscored",
+            f"check: {_short(metric.rpartition('/')[0])} left {share.after:.0%} of what it looks at unscored; see that "
+            "it finds the columns and the format it expects",
+            (metric,),
+        )
+        for metric, share in shares.items()
+        if share is not None and share.after - 2 * share.after_error > MOSTLY_UNSCORED
+    ]
+
+
+def drowned_reward(rows: Rows) -> list[Alarm]:
+    """A reward function tells the answers of most groups apart and is under a twentieth of what the sum differs by."""
+    found = []
+    for metric in _rewards_with("variance_share", rows):
+        name = metric.rpartition("/")[0]
+        part, equal = trend(rows, metric), trend(rows, f"{name}/frac_zero_std")
+        if part and equal and part.after + 2 * part.after_error < DROWNED and equal.after + 2 * equal.after_error < 0.5:
+            text = (
+                f"check: {_short(name)} differs in {1 - equal.after:.0%} of the groups and is {part.after:.1%} of what "
+                "the summed rewards differ by; raise its weight, or set credit.each_reward"
+            )
+            found.append(Alarm("reward drowned", text, (metric,)))
+    return found
+
+
+def truncated(rows: Rows) -> list[Alarm]:
+    """All completions of the first 6 rows, or most over the last third of the window, were cut off."""
+    shares = _values(rows, "completions/clipped_ratio")
+    share = trend(rows, "completions/clipped_ratio")
+    most = share is not None and share.after - 2 * share.after_error > 0.5
+    if not most and (len(shares) < LEAST_SAME or min(shares) < 1):
+        return []
+    limit = max(_values(rows, "completions/max_length"), default=0.0)
+    longer = f" ({2 * limit:.0f}, say)" if limit else ""
+    return [
+        Alarm(
+            "truncated",
+            f"check: {shares[-1] if share is None else share.after:.0%} of the completions are cut off at "
+            f"{limit:.0f} tokens and what they would have answered is unknown; raise max_completion_length{longer}, or "
+            "see in pre-flight whether the end of a turn ends them",
+            ("completions/clipped_ratio", "completions/max_length"),
+        )
+    ]
+
+
+def _rewards_with(what: str, rows: Rows) -> list[str]:
+    """The metrics of rewards whose name ends so, of which the last window has a number."""
+    names = {
+        name for row in rows[-WINDOW:] for name in row if name.startswith("rewards/") and name.endswith(f"/{what}")
+    }
+    return [name for name in sorted(names) if _values(rows, name)]
+
+
+def _values(rows: Rows, metric: str) -> list[float]:
+    return [row[metric] for row in rows[-WINDOW:] if _finite(row.get(metric))]
 
 
 ALARMS: dict[str, Callable[[Rows], list[Alarm]]] = {
@@ -322,4 +411,8 @@ ALARMS: dict[str, Callable[[Rows], list[Alarm]]] = {
     "zero spread": no_spread,
     "answers unsplit": answers_unsplit,
     "step pattern": nothing_split,
+    "constant reward": constant_reward,
+    "unscored": unscored_reward,
+    "reward drowned": drowned_reward,
+    "truncated": truncated,
 }

@@ -6,22 +6,26 @@ a few groups (eight prompts are the custom) and passes them in.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from workbench.checks.alarms import MOSTLY_UNSCORED
 from workbench.credit import credit_groups, why_no_spread
 from workbench.credit.shares import right_answers
 from workbench.errors import ConfigError, CreditError, RewardError
 from workbench.rewards import Reward, RewardWorker, load_reward, score_group
 from workbench.rewards.models.reward import Models
 from workbench.rewards.protocol import columns_left_out
-from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
+from workbench.rewards.watch import DROWNED, scores_of, tell_apart
+from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, StepScores
 from workbench.schema.rounding import differ
 from workbench.sections import CreditConfig, RewardConfig
 from workbench.steps import StepPattern
@@ -91,6 +95,8 @@ def preflight(
     credit = credit or CreditConfig()
     if not any(len(group) for group in groups):
         raise ConfigError("there is no rollout to look at; sample at least one group")
+    if not rewards:
+        raise ConfigError("rewards: give at least one reward function")
     loaded = [load_reward(spec, worker, models=models, pattern=pattern) for spec in rewards]
     errors: list[Finding] = []
     try:
@@ -105,7 +111,8 @@ def preflight(
             return Preflight(tuple(errors), ())
         raise
     report = preflight_of(credits, pattern, sampling_seconds=sampling_seconds)
-    return Preflight((*errors, *report.findings), report.credits)
+    wanting = _wanting_the_tag(groups, pattern, loaded, scored)
+    return Preflight((*errors, *wanting, *report.findings), report.credits)
 
 
 def preflight_of(
@@ -117,10 +124,12 @@ def preflight_of(
     findings = [
         *splitting_findings(scored),
         *_prompts(groups, pattern),
+        *_turn_ends(groups),
         *_columns(groups),
         *_sampling(credits),
         *_spread(credits),
         *_scheme_warnings(credits),
+        *_rewards(credits),
         *_reward_time(scored, sampling_seconds),
         *_correlations(credits),
     ]
@@ -252,6 +261,63 @@ def _prompts(groups: Sequence[Group], pattern: StepPattern) -> Iterable[Finding]
     )
 
 
+def _turn_ends(groups: Sequence[Group]) -> Iterable[Finding]:
+    """A base model may stop at another token than the one that its chat template ends turns with."""
+    unended = [group for group in groups if group.sampling.get("turn_end")]
+    if not unended:
+        return
+    end = str(unended[0].sampling["turn_end"])
+    ran_on = [end in rollout.text for group in unended for rollout in group.rollouts]
+    yield Finding(
+        "end of a turn",
+        "check",
+        end,
+        f"the chat template ends a turn with it and the policy does not stop there; {float(np.mean(ran_on)):.0%} of "
+        "the completions write it and go on",
+        f"add {end} to sampling.stop, or to eos_token_id in the policy's generation_config.json",
+    )
+
+
+def _wanting_the_tag(
+    groups: Sequence[Group], pattern: StepPattern, rewards: Sequence[Reward], scored: Sequence[ScoredGroup]
+) -> Iterable[Finding]:
+    """Outcome functions that look in the answer for the tag with which the prompt ends: tried with the tag put there.
+
+    Only code that names the tag is tried, on one group.
+    """
+    found = next(((n, match[1]) for n, group in enumerate(groups) if (match := _TAG_AT_END.search(_tail(group)))), None)
+    if found is None or pattern.leave_out_thinking:  # which rewards then do not see
+        return
+    place, tag = found
+    group, working = groups[place], {reward.name for reward in scored[place].rewards}
+    opened = [replace(r, texts=(f"<{tag}>\n{r.texts[0]}", *r.texts[1:])) if len(r) else r for r in group.rollouts]
+    for reward in rewards:
+        if reward.name not in working or reward.kind != "outcome" or f"<{tag}>" not in _source(reward):
+            continue
+        after = score_group(replace(group, rollouts=tuple(opened)), pattern, [reward]).scored
+        pairs = zip(scored[place].scored, after, strict=True)
+        more = sum(
+            (new.outcome_scores[reward.name] or 0) > (old.outcome_scores[reward.name] or 0) for old, new in pairs
+        )
+        if more:
+            yield Finding(
+                f"<{tag}> in {reward.name}",
+                "check",
+                f"{more} of {len(after)}",
+                f"answers would score higher with the <{tag}> that the prompt ends with before them",
+                f"let the function do without it: the completion begins inside <{tag}>",
+            )
+
+
+def _source(reward: Reward) -> str:
+    """Return a reward function's code, "" where there is none to read."""
+    if reward.code is not None:
+        return reward.code
+    with suppress(OSError, TypeError):
+        return inspect.getsource(getattr(reward.function, "func", reward.function))
+    return ""
+
+
 def _columns(groups: Sequence[Group]) -> Iterable[Finding]:
     if names := columns_left_out(name for group in groups for name in group.columns):
         yield Finding(
@@ -287,7 +353,9 @@ def _sampling(credits: Sequence[Credit]) -> Iterable[Finding]:
         "check" if truncated > 0.1 else "ok",
         f"{truncated:.0%}",
         "completions cut off by the length limit; what they would have answered is unknown",
-        "raise max_completion_length, or set mask_truncated_completions" if truncated > 0.1 else "",
+        f"raise max_completion_length {_enough(rollouts)}, or set mask_truncated_completions"
+        if truncated > 0.1
+        else "",
     )
     repeated = float(np.mean([(len(group) - len(group.distinct)) / max(len(group), 1) for group in groups]))
     dropped = credits[0].options.get("drop_duplicates")
@@ -299,6 +367,17 @@ def _sampling(credits: Sequence[Credit]) -> Iterable[Finding]:
         f"answers equal to an earlier one of their group token for token, {'left out' if dropped else 'each counted'}",
         f"{remedy}raise the temperature, or choose prompts the policy is less sure of" if repeated > 0.5 else "",
     )
+
+
+def _enough(rollouts: Sequence[Rollout]) -> str:
+    """A limit that about a tenth would reach, as text, were completions to end at the rate per token that they do."""
+    limit = max(len(rollout) for rollout in rollouts)
+    ended = sum(not rollout.truncated for rollout in rollouts)
+    if not ended:
+        return f"(to {2 * limit}, say: at {limit} none has ended)"
+    tokens = sum(len(rollout) for rollout in rollouts)
+    enough = limit + tokens / ended * np.log(10 * (1 - ended / len(rollouts)))
+    return f"(about {16 * int(np.ceil(enough / 16))} would do for nine in ten)"
 
 
 def _spread(credits: Sequence[Credit]) -> Iterable[Finding]:
@@ -327,6 +406,61 @@ def _scheme_warnings(credits: Sequence[Credit]) -> Iterable[Finding]:
 
 
 # ── rewards ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _rewards(credits: Sequence[Credit]) -> Iterable[Finding]:
+    """What each function's scores are, and whether they tell the answers of a group apart."""
+    scored = [credit.scored for credit in credits]
+    told = tell_apart(scored)
+    drowns = not credits[0].options.get("each_reward")
+    for reward in scored[0].rewards:
+        telling = told[reward.name]
+        scores = [score for group in scored for score in scores_of(group, reward) if score is not None]
+        if not scores:
+            yield Finding(f"reward {reward.name}", "check", "no score", "all is unscored", _EXPECTS)
+            continue
+        low, high = min(scores), max(scores)
+        commonest, count = Counter(scores).most_common(1)[0]
+        bound = (
+            "" if low == high else ", the lowest" if commonest == low else ", the highest" if commonest == high else ""
+        )
+        equal = round(telling.zero_std * len(scored))
+        meaning = (
+            f"mean of {len(scores)} scores from {low:.3g} to {high:.3g}; {count / len(scores):.0%} are {commonest:.3g}"
+            f"{bound}; {telling.unscored:.0%} unscored; equal in {equal} of {len(scored)} groups"
+        )
+        advice = ""
+        level: Level = "check"
+        if telling.zero_std == 1 and any(len(group.group) > 1 for group in scored):
+            gave = (
+                "the same for all completions of a prompt" if differ(low, high) else f"{low:.3g} for every completion"
+            )
+            meaning, advice = f"{gave}, so it teaches nothing", _of_constant(scored, reward)
+            level = "check" if len(scored) > 1 else "ok"  # of one prompt that may be chance
+        elif telling.unscored > MOSTLY_UNSCORED:
+            advice = _EXPECTS
+        elif drowns and telling.variance is not None and telling.variance < DROWNED and telling.zero_std < 0.5:
+            advice = (
+                f"it is {telling.variance:.1%} of what the summed rewards differ by and hardly counts; raise its "
+                "weight, or set credit.each_reward"
+            )
+        mean = float(np.mean(scores))
+        yield Finding(f"reward {reward.name}", level if advice else "ok", f"{mean:.3g}", meaning, advice)
+
+
+_EXPECTS = "see that it finds the columns and the format it expects"
+
+
+def _of_constant(scored: Sequence[ScoredGroup], reward: RewardSummary) -> str:
+    """Advice on a function whose scores are equal in every group."""
+    if all(rollout.truncated for group in scored for rollout in group.group.rollouts):
+        return "all completions are cut off before their end: raise max_completion_length first"
+    if reward.kind == "outcome" and not isinstance(scored[0].group.prompt, str):
+        return (
+            "with these prompts a completion is a list of one message: its text is completion[0]['content'], and "
+            "len(completion) is 1; or the function looks for what no answer has, or all have"
+        )
+    return "it looks for what no answer has, or all have: try it on Inspect, or give it weight 0"
 
 
 def _reward_time(scored: Sequence[ScoredGroup], sampling_seconds: float | None) -> Iterable[Finding]:

@@ -20,7 +20,7 @@ import numpy as np
 from workbench.checks.edits import EDITS, Edit, Target
 from workbench.checks.turn_edits import TURN_EDITS, Replay, TurnEdit
 from workbench.credit import SCHEMES, SHARED, credit_groups
-from workbench.errors import CreditError, PatternError
+from workbench.errors import ConfigError, CreditError, PatternError
 from workbench.rewards import Reward, RewardWorker, score_group
 from workbench.rewards.models.reward import Models
 from workbench.rewards.score import settle, split_answers
@@ -172,6 +172,8 @@ def probe(
     ``models``, by default in this process. Raises PatternError and RewardError as ``score_group`` does.
     """
     _check_names(schemes, edits, options)
+    if not rewards:
+        raise ConfigError("rewards: give at least one reward function")
     if pattern.by_tokens:
         raise PatternError(
             f"probes edit text, which has no {pattern.kind} of its own; choose a step pattern of a kind that reads text"

@@ -41,6 +41,7 @@ def read_group(path: Path) -> Group:
 
 def sampled_group(args: argparse.Namespace, config: RunConfig) -> Group:
     from workbench.policies.load import load_configured
+    from workbench.policies.prompts import turn_end_note
     from workbench.policies.sampler import sample_group
     from workbench.policies.templates import plain_prompt_note
 
@@ -49,7 +50,10 @@ def sampled_group(args: argparse.Namespace, config: RunConfig) -> Group:
     if note := plain_prompt_note(policy.tokenizer.chat_template, config.prompt, example.prompt):
         say(f"note: {note}")
     options = config.sampled.sampling.model_dump() | config.prompt.model_dump()
-    return sample_group(policy, example, **options, environment=config.environment, seed=config.seed)
+    group = sample_group(policy, example, **options, environment=config.environment, seed=config.seed)
+    if note := turn_end_note(group.sampling):
+        say(f"note: {note}")
+    return group
 
 
 def sampled_groups(policy: Policy, config: RunConfig, first: int, count: int) -> Iterator[Group]:

@@ -65,10 +65,25 @@ METRICS: tuple[Metric, ...] = (
     Metric("step_reward", "mean of r over scored steps, r = Σ weight · score", "Mean reward of a scored step."),
     _trl("reward", "mean over completions of R, R = Σ weight · score", "Mean weighted reward of a whole completion."),
     _trl("reward_std", "std of R, ddof = 1", "Spread of the outcome reward."),
-    _trl("frac_reward_zero_std", "groups with std(R) = 0 / groups", "Share of groups whose outcome rewards are equal."),
+    _trl(
+        "frac_reward_zero_std",
+        "groups without spread / groups",
+        "zero_spread_share under TRL's name: of whatever rewards the scheme compares, where TRL looks at outcomes.",
+    ),
     Metric(f"rewards/{REWARD}/mean", "mean of the function's scores", "What one reward function gives, unweighted."),
     Metric(f"rewards/{REWARD}/std", "std of the function's scores", "How much it tells apart."),
     Metric(f"rewards/{REWARD}/zero_share", "scores = 0 / scores", "Share of scores that are 0."),
+    Metric(
+        f"rewards/{REWARD}/frac_zero_std",
+        "groups whose scores are all equal / groups",
+        "Share of groups whose answers it does not tell apart; 1 for a reward that is the same for every completion.",
+    ),
+    Metric(f"rewards/{REWARD}/unscored_share", "scores = None / scores", "Share of scores that it did not give."),
+    Metric(
+        f"rewards/{REWARD}/variance_share",
+        "Σ var(weight · score) / the same of all functions of its kind, within groups",
+        "Its part of what the summed rewards differ by.",
+    ),
     Metric(f"rewards/{REWARD}/time", "s", "Seconds the function took on this rank."),
     Metric("reward_errors", "n", "Calls of reward functions that failed and were left unscored."),
     # steps and credit
@@ -211,7 +226,7 @@ METRICS: tuple[Metric, ...] = (
 )
 
 _EXACT = {metric.name: metric for metric in METRICS}
-_REWARDS = re.compile(r"rewards/(.+)/(mean|std|zero_share|time)")
+_REWARDS = re.compile(r"rewards/(.+)/(mean|std|zero_share|frac_zero_std|unscored_share|variance_share|time)")
 
 
 def find_metric(name: str) -> Metric | None:

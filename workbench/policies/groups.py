@@ -60,5 +60,5 @@ def sample_groups(
                 sampling=sampling.recorded
                 | {"seed": seed}
                 | recorded
-                | prompt_record(policy.tokenizer, example.prompt, template_kwargs),
+                | prompt_record(policy.tokenizer, example.prompt, template_kwargs, policy.eos_token_ids, sampling.stop),
             )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from jinja2 import TemplateError
@@ -46,13 +47,49 @@ def encode_prompt(tokenizer: Any, prompt: Prompt, template_kwargs: Mapping[str, 
     return list(ids)
 
 
-def prompt_record(tokenizer: Any, prompt: Prompt, template_kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What a group's ``sampling`` says of a conversation's prompt: the template's arguments, and how the prompt ends
-    once the template is through with it, as templates may open a tag there."""
+def prompt_record(
+    tokenizer: Any,
+    prompt: Prompt,
+    template_kwargs: Mapping[str, Any] | None,
+    ends: Collection[int],
+    stop: Sequence[str],
+) -> dict[str, Any]:
+    """What a group's ``sampling`` says of a conversation's prompt: the template's arguments, how the prompt ends once
+    the template is through with it, as templates may open a tag there, and ``turn_end``, what it ends a turn with
+    where neither the token ids ``ends`` nor the texts ``stop`` end a completion there."""
     if isinstance(prompt, str):
         return {}
     kwargs = {"template_kwargs": dict(template_kwargs)} if template_kwargs else {}
-    return kwargs | {"prompt_tail": prompt_tail(tokenizer, prompt, kwargs.get("template_kwargs"))}
+    record = kwargs | {"prompt_tail": prompt_tail(tokenizer, prompt, kwargs.get("template_kwargs"))}
+    end = turn_end(tokenizer, template_kwargs, ends)
+    return record | ({"turn_end": end} if end and not any(text in end for text in stop) else {})
+
+
+def turn_end(tokenizer: Any, template_kwargs: Mapping[str, Any] | None, ends: Collection[int]) -> str | None:
+    """Return the text of the token with which the chat template ends an assistant's turn.
+
+    None where a token of ``ends`` is there, which ends a completion, or the template writes no special token there.
+    """
+    said = "an answer"
+    turn = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": said}]
+    with suppress(TemplateError):
+        written = tokenizer.apply_chat_template(turn, tokenize=False, **(template_kwargs or {}))
+        after = tokenizer(written.rpartition(said)[2], add_special_tokens=False)["input_ids"]
+        special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+        if not set(after) & set(ends):
+            return next((str(tokenizer.convert_ids_to_tokens(token)) for token in after if token in special), None)
+    return None
+
+
+def turn_end_note(record: Mapping[str, Any]) -> str:
+    """What to say where completions run on after a turn, by a group's ``sampling``; "" where they end."""
+    if "turn_end" not in record:
+        return ""
+    end = record["turn_end"]
+    return (
+        f"the policy's chat template ends a turn with {end} and no completion ends there: they run on to the limit. "
+        f"Add {end} to sampling.stop, or to eos_token_id in the policy's generation_config.json"
+    )
 
 
 def thinking_open(tokenizer: Any, prompt: Prompt, template_kwargs: Mapping[str, Any] | None = None) -> bool:

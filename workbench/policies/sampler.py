@@ -151,7 +151,7 @@ def sample_group(
         | ({} if policy.adapter is None else {"adapter": policy.adapter})
         | ({"merge": dict(policy.merged)} if policy.merged else {})
         | recorded_of(episodes)
-        | prompt_record(policy.tokenizer, prompt, prompting.template_kwargs),
+        | prompt_record(policy.tokenizer, prompt, prompting.template_kwargs, policy.eos_token_ids, sampling.stop),
     )
 
 

@@ -19,6 +19,7 @@ from workbench.schema.rounding import differ
 
 KEPT_CALLS = 500
 """Calls of a function whose times are remembered."""
+_KINDS: tuple[RewardKind, ...] = ("step", "outcome")
 BINS = 16
 """Bins of a histogram, at most: as many as there are distinct scores where those are fewer."""
 
@@ -79,6 +80,54 @@ class RewardWatch:
     correlations: tuple[Correlation, ...]
     slower: tuple[str, ...]
     sampler_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Telling:
+    """What one function tells of the answers of a group, over all groups.
+
+    ``zero_std`` is the share of groups whose scores (of all their steps, for a function of steps) are all equal;
+    ``unscored`` the share of scores that are None. ``variance`` is the share of its weight · score in the variance
+    within groups, of all functions of its kind; None for one that is alone or where nothing varies.
+    """
+
+    zero_std: float
+    unscored: float
+    variance: float | None
+
+
+DROWNED = 0.05
+"""The share of the variance below which a function hardly counts in the sum."""
+
+
+def tell_apart(groups: Sequence[ScoredGroup]) -> dict[str, Telling]:
+    """Return what each reward function of ``groups``, which all have the same, tells apart."""
+    zero_std, unscored, variance = {}, {}, {}
+    rewards = groups[0].rewards
+    for reward in rewards:
+        of_groups = [scores_of(group, reward) for group in groups]
+        given = [np.array([score for score in row if score is not None], dtype=np.float64) for row in of_groups]
+        scores = sum(map(len, of_groups))
+        zero_std[reward.name] = float(np.mean([not len(row) or not differ(row.min(), row.max()) for row in given]))
+        unscored[reward.name] = 1 - sum(map(len, given)) / scores if scores else 0.0
+        variance[reward.name] = reward.weight**2 * sum(float(np.var(row)) for row in given if len(row))
+    total = {kind: sum(variance[reward.name] for reward in rewards if reward.kind == kind) for kind in _KINDS}
+    alone = {kind: sum(reward.kind == kind for reward in rewards) < 2 for kind in _KINDS}
+    return {
+        reward.name: Telling(
+            zero_std[reward.name],
+            unscored[reward.name],
+            None if alone[reward.kind] or not total[reward.kind] else variance[reward.name] / total[reward.kind],
+        )
+        for reward in rewards
+    }
+
+
+def scores_of(group: ScoredGroup, reward: RewardSummary) -> list[float | None]:
+    """Return all scores that a function gave in a group: one a completion, or one a step."""
+    if reward.kind == "outcome":
+        return [row.outcome_scores.get(reward.name) for row in group.scored]
+    return [score for row in group.scored for score in row.scores.get(reward.name, ())]
 
 
 class CallTimes:

@@ -14,6 +14,7 @@ import torch
 from trl.trainer.utils import nanstd
 
 from workbench.rewards.score import texts_read
+from workbench.rewards.watch import tell_apart
 from workbench.schema import Credit, Rollout
 from workbench.steps import StepPattern
 
@@ -29,7 +30,8 @@ def group_metrics(
     ``unsplit_share`` answers left whole, since the pattern found over 1,000 steps in them or took too long;
     ``unscored_share`` steps no function scored; ``zero_spread_share`` groups that teach nothing; ``step_reward`` mean
     weighted reward of scored steps; ``rewards/<name>/mean`` and ``/std`` (ddof=0) of each step reward's scores (those
-    of outcome rewards are TRL's); ``rewards/<name>/zero_share`` of every reward's scores; ``advantage_abs_mean`` mean
+    of outcome rewards are TRL's); of every reward ``/zero_share``, scores that are 0, and the shares of ``Telling``:
+    ``/frac_zero_std``, ``/unscored_share`` and ``/variance_share``; ``advantage_abs_mean`` mean
     |A| over sampled tokens; ``accuracy/train`` share of rollouts whose answer is right, read as
     ``pattern`` says. Of episodes also those of ``turn_metrics``.
     """
@@ -54,6 +56,11 @@ def group_metrics(
     for name in scored[0].outcome_scores:
         outcomes = [step_scores.outcome_scores[name] for step_scores in scored]
         metrics[f"rewards/{name}/zero_share"] = _mean([score == 0 for score in outcomes if score is not None])
+    for name, telling in tell_apart([credit.scored for credit in credits]).items():
+        metrics[f"rewards/{name}/frac_zero_std"] = telling.zero_std
+        metrics[f"rewards/{name}/unscored_share"] = telling.unscored
+        if telling.variance is not None and not credits[0].options.get("each_reward"):
+            metrics[f"rewards/{name}/variance_share"] = telling.variance
     if is_right is not None:
         metrics["accuracy/train"] = float(
             np.mean([is_right(text, c.scored.group.columns) for c in credits for text in _answers(c, pattern)])

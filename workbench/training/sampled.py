@@ -18,6 +18,7 @@ from workbench.environments import load_environment
 from workbench.policies.load import Policy
 from workbench.policies.monte_carlo import monte_carlo_reward
 from workbench.policies.observations import Observations
+from workbench.policies.prompts import turn_end_note
 from workbench.policies.templates import plain_prompt_note
 from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
 from workbench.rewards.models.local import LocalModels
@@ -104,10 +105,14 @@ def build_trainer(
         callbacks=list(listeners.callbacks),
         **own,
     )
+    if note := turn_end_note(trainer.sample.record(task[0].prompt)):
+        _say(f"note: {note}")
     trainer.under = policy.under
     if policy.merged and trainer.ref_model is not None:  # which TRL reads from the base's files
         as_begun(trainer.accelerator.unwrap_model(trainer.ref_model), policy.model)
-    if config.run.eval_every and task.can_check:
+    if not len(task.held_out):
+        _say("note: the task has one row, which is trained on; nothing is held out, so accuracy is not measured")
+    elif config.run.eval_every and task.can_check:
         measure = HeldOutAccuracy(
             trainer, trainer.sample, task, config.run, read=method.pattern, on_answers=listeners.on_answers
         )

@@ -66,7 +66,8 @@ class PolicySampler:
     def record(self, prompt: Prompt) -> dict[str, Any]:
         """What a group's ``sampling`` says of this prompt, and of who answers its turns."""
         played = {} if self.environment is None else self.environment.recorded
-        return prompt_record(self.tokenizer, prompt, self.template_kwargs) | played
+        ends, stop = self._eos_token_ids, self.sampling.stop
+        return prompt_record(self.tokenizer, prompt, self.template_kwargs, ends, stop) | played
 
     def all_thinking_open(self, prompts: Sequence[Prompt], pattern: StepPattern | None) -> list[bool] | None:
         """Which prompts end inside a ``<think>`` block; None where the pattern does not ask."""

@@ -118,7 +118,7 @@ def held_out_accuracy(
 ) -> list[Measure]:
     """The measure of accuracy, and of answers in steps, where the run measures and the task can check answers."""
     task = within_context(prompted(load_task(config.task), config.prompt), policy, config, sampling, 0)
-    if not config.run.eval_every or not task.can_check:
+    if not config.run.eval_every or not task.can_check or not len(task.held_out):
         return []
     rows_at_once = trainer.args.per_device_train_batch_size
     environment = load_environment(config.environment, RewardWorker)

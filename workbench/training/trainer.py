@@ -306,8 +306,8 @@ class ProcessGRPOTrainer(Resumable, KeepsMasks, ForwardByLength, GRPOTrainer):
             metrics |= self.drawn.metrics
         for name, value in metrics.items():
             self._metrics[mode][name].append(value)
-        if not self.reward_func_names:  # TRL has looked for spread in outcome rewards only
-            self._metrics[mode]["frac_reward_zero_std"][-1] = metrics["zero_spread_share"]
+        # TRL has looked for spread in outcome rewards, whatever the scheme compares.
+        self._metrics[mode]["frac_reward_zero_std"][-1] = metrics["zero_spread_share"]
         leave_unscored_out(credits, self._metrics[mode])
         self.times.name_slow_rewards()
         # TRL has just filled this column with its own (B,) advantages; put each row's mean of ours in their place.
