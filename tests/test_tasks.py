@@ -127,6 +127,13 @@ def test_a_jsonl_file_is_a_task(tmp_path):
     assert task.can_check
 
 
+def test_the_only_row_of_a_file_is_not_measured_on(tmp_path):
+    file = tmp_path / "one.jsonl"
+    file.write_text('{"prompt": "1 + 1 =", "answer": 2}\n')
+    task = load_task(str(file))
+    assert (len(task), len(task.held_out), task.can_check) == (1, 0, True)
+
+
 def test_an_answer_that_is_withheld_is_none_and_not_the_word(tmp_path):
     file = tmp_path / "withheld.jsonl"
     file.write_text('{"prompt": "1 + 1 =", "answer": 2}\n{"prompt": "2 + 2 =", "answer": null}\n')
