@@ -53,8 +53,9 @@ def prpo(
     A_{i,t} = (r_{i,k(t)} - prior_mean) / prior_std + z(R_i); outside every step the second term alone. PRPO (arXiv
     2601.07182), as one of the variants in its code has it (``Naive2RewardManager``, registered as ``srpo2``, in
     ``verl2/verl/workers/reward_manager/naive2.py`` of https://github.com/SchumiDing/srpocode), which takes rewards from
-    0 to 1, a variance of 1/24, and the group's mean from R without dividing. As everywhere, step rewards that are all
-    equal in a group add nothing.
+    0 to 1, a variance of 1/24, and the group's mean from R without dividing. R is -1 or 1 there, less a penalty for
+    length, and the end token gets no step's part; here R is the outcome reward and the end token is the last step's. As
+    everywhere, step rewards that are all equal in a group add nothing.
     """
     spread = pooled(batch, batch.rewards, "none", scale=False).spread
     known = np.where(np.isnan(batch.rewards), np.nan, 1.0)

@@ -114,7 +114,9 @@ def position(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = Tru
     """A step is compared only with the steps that have the same number in the group's other completions.
 
     A_{i,t} = z(r_{i,k(t)}) over the group's steps with index k(t), 0 outside every step; an index that one completion
-    alone reaches gets 0. MT-GRPO (arXiv 2505.11821), whose lambda * z(R_i) is ``outcome_weight`` here.
+    alone reaches gets 0. MT-GRPO (arXiv 2505.11821), whose lambda * z(R_i) is ``outcome_weight`` here, and
+    which gives the step's part only to the tokens before a tool's result, those of the first turn; here every step has
+    its own.
 
     In episodes of differing numbers of turns, which of them are compared at an index depends on what they did before:
     the baseline depends on actions, and the gradient is biased (https://github.com/volcengine/verl/issues/7244).
@@ -163,7 +165,8 @@ def min_form(
     (https://github.com/CJReinforce/PURE, ``reward_baseline="step"``).
 
     PURE's rewards are p1 - p0, from -1 to 1: the worst step weighs most and is negative. A wrong step of reward 0
-    weighs most, too, but most of 0 is 0: it carries the baseline alone. For rewards from 0 to 1 set ``signed``.
+    weighs most, too, but most of 0 is 0: it carries the baseline alone. For rewards from 0 to 1 set ``signed``. PURE's
+    published runs take the baseline over tokens in the place of steps, and normalise over the whole buffer after it.
     """
     rewards = 2.0 * batch.rewards - 1.0 if signed else batch.rewards
     scored = ~np.isnan(rewards)

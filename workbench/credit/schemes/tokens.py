@@ -23,7 +23,8 @@ def lambda_grpo(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = 
 
     A_{i,t} = z(R_i) / |{j : o_{j,1..t} = o_{i,1..t}}|: a start that several answers share would count once for each of
     them. The j are the group's completions with an outcome. lambda-GRPO (arXiv 2509.21154), ``InfPRMTree.loss_scales``
-    in ``lambda_grpo/utils.py`` of https://github.com/coli-saar/grpo-prm, which scales the loss of a token so.
+    in ``lambda_grpo/utils.py`` of https://github.com/coli-saar/grpo-prm, which scales all of a token's loss so, its KL
+    term too; here the KL term stays whole.
     """
     outcomes = outcomes_of(batch)
     whole = by_completion(batch, outcomes, normalise, scale)
@@ -71,7 +72,8 @@ def ktae(
     asin(sqrt(.)) of the shares of right and wrong answers with the token (Cohen's h without its 2), f+ and f- its
     saturated frequencies there: 3q / (q + 1 + T+- / mean T), q its share of their T+- tokens. The end-of-sequence token
     has w = 0, and every token where all answers are right or wrong. KTAE (arXiv 2505.16826),
-    ``verl/workers/actor/compute_key_tokens.py`` of https://github.com/xiaolizh1/KTAE, where R > 0 is right.
+    ``verl/workers/actor/compute_key_tokens.py`` of https://github.com/xiaolizh1/KTAE, where R > 0 is right and Fisher's
+    test is computed in float32: its rounding moves the numbers of many tokens; here p is exact.
     """
     outcomes = outcomes_of(batch)
     ids = [known[tokens] for known, tokens in zip(_ids(batch), batch.sampled, strict=True)]
