@@ -392,6 +392,8 @@ def test_a_reward_model_learns_from_the_ids_that_it_will_score() -> None:
     (row,) = reward.token_rows(tokenizer, pairs, max_length=64)  # a side of the second pair is longer
     assert tokenizer.decode(row["chosen_ids"]) == "Start with 7, add 5.\nAnswer: 12"
     assert tokenizer.decode(row["rejected_ids"]) == "Start with 7, add 5.\nAnswer: 13"
+    (ended,) = reward.token_rows(tokenizer, pairs, max_length=64, end_token=True)
+    assert ended["chosen_ids"] == [*row["chosen_ids"], tokenizer.eos_token_id]
 
 
 def test_pairs_become_the_ids_that_sampling_has() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tests import reward_models
@@ -21,6 +22,7 @@ from workbench.rewards import load_reward, score_group
 from workbench.rewards.models.client import ModelWorker
 from workbench.rewards.models.formats import FORMATS, guess_format, read_steps, turn_sign_ids
 from workbench.rewards.models.local import LocalModels
+from workbench.rewards.models.model import classifier_ids
 from workbench.rewards.models.reward import reduced
 from workbench.rewards.models.worker import handle
 from workbench.rewards.trust import TrustStore
@@ -154,6 +156,39 @@ def test_a_short_text_scores_the_same_beside_a_longer_one_whatever_pad_the_model
     known = held.score_texts(ModelConfig(path=folders["sequence-1"], format="classifier"), [PROMPT] * 2, texts)
     other = held.score_texts(ModelConfig(path=str(tmp_path / "model"), format="classifier"), [PROMPT] * 2, texts)
     assert other == pytest.approx(known, abs=TOLERANCE)
+
+
+def test_plain_text_ends_as_trls_reward_trainer_ends_it_where_the_model_says_so(folders, models, tmp_path):
+    from trl import RewardConfig as Arguments
+    from trl import RewardTrainer
+
+    path = folders["sequence-1"]
+    model, words = AutoModelForSequenceClassification.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+    rows = Dataset.from_list([{"prompt": PROMPT, "chosen": "Answer: 10", "rejected": f"Answer: 9{words.eos_token}"}])
+    arguments = Arguments(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none")
+    (trained,) = RewardTrainer(model=model, args=arguments, train_dataset=rows, processing_class=words).train_dataset
+    texts = [rows[0]["chosen"], rows[0]["rejected"]]
+    read = [classifier_ids(words, PROMPT, text, end_token=True) for text in texts]
+    assert read == [trained["chosen_ids"], trained["rejected_ids"]]
+    assert read[0] == [*classifier_ids(words, PROMPT, texts[0]), words.eos_token_id]
+
+    def score(folder, **options):
+        return models.score_texts(ModelConfig(path=str(folder), format="classifier", **options), [PROMPT], texts[:1])
+
+    with torch.no_grad():
+        ended = model(input_ids=torch.tensor(read[:1])).logits[:, 0].tolist()
+    assert score(path, end_token=True) == pytest.approx(ended, abs=TOLERANCE)
+    assert score(path) == score(path, end_token=False) != score(path, end_token=True)
+    card, setting = tmp_path / "card", tmp_path / "setting"
+    shutil.copytree(path, card)
+    (card / "README.md").write_text("---\ntags:\n- trl\n- reward-trainer\n---\n# A model\n")
+    shutil.copytree(card, setting)
+    config = json.loads((setting / "config.json").read_text())
+    (setting / "config.json").write_text(json.dumps({**config, "end_token": False}))
+    assert score(card) == score(path, end_token=True)
+    assert score(setting) == score(card, end_token=False) == score(path)
+    talk = [{"role": "user", "content": PROMPT}]
+    assert classifier_ids(words, talk, "a", end_token=True) == classifier_ids(words, talk, "a")
 
 
 def test_a_loaded_module_is_an_outcome_reward(folders):

@@ -14,6 +14,8 @@ from workbench.places import checkpoint_or, local_path
 
 STEP_FORMAT, STEP_SEPARATOR = "step_format", "step_separator"
 """Settings of a process reward model that was trained here, which say what it reads; public models have neither."""
+END_TOKEN = "end_token"
+"""Setting of a classifier that was trained here: whether plain text ends with the end-of-sequence token."""
 _TOKENIZERS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model")
 _SCORERS = ("SequenceClassification", "TokenClassification", "RewardModel")
 _WRITERS = ("CausalLM", "LMHeadModel", "ConditionalGeneration")

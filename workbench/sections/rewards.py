@@ -30,6 +30,8 @@ class ModelConfig(Section):
     """Of a classifier: its logit (log-odds, with several labels), or a probability."""
     label: str | None = None
     """Of a classifier with several labels: the one that is good, by name or number."""
+    end_token: bool | None = None
+    """Of a classifier: whether plain text ends with the end token, as in TRL's RewardTrainer; None: as its files say."""
     separator: str | None = None
     """What stands after each step; None for the format's own."""
     batch_size: int = Field(default=16, ge=1, le=4096)

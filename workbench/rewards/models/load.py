@@ -24,8 +24,9 @@ from transformers import (
     Qwen2PreTrainedModel,
 )
 from transformers.modeling_outputs import TokenClassifierOutput
+from transformers.utils import cached_file
 
-from workbench.architecture import STEP_FORMAT, STEP_SEPARATOR
+from workbench.architecture import END_TOKEN, STEP_FORMAT, STEP_SEPARATOR
 from workbench.bits import HEADS, quantised
 from workbench.errors import RewardError
 from workbench.places import hub_problem, local_path
@@ -82,11 +83,33 @@ def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Clas
     if config.format == "classifier":
         label = good_label(model.config, config)
         return Classifier(
-            model, tokenizer, label=label, probability=config.output == "probability", batch_size=config.batch_size
+            model,
+            tokenizer,
+            label=label,
+            probability=config.output == "probability",
+            end_token=_ends(model, where) if config.end_token is None else config.end_token,
+            batch_size=config.batch_size,
         )
     form = FORMATS[config.format]
     separator = getattr(model.config, STEP_SEPARATOR, None) if config.separator is None else config.separator
     return ProcessModel(model, tokenizer, form, separator=separator, batch_size=config.batch_size)
+
+
+def _ends(model: Any, where: str) -> bool:
+    """Whether a classifier learnt from plain text with an end token: its configuration says so, or TRL's model card.
+
+    A model trained here has the setting. ``RewardTrainer`` saves a card with its tag and always adds the token.
+    """
+    if (said := getattr(model.config, END_TOKEN, None)) is not None:
+        return bool(said)
+    card = cached_file(
+        where,
+        "README.md",
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    head = Path(card).read_text(encoding="utf-8", errors="replace").split("---")[1:2] if card else []
+    return any("- reward-trainer" in text.split("\n") for text in head)
 
 
 def load_trained_classifier(
@@ -99,16 +122,20 @@ def load_trained_classifier(
     attention: str = "auto",
     quantisation: str = "none",
     device: str = "cpu",
+    end_token: bool = False,
 ) -> tuple[Any, Any]:
     """A classifier with a single logit to train, on the CPU, and its tokenizer.
 
     Of a language model the head is new, drawn from torch's generator; a reward model with one logit keeps its own.
     ``where`` is what ``path`` stands for, ``adapters`` what is added to its weights, and how much of each. Raises
     RewardError if it cannot be read, or its head has several labels. In 4 or 8 bits it lies on ``device``.
+    ``end_token`` is written into its configuration, for those who read it.
     """
     kind = AutoModelForSequenceClassification
     held = _held(dtype, attention, quantisation, device)
-    return _load_trained(kind, path, where, adapters, 1, trust_remote_code, held)
+    model, tokenizer = _load_trained(kind, path, where, adapters, 1, trust_remote_code, held)
+    setattr(model.config, END_TOKEN, end_token)
+    return model, tokenizer
 
 
 def load_trained_process_model(

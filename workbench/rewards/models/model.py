@@ -189,12 +189,19 @@ class Classifier:
     """A sequence classifier: one score a text. ``label`` is the good one's index, None where there is but one logit."""
 
     def __init__(
-        self, model: Any, tokenizer: Any, *, label: int | None, probability: bool = False, batch_size: int = 16
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        label: int | None,
+        probability: bool = False,
+        end_token: bool = False,
+        batch_size: int = 16,
     ) -> None:
         self.model, self.tokenizer = model.eval(), tokenizer
         # transformers reads the answer at the last token that is not the *config's* pad; TRL sets it for that reason.
         model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
-        self.label, self.probability, self.batch_size = label, probability, batch_size
+        self.label, self.probability, self.end_token, self.batch_size = label, probability, end_token, batch_size
         self.memory = Memory()
 
     def score(self, prompts: Sequence[Prompt], completions: Sequence[Any]) -> list[Score]:
@@ -203,7 +210,10 @@ class Classifier:
         A single logit is the score itself; of several labels it is the log-odds of the chosen one. Raises RewardError
         for messages and a tokenizer without a chat template.
         """
-        rows = [classifier_ids(self.tokenizer, *texts) for texts in zip(prompts, completions, strict=True)]
+        rows = [
+            classifier_ids(self.tokenizer, prompt, completion, end_token=self.end_token)
+            for prompt, completion in zip(prompts, completions, strict=True)
+        ]
         limit = context_of(self.model)
         known: dict[bytes, Score] = {_key(ids): self.memory.get(_key(ids)) for ids in rows}
         todo = {tuple(ids) for ids in rows if len(ids) <= limit and known[_key(ids)] is None}
@@ -228,15 +238,18 @@ class Classifier:
         return [float(value) for value in values.cpu()]
 
 
-def classifier_ids(tokenizer: Any, prompt: Prompt, completion: Any) -> list[int]:
-    """What a sequence classifier reads of a prompt and a completion, where it is trained as where it scores.
+def classifier_ids(tokenizer: Any, prompt: Prompt, completion: Any, *, end_token: bool = False) -> list[int]:
+    """Return what a sequence classifier reads of a prompt and a completion, where it is trained as where it scores.
 
     As TRL scores with a module: messages through the chat template, text as it is, and no special tokens added, except
-    by tokenizers that have a classification token, whose models read their answer there. Raises RewardError for
-    messages and a tokenizer without a chat template.
+    by tokenizers that have a classification token, whose models read their answer there. With ``end_token`` plain text
+    is read as TRL's ``RewardTrainer`` trains on it: ended by the end-of-sequence token unless it ends so already, with
+    the special tokens that the tokenizer adds. Raises RewardError for messages and a tokenizer without a chat template.
     """
     if isinstance(prompt, str):
         text = prompt + (completion if isinstance(completion, str) else completion[-1]["content"])
+        if end_token and (end := tokenizer.eos_token):
+            return list(tokenizer(text if text.endswith(end) else text + end)["input_ids"])
     elif tokenizer.chat_template is None:
         raise RewardError("the prompt is a conversation and the reward model's tokenizer has no chat template")
     else:

@@ -35,6 +35,8 @@ class RewardSection(StoredSection):
     """The training method."""
     center_rewards_coefficient: float | None = Field(default=None, ge=0)
     """Weight of (r_chosen + r_rejected)² in the loss, which keeps scores around 0 (arXiv 2312.09244); 0.01, say."""
+    end_token: bool = False
+    """End plain text with the end-of-sequence token, as TRL's RewardTrainer does; the saved model says so."""
 
     @property
     def reward_format(self) -> ModelFormat:
@@ -83,9 +85,9 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     assert isinstance(method, RewardSection)
     set_seed(config.seed)  # the new head's weights
     where, adapters = base_and_adapters(config.policy)
-    load = partial(load_trained_classifier, config.policy.path, where, adapters)
+    load = partial(load_trained_classifier, config.policy.path, where, adapters, end_token=method.end_token)
     model, tokenizer = load(**held_weights(config))
-    tokens = partial(token_rows, tokenizer, max_length=method.max_length)
+    tokens = partial(token_rows, tokenizer, max_length=method.max_length, end_token=method.end_token)
     watched = watched_rows(config, tokens)
     trainer = ResumableRewardTrainer(
         model=prepared(model),
@@ -118,14 +120,16 @@ def trainer_arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
     return with_trl(config, arguments(config, output_dir) | own)
 
 
-def token_rows(tokenizer: Any, pairs: Sequence[Pair], max_length: int) -> list[dict[str, list[int]]]:
+def token_rows(
+    tokenizer: Any, pairs: Sequence[Pair], max_length: int, *, end_token: bool = False
+) -> list[dict[str, list[int]]]:
     """Rows for TRL: the ids that the reward model will read when it scores. Pairs with a longer side are left out."""
     from workbench.rewards.models.model import classifier_ids
 
-    rows = [
-        {f"{side}_ids": classifier_ids(tokenizer, pair.prompt, getattr(pair, side)) for side in ("chosen", "rejected")}
-        for pair in pairs
-    ]
+    def read(pair: Pair, side: str) -> list[int]:
+        return classifier_ids(tokenizer, pair.prompt, getattr(pair, side), end_token=end_token)
+
+    rows = [{f"{side}_ids": read(pair, side) for side in ("chosen", "rejected")} for pair in pairs]
     return [row for row in rows if max(map(len, row.values())) <= max_length]
 
 
