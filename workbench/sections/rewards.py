@@ -31,7 +31,7 @@ class ModelConfig(Section):
     label: str | None = None
     """Of a classifier with several labels: the one that is good, by name or number."""
     end_token: bool | None = None
-    """Of a classifier: whether plain text ends with the end token, as in TRL's RewardTrainer; None: as its files say."""
+    """Of a classifier: plain text ends with the end token, as in TRL's RewardTrainer; None: as its files say."""
     separator: str | None = None
     """What stands after each step; None for the format's own."""
     batch_size: int = Field(default=16, ge=1, le=4096)
