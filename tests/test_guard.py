@@ -7,7 +7,10 @@ import inspect
 import os
 import re
 import signal
+import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +24,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from workbench.errors import WorkbenchError
 from workbench.handoff import page_link
+from workbench.ports import check_port_of, free_port
 from workbench.ui import app as page
 from workbench.ui import guard
 from workbench.ui.access import TOKEN_FILE, Access, Login, workspace_token
@@ -414,7 +418,7 @@ def launched(
 
     monkeypatch.setattr(page, "_Server", Server)
     monkeypatch.setattr(page, "create_app", create)
-    monkeypatch.setattr(page, "_free_port", lambda host, port: port)
+    monkeypatch.setattr(page, "free_port", lambda host, port: port)
     monkeypatch.setattr(page, "threading", SimpleNamespace(Thread=Thread))
 
     def announce(link: str) -> None:
@@ -570,10 +574,26 @@ def test_a_page_that_nobody_uses_looks_at_its_queue_seldom(served: Any) -> None:
 @pytest.mark.parametrize("port", [-1, 99_999, 2**40])
 def test_a_port_that_is_none_is_refused(port: int) -> None:
     with pytest.raises(WorkbenchError, match=rf"port {port} is none; choose one from 1 to 65535 with --port, or 0"):
-        page._free_port("127.0.0.1", port)
+        free_port("127.0.0.1", port)
 
 
 def test_port_0_is_one_that_is_free() -> None:
-    port = page._free_port("127.0.0.1", 0)
+    port = free_port("127.0.0.1", 0)
     assert 0 < port < 65_536
-    assert page._free_port("127.0.0.1", port) == port
+    assert free_port("127.0.0.1", port) == port
+
+
+def test_a_port_in_use_is_found_before_anything_is_imported() -> None:
+    code = (
+        "import sys; from workbench.__main__ import main; code = main(['app', '--port', sys.argv[1]]); "
+        "sys.exit(100 * bool({'gradio', 'pydantic', 'numpy'} & set(sys.modules)) + code)"
+    )
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = subprocess.run([sys.executable, "-c", code, port], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert port in done.stderr
+    for arguments in (["--port", "none"], ["--port", port, "--help"], ["--port"]):
+        check_port_of(arguments)  # the whole command line is looked at later

@@ -23,6 +23,7 @@ from tests.resumes import CONFIGURATIONS, configuration, difference
 from tests.stored_runs import config_of
 from workbench.config import RunConfig
 from workbench.errors import PolicyError, RewardError, RunError
+from workbench.process import child
 from workbench.process.failures import reason
 from workbench.process.recorder import Recorder
 from workbench.rundir import RunDir, checkpoints
@@ -200,9 +201,12 @@ def test_a_disk_that_fills_up_leaves_the_last_checkpoint(tmp_path: Path, monkeyp
     with pytest.raises(RunError, match="the disk is full at step 4: checkpoint-4 could not be written") as raised:
         train(run)
     assert "checkpoint-2 is whole" in str(raised.value)
-    assert reason(raised.value, config_of(run), 5) == str(raised.value)
+    assert reason(raised.value, config_of(run), 5, "X") == f"{raised.value}; free some space and X"
     assert [one.name for one in checkpoints.saved(run.checkpoints)] == ["checkpoint-2"]
     assert checkpoints.problem(run.checkpoints / "checkpoint-2") is None
+
+
+AGAIN = "resume the run"
 
 
 def test_reasons_name_the_step_the_cause_and_the_way_out() -> None:
@@ -213,26 +217,26 @@ def test_reasons_name_the_step_the_cause_and_the_way_out() -> None:
         MemoryError(),
         RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"),
     ):
-        assert reason(error, config, 3).startswith(f"out of memory at step 3; {smaller}")
-        assert reason(error, config, None).startswith("out of memory while loading; ")
+        assert reason(error, config, 3, AGAIN).startswith(f"out of memory at step 3; {smaller}")
+        assert reason(error, config, None, AGAIN).startswith("out of memory while loading; ")
     large = PolicyError("policy 'it' does not fit into memory; take a smaller model")
     large.__cause__ = MemoryError()
-    assert reason(large, config, None) == str(large)
-    assert "prompts per step (method.prompts_per_step, now 6)" in reason(MemoryError(), config, 3)
-    assert reason(RewardError("reward 'mine', line 3: ValueError: no"), config, 2) == (
+    assert reason(large, config, None, AGAIN) == str(large)
+    assert "prompts per step (method.prompts_per_step, now 6)" in reason(MemoryError(), config, 3, AGAIN)
+    assert reason(RewardError("reward 'mine', line 3: ValueError: no"), config, 2, AGAIN) == (
         "at step 2: reward 'mine', line 3: ValueError: no"
     )
     full = RunError("metrics of run 'a' cannot be written")
     full.__cause__ = OSError(errno.ENOSPC, "No space left on device")
-    assert reason(full, config, 9) == (
-        "the disk is full at step 9: metrics of run 'a' cannot be written; free some space and resume the run"
+    assert reason(full, config, 9, AGAIN) == (
+        f"the disk is full at step 9: metrics of run 'a' cannot be written; free some space and {AGAIN}"
     )
     full.__cause__ = OSError(errno.EFBIG, "File too large")
-    assert reason(full, config, 9) == (
+    assert reason(full, config, 9, AGAIN) == (
         "a file grew over this process's size limit at step 9: metrics of run 'a' cannot be written; raise it "
-        "(ulimit -f) and resume the run"
+        f"(ulimit -f) and {AGAIN}"
     )
-    assert reason(KeyError("x"), config, 9) == "KeyError: 'x'"
+    assert reason(KeyError("x"), config, 9, AGAIN) == "KeyError: 'x'"
 
 
 def test_states_come_back_bit_for_bit_and_without_pickles(tmp_path: Path) -> None:
@@ -273,3 +277,21 @@ def test_weights_that_learnt_other_words_are_not_gone_on_with(tmp_path: Path, ti
     Resumable._refuse_other_words(trainer, tmp_path / "same")
     with pytest.raises(RunError, match="other was saved with another tokenizer than its policy has now"):
         Resumable._refuse_other_words(trainer, tmp_path / "other")
+
+
+@pytest.mark.parametrize(("saved", "way"), [(False, "train --from a"), (True, "resume the run")])
+def test_a_run_that_ends_on_a_full_disk_says_what_can_be_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: bool, way: str
+) -> None:
+    run = RunDir.create(tmp_path, RunConfig(name="a"))
+    if saved:
+        (run.checkpoints / "checkpoint-2").mkdir(parents=True)
+
+    def full(*args: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(child, "Recorder", full)
+    assert child.main([str(run.path)]) == 1
+    said = run.status().reason
+    assert said.endswith(way)
+    assert Run(run.path).resumable == saved == ("resume" in said)

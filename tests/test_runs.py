@@ -696,6 +696,17 @@ def test_runs_are_listed_newest_first_and_only_runs(tmp_path: Path) -> None:
     assert [run.name for run in list_runs(tmp_path)] == ["c", "a", "b"]
 
 
+@pytest.mark.parametrize("lost", ["status.json", "run.yaml"])
+def test_a_run_that_lost_a_file_is_listed_and_says_what_is_gone(tmp_path: Path, lost: str) -> None:
+    (RunDir.create(tmp_path, RunConfig(name="a")).path / lost).unlink()
+    (run,) = list_runs(tmp_path)
+    summary = run.summary()
+    assert (summary.name, summary.state) == ("a", "unreadable")
+    assert lost in summary.reason
+    with pytest.raises(RunError, match=f"cannot be read.*{lost}"):
+        open_run("a", tmp_path).data()
+
+
 def test_the_default_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORKBENCH_WORKSPACE", raising=False)

@@ -24,6 +24,7 @@ from workbench.cli.space import CHOICES
 from workbench.cli.trust import add_trust
 from workbench.display.tables import visible
 from workbench.errors import WorkbenchError
+from workbench.ports import PORT
 from workbench.redact import redact
 from workbench.runs import COMPLETIONS, recipes
 
@@ -103,7 +104,7 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_app(command: AddCommand) -> None:
     added = command("app", commands.app, "Open the workbench's page.")
     added.add_argument("--host", help="address to listen on (default: 127.0.0.1; on a Space 0.0.0.0)")
-    added.add_argument("--port", type=int, default=7860, help="port to listen on (default: %(default)s)")
+    added.add_argument("--port", type=int, default=PORT, help="port to listen on (default: %(default)s)")
     added.add_argument("--no-browser", action="store_true", help="do not open a browser")
     added.add_argument(
         "--auth", metavar="NAME:PASSWORD", help="ask for these too; needed on any other address (or set WORKBENCH_AUTH)"

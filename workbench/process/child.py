@@ -24,6 +24,7 @@ from workbench.process.failures import reason
 from workbench.process.recorder import NotANumberError, Recorder
 from workbench.quiet import RENAMED
 from workbench.rundir import RunDir
+from workbench.rundir.checkpoints import saved
 from workbench.schema.wording import counted
 from workbench.trackers import Tracking
 from workbench.training.methods.method import Listeners, Trainer
@@ -77,7 +78,8 @@ def main(arguments: list[str]) -> int:
         traceback.print_exc()
         # Any rank may be the one that knows why; the first to say so is believed, and the others fail after it.
         step = trainer.state.global_step + 1 if trainer is not None else None
-        run.settle("failed", reason(error, config or RunConfig(), step), certain=False)
+        again = "resume the run" if saved(run.checkpoints) else f"start it again: train --from {run.name}"
+        run.settle("failed", reason(error, config or RunConfig(), step, again), certain=False)
         return 1
     finally:
         if tracking is not None:

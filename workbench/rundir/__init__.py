@@ -176,6 +176,10 @@ class RunDir:
         try:
             with opened(self.path / "run.yaml") as file, io.TextIOWrapper(file, encoding="utf-8") as stream:
                 text = stream.read(MOST_CONFIG + 1)  # whoever parses it refuses what is longer
+        except FileNotFoundError as error:
+            raise RunError(
+                f"run {self.name!r} cannot be read: its run.yaml is gone; restore it, or delete the run ({self.path})"
+            ) from error
         except (OSError, ValueError) as error:
             raise RunError(f"run {self.name!r} has no readable run.yaml: {error}") from error
         if not text.strip():
@@ -192,7 +196,12 @@ class RunDir:
         try:
             return RunStatus.from_json(read_file(path))
         except FileNotFoundError as error:
-            raise RunError(f"there is no run at {self.path}: it has no status.json") from error
+            if not self.path.exists():
+                raise RunError(f"there is no run at {self.path}") from error
+            raise RunError(
+                f"run {self.name!r} cannot be read: its status.json is gone; restore it, or remove the folder "
+                f"{self.path}"
+            ) from error
         except (OSError, ValueError) as error:
             raise RunError(f"the status of run {self.name!r} cannot be read ({path}): {error}") from error
 

@@ -142,7 +142,7 @@ def nothing_usable(run: str, skipped: Sequence[str], *, save_every: int, step: i
     elif step < save_every:
         why = f"it ended after step {step}, and the first is saved after step {save_every}: run.save_every"
     else:
-        why = f"none is there, though one is saved every {save_every} steps: were they deleted?"
+        why = f"none is there, though one is saved every {save_every} steps: not written, or deleted since"
     return RunError(f"run {run!r} has no checkpoint to resume from ({why}); start it again with: train --from {run}")
 
 

@@ -65,10 +65,9 @@ class MetricsWriter:
                 self._unsynced.set()
         except OSError as error:
             self._torn = self._torn or written > 0
-            problem, remedy = no_room(error) or (str(error), "see to that")
+            problem = (no_room(error) or [str(error)])[0]
             raise RunError(
-                f"metrics of run {self._run!r}: {written} of {len(line)} bytes written at {_where(row)}: {problem}; "
-                f"{remedy} and resume the run"
+                f"metrics of run {self._run!r}: {written} of {len(line)} bytes written at {_where(row)}: {problem}"
             ) from error
         self._torn = False
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 WORKSPACE = "WORKBENCH_WORKSPACE"
 """The environment's name for the default workspace."""
+_OF_A_RUN = ("status.json", "run.yaml", "metrics.jsonl", "checkpoints")
+"""A folder that has one of these is a run's, if a damaged one: it is listed, and says what it has lost."""
 _POLL = 0.1
 _FORCE_SECONDS = 2.0  # of a stop's time, kept for ending by force what did not end when asked
 
@@ -373,5 +375,5 @@ def _is_run(path: Path) -> bool:
     return (
         RUN_NAME.fullmatch(path.name) is not None
         and not path.is_symlink()
-        and all(os.path.lexists(path / file) for file in ("status.json", "run.yaml"))  # damaged ones are listed, too
+        and any(os.path.lexists(path / file) for file in _OF_A_RUN)
     )

@@ -265,8 +265,5 @@ def not_saved(name: str, step: int, folder: Path, error: Exception) -> RunError:
     """Why ``name`` could not be saved after ``step``, and what there is to go on from."""
     good, _ = checkpoints.newest_valid(folder)
     usable = f"{good.name} is whole" if good is not None else "there is no earlier one"
-    cause, remedy = no_room(error) or ("saving failed", "put that right")
-    remedy = remedy[0].upper() + remedy[1:]
-    return RunError(
-        f"{cause} at step {step}: {name} could not be written ({error}); {usable}. {remedy} and resume the run"
-    )
+    cause = (no_room(error) or ["saving failed"])[0]
+    return RunError(f"{cause} at step {step}: {name} could not be written ({error}); {usable}")

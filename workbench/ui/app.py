@@ -6,6 +6,7 @@ their own. ``launch`` serves on this machine only unless told otherwise.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -30,6 +31,7 @@ from workbench.errors import WorkbenchError
 from workbench.figures.modules import bundle
 from workbench.handoff import announced
 from workbench.packages import lacking
+from workbench.ports import PORT, free_port
 from workbench.runs import default_workspace
 from workbench.runs.warm import warm_up
 from workbench.ui.access import Access, Login, workspace_token
@@ -239,7 +241,7 @@ WILDCARDS = ("", "0.0.0.0", "::")
 
 def launch(
     host: str = "127.0.0.1",
-    port: int = 7860,
+    port: int = PORT,
     workspace: Path | str | None = None,
     open_browser: bool = False,
     *,
@@ -267,7 +269,7 @@ def launch(
             "(or set WORKBENCH_AUTH), or keep 127.0.0.1 and reach it through an SSH tunnel "
             "(ssh -L 7860:127.0.0.1:7860)"
         )
-    port = _free_port(host, port)
+    port = free_port(host, port)
     folder = (Path(workspace) if workspace is not None else default_workspace()).resolve()
     access = Access(workspace_token(folder) if token else None, login)
     shown = f"[{host}]" if ":" in host else host
@@ -307,8 +309,11 @@ def launch(
     # uvicorn ends well on SIGTERM and then raises it again, which by default ends the process before the link is gone.
     with suppress(ValueError):  # not the main thread, which alone gets signals
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with announced(folder, f"{address}?token={access.token}" if access.token else address):
-        _Server(config, started).run()
+    try:
+        with announced(folder, f"{address}?token={access.token}" if access.token else address):
+            _Server(config, started).run()
+    finally:
+        gc.freeze()  # or Python looks through all there is for garbage before it ends, which takes seconds
 
 
 class _Server(uvicorn.Server):
@@ -327,19 +332,3 @@ class _Server(uvicorn.Server):
         # Open pages hold a connection each; ending them is no error worth a traceback.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         await super().shutdown(sockets)
-
-
-def _free_port(host: str, port: int) -> int:
-    """The port to listen on: ``port`` itself, or for 0 one that is free. Raises WorkbenchError."""
-    if not 0 <= port <= 65_535:
-        raise WorkbenchError(f"port {port} is none; choose one from 1 to 65535 with --port, or 0 for any that is free")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-            return int(probe.getsockname()[1])
-        except OSError as error:
-            raise WorkbenchError(
-                f"port {port} of {host} cannot be used ({error.strerror}); choose another with --port"
-            ) from error
