@@ -128,6 +128,19 @@ DPO = {"name": "dpo", "sampling": {"max_completion_length": 8}}
 
 
 @pytest.mark.training
+@pytest.mark.parametrize("method", ["dpo", "reward"])
+def test_a_pair_with_nothing_in_rejected_is_trained_on_with_a_warning(
+    tmp_path: Path, method: str, small: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [GOOD, {**GOOD, "rejected": ""}, {**GOOD, "rejected": " "}, {"chosen": "ab", "rejected": "a"}]
+    config = configuration(written(tmp_path, *rows, GOOD), {"name": method}, small, steps=1, eval_every=0, save_every=0)
+    run = trained(config, tmp_path)
+    assert run.status().state == "finished", run.status().reason
+    assert "warning: 3 of 4 pairs: 'rejected' is empty" in capsys.readouterr().out
+    assert math.isfinite(numbers(run.dir)[-1]["loss"])
+
+
+@pytest.mark.training
 def test_a_run_by_dpo_finishes_and_prefers_what_was_chosen(tmp_path: Path, sums: str) -> None:
     run = trained(configuration(sums, DPO | {"batch_size": 20}, steps=3), tmp_path)
     assert run.status().state == "finished", run.status().reason
@@ -501,8 +514,7 @@ GOOD = {"prompt": "q", "chosen": "a", "rejected": "b"}
     [
         ([GOOD, {"prompt": "q", "chosen": "a", "rejected": "a "}], "line 2: 'chosen' and 'rejected' are the same text"),
         ([GOOD, {"prompt": "q", "chosen": " ", "rejected": "b"}], "line 2: 'chosen' is empty"),
-        ([GOOD, {"prompt": "q", "chosen": "a", "rejected": ""}], "line 2: 'rejected' is empty"),
-        ([{"chosen": "ab", "rejected": "a"}, GOOD], "line 1: 'rejected' is empty"),
+        ([{"chosen": "a", "rejected": "ab"}, GOOD], "line 1: 'chosen' is empty"),
         ([{"chosen": "a", "rejected": "b"}, GOOD], "line 1: a pair without a 'prompt' must have it at the beginning"),
         ([GOOD, GOOD, {"prompt": "q", "chosen": "a"}], "line 3: the column 'rejected' is missing"),
         ([{"prompt": "q", "answer": "a"}] * 9, "has no pairs; it has prompts"),

@@ -89,7 +89,7 @@ def test_trls_log_is_grouped_by_step_and_prompt(tmp_path):
     first, unscored = found.groups[0].rollouts[0].columns, found.groups[2].rollouts[1].columns
     assert (first["accuracy"], first["reward"], first["logged_advantage"]) == (1.0, 1.5, 0.7)
     assert (unscored["accuracy"], unscored["reward"]) == (None, None)
-    table = table.assign(reward=[1.0, 0.0] * 3)  # a function of that name is one of the rewards
+    table = table.assign(reward=[1.0, 0.0, 1.0, 0.0, None, None])  # a function of that name is one of the rewards
     table.to_parquet(file)
     own = read_groups(file).groups[0].rollouts[0].columns
     assert (own["logged_reward"], own["reward"]) == (1.0, 2.5)

@@ -79,7 +79,7 @@ def test_verifiers_results_are_groups() -> None:
     assert "timing" not in group.columns
     assert [rollout.is_episode for rollout in group.rollouts] == [False, False, True]
     assert group.rollouts[2].text == '<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call>\n2\nIt is 2'
-    assert "1 row without a completion left out" in notes
+    assert "1 row without a completion left out: line 4" in notes
 
 
 def test_prime_rls_token_exports_keep_ids_logprobs_and_the_mask() -> None:

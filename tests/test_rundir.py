@@ -444,6 +444,8 @@ def test_invariant_the_run_directory_is_the_truth(run: RunDir) -> None:
     zero = dataclasses.replace(make_credit(), mean=None, std=None, spread=False, warnings=())
     written = [make_credit(), chat, zero]
     run.rollouts.write(12, written)
+    rows = pq.read_table(next((run.path / "rollouts").glob("*.parquet"))).to_pylist()
+    assert [len(row["advantages"]) for row in rows] == [len(row["token_ids"]) for row in rows] == [3, 2] * 3
     read = RunDir(run.path).rollouts.read(12)
     assert len(read) == 3
     for a, b in zip(written, read, strict=True):
@@ -457,7 +459,10 @@ def test_every_float32_keeps_its_bits(bits: list[int], tmp_path_factory: pytest.
     credit = make_credit()
     values = np.array(bits, dtype=np.uint32).view(np.float32)
     values[np.isnan(values)] = np.float32(0.0)
-    credit = dataclasses.replace(credit, advantages=np.stack([values, -values]))
+    rollout = Rollout(tuple(range(len(bits))), ("a",) * len(bits), finished=True)
+    group = dataclasses.replace(credit.scored.group, rollouts=(rollout, rollout))
+    scored = dataclasses.replace(credit.scored, group=group)
+    credit = dataclasses.replace(credit, scored=scored, advantages=np.stack([values, -values]))
     run = RunDir(tmp_path_factory.mktemp("run"))
     run.rollouts.write(1, [credit])
     assert run.rollouts.read(1)[0].advantages.tobytes() == credit.advantages.tobytes()

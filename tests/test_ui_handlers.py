@@ -256,6 +256,9 @@ def test_prompts_survive_the_editor():
     talk = [{"role": "user", "content": "2 + 2?"}]
     for prompt in ("plain\ntext\n", talk, "[not json", "[1, 2]"):
         assert inspect.parse_prompt(inspect.prompt_text(prompt)) == prompt
+    for messages in ([{"role": "user"}], [*talk, {"role": "user", "text": "hm"}]):
+        with pytest.raises(TaskError, match="has no 'content'"):  # and is no text that somebody would have sampled
+            inspect.parse_prompt(json.dumps(messages))
 
 
 def test_an_edited_prompt_says_whose_columns_it_has():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -90,6 +91,29 @@ def test_a_file_of_the_workspace_is_opened(tmp_path, path):
     assert [reward.name for reward in suggested_task(imported).rewards] == ["given_reward"]
 
 
+def test_a_log_with_outcome_rewards_alone_opens_in_colour(tmp_path, worker):
+    """Under ``outcome``: ``process`` reads step rewards, and gives none any advantage."""
+    lines = [json.dumps({**row, "reward": reward}) + "\n" for row, reward in zip(ROWS, (1.0, 0.0), strict=True)]
+    (tmp_path / "log.jsonl").write_text("".join(lines))
+    imported = opened(tmp_path, path="log.jsonl")[-1].imported
+    draft = choose_group(with_suggestions(draft_of(), imported), imported, 0).draft
+    assert draft.credit["scheme"] == "outcome"
+    drawn = json.loads(rescore(draft, worker).drawing)["show"]["rollouts"]
+    assert [rollout["advantages"][0] > 0 for rollout in drawn] == [True, False]
+    steps = draft_of(builtin_row("step_correctness")).with_scheme_for_rewards()
+    assert steps.credit["scheme"] == "process"
+    weighted = replace(draft_of(builtin_row("given_reward")), credit={"scheme": "process", "outcome_weight": 1.0})
+    assert weighted.with_scheme_for_rewards() is weighted
+
+
+def test_bad_rows_of_a_file_can_be_skipped(tmp_path):
+    (tmp_path / "log.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS) + "[1]\n")
+    assert "line 3" in opened(tmp_path, path="log.jsonl")[-1].note.text
+    view = opened(tmp_path, path="log.jsonl", skip_bad_rows=True)[-1]
+    assert len(view.imported.groups[0]) == 2
+    assert "1 bad row left out" in view.note.detail
+
+
 def test_rewards_that_a_file_cannot_feed_are_switched_off(tmp_path, worker):
     """A file with ``reward``, one without anything, one of chain arithmetic, one after the other."""
     mine = own_row("def mine(prompt, step, **columns):\n    return float('4' in step)\n")
@@ -172,7 +196,7 @@ def test_one_tab_reads_one_file_at_a_time_and_can_cancel_it(tmp_path, monkeypatc
     readings = Readings()
     started, go_on = threading.Event(), threading.Event()
 
-    def slow(source, *, tokenizer, format, columns, on_event, cancelled):
+    def slow(source, *, on_event, cancelled, **how):
         on_event({"done": 1, "of": 2})
         started.set()
         assert go_on.wait(60)

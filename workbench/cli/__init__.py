@@ -286,6 +286,9 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", metavar="NAME", help="the file's format (default: auto-detect)")
     parser.add_argument("--tokenizer", metavar="NAME", help="'tiny', a folder or a Hub name (default: cut into words)")
     parser.add_argument("--limit", type=at_least_one, metavar="N", help="read no more groups than this")
+    parser.add_argument(
+        "--skip-bad-rows", action="store_true", help="leave out rows that cannot be read, and count them"
+    )
 
 
 def _add_now(parser: argparse.ArgumentParser) -> None:

@@ -22,7 +22,12 @@ def rollouts(args: argparse.Namespace) -> int:
     from workbench.rollouts import read_groups
 
     imported = read_groups(
-        args.data, tokenizer=args.tokenizer, format=args.format, limit=args.limit, columns=_columns(args)
+        args.data,
+        tokenizer=args.tokenizer,
+        format=args.format,
+        limit=args.limit,
+        columns=_columns(args),
+        skip_bad_rows=args.skip_bad_rows,
     )
     if args.show is not None:
         if not 0 <= args.show < len(imported):
@@ -94,7 +99,12 @@ def check_reward(args: argparse.Namespace) -> int:
     if not rewards:
         raise ConfigError("give the reward to check with --reward NAME or --reward-file FILE.py")
     groups = labelled_groups(
-        args.data, tokenizer=args.tokenizer, format=args.format, limit=args.limit, columns=_columns(args)
+        args.data,
+        tokenizer=args.tokenizer,
+        format=args.format,
+        limit=args.limit,
+        columns=_columns(args),
+        skip_bad_rows=args.skip_bad_rows,
     )
     checks = [
         check_reward(

@@ -14,7 +14,7 @@ from typing import Any
 from workbench.child import Emitter, serve
 from workbench.errors import TaskError
 from workbench.files import opened
-from workbench.rollouts.files import read_rows
+from workbench.rollouts.files import read_rows, rows_and_faults
 from workbench.rollouts.folders import EVERY, HELD_OUT, held_out_of
 from workbench.rollouts.groups import Builder, Facts, read_drafts
 from workbench.rollouts.tokens import load_tokeniser
@@ -62,8 +62,9 @@ def _send_groups(path: Path, request: dict[str, Any], emit: Emitter) -> dict[str
             some = groups[first : first + AT_ONCE]
             emit({"groups": [group.to_json() for group in some], "done": first + len(some), "of": len(groups)})
         return {"facts": Facts("run", sum(map(len, groups)), tokenizer="the run's own").to_json()}
-    rows = _heard(read_rows(path, request["max_bytes"], EVERY), emit)
-    drafts, facts = read_drafts(rows, path.name, request["format"], request["columns"])
+    rows = _heard(rows_and_faults(path, request["max_bytes"], EVERY), emit)
+    how = (request["format"], request["columns"])
+    drafts, facts = read_drafts(rows, path.name, *how, skip_bad_rows=request["skip_bad_rows"])
     drafts = drafts[:limit]
     if request["drafts"]:
         for first in range(0, len(drafts), AT_ONCE):

@@ -2,20 +2,25 @@
 
 A message is as OpenAI's chat format has it: ``role``, ``content`` (text or parts), an assistant's ``tool_calls`` and a
 tool's ``tool_call_id``. Calls come as objects with a ``function``, flat, or as JSON text; all become
-``{"type": "function", "function": {"name", "arguments"}}``, which chat templates read. Tokens are not known here.
+``{"type": "function", "function": {"name", "arguments"}}``, which chat templates read. Thoughts come under the names of
+``THOUGHTS`` or as parts, and become ``reasoning_content``; Anthropic's parts ``tool_use`` and ``tool_result`` become
+calls and a tool's messages. What has no place (an image) is named in ``left_out``. Tokens are not known here.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
 
 from workbench.errors import TaskError, shown
 from workbench.schema import ASSISTANT, ENVIRONMENT, TOOL
 
 Message = dict[str, Any]
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+"""Names that providers give to an assistant's thoughts; the first is the one that chat templates read."""
+_PLACED = {"role", "content", "tool_calls", "function_call", "tool_call_id", "name", "refusal", *THOUGHTS}
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class Conversation:
     @property
     def prompt(self) -> list[dict[str, str]]:
         """What was asked, each message as text."""
-        return [{"role": message["role"], "content": text_of(message)} for message in self.messages[: self.opening]]
+        return texts_only(self.messages[: self.opening])
 
     @property
     def turns(self) -> list[int]:
@@ -38,7 +43,7 @@ class Conversation:
         return [i for i, message in enumerate(self.messages) if i >= self.opening and message["role"] == ASSISTANT]
 
 
-def is_messages(value: Any) -> bool:
+def is_messages(value: Any) -> TypeGuard[list[Message]]:
     """Whether this is a list of objects with a role."""
     return (
         isinstance(value, list)
@@ -53,10 +58,20 @@ def uses_tools(messages: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def read_messages(where: str, name: str, value: Any) -> list[Message]:
-    """The messages of a column. Raises TaskError for what are none."""
+    """Return the messages of a column. Raises TaskError for what are none, and for one without content."""
     if not is_messages(value):
         raise TaskError(f"{where}: {name!r} must be text or a list of messages with 'role', not {type(value).__name__}")
-    return [_message(f"{where}: message {i} of {name!r}", message) for i, message in enumerate(value, start=1)]
+    read = (_messages(f"{where}: message {i} of {name!r}", message) for i, message in enumerate(value, start=1))
+    return [message for messages in read for message in messages]
+
+
+def notes_of(messages: Sequence[Message], *, in_text: bool = False) -> tuple[str, ...]:
+    """Return what an import has to say of messages: what was left out, and that thoughts are ``in_text`` now."""
+    left_out = dict.fromkeys(name for message in messages for name in message.get("left_out", ()))
+    notes = [f"whose messages' {name} is left out" for name in left_out]
+    if in_text and messages[-1].get("reasoning_content"):
+        notes.append("whose thoughts were beside its text and are before it now, between <think> marks")
+    return tuple(notes)
 
 
 def conversation_of(
@@ -100,6 +115,11 @@ def text_of(message: Mapping[str, Any]) -> str:
     return "\n".join(filter(None, parts))
 
 
+def texts_only(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """Return the messages as a prompt has them, each as one text."""
+    return [{"role": message["role"], "content": text_of(message)} for message in messages]
+
+
 def plain_pieces(conversation: Conversation) -> list[tuple[str, str]]:
     """(role, text) of each turn and of what was said between two of them, as it stands without a chat template."""
     pieces: list[tuple[str, str]] = []
@@ -116,24 +136,70 @@ def role_of(messages: Sequence[Mapping[str, Any]]) -> str:
     return TOOL if any(message["role"] == TOOL for message in messages) else ENVIRONMENT
 
 
-def _message(where: str, values: Mapping[str, Any]) -> Message:
-    content = values.get("content")
-    if isinstance(content, list):
-        content = "".join(part.get("text") or "" for part in content if isinstance(part, dict))
-    if not isinstance(content, str | None):
+def _messages(where: str, values: Mapping[str, Any]) -> list[Message]:
+    """Return a message, after the tools' messages that its parts hold, if any."""
+    content, calls = values.get("content"), values.get("tool_calls") or []
+    if not isinstance(content, str | list | None):
         raise TaskError(
             f"{where} has a 'content' of type {type(content).__name__}; it must be text, or parts with text"
         )
-    calls = values.get("tool_calls") or []
     if not isinstance(calls, list):
         raise TaskError(f"{where}: 'tool_calls' must be a list of calls, not {type(calls).__name__}")
-    message: Message = {"role": TOOL if values["role"] == "function" else values["role"], "content": content or ""}
+    parts = _parts(where, content if isinstance(content, list) else [content or values.get("refusal") or ""])
+    thoughts = [values[name] for name in THOUGHTS if values.get(name) and isinstance(values[name], str)]
+    calls = [*calls, *([values["function_call"]] if values.get("function_call") else []), *parts.calls]
+    role = TOOL if values["role"] == "function" else values["role"]
+    message: Message = {"role": role, "content": "".join(parts.texts)}
     if calls:
         message["tool_calls"] = [_call(where, call) for call in calls]
-    for name in ("reasoning_content", "tool_call_id", "name"):
+    if thoughts := list(dict.fromkeys([*thoughts, *parts.thoughts])):
+        message["reasoning_content"] = "\n".join(thoughts)
+    for name in ("tool_call_id", "name"):
         if isinstance(values.get(name), str):
             message[name] = values[name]
-    return message
+    unplaced = [name for name, value in values.items() if value and not _is_placed(name, value)]
+    if left_out := [*unplaced, *parts.left_out]:
+        message["left_out"] = left_out
+    said = message["content"] or calls or thoughts or parts.left_out
+    if content is None and not said and ("content" not in values or role not in (ASSISTANT, TOOL)):
+        raise TaskError(f"{where} has no 'content'; give it the text that was said")
+    return [*parts.answers, *([message] if said or not parts.answers else [])]
+
+
+def _is_placed(name: str, value: Any) -> bool:
+    return name in _PLACED and (name not in THOUGHTS or isinstance(value, str))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[Any] = field(default_factory=list)
+    answers: list[Message] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+def _parts(where: str, content: Sequence[Any]) -> _Parts:
+    """Sort the parts of a content by what they are."""
+    parts = _Parts()
+    for part in content:
+        values = {"type": "text", "text": part} if isinstance(part, str) else part
+        if not isinstance(values, dict):
+            raise TaskError(f"{where} has a part of type {type(part).__name__}; parts are text, or objects with a type")
+        kind = values.get("type")
+        said = next((values[name] for name in (*THOUGHTS, "text", "refusal") if values.get(name)), "")
+        if kind == "tool_use":
+            parts.calls.append({**values, "arguments": values.get("input")})
+        elif kind == "tool_result":
+            answer = {"role": TOOL, "content": values.get("content"), "tool_call_id": values.get("tool_use_id")}
+            parts.answers.extend(_messages(where, answer))
+        elif kind in THOUGHTS and said:
+            parts.thoughts.extend([said] if isinstance(said, str) else _parts(where, said).texts)
+        elif isinstance(said, str) and (said or kind in (None, "text")):
+            parts.texts.append(said)
+        else:
+            parts.left_out.append(f"{kind} part")
+    return parts
 
 
 def _call(where: str, call: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import TaskError, cut
-from workbench.rollouts.folders import EVERY, files_of, is_folder
+from workbench.rollouts.folders import ANNOTATIONS, EVERY, files_of, is_folder
 from workbench.rollouts.tables import arrow_rows, csv_rows, parquet_rows
 from workbench.rollouts.values import MAX_DEPTH, Row, row_of
 
@@ -30,10 +30,21 @@ _CHUNK = 1 << 20
 
 
 def read_rows(path: Path, max_bytes: int = MAX_BYTES, split: str | None = None) -> Iterator[Row]:
-    """The rows of a file, or of a folder's files of one split (``train``, or the first), one after the other.
+    """Yield the rows of a file, or of a folder's files of one split (``train``, or the first), one after the other.
 
     NaN is ``None``. Raises TaskError for what is missing, empty, over the limit, of no format that is known, or broken
     at a line, and for a split that a folder does not have; a file has none.
+    """
+    for row in rows_and_faults(path, max_bytes, split):
+        if row.fault:
+            raise TaskError(row.fault)
+        yield row
+
+
+def rows_and_faults(path: Path, max_bytes: int = MAX_BYTES, split: str | None = None) -> Iterator[Row]:
+    """Yield what ``read_rows`` does, and in their places the rows that cannot be read, each with its ``fault``.
+
+    Raises TaskError where none can be, and for the other reasons of ``read_rows``.
     """
     if not is_folder(path):
         if split not in (None, EVERY):
@@ -45,8 +56,12 @@ def read_rows(path: Path, max_bytes: int = MAX_BYTES, split: str | None = None) 
     if total > max_bytes:
         raise TaskError(f"{path.name} holds {total:,} bytes of rows, over the size limit of {max_bytes:,}; split it")
     for file in files:
+        name = str(file.relative_to(path))
+        if split == EVERY and ANNOTATIONS in file.relative_to(path).parts[:-1]:
+            yield Row(name, {}, left_out=f"{name} is passed by: it annotates other rows and has no completions")
+            continue
         for row in _rows_of_file(file, max_bytes):
-            yield replace(row, where=f"{file.relative_to(path)} {row.where}")
+            yield replace(row, where=f"{name} {row.where}")
 
 
 def _rows_of_file(path: Path, max_bytes: int) -> Iterator[Row]:
@@ -62,12 +77,15 @@ def _rows_of_file(path: Path, max_bytes: int) -> Iterator[Row]:
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL
         reason = getattr(error, "strerror", None) or error
         raise TaskError(f"{cut(str(path), 300)}: {reason}; give a JSONL or Parquet file that can be read") from error
+    fault = f"{path.name} has no rows; give it at least one"
     empty = True
     for row in _parsed_rows(path, data, max_bytes):
-        empty = False
+        if empty and row.fault:
+            fault = row.fault
+        empty = empty and bool(row.fault)
         yield row
     if empty:
-        raise TaskError(f"{path.name} has no rows; give it at least one")
+        raise TaskError(fault)
 
 
 def _unpacked(path: Path, stream: Any, most: int) -> bytes:
@@ -118,11 +136,29 @@ def _json_lines(path: Path, data: bytes) -> Iterator[Row]:
     lines = data.split(b"\n")  # at line feeds only: U+2028 may stand inside a text
     if path.name.lower().removesuffix(".gz").endswith(".json") and not _is_json(lines[0]):
         return _json_list(path, _only_list(path, _parsed(path, "the whole file", data)))
-    return (
-        row_of(path.name, f"line {number}", _parsed(path, f"line {number}", line))
-        for number, line in enumerate(lines, start=1)
-        if line.strip()
-    )
+    return (_line(path, number, line, len(lines)) for number, line in enumerate(lines, start=1) if line.strip())
+
+
+def _line(path: Path, number: int, line: bytes, last: int) -> Row:
+    """Return a line's row. One that stops in its middle, with no line end, is still being written."""
+    where = f"line {number}"
+    try:
+        return row_of(path.name, where, _parsed(path, where, line))
+    except TaskError as error:
+        torn = number == last and line.lstrip().startswith(b"{") and _stops(line)
+        note = f"{where}, the last one, is left out: it is not whole (is the file still being written?)" if torn else ""
+        return Row(where, {}, fault=str(error), left_out=note)
+
+
+def _stops(line: bytes) -> bool:
+    """Whether a line is no JSON, rather than JSON of something that cannot be used."""
+    try:
+        json.loads(line)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return True
+    except (ValueError, RecursionError):
+        pass
+    return False
 
 
 def _json_list(path: Path, rows: list[Any]) -> Iterator[Row]:

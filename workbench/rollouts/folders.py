@@ -26,6 +26,8 @@ EVERY = "*"
 """In place of a split: all data files of a folder."""
 HELD_OUT = "held-out"
 """In place of a split: the first of ``_HELD_OUT`` that a folder has."""
+ANNOTATIONS = "annotations"
+"""Folder of a prime-rl run with what its trainer measured on the traces beside it."""
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
 """Names of data files end in these, or in these and ``.gz``."""
 MAX_NAMES = 50_000

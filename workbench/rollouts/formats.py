@@ -32,7 +32,7 @@ completions are grouped or tokenised.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from workbench.errors import TaskError, cut
@@ -67,7 +67,6 @@ from workbench.rollouts.records import (
     are_numbers,
     check_reward,
     is_finished,
-    is_number,
     mask_of,
     prompt_text,
     step_labels,
@@ -75,7 +74,7 @@ from workbench.rollouts.records import (
     token_ids,
 )
 from workbench.rollouts.traces import is_traces, read_traces
-from workbench.schema import Turn
+from workbench.schema import Rollout, Turn
 from workbench.schema.turns import checked_turns
 
 Read = Callable[[str, Mapping[str, Any]], list[Record]]
@@ -150,17 +149,10 @@ def _read_plain(where: str, values: Mapping[str, Any]) -> list[Record]:
 
 
 def _read_trl(where: str, values: Mapping[str, Any]) -> list[Record]:
-    """TRL's log: a reward that scored nothing is NaN there, ``None`` here.
-
-    The file does not say which columns are rewards nor their weights: ``reward`` is the plain sum of the numeric ones.
-    """
+    """TRL's log: a reward that scored nothing is NaN there, ``None`` here. ``trl.with_rewards`` adds ``reward``."""
     rest = dict(values)
     step, rest["logged_advantage"] = rest.pop("step"), rest.pop("advantage")
     [record] = _read_plain(where, rest)
-    numbers = [v for name, v in record.columns.items() if name != "logged_advantage" and is_number(v)]
-    if "reward" in record.columns:  # a function of that name is one of them
-        record.columns["logged_reward"] = record.columns["reward"]
-    record.columns["reward"] = sum(numbers) if numbers else None
     record.columns["training_step"] = step
     return [replace(record, series=str(step))]
 
@@ -202,6 +194,7 @@ def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
             record = replace(record, where=where, series=where, columns=columns | record.columns)
             records.append(replace(record, policy=str(values.get("policy") or ""), sampling=sampling))
             continue
+        columns = {name: value for name, value in rollout.items() if name not in _OF_ROLLOUT} | columns
         ids = token_ids(where, rollout.get("token_ids"))
         texts = texts_of(where, "texts", rollout.get("texts")) if ids is not None else ()
         if ids is None or len(ids) != len(texts):
@@ -227,6 +220,9 @@ def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
             )
         )
     return records
+
+
+_OF_ROLLOUT = {field.name for field in fields(Rollout)}
 
 
 def _a_token(where: str, number: int, name: str, rollout: Mapping[str, Any], count: int) -> tuple[float, ...] | None:

@@ -7,24 +7,26 @@ Everything that had to be decided on the way (which format, which tokenizer, wha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from typing import Any
 
-from workbench.errors import PatternError, TaskError
+from workbench.errors import PatternError, TaskError, cut
 from workbench.rollouts.columns import columns_of
 from workbench.rollouts.conversations import Conversation, plain_pieces
 from workbench.rollouts.formats import FORMATS, Format, detect
 from workbench.rollouts.records import Record
 from workbench.rollouts.templates import templated_pieces
-from workbench.rollouts.tokens import WORDS, Tokeniser
+from workbench.rollouts.tokens import WORDS, WRITTEN_END, Tokeniser
+from workbench.rollouts.trl import with_rewards
 from workbench.rollouts.values import Row
 from workbench.schema import ASSISTANT, Group, Prompt, Rollout, Turn
+from workbench.schema.turns import sampled_runs
 from workbench.schema.wording import counted
 from workbench.steps import PRESETS, split_steps
 
-OWN = frozenset({"reward", "correct", "labels", "labelled_steps", "model"})
+OWN = frozenset({"reward", "correct", "labels", "labelled_steps", "model", "advantage", "logged_advantage"})
 """Columns that always belong to one completion, also where all of a group agree."""
 _PRESETS = {"\n": "line", "\n\n": "paragraph"}
 REWRITTEN = (
@@ -32,6 +34,8 @@ REWRITTEN = (
     "all): each turn stands as when it was the last, and later ones followed a text that is not shown"
 )
 """What is said of episodes that were rendered by such a template."""
+UNKNOWN_END = "taken as finished: the file does not say whether the length cut it off"
+AS_WORDS = "no tokenizer was given: tokens are words, digits and marks, not a model's"
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ def _record(data: Mapping[str, Any]) -> Record:
             "mask",
             "prompt_ids",
             "episode",
+            "notes",
         )
     }
     if (pieces := data.get("pieces")) is not None:
@@ -91,46 +96,64 @@ def _record(data: Mapping[str, Any]) -> Record:
 
 
 def read_drafts(
-    rows: Iterable[Row], file: str, format: str | None = None, columns: Mapping[str, str] | None = None
+    rows: Iterable[Row],
+    file: str,
+    format: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    *,
+    skip_bad_rows: bool = False,
 ) -> tuple[list[Draft], Facts]:
     """Group the completions of all rows by prompt, in the order in which prompts first come.
 
     ``columns`` are made of others before a row is read: ``{"prompt": "meta.question"}``. Raises TaskError, naming the
-    file and the row, for rows that do not have the format.
+    file and the row, for rows that do not have the format, or counts them in a note where they are to be skipped.
     """
     if format is not None and format not in FORMATS:
         raise TaskError(f"format {format!r} is unknown; choose one of {', '.join(FORMATS)}")
-    stream = _mapped(rows, file, columns or {})
-    first = next(stream)
-    if format is None and columns and "prompt" in columns and columns.keys() & {"completion", "token_ids"}:
+    columns = columns or {}
+    if format is None and "prompt" in columns and columns.keys() & {"completion", "token_ids"}:
         format = "plain"  # which is what was said
-    try:
-        layout = FORMATS[format] if format is not None else detect(first.values)
-    except TaskError as error:
-        raise TaskError(f"{file} {first.where}: {error}") from error
+    layout = None if format is None else FORMATS[format]
     records: list[Record] = []
-    count = mended = unset = silent = 0
-    for row in chain([first], stream):
+    silent: list[str] = []
+    bad: list[TaskError] = []
+    left_out: list[str] = []
+    count = mended = unset = 0
+    for row in rows:
+        if row.left_out:
+            left_out.append(row.left_out)
+            continue
         count += 1
+        try:
+            if row.fault:
+                raise TaskError(row.fault)
+            values = {**row.values, **columns_of(f"{file} {row.where}", row.values, columns, "columns")}
+            if layout is None:
+                layout = _detected(file, row.where, values)
+            read = _read(layout, file, row.where, values)
+        except TaskError as error:
+            if not skip_bad_rows:
+                raise
+            bad.append(error)
+            continue
         mended += row.mended
         unset += row.unset
-        if missing := [name for name in layout.columns if name not in row.values]:
-            raise TaskError(
-                f"{file} {row.where}: {missing[0]!r} is missing, which every row of the format {layout.name!r} needs"
-            )
-        try:
-            read = layout.read(row.where, row.values)
-        except TaskError as error:
-            raise TaskError(f"{file} {error}") from error
-        silent += not read
+        silent += [] if read else [row.where]
         records += read
-    if not records:
-        raise TaskError(f"{file} has {counted(count, 'row')} and no completion in any; give some that were answered")
+    if layout is None or not records:
+        why = f"; {bad[0]}" if bad else f" ({cut(', '.join(silent), 100)}); give some that were answered"
+        raise TaskError(f"{file} has {counted(count, 'row')} and no completion in any{why}")
     records, preset, notes = _joined(records, layout)
+    notes += left_out
+    if bad:
+        notes.append(f"{counted(len(bad), 'bad row')} left out; the first: {bad[0]}")
     if silent:
-        notes.append(f"{counted(silent, 'row')} without a completion left out")
-    if layout.name == "trl":
-        notes.append("reward is the sum of the logged reward columns; the file does not say their weights")
+        notes.append(f"{counted(len(silent), 'row')} without a completion left out: {cut(', '.join(silent), 100)}")
+    if layout.name == "trl" and "reward" not in columns:
+        records, said = with_rewards(records)
+        notes.append(said)
+    said_of_some = Counter(note for record in records for note in record.notes)
+    notes += [f"{counted(times, 'completion')} {note}" for note, times in said_of_some.items()]
     if mended:
         notes.append(f"{counted(mended, 'row')} with unpaired surrogates, each replaced by U+FFFD")
     if unset and layout.name != "trl":  # which writes NaN for what a reward left unscored
@@ -143,10 +166,27 @@ def read_drafts(
     return drafts, Facts(layout.name, count, preset=preset, notes=tuple(notes))
 
 
-def _mapped(rows: Iterable[Row], file: str, columns: Mapping[str, str]) -> Iterator[Row]:
-    for row in rows:
-        made = columns_of(f"{file} {row.where}", row.values, columns, "columns") if columns else {}
-        yield replace(row, values={**row.values, **made}) if made else row
+def _detected(file: str, where: str, values: Mapping[str, Any]) -> Format:
+    try:
+        return detect(values)
+    except TaskError as error:
+        raise TaskError(f"{file} {where}: {error}") from error
+
+
+def _read(layout: Format, file: str, where: str, values: Mapping[str, Any]) -> list[Record]:
+    if missing := [name for name in layout.columns if name not in values]:
+        raise TaskError(
+            f"{file} {where}: {missing[0]!r} is missing, which every row of the format {layout.name!r} needs"
+        )
+    try:
+        return layout.read(where, values)
+    except TaskError as error:
+        raise TaskError(f"{file} {error}") from error
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+        raise TaskError(
+            f"{file} {where}: a value is not what the format {layout.name!r} has there "
+            f"({type(error).__name__}: {error}); correct the row, leave it out, or give another format"
+        ) from error
 
 
 def _joined(records: list[Record], layout: Format) -> tuple[list[Record], str | None, list[str]]:
@@ -190,7 +230,8 @@ class Builder:
     def __init__(self, tokeniser: Tokeniser, facts: Facts, file: str) -> None:
         self._tokeniser, self._facts, self._file = tokeniser, facts, file
         self._inexact = self._unlike = self._unknown_end = self._idle_ids = 0
-        self._untemplated = self._rewritten = self._by_marks = 0
+        self._untemplated = self._rewritten = self._by_marks = self._unwritten = 0
+        self._after_end = self._tokens_after_end = self._written_ends = 0
         self._kept = False
 
     def build(self, draft: Draft) -> Group:
@@ -216,12 +257,19 @@ class Builder:
             (self._idle_ids, "row", "with token ids, but no tokenizer was given: the text is shown in words"),
             (self._untemplated, "episode", "whose turns and observations stand as plain text, with no chat template"),
             (self._rewritten, "episode", REWRITTEN),
+            (self._unwritten, "episode", "whose chat template leaves out calls or thoughts: it stands as plain text"),
+            (
+                self._after_end,
+                "completion",
+                f"without what follows the end token, or fills the batch: {counted(self._tokens_after_end, 'token')}",
+            ),
+            (self._written_ends, "completion", "whose text ends in an end token, which is taken as that"),
             (self._by_marks, "episode", "whose observations were told by <tool_response>, for the file has no mask"),
-            (self._unknown_end, "completion", "taken as finished: the file does not say whether the length cut it off"),
+            (self._unknown_end, "completion", UNKNOWN_END),
         ]
         notes = [f"{counted(count, noun)} {text}" for count, noun, text in known if count]
         if self._tokeniser.name == WORDS and not self._kept:
-            notes.append("no tokenizer was given: tokens are words, digits and marks, not a model's")
+            notes.append(AS_WORDS)
         return replace(
             self._facts,
             tokenizer="the file's own" if self._kept else name,
@@ -269,16 +317,20 @@ class Builder:
         return self._tokenised(record)
 
     def _sampled(self, record: Record, ids: tuple[int, ...], texts: tuple[str, ...]) -> Rollout:
-        """Ids as they were sampled: whether the last one ends a sequence is a fact."""
+        """Ids as they were sampled, without padding: whether the last one ends a sequence is a fact."""
+        count = self._length(ids, record.mask)
+        logged = record.columns.get("logged_advantage")
+        columns = record.columns | ({"logged_advantage": logged[:count]} if isinstance(logged, list) else {})
+        turns = [Turn.from_json(turn) for turn in record.episode or ()]
         rollout = Rollout(
-            ids,
-            texts,
-            self._tokeniser.is_end(ids[-1]),
-            record.logprobs,
-            record.entropies,
-            columns=record.columns,
-            mask=record.mask,
-            turns=tuple(Turn.from_json(turn) for turn in record.episode or ()),
+            ids[:count],
+            texts[:count],
+            self._tokeniser.is_end(ids[count - 1]),
+            None if record.logprobs is None else record.logprobs[:count],
+            None if record.entropies is None else record.entropies[:count],
+            columns=columns,
+            mask=None if record.mask is None else record.mask[:count],
+            turns=tuple(replace(turn, end=min(turn.end, count)) for turn in turns if turn.start < count),
         )
         text, whole = record.completion, "".join(texts)
         self._unlike += text is not None and text not in (rollout.text, whole)
@@ -317,14 +369,18 @@ class Builder:
             self._by_marks += 1
             return record.pieces
         assert record.conversation is not None
+        conversation = self._without_written_ends(record.conversation)
         template = self._tokeniser.template
         if template is None:
             self._untemplated += 1
-            return plain_pieces(record.conversation)
+            return plain_pieces(conversation)
         try:
-            pieces, rewrites = templated_pieces(template, record.conversation, self._tokeniser.ends)
+            pieces, rewrites, leaves_out = templated_pieces(template, conversation, self._tokeniser.ends)
         except TaskError as error:
             raise TaskError(f"{self._file} {record.where}: {error}") from error
+        if leaves_out:
+            self._unwritten += 1
+            return plain_pieces(conversation)
         self._rewritten += rewrites
         role, last = pieces[-1]
         if role == ASSISTANT and record.finished is False:
@@ -332,18 +388,46 @@ class Builder:
             pieces[-1] = (role, last.removesuffix(end))
         return pieces
 
+    def _without_written_ends(self, conversation: Conversation) -> Conversation:
+        messages = list(conversation.messages)
+        for turn in conversation.turns:
+            content = WRITTEN_END.sub("", messages[turn]["content"])
+            messages[turn] = {**messages[turn], "content": content}
+        self._written_ends += tuple(messages) != conversation.messages
+        return replace(conversation, messages=tuple(messages))
+
     def _tokenised(self, record: Record) -> Rollout:
-        tokens = self._tokeniser.tokens(record.completion or "")
+        text = record.completion or ""
+        written = WRITTEN_END.search(text)
+        tokens = self._tokeniser.tokens(text)
+        count = self._length(tokens.ids) if tokens.ids else 0
+        has_end = bool(count) and self._tokeniser.is_end(tokens.ids[count - 1])
+        if written and not has_end:  # another tokenizer's
+            tokens = self._tokeniser.tokens(text[: written.start()])
+            count = len(tokens.ids)
+        self._written_ends += has_end or bool(written)
         self._inexact += not tokens.exact
-        finished = record.finished is not False
-        self._unknown_end += record.finished is None
-        end = [self._tokeniser.end] if finished or not tokens.ids else []
+        self._unknown_end += record.finished is None and not has_end and not written
+        finished = record.finished is not False or bool(written)
+        end = [self._tokeniser.end] if not has_end and (finished or not count) else []
         return Rollout(
-            (*tokens.ids, *(token for token, _ in end)),
-            (*tokens.texts, *(shown for _, shown in end)),
-            bool(end),
+            (*tokens.ids[:count], *(token for token, _ in end)),
+            (*tokens.texts[:count], *(shown for _, shown in end)),
+            has_end or bool(end),
             columns=record.columns,
         )
+
+    def _length(self, ids: Sequence[int], mask: Sequence[int] | None = None) -> int:
+        """Return how many of the ids are the completion: without padding, and what follows its last turn's end."""
+        first, last = (list(sampled_runs(mask or (1,) * len(ids))) or [(0, len(ids) - 1)])[-1]
+        count = next((i + 1 for i in range(first, last) if self._tokeniser.is_end(ids[i])), len(ids))
+        while count > 1 and (
+            self._tokeniser.is_pad(ids[count - 1]) or (count > last + 1 and self._tokeniser.is_end(ids[count - 1]))
+        ):
+            count -= 1
+        self._after_end += count < len(ids)
+        self._tokens_after_end += len(ids) - count
+        return count
 
 
 def _shared(columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -69,7 +69,8 @@ def is_prm800k(values: Mapping[str, Any]) -> bool:
 def read_prm800k(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A completion for each alternative step that was not gone on from, and the one that was, as TRL's script has it.
 
-    A step rated 0 is not incorrect, and makes no progress: it counts as right, as a person's own step does.
+    A step rated 0 is not incorrect, and makes no progress: it counts as right, as a person's own step does. A problem
+    that was given up has no steps and no completion.
     """
     question = values["question"]
     prompt = prompt_text(where, question.get("problem"), "question.problem")
@@ -77,7 +78,10 @@ def read_prm800k(where: str, values: Mapping[str, Any]) -> list[Record]:
     steps: list[str] = []
     labels: list[float | None] = []
     records: list[Record] = []
-    for number, step in enumerate(values["label"]["steps"], start=1):
+    rows = values["label"]["steps"] or ()
+    if not isinstance(rows, list | tuple) or not all(isinstance(step, dict) for step in rows):
+        raise TaskError(f"{where}: 'label.steps' must be a list of objects with rated 'completions', or null")
+    for number, step in enumerate(rows, start=1):
         rated = [_rated(f"{where}: step {number}", completion) for completion in step.get("completions") or ()]
         chosen, written = step.get("chosen_completion"), step.get("human_completion")
         for place, (text, label) in enumerate(rated):
@@ -92,7 +96,8 @@ def read_prm800k(where: str, values: Mapping[str, Any]) -> list[Record]:
         steps.append(text)
         labels.append(label)
     else:
-        records.append(_labelled(where, prompt, tuple(steps), labels, dict(rest)))
+        if steps:
+            records.append(_labelled(where, prompt, tuple(steps), labels, dict(rest)))
     return records
 
 

@@ -6,6 +6,7 @@ torch is loaded, here or in the child.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from workbench.child import Child, seen_by_libraries
 from workbench.errors import ChildError, ChildTimeout, TaskError
 from workbench.places import local_path
 from workbench.rollouts.files import MAX_BYTES
-from workbench.rollouts.groups import Builder, Draft, Facts
+from workbench.rollouts.groups import AS_WORDS, UNKNOWN_END, Builder, Draft, Facts
 from workbench.rollouts.records import Record
 from workbench.rollouts.tokens import load_tokeniser
 from workbench.rollouts.values import Row
@@ -32,6 +33,7 @@ SILENCE_SECONDS = 60.0
 IDLE_SECONDS = 30.0
 """How long the parser's process waits for another file."""
 MODULE = "workbench.rollouts.child"
+_LOGGER = logging.getLogger("workbench.rollouts")
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ def load_groups(
     format: str | None = None,
     limit: int | None = None,
     columns: Mapping[str, str] | None = None,
+    skip_bad_rows: bool = False,
 ) -> list[Group]:
     """The groups of a data file or a folder of them, or of the data that comes along as ``"gsm8k"``.
 
@@ -59,12 +62,20 @@ def load_groups(
     or a fast tokenizer object; without one, texts are cut into words. ``token_ids`` in the file are taken as they are.
     ``format`` (see ``rollouts.formats``) is detected from the first row unless given; ``limit`` is a number of groups.
     Where columns have other names, ``columns={"prompt": "meta.question", "completion": "text"}`` says which they are.
-    What the file says of one completion (``reward``, ``correct``, ``labels``) is in its ``columns``.
+    What the file says of one completion (``reward``, ``correct``, ``labels``) is in its ``columns``. With
+    ``skip_bad_rows``, rows that cannot be read are left out. What was left out or decided is logged, a note a line
+    (logger ``workbench.rollouts``).
 
     Raises:
         TaskError: for a file or tokenizer that cannot be read, naming the line or row.
     """
-    return list(read_groups(path, tokenizer=tokenizer, format=format, limit=limit, columns=columns).groups)
+    imported = read_groups(
+        path, tokenizer=tokenizer, format=format, limit=limit, columns=columns, skip_bad_rows=skip_bad_rows
+    )
+    for note in imported.facts.notes:
+        if not note.endswith((UNKNOWN_END, AS_WORDS)):  # true of most files
+            _LOGGER.warning("%s: %s", path, note)
+    return list(imported.groups)
 
 
 def group_of(prompt: Prompt, completions: Sequence[str], *, tokenizer: Any = None, **columns: Any) -> Group:
@@ -87,6 +98,7 @@ def read_groups(
     format: str | None = None,
     limit: int | None = None,
     columns: Mapping[str, str] | None = None,
+    skip_bad_rows: bool = False,
     max_bytes: int = MAX_BYTES,
     on_event: Callable[[dict[str, Any]], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
@@ -113,6 +125,7 @@ def read_groups(
         "format": format,
         "limit": limit,
         "columns": dict(columns or {}),
+        "skip_bad_rows": skip_bad_rows,
         "max_bytes": max_bytes,
         "drafts": not by_name,
     }

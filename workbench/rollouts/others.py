@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.errors import TaskError
-from workbench.rollouts.conversations import conversation_of, is_messages, read_messages, uses_tools
+from workbench.rollouts.conversations import (
+    conversation_of,
+    is_messages,
+    notes_of,
+    read_messages,
+    text_of,
+    texts_only,
+    uses_tools,
+)
 from workbench.rollouts.records import (
     Record,
     answered,
@@ -22,9 +30,11 @@ from workbench.rollouts.records import (
     is_conversation,
     is_finished,
     is_number,
+    logged_advantage,
     prompt_text,
     sharegpt_messages,
     token_ids,
+    with_system,
 )
 from workbench.schema import ASSISTANT, TOOL, Prompt
 
@@ -106,25 +116,37 @@ def read_conversation(where: str, values: Mapping[str, Any]) -> list[Record]:
 
     Where tools are used, all from the assistant's first message on is the episode; else the last message is the answer.
     """
-    messages = read_messages(where, "messages", _turns(values) or [])
-    rest = {name: value for name, value in values.items() if name not in ("messages", "conversations", "system")}
+    name = "messages" if is_messages(values.get("messages")) else "conversations"
+    messages = read_messages(where, name, _turns(values) or [])
+    rest = {column: value for column, value in values.items() if column not in (name, "system")}
     if uses_tools(messages):
         check_reward(where, rest)
-        conversation = conversation_of(where, "messages", [], messages, rest.pop("tools", None))
-        prompt = conversation.prompt
-        return [Record(where, prompt, conversation=conversation, finished=is_finished(rest), columns=rest)]
+        conversation = conversation_of(where, name, [], messages, rest.pop("tools", None))
+        return [
+            Record(
+                where,
+                conversation.prompt,
+                conversation=conversation,
+                finished=is_finished(rest),
+                columns=rest,
+                notes=notes_of(messages),
+            )
+        ]
     if len(messages) < 2 or messages[-1]["role"] != "assistant":
         raise TaskError(
             f"{where}: the last of the messages must be the assistant's, with another before it; load the file as a "
             "task where there are no answers"
         )
     check_reward(where, rest)
-    return [Record(where, messages[:-1], messages[-1]["content"], finished=is_finished(rest), columns=rest)]
+    *asked, last = messages
+    notes = notes_of(messages, in_text=True)
+    finished = is_finished(rest)
+    return [Record(where, texts_only(asked), text_of(last), finished=finished, columns=rest, notes=notes)]
 
 
 def _turns(values: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     messages = values.get("messages")
-    return messages if is_messages(messages) else sharegpt_messages(values)
+    return with_system(messages, values) if is_messages(messages) else sharegpt_messages(values)
 
 
 def is_prime_rl(values: Mapping[str, Any]) -> bool:
@@ -137,29 +159,33 @@ def read_prime_rl(where: str, values: Mapping[str, Any]) -> list[Record]:
     taken = values["loss_mask"]
     if not isinstance(taken, list) or len(taken) != len(ids) or not all(isinstance(mask, bool) for mask in taken):
         raise TaskError(f"{where}: 'loss_mask' must be true or false for each of the {len(ids)} tokens")
-    for name in ("inference_logprobs", "entropy", "advantages"):
-        if name in values and (not are_numbers(values[name]) or len(values[name]) != len(ids)):
+    given = {name: values[name] for name in ("inference_logprobs", "entropy", "advantages") if values.get(name)}
+    for name, numbers in given.items():
+        known = [n for n in numbers if n is not None] if name == "advantages" else numbers
+        if not are_numbers(known) or len(numbers) != len(ids):
             raise TaskError(f"{where}: {name!r} must be one number a token, {len(ids)} of them")
     if True not in taken or taken[0]:
         raise TaskError(f"{where}: 'loss_mask' leaves no prompt, or no completion; export whole sequences")
     first = taken.index(True)
-    advantages = [value for value, mask in zip(values.get("advantages", ()), taken, strict=False) if mask]
     columns = {"training_step": values.get("step"), "env_name": values.get("env_name")}
-    if advantages:
-        columns["logged_advantage"] = advantages[0] if len(set(advantages)) == 1 else advantages
+    columns |= logged_advantage(given.get("advantages", [None] * len(ids))[first:], taken[first:])
     return [
         Record(
             where,
             "",
             prompt_ids=ids[:first],
             token_ids=ids[first:],
-            logprobs=tuple(map(float, values["inference_logprobs"][first:])),
-            entropies=tuple(map(float, values["entropy"][first:])) if "entropy" in values else None,
+            logprobs=_floats(given, "inference_logprobs", first),
+            entropies=_floats(given, "entropy", first),
             mask=None if all(taken[first:]) else tuple(map(int, taken[first:])),
             series=f"step {values.get('step')}",
             columns={name: value for name, value in columns.items() if value is not None},
         )
     ]
+
+
+def _floats(given: Mapping[str, Sequence[float]], name: str, first: int) -> tuple[float, ...] | None:
+    return tuple(map(float, given[name][first:])) if name in given else None
 
 
 def is_lm_eval(values: Mapping[str, Any]) -> bool:

@@ -11,8 +11,10 @@ from workbench.rollouts.conversations import (
     Conversation,
     conversation_of,
     is_messages,
+    notes_of,
     read_messages,
     text_of,
+    texts_only,
     uses_tools,
 )
 from workbench.schema import ASSISTANT, Prompt
@@ -25,7 +27,8 @@ class Record:
     """One completion as a file has it. ``series`` keeps apart what happens to have the same prompt.
 
     ``completion`` is None where the file has only ``token_ids``; where it has ``steps`` instead, they are joined later.
-    ``texts`` are the tokens' own, where the file has them; ``policy`` and ``sampling`` are the group's. A prompt that
+    ``texts`` are the tokens' own, where the file has them; ``policy`` and ``sampling`` are the group's. ``notes`` are
+    said once of all completions that have them ("whose …"). A prompt that
     the file has as ids alone is ``prompt_ids``. Of an episode, ``conversation`` has the messages, ``pieces`` are (role,
     text) of its turns and observations, and ``episode`` are those in tokens. ``stop`` is the stop string that ended it.
     """
@@ -51,6 +54,7 @@ class Record:
     episode: tuple[dict[str, Any], ...] | None = None
     conversation: Conversation | None = None
     pieces: tuple[tuple[str, str], ...] | None = None
+    notes: tuple[str, ...] = ()
 
 
 def is_conversation(prompt: Any) -> bool:
@@ -85,9 +89,14 @@ def sharegpt_messages(values: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         messages = [_spoken(turn["from"], turn["value"]) for turn in turns]
     else:
         return None
+    return with_system(messages, values)
+
+
+def with_system(messages: list[dict[str, Any]], values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Put what a row says under ``system``, if anything, before messages that have none."""
     system = values.get("system")
     if isinstance(system, str) and system and messages[0]["role"] != "system":
-        messages = [{"role": "system", "content": system}, *messages]
+        return [{"role": "system", "content": system}, *messages]
     return messages
 
 
@@ -104,10 +113,8 @@ def _spoken(speaker: str, value: str) -> dict[str, Any]:
 def prompt_text(where: str, prompt: Any, name: str = "prompt") -> Prompt:
     if isinstance(prompt, str):
         return prompt
-    if is_conversation(prompt) or (is_messages(prompt) and uses_tools(prompt)):
-        return [
-            {"role": message["role"], "content": text_of(message)} for message in read_messages(where, name, prompt)
-        ]
+    if is_messages(prompt):
+        return texts_only(read_messages(where, name, prompt))
     what = "missing" if prompt is None else f"of type {type(prompt).__name__}"
     raise TaskError(f"{where}: {name!r} is {what}; it must be text or a list of messages with 'role' and 'content'")
 
@@ -124,10 +131,17 @@ def answered(
             "a file alike"
         )
     said = read_messages(where, "completion", completion)
-    if len(said) == 1 and not uses_tools(said) and said[0]["role"] == ASSISTANT:
-        return Record(where, prompt_text(where, prompt), text_of(said[0]), finished=finished, columns=columns)
     is_text = isinstance(prompt, str)
     asked = [{"role": "user", "content": prompt}] if is_text else read_messages(where, "prompt", prompt)
+    if len(said) == 1 and not uses_tools(said) and said[0]["role"] == ASSISTANT:
+        return Record(
+            where,
+            prompt if is_text else texts_only(asked),
+            text_of(said[0]),
+            finished=finished,
+            columns=columns,
+            notes=notes_of([*asked, *said], in_text=True),
+        )
     conversation = conversation_of(where, "completion", asked, said, tools)
     return Record(
         where,
@@ -135,6 +149,7 @@ def answered(
         conversation=conversation,
         finished=finished,
         columns=columns,
+        notes=notes_of(conversation.messages),
     )
 
 
@@ -180,6 +195,16 @@ def mask_of(where: str, value: Any, ids: Sequence[int] | None) -> tuple[int, ...
     if not all(sampled in (0, 1) for sampled in value):
         raise TaskError(f"{where}: 'mask' must be 1 for each token that the policy sampled, 0 for others")
     return tuple(map(int, value))
+
+
+def logged_advantage(values: Sequence[float | None], mask: Sequence[Any]) -> dict[str, Any]:
+    """Return the column ``logged_advantage`` of advantages of each token: a number where the sampled ones all have the
+    same, else one a token, None where it is unknown or not sampled. No column where none is known."""
+    of_tokens = [value if sampled else None for value, sampled in zip(values, mask, strict=True)]
+    known = {value for value, sampled in zip(values, mask, strict=True) if sampled}
+    if known <= {None}:
+        return {}
+    return {"logged_advantage": known.pop() if len(known) == 1 else of_tokens}
 
 
 def is_finished(rest: dict[str, Any]) -> bool | None:

@@ -1,7 +1,8 @@
 """Tables → rows: Parquet, Arrow (as ``datasets`` saves it) and CSV, from their bytes.
 
 CSV has no types: a column whose cells all are numbers, true and false, or JSON is read as that, any other as text, and
-so are prompts, completions and answers whatever they look like. An empty cell is None.
+so are prompts, completions and answers whatever they look like. An empty cell is None, and so is NaN, None, null or NA
+in a column that is not text.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +19,8 @@ from typing import Any
 from workbench.errors import TaskError
 from workbench.rollouts.values import Row, row_of
 
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_NUMBER = re.compile(r"[-+]?((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|inf(inity)?)", re.I)
+_NO_NUMBER = re.compile(r"[-+]?nan|none|null|na|n/a", re.I)
 _AS_TEXT = re.compile(
     r"prompt|question|problem|instruction|input|output|completion|response|chosen|rejected|answer|solution|.*text", re.I
 )
@@ -97,19 +100,20 @@ def csv_rows(name: str, data: bytes) -> Iterator[Row]:
         raise TaskError(f"{name} line 1: the column {twice[0]!r} is there twice; keep one")
     for number, cells in lines[1:]:
         if len(cells) != len(names):
-            raise TaskError(f"{name} line {number}: {len(cells)} cells, and the first line names {len(names)} columns")
-    columns = [_column(column, [cells[i] for _, cells in lines[1:]]) for i, column in enumerate(names)]
-    for row, (number, _) in enumerate(lines[1:]):
+            fault = f"{name} line {number}: {len(cells)} cells, and the first line names {len(names)} columns"
+            yield Row(f"line {number}", {}, fault=fault)
+    rows = [(number, cells) for number, cells in lines[1:] if len(cells) == len(names)]
+    columns = [_column(column, [cells[i] for _, cells in rows]) for i, column in enumerate(names)]
+    for row, (number, _) in enumerate(rows):
         yield row_of(name, f"line {number}", {column: columns[i][row] for i, column in enumerate(names)})
 
 
 def _column(name: str, cells: Sequence[str]) -> Sequence[Any]:
-    filled = [cell for cell in cells if cell]
-    if not filled or _AS_TEXT.fullmatch(name):
-        return [cell or None for cell in cells]
-    for fits, read in _TYPES:
-        if all(map(fits, filled)):
-            return [read(cell) if cell else None for cell in cells]
+    filled = {cell for cell in cells if cell and not _NO_NUMBER.fullmatch(cell)}
+    if not _AS_TEXT.fullmatch(name):
+        for fits, read in _TYPES:
+            if all(map(fits, filled)):
+                return [read(cell) if cell in filled else math.nan if cell else None for cell in cells]
     return [cell or None for cell in cells]
 
 

@@ -79,20 +79,23 @@ def template_of_tokenizer(tokenizer: Any) -> ChatTemplate | None:
 
 def templated_pieces(
     template: ChatTemplate, conversation: Conversation, ends: Sequence[str]
-) -> tuple[list[tuple[str, str]], bool]:
-    """(role, text) of each turn and observation, and whether the template writes earlier turns anew.
+) -> tuple[list[tuple[str, str]], bool, bool]:
+    """Return (role, text) of each turn and observation; whether the template writes earlier turns anew; and whether it
+    leaves out what was said (calls, thoughts), so that the pieces are not the episode.
 
     ``ends`` are the texts of tokens that end a turn. Raises TaskError for a conversation that the template refuses.
     """
     messages, tools = conversation.messages, conversation.tools
     pieces: list[tuple[str, str]] = []
-    rewrites, at = False, conversation.turns
+    rewrites = leaves_out = False
+    at = conversation.turns
     for turn, following in zip(at, [*at[1:], len(messages)], strict=True):
         before = template.render(messages[:turn], tools, to_answer=True)
         written = template.render(messages[: turn + 1], tools, to_answer=False)
         begin = _shared(before, written)
         end = _end_of_turn(written, begin, ends)
         pieces.append((ASSISTANT, written[begin:end]))
+        leaves_out |= not _holds(written[begin:end], messages[turn])
         if following == turn + 1:
             continue  # the conversation ends with this turn
         after = template.render(messages[:following], tools, to_answer=following < len(messages))
@@ -102,7 +105,22 @@ def templated_pieces(
             rewrites = True
             observation = written[end:] + after[_end_in(after, written, begin) :]
         pieces.append((role_of(messages[turn + 1 : following]), observation))
-    return pieces, rewrites
+        leaves_out |= not all(_holds(observation, message) for message in messages[turn + 1 : following])
+    return pieces, rewrites, leaves_out
+
+
+def _holds(written: str, message: Message) -> bool:
+    """Whether a rendering holds a message's text, thoughts and calls, whatever became of their white space."""
+    calls = (call["function"]["name"] for call in message.get("tool_calls", ()))
+    said = (message["content"], message.get("reasoning_content", ""), *calls)
+    return all(
+        _bare(part) in _bare(written) or _bare(json.dumps(part, ensure_ascii=False)[1:-1]) in _bare(written)
+        for part in said
+    )
+
+
+def _bare(text: str) -> str:
+    return "".join(text.split())
 
 
 def _shared(text: str, other: str) -> int:

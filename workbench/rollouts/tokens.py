@@ -30,6 +30,9 @@ _TEMPLATE = "chat_template.jinja"
 _WORD = re.compile(r"(?:(?![\u2e80-\u9fff\uac00-\ud7a3\uff66-\uff9f])[^\W\d_])+|\d+|.", re.DOTALL)
 """A run of letters (ideographs one by one), a run of digits, or any other character."""
 _USUAL_ENDS = ("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end|>", "</s>", "<eos>", "[SEP]")
+_MARKS = "|".join(map(re.escape, (*_USUAL_ENDS[:-1], "<end_of_turn>", "<pad>", "[PAD]")))
+WRITTEN_END = re.compile(rf"(?:{_MARKS})(?:\s|{_MARKS})*\Z")
+"""End-of-sequence tokens, and padding, at the end of a text that was decoded with its special tokens."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Tokeniser(Protocol):
         """One string for each of these ids, or None where ids mean nothing. Raises ValueError for one unknown."""
 
     def is_end(self, token: int) -> bool: ...
+    def is_pad(self, token: int) -> bool: ...
 
 
 class Words:
@@ -84,14 +88,23 @@ class Words:
     def is_end(self, token: int) -> bool:
         return token == 0
 
+    def is_pad(self, token: int) -> bool:
+        return False
+
 
 class Subwords:
-    """A trained tokenizer (``tokenizers.Tokenizer``). ``ends`` are the ids that end a sequence, the usual one first."""
+    """A trained tokenizer (``tokenizers.Tokenizer``). ``ends`` are the ids that end a sequence, the usual one first,
+    and ``pad`` is the one that fills a batch."""
 
     def __init__(
-        self, tokenizer: Any, name: str, ends: Sequence[int] = (), template: ChatTemplate | None = None
+        self,
+        tokenizer: Any,
+        name: str,
+        ends: Sequence[int] = (),
+        template: ChatTemplate | None = None,
+        pad: int | None = None,
     ) -> None:
-        self.name, self.template = name, template
+        self.name, self.template, self._pad = name, template, pad
         self._tokenizer = tokenizer
         self._ends = tuple(ends) or self._guessed_ends()
 
@@ -115,6 +128,9 @@ class Subwords:
 
     def is_end(self, token: int) -> bool:
         return token in self._ends or token == self.end[0]
+
+    def is_pad(self, token: int) -> bool:
+        return token == self._pad
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
@@ -175,7 +191,13 @@ def load_tokeniser(tokenizer: Any) -> Tokeniser:
         )
     end = getattr(tokenizer, "eos_token_id", None)
     name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
-    return Subwords(inner, str(name), () if end is None else (int(end),), template_of_tokenizer(tokenizer))
+    return Subwords(
+        inner,
+        str(name),
+        () if end is None else (int(end),),
+        template_of_tokenizer(tokenizer),
+        getattr(tokenizer, "pad_token_id", None),
+    )
 
 
 def _from_files(name: str) -> Subwords:
@@ -200,7 +222,20 @@ def _from_files(name: str) -> Subwords:
     except Exception as error:  # the package raises plain Exception
         raise TaskError(f"tokenizer {name!r}: tokenizer.json cannot be read ({error})") from error
     config = read_json(files.get("tokenizer_config.json"))
-    return Subwords(tokenizer, name, _ends(tokenizer, files, config), template_of(config, files.get(_TEMPLATE)))
+    return Subwords(
+        tokenizer,
+        name,
+        _ends(tokenizer, files, config),
+        template_of(config, files.get(_TEMPLATE)),
+        _id_of(tokenizer, config, "pad_token"),
+    )
+
+
+def _id_of(tokenizer: Any, config: Mapping[str, Any], name: str) -> int | None:
+    """Return the id of a special token that ``tokenizer_config.json`` names; a token is text, or an object with it."""
+    named = config.get(name)
+    token = named.get("content") if isinstance(named, dict) else named
+    return tokenizer.token_to_id(token) if isinstance(token, str) else None
 
 
 def _from_hub(name: str) -> dict[str, Path]:
@@ -225,9 +260,7 @@ def _from_hub(name: str) -> dict[str, Path]:
 
 def _ends(tokenizer: Any, files: Mapping[str, Path], config: Mapping[str, Any]) -> tuple[int, ...]:
     """Ids that end a sequence, as the folder's configurations name them."""
-    named_end = config.get("eos_token")
-    token = named_end.get("content") if isinstance(named_end, dict) else named_end
-    named = [tokenizer.token_to_id(token)] if isinstance(token, str) else []
     listed = read_json(files.get("generation_config.json")).get("eos_token_id")
     more = listed if isinstance(listed, list) else [listed]
-    return tuple(dict.fromkeys(token_id for token_id in [*named, *more] if isinstance(token_id, int)))
+    ends = [_id_of(tokenizer, config, "eos_token"), *more]
+    return tuple(dict.fromkeys(token_id for token_id in ends if isinstance(token_id, int)))

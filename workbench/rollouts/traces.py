@@ -9,11 +9,12 @@ another agent's) is counted in the column ``branches``. Where a node has no ids,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from workbench.errors import TaskError
-from workbench.rollouts.conversations import Conversation, conversation_of, read_messages, role_of
-from workbench.rollouts.records import Record, are_numbers, is_number, token_ids
+from workbench.rollouts.conversations import Conversation, conversation_of, notes_of, read_messages, role_of
+from workbench.rollouts.records import Record, are_numbers, is_number, logged_advantage, token_ids
 from workbench.schema import ASSISTANT, Turn
 from workbench.schema.turns import sampled_runs
 
@@ -54,8 +55,10 @@ def _trace(where: str, trace: Any) -> Record | None:
         where, conversation.prompt, conversation=conversation, finished=not _is_truncated(trace), columns=columns
     )
     if not all(node.get("token_ids") for node in path if node.get("sampled")):
-        return record
-    return Record(**{**vars(record), **_tokens(where, path, conversation)})
+        if any(node.get("advantages") for node in path):
+            columns["logged_advantages"] = [node.get("advantages") for node in path]
+        return replace(record, notes=notes_of(messages))
+    return Record(**{**vars(record), **_tokens(where, path, conversation, columns)})
 
 
 def _last_path(where: str, nodes: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], int]:
@@ -73,11 +76,14 @@ def _last_path(where: str, nodes: Sequence[Mapping[str, Any]]) -> tuple[list[Map
     return path[::-1], len(leaves)
 
 
-def _tokens(where: str, path: Sequence[Mapping[str, Any]], conversation: Conversation) -> dict[str, Any]:
+def _tokens(
+    where: str, path: Sequence[Mapping[str, Any]], conversation: Conversation, columns: Mapping[str, Any]
+) -> dict[str, Any]:
     """The fields of a record whose nodes have ids: from the first sampled token on, with who wrote each stretch."""
     ids: list[int] = []
     mask: list[int] = []
     logprobs: list[float] = []
+    advantages: list[float | None] = []
     known = True
     for number, node in enumerate(path):
         added = token_ids(f"{where}: node {number}", node.get("token_ids")) or ()
@@ -86,6 +92,7 @@ def _tokens(where: str, path: Sequence[Mapping[str, Any]], conversation: Convers
             raise TaskError(f"{where}: node {number} has {len(added)} 'token_ids' and a 'mask' of another length")
         if values and (not are_numbers(values) or len(values) != sum(map(bool, sampled))):
             raise TaskError(f"{where}: node {number}: 'logprobs' must be one number a sampled token")
+        advantages += _advantages(f"{where}: node {number}", node.get("advantages"), sampled)
         known = known and (bool(values) or not any(sampled))
         of_sampled = iter(values)
         ids += added
@@ -98,8 +105,24 @@ def _tokens(where: str, path: Sequence[Mapping[str, Any]], conversation: Convers
         "token_ids": tuple(ids[first:]),
         "mask": tuple(mask[first:]),
         "logprobs": tuple(logprobs[first:]) if known else None,
+        "columns": {**columns, **logged_advantage(advantages[first:], mask[first:])},
         "episode": tuple(turn.to_json() for turn in _stretches(mask[first:], conversation)),
     }
+
+
+def _advantages(where: str, values: Any, sampled: Sequence[Any]) -> list[float | None]:
+    """Return an advantage for each token of a node, None where there is none. They are given so, or a sampled token."""
+    if not values:
+        return [None] * len(sampled)
+    of_sampled = sum(map(bool, sampled))
+    if not isinstance(values, list) or len(values) not in (len(sampled), of_sampled):
+        raise TaskError(f"{where}: 'advantages' must be one number a token, or a sampled token")
+    if not all(value is None or is_number(value) for value in values):
+        raise TaskError(f"{where}: 'advantages' must be numbers, or null")
+    if len(values) == len(sampled):
+        return values
+    left = iter(values)
+    return [next(left) if value else None for value in sampled]
 
 
 def _stretches(mask: Sequence[int], conversation: Conversation) -> list[Turn]:
@@ -133,6 +156,8 @@ def _columns(trace: Mapping[str, Any]) -> dict[str, Any]:
         columns |= {"reward": sum(scores.values()), "rewards": scores}
     if isinstance(metrics, dict) and metrics:
         columns["metrics"] = metrics
+    if is_number(trace.get("advantage")):
+        columns["logged_advantage"] = trace["advantage"]
     errors = trace.get("errors")
     if isinstance(errors, list) and errors and isinstance(errors[-1], dict):
         columns["error"] = f"{errors[-1].get('type')}: {errors[-1].get('message')}"

@@ -1,4 +1,4 @@
-"""A row's values as plain JSON, whatever a parser made of them, or an error that names the row and the column.
+"""A row's values as plain JSON, whatever a parser made of them, or a fault that names the row and the column.
 
 This module does not know what the columns mean, nor which file a row is of.
 """
@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NoReturn
 
-from workbench.errors import TaskError
-
 MAX_DEPTH = 64
 """Deepest nesting of a value."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -27,25 +25,28 @@ class Row:
     """One row's columns. ``where`` is how messages call it: ``line 3`` of JSONL, ``row 3`` of all else.
 
     ``mended`` says that its texts held unpaired surrogates, which no tokenizer and no UTF-8 file takes: each is U+FFFD.
-    ``unset`` says that it held NaN, which is None in ``values``.
+    ``unset`` says that it held NaN, which is None in ``values``. A row that cannot be read has no values and says why
+    in ``fault``; one that an import leaves out with a note has that note in ``left_out``.
     """
 
     where: str
     values: dict[str, Any]
     mended: bool = False
     unset: bool = False
+    fault: str = ""
+    left_out: str = ""
 
 
 def row_of(source: str, where: str, values: Any) -> Row:
-    """A row of JSON values alone. Raises TaskError, naming the source, for one that is no object or holds infinity."""
+    """Return a row of JSON values; one that is no object or holds infinity has a ``fault`` that names the source."""
     if not isinstance(values, dict):
         shown = json.dumps(values, default=str)[:60]
-        raise TaskError(f"{source} {where}: every row must be an object with named columns; found {shown}")
+        return Row(where, {}, fault=f"{source} {where}: every row must be an object with named columns; found {shown}")
     try:
         plain = {_mended(name): _plain(name, value, 1) for name, value in values.items()}
         return Row(where, plain, mended=_any_of(values, _is_surrogate), unset=_any_of(values, _is_nan))
     except ValueError as error:
-        raise TaskError(f"{source} {where}: {error}") from error
+        return Row(where, {}, fault=f"{source} {where}: {error}")
 
 
 def _plain(column: str, value: Any, depth: int) -> Any:

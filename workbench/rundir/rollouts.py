@@ -67,7 +67,7 @@ SCHEMA = pa.schema(
         ("outcome", pa.float64()),
         ("logged", pa.string()),  # JSON
         ("normalised", _numbers),
-        ("advantages", pa.list_(pa.float32())),  # padding included, as in the loss
+        ("advantages", pa.list_(pa.float32())),  # of each token, without padding
         ("parts", pa.list_(pa.struct([(name, _numbers) for name in PART_ARRAYS]))),  # as many as the head names
         ("values", pa.map_(pa.string(), _numbers)),  # of each token, by what they are
     ]
@@ -135,7 +135,7 @@ def _credit_rows(credit: Credit) -> list[dict[str, Any]]:
         {
             **_row(rollout, credit.scored.scored[i]),
             "normalised": credit.normalised[i],
-            "advantages": np.asarray(credit.advantages[i], dtype=np.float32),
+            "advantages": np.asarray(credit.advantages[i, : len(rollout)], dtype=np.float32),
             "parts": [
                 {name: getattr(part, name)[part.offsets[i] : part.offsets[i + 1]] for name in PART_ARRAYS}
                 for part in credit.parts
@@ -227,7 +227,7 @@ def _credit(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Credi
         ),
         scheme=head["scheme"],
         options=head["options"],
-        advantages=np.array([row["advantages"] for row in rows], dtype=np.float32).reshape(len(rows), _width(rows)),
+        advantages=_padded([row["advantages"] for row in rows]),
         normalised=tuple(tuple(row["normalised"]) for row in rows),
         mean=head["mean"],
         std=head["std"],
@@ -245,9 +245,12 @@ def _values(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[npt.NDArray[np
     return {name: tuple(np.array(row[name], dtype=np.float32) for row in by_name) for name in names}
 
 
-def _width(rows: Sequence[Mapping[str, Any]]) -> int:
-    """T_max; no rollout at all has none."""
-    return len(rows[0]["advantages"]) if rows else 0
+def _padded(rows: Sequence[Sequence[float]]) -> npt.NDArray[np.float32]:
+    """Return (G, T_max), 0 on padding. Files of earlier versions are padded already."""
+    padded = np.zeros((len(rows), max(map(len, rows), default=0)), dtype=np.float32)
+    for row, values in zip(padded, rows, strict=True):
+        row[: len(values)] = values
+    return padded
 
 
 def _part(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> CreditPart:

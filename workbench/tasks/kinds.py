@@ -39,11 +39,16 @@ class Demonstration:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two completions of one prompt, of which ``chosen`` is the better; neither is empty, and they differ."""
+    """Two completions of one prompt, of which ``chosen`` is the better; it is not empty, and they differ."""
 
     prompt: Prompt
     chosen: Prompt
     rejected: Prompt
+
+    @property
+    def doubt(self) -> str:
+        """What may be wrong with a pair that can be trained on."""
+        return "" if _words(self.rejected) else "'rejected' is empty, so the end token alone is what is rejected"
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ def demonstration(where: str, columns: Mapping[str, Any]) -> Demonstration:
 
 
 def pair(where: str, columns: Mapping[str, Any]) -> Pair:
-    """Raises TaskError naming the row and the column; also for a side that is empty, and for two that are the same."""
+    """Raises TaskError naming the row and the column; also for an empty ``chosen``, and for two that are the same."""
     name, prompt = prompt_of(where, columns)
     chosen, rejected = _column(where, columns, "chosen"), _column(where, columns, "rejected")
     if (name and _words(chosen) and _words(chosen) == _words(rejected)) or chosen == rejected:
@@ -125,9 +130,8 @@ def pair(where: str, columns: Mapping[str, Any]) -> Pair:
     if not name or _begins_with_the_prompt(chosen):
         prompt = _shared_prompt(where, columns)
         chosen, rejected = chosen[len(prompt) :], rejected[len(prompt) :]
-    for column, side in (("chosen", chosen), ("rejected", rejected)):
-        if not _words(side):
-            raise TaskError(f"{where}: {column!r} is empty; give both sides of a pair an answer, or remove the row")
+    if not _words(chosen):
+        raise TaskError(f"{where}: 'chosen' is empty; give it an answer, or remove the row")
     return Pair(prompt, chosen, rejected)
 
 

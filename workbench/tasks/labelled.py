@@ -75,8 +75,11 @@ def labelled_groups(
     format: str | None = None,
     limit: int | None = None,
     columns: Mapping[str, str] | None = None,
+    skip_bad_rows: bool = False,
 ) -> list[Group]:
-    """Labelled data by name (one of ``LABELLED``), or a file's groups. Raises TaskError."""
+    """Return labelled data by name (one of ``LABELLED``), or a file's groups, as ``load_groups``. Raises TaskError."""
     if name == GENERATED:
         return planted_errors(load_task(name), 200 if limit is None else limit, tokenizer=tokenizer)
-    return load_groups(name, tokenizer=tokenizer, format=format, limit=limit, columns=columns)
+    return load_groups(
+        name, tokenizer=tokenizer, format=format, limit=limit, columns=columns, skip_bad_rows=skip_bad_rows
+    )

@@ -6,6 +6,7 @@ Shared by the methods whose section is a ``StoredSection``. How a row becomes to
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,11 @@ def arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
 def training_set(config: SharedConfig, token_rows: TokenRows) -> Dataset:
     """The run's rows as tokens. Raises TaskError for bad rows and ConfigError where none fits ``max_length``."""
     method = _section(config)
-    rows = _fitting(method, method.training_rows(config), token_rows)
+    stored = method.training_rows(config)
+    doubts = Counter(doubt for row in stored if (doubt := getattr(row, "doubt", "")))
+    for doubt, count in doubts.items():
+        _say(f"warning: {count:,} of {len(stored):,} {method.unit}: {doubt}")
+    rows = _fitting(method, stored, token_rows)
     if not rows:
         raise ConfigError(
             f"method.max_length: none of the {method.unit} fits {method.max_length} tokens; set it higher"

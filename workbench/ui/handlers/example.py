@@ -13,6 +13,8 @@ from workbench.config import RunConfig, TaskSection
 from workbench.errors import PatternError, TaskError
 from workbench.places import local_path
 from workbench.policies.embedded import FIRST_GROUP
+from workbench.rollouts.conversations import is_messages
+from workbench.rollouts.records import prompt_text as checked_prompt
 from workbench.schema import Example, Group, Prompt
 from workbench.steps import NUMBERS, PRESETS, PatternKind, StepPattern
 from workbench.tasks import HUB, TASKS, Task, load_task
@@ -124,19 +126,19 @@ def prompt_text(prompt: Prompt) -> str:
 
 
 def parse_prompt(text: str) -> Prompt:
-    """The editor's text back: a JSON list of messages is a conversation, all else is plain text."""
-    if text.lstrip().startswith("["):
-        try:
-            messages = json.loads(text)
-        except json.JSONDecodeError:
-            return text
-        fits = isinstance(messages, list) and messages and all(_is_message(message) for message in messages)
-        return messages if fits else text
-    return text
+    """Return the editor's text: a JSON list of messages is a conversation, all else is plain text.
 
-
-def _is_message(message: Any) -> bool:
-    return isinstance(message, dict) and all(isinstance(message.get(key), str) for key in ("role", "content"))
+    Raises TaskError for messages without content.
+    """
+    if not text.lstrip().startswith("["):
+        return text
+    try:
+        messages = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if not is_messages(messages):
+        return text
+    return checked_prompt("the prompt", messages)
 
 
 def edited_example(draft: Draft) -> tuple[Example, str]:

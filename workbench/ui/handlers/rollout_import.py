@@ -78,6 +78,7 @@ class ImportForm:
     format: str = AUTO
     tokenizer: str = "tiny"
     columns: str = ""
+    skip_bad_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,7 @@ def _read(
         tokenizer=tokenizer,
         format=None if form.format == AUTO else form.format,
         columns=columns,
+        skip_bad_rows=form.skip_bad_rows,
         on_event=on_event,
         cancelled=cancelled,
     )
@@ -247,10 +249,12 @@ def choose_group(draft: Draft, imported: Imported | None, index: int, *, by: int
 
 
 def with_suggestions(draft: Draft, imported: Imported) -> Draft:
-    """The draft with the pattern that finds the file's own steps, and the rewards that can score its data."""
+    """The draft with the pattern that finds the file's own steps, the rewards that can score its data, and a scheme
+    that reads them."""
     task, columns = suggested_task(imported), _columns(imported)
     rows = draft.rows if task is None else task_rows(draft.rows, task)
     draft = replace(draft, rows=tuple(None if row is None else row.for_data(columns) for row in rows))
+    draft = draft.with_scheme_for_rewards()
     preset = PRESETS.get(imported.facts.preset or "")
     return draft if preset is None else draft.with_pattern(preset.pattern.regex, preset.pattern.kind)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.config import SamplingConfig
-from workbench.errors import ChildDied, ConfigError, WorkbenchError
+from workbench.errors import ChildDied, ConfigError, TaskError, WorkbenchError
 from workbench.places import is_of_run
 from workbench.policies.client import PolicyStatus
 from workbench.policies.embedded import EMBEDDED
@@ -55,10 +55,10 @@ def sample(draft: Draft, services: Services, tab: str) -> Iterator[SamplingView]
     """Sample a group, showing it grow. Whatever goes wrong, the group on screen is kept and the note says what."""
     try:
         (sampling, seed), prompting, environment = draft.sampling(), draft.prompting(), draft.environment()
-    except ConfigError as error:
+        example, edited = edited_example(draft)
+    except (ConfigError, TaskError) as error:
         yield SamplingView(message(), False, Note(str(error)))
         return
-    example, edited = edited_example(draft)
     cancel = services.sampling.begin(tab)
     if cancel is None:
         yield SamplingView(message(), None, Note("This page is sampling already; cancel it first."))

@@ -53,6 +53,7 @@ def build_rollout_import() -> RolloutImportWidgets:
             min_width=0,
         )
         with gr.Row(elem_classes=["fields"]):
+            skip_bad_rows = gr.Checkbox(label="Skip bad rows", elem_id="import-skip-bad-rows", min_width=0)
             opened = gr.Button("Open", elem_id="import-open", min_width=0, elem_classes=["small"])
             cancel = gr.Button("Cancel", elem_id="import-cancel", min_width=0, interactive=False)
         said = note("import-note")
@@ -71,6 +72,6 @@ def build_rollout_import() -> RolloutImportWidgets:
             checks = table("check-table", "rewards against labels", handlers.CHECK_HEADINGS)
             worst = table("check-worst", "worst disagreements", handlers.WORST_HEADINGS, picks=True)
     return RolloutImportWidgets(
-        path, upload, format, tokenizer, columns, opened, cancel, said, shown, groups, previous, following, where,
-        threshold, check, checks, worst, check_note,
+        path, upload, format, tokenizer, columns, skip_bad_rows, opened, cancel, said, shown, groups, previous,
+        following, where, threshold, check, checks, worst, check_note,
     )  # fmt: skip

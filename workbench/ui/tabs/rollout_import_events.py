@@ -47,7 +47,7 @@ class RolloutImportEvents:
     def _wire_opening(self) -> None:
         part, form = self.part, self.form
 
-        def open_file(request: gr.Request, path: str, upload: str | None, *how: str) -> Iterator[list[Any]]:
+        def open_file(request: gr.Request, path: str, upload: str | None, *how: Any) -> Iterator[list[Any]]:
             if refused := self.services.refusal("open no files"):
                 yield [note_value(Note(refused)), *start_and_cancel(False), False, gr.skip()]
                 return
@@ -60,7 +60,7 @@ class RolloutImportEvents:
         fresh = gr.State(False)
         opened = part.open.click(
             open_file,
-            [part.path, part.upload, part.format, part.tokenizer, part.columns],
+            [part.path, part.upload, part.format, part.tokenizer, part.columns, part.skip_bad_rows],
             [part.note, part.open, part.cancel, fresh, part.opened],
             concurrency_limit=2,
             concurrency_id="importing",
@@ -78,7 +78,7 @@ class RolloutImportEvents:
             listed = {part.opened: gr.update(visible=True), part.groups: gr.update(value=rows, chosen="0")}
             unchecked = dict.fromkeys((part.checks, part.worst, part.check_note), "")
             return (
-                self._chosen(before, view, undo="the file's groups, with a pattern and rewards that fit")
+                self._chosen(before, view, undo="the file's groups, with a pattern, rewards and a scheme that fit")
                 | listed
                 | unchecked
             )

@@ -206,6 +206,7 @@ class RolloutImportWidgets:
     format: gr.Dropdown
     tokenizer: gr.Dropdown
     columns: gr.Textbox
+    skip_bad_rows: gr.Checkbox
     open: gr.Button
     cancel: gr.Button
     note: gr.HTML
