@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.checks.preflight import _splitting
+from workbench.checks.preflight import splitting_findings
 from workbench.credit import credit_group
 from workbench.environments import load_environment
 from workbench.errors import ConfigError, EpisodeError
@@ -430,7 +430,7 @@ def test_preflight_counts_sampled_tokens_alone():
     """5 of the 8 sampled characters are in steps; the observation's 20 are no text outside steps."""
     rollout = written("a\nbc\n", "x" * 20, "d\ne")
     scored = score_group(Group("p", (rollout, rollout)), StepPattern(r"(?m)^[^b]\n?", "is"), [length])
-    shown = {finding.name: finding.value for finding in _splitting([scored])}
+    shown = {finding.name: finding.value for finding in splitting_findings([scored])}
     assert shown["text outside steps"] == "38%"
     assert shown["straddling tokens"] == "0.0%"
 

@@ -14,6 +14,7 @@ from workbench.assets import GSM8K
 from workbench.errors import TaskError
 from workbench.rewards import RewardWorker
 from workbench.rollouts import SHIPPED
+from workbench.steps import PRESETS
 from workbench.ui.handlers import rollout_import as importing
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.reward_rows import SLOTS, builtin_row
@@ -153,7 +154,7 @@ def test_an_upload_goes_before_the_name(tmp_path):
     upload.write_text('{"problem": "p", "steps": ["a", "b"], "label": 1}\n')
     imported = opened(tmp_path / "elsewhere", upload=str(upload))[-1].imported
     assert imported.facts.format == "processbench"
-    assert with_suggestions(draft_of(), imported).regex == r"\n{2,}"
+    assert with_suggestions(draft_of(), imported).regex == PRESETS["paragraph"].pattern.regex
     assert [reward.name for reward in suggested_task(imported).rewards] == ["given_labels"]
 
 

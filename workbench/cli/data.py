@@ -33,6 +33,8 @@ def rollouts(args: argparse.Namespace) -> int:
         if not 0 <= args.show < len(imported):
             raise TaskError(f"--show {args.show}: {args.data} has groups 0 to {len(imported) - 1}")
         print(encode(imported.groups[args.show].to_json()).decode())
+        for note in imported.facts.notes:
+            print(f"note: {visible(note)}", file=sys.stderr)
         return 0
     rows = [
         {
