@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from dataclasses import replace
 
@@ -587,6 +588,14 @@ def curve(count=30, **metrics):
     ]
 
 
+def test_an_alarm_says_of_which_steps_its_numbers_are():
+    rows = [{"step": n, "accuracy/train": 0.5 if n <= 12 else 0.1, "accuracy": 0.6} for n in range(1, 31)]
+    assert "batch's accuracy fell from 50% (mean of steps 1 to 10) to 10% (steps 21 to 30)" in alarms(rows)[0].text
+    gone = [0.28, 0.2, 0.12, 0.03, *[0.0] * 14]
+    rows = [{"step": n, "accuracy/train": value} for n, value in enumerate(gone, start=1)]
+    assert "from 20% (mean of steps 1 to 3) to 0% (steps 13 to 18)" in alarms(rows)[0].text
+
+
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
@@ -604,6 +613,7 @@ def curve(count=30, **metrics):
         (curve(entropy=(1.0, 0.01)), "entropy collapse"),
         (curve(zero_spread_share=(0.2, 0.9)), "zero spread"),
         (curve(3, unsplit_share=(0.0, 0.1)), "answers unsplit"),
+        ([{"loss": 0.5}, {"loss": math.nan}, {"loss": 0.5}], "not a number"),
         ([{"steps_per_answer": 1.0, "no_match_share": 1.0}], "step pattern"),
         ([{"steps_per_answer": 79.0, "no_match_share": 0.0, "completions/mean_length": 81.0}], "step pattern"),
         ([{"rewards/a/frac_zero_std": 1.0, "rewards/a/mean": 0.5}] * 6, "constant reward"),

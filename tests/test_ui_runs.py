@@ -464,6 +464,17 @@ def test_a_long_log_is_one_block_and_then_rows(tmp_path):
     assert again["rows"] == [{"step": i, "reward": i / 4, "other": 1} for i in (1, 2)]
 
 
+def test_a_run_that_ended_in_nan_is_marked_and_its_last_number_is_not_called_current(tmp_path):
+    rows = [{"step": 1, "loss": 0.5, "entropy": 0.3}, {"step": 2, "loss": float("nan"), "entropy": 0.2}]
+    store(tmp_path, "a", rows, state="finished")
+    news = run_follow.poll(tmp_path, "a", 0, -1)
+    assert news["lost"] == ["loss"]
+    assert [alarm["name"] for alarm in news["alarms"]] == ["not a number"]
+    (row,) = runs.table(tmp_path)["runs"]
+    assert (row["state"], len(row["alarms"])) == ("finished", 1)
+    assert "step 2" in row["alarms"][0]
+
+
 def test_alarms_and_corrupt_rows_are_told_at_every_poll(tmp_path):
     rows = [{"step": i, "entropy": 1.0 if i < 30 else 0.01} for i in range(1, 61)]
     run = store(tmp_path, "a", rows, state="stopped")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -59,6 +59,15 @@ class Trend:
     moved: bool
     error: float = 0.0
     after_error: float = 0.0
+    steps: tuple[Any, ...] = ()
+
+    def between(self, format: str) -> str:
+        """Return both means in words, with the training steps that each is of, where the rows say."""
+        before, after = f"{self.before:{format}}", f"{self.after:{format}}"
+        if len(self.steps) < 4:
+            return f"from {before} to {after}"
+        first, last, then, now = self.steps
+        return f"from {before} (mean of steps {first} to {last}) to {after} (steps {then} to {now})"
 
     @property
     def rose(self) -> bool:
@@ -71,11 +80,13 @@ class Trend:
 
 def trend(rows: Rows, metric: str, *, window: int | None = WINDOW, least: int = LEAST) -> Trend | None:
     """Over the last ``window`` values, None for all. None where there are fewer than ``least`` finite ones."""
-    values = np.array([row[metric] for row in rows if _finite(row.get(metric))], dtype=np.float64)
-    values = values if window is None else values[-window:]
+    logged = [row for row in rows if _finite(row.get(metric))]
+    logged = logged if window is None else logged[-window:]
+    values = np.array([row[metric] for row in logged], dtype=np.float64)
     if len(values) < least:
         return None
     third = len(values) // 3
+    ends = [logged[i].get("step") for i in (0, third - 1, -third, -1)]
     first, last = values[:third], values[-third:]
     left = [_detrended(piece) for piece in (first, last)]
     fresh = third * _freshness(*left)
@@ -83,7 +94,11 @@ def trend(rows: Rows, metric: str, *, window: int | None = WINDOW, least: int = 
     before, after = float(first.mean()), float(last.mean())
     large = abs(after - before) > EFFECT * max(abs(before), abs(after))
     sure = abs(after - before) > SURE * error
-    return Trend(before, after, large and sure, error, math.sqrt(float(left[1].var()) / fresh))
+    return Trend(before, after, large and sure, error, math.sqrt(float(left[1].var()) / fresh), _steps(ends))
+
+
+def _steps(ends: Sequence[Any]) -> tuple[Any, ...]:
+    return () if None in ends else tuple(ends)
 
 
 def _detrended(piece: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -119,8 +134,8 @@ def steps_without_accuracy(rows: Rows) -> list[Alarm]:
     return [
         Alarm(
             "steps without accuracy",
-            f"check: steps per answer rose from {steps.before:.1f} to {steps.after:.1f} while accuracy went from "
-            f"{accuracy.before:.0%} to {accuracy.after:.0%}; probe the scheme with 'split a step', or try mean_suffix",
+            f"check: steps per answer rose {steps.between('.1f')} while the batch's accuracy went "
+            f"{accuracy.between('.0%')}; probe the scheme with 'split a step', or try mean_suffix",
             ("steps_per_answer", "accuracy/train"),
         )
     ]
@@ -136,8 +151,8 @@ def reward_without_accuracy(rows: Rows) -> list[Alarm]:
     return [
         Alarm(
             "reward without accuracy",
-            f"check: {_short(name)} rose from {course.before:.2f} to {course.after:.2f} while accuracy went from "
-            f"{accuracy.before:.0%} to {accuracy.after:.0%}; look at rollouts that gained",
+            f"check: {_short(name)} rose {course.between('.2f')} while the batch's accuracy went "
+            f"{accuracy.between('.0%')}; look at rollouts that gained",
             (name, "accuracy/train"),
         )
     ]
@@ -159,11 +174,13 @@ def accuracy_fell(rows: Rows) -> list[Alarm]:
     gone = accuracy.after < GONE and sum(first) / len(first) > 5 * GONE
     if not gone and not (accuracy.fell and accuracy.after <= 0.4 * accuracy.before):
         return []
-    accuracy = Trend(max(accuracy.before, sum(first) / len(first)), accuracy.after, True) if gone else accuracy
+    if gone and (began := sum(first) / len(first)) > accuracy.before:
+        at = [row.get("step") for row in rows if _finite(row.get("accuracy/train"))]
+        accuracy = replace(accuracy, before=began, steps=_steps([at[0], at[2], *accuracy.steps[2:]]))
     return [
         Alarm(
             "accuracy fell",
-            f"check: accuracy fell from {accuracy.before:.0%} to {accuracy.after:.0%}; lower the learning rate, look "
+            f"check: the batch's accuracy fell {accuracy.between('.0%')}; lower the learning rate, look "
             "at what the rewards pay for, or go on from an earlier checkpoint",
             ("accuracy/train",),
         )
@@ -189,7 +206,7 @@ def nothing_learnt(rows: Rows) -> list[Alarm]:
     return [
         Alarm(
             "nothing learnt",
-            f"check: since the first rows accuracy went from {accuracy.before:.0%} to {accuracy.after:.0%} and no "
+            f"check: since the first rows the batch's accuracy went {accuracy.between('.0%')} and no "
             f"reward rose{held}; see whether the rewards tell answers apart, and the learning rate",
             ("accuracy/train", *(() if kl is None else ("kl/k3",))),
         )
@@ -287,6 +304,18 @@ def no_spread(rows: Rows) -> list[Alarm]:
             ("zero_spread_share",),
         )
     ]
+
+
+def not_finite(rows: Rows) -> list[Alarm]:
+    """The loss or the gradient is no number: the weights are lost from there on."""
+    for row in rows:
+        for name in ("loss", "grad_norm"):
+            value = row.get("not_finite", {}).get(name, row.get(name))
+            if isinstance(value, str | float) and not math.isfinite(float(value)):
+                at = f" in step {row['step']}" if "step" in row else ""
+                advice = "go on from an earlier checkpoint with a lower learning rate, or max_grad_norm"
+                return [Alarm("not a number", f"check: {name} is {value}{at}; {advice}", (name,))]
+    return []
 
 
 def nothing_split(rows: Rows) -> list[Alarm]:
@@ -401,6 +430,7 @@ def _values(rows: Rows, metric: str) -> list[float]:
 
 
 ALARMS: dict[str, Callable[[Rows], list[Alarm]]] = {
+    "not a number": not_finite,
     "accuracy fell": accuracy_fell,
     "reward without accuracy": reward_without_accuracy,
     "nothing learnt": nothing_learnt,

@@ -209,6 +209,11 @@ export class Curves {
     this.figures.forEach((figure) => figure.add(columns));
   }
 
+  /** @param {string[]} metrics whose newest value is no number, which captions then say in place of the last one */
+  lose(metrics) {
+    this.figures.forEach((figure) => figure.lose(metrics));
+  }
+
   /** @param {Block} block Adds a long log; settled when all of it is there. */
   addBlock({ steps, values }) {
     const { life } = this;

@@ -144,6 +144,12 @@ export class Figure {
     if (any) this.changed();
   }
 
+  /** @param {string[]} metrics */
+  lose(metrics) {
+    for (const line of this.lines) line.lost = line.metric !== undefined && metrics.includes(line.metric);
+    this.show(this.chart.pointed);
+  }
+
   /** @param {Panel} panel Takes the lines of a stored one in place of those there. */
   update(panel) {
     this.panel = panel;
@@ -220,6 +226,7 @@ export class Figure {
 
   /** @param {Line} line @param {number | null} x */
   textAt(line, x, withBand = false) {
+    if (x === null && line.lost) return "NaN";
     const i = indexAt(line, x), { share } = this.panel;
     const band = withBand && i >= 0 && line.low && line.high
       ? ` (${valueText(line.low[i], share)} to ${valueText(line.high[i], share)})`

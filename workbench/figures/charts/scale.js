@@ -4,7 +4,7 @@
 /**
  * One line of a chart. `x` ascends; `low` and `high`, where there are any, bound a band around `y`.
  * @typedef {{label: string, metric?: string, x: number[], y: number[], low?: number[] | null, high?: number[] | null,
- *   colour: number, dash: number, faint?: boolean, least: number, average?: Average | null}} Line
+ *   colour: number, dash: number, faint?: boolean, lost?: boolean, least: number, average?: Average | null}} Line
  * @typedef {{weight: number, last: number, power: number, values: number[]}} Average
  * @typedef {[number, number]} Range
  */

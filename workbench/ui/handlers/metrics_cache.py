@@ -21,6 +21,7 @@ from workbench.checks import Alarm, alarms
 from workbench.config import METHODS
 from workbench.errors import RunError
 from workbench.figures.curves import Block, is_drawn, packed
+from workbench.rundir.metrics import NOT_FINITE
 from workbench.runs import Run
 from workbench.runs.follow import MetricsReader
 
@@ -58,6 +59,8 @@ class Figures:
     seconds: float | None
     corrupt: int
     """Rows that cannot be read."""
+    alarms: tuple[str, ...]
+    """What to look at in its newest rows."""
 
 
 class KeptRun:
@@ -72,6 +75,7 @@ class KeptRun:
         self.columns = {metric: Column() for metric in ASKED_FOR}
         self.recent: deque[Mapping[str, Any]] = deque(maxlen=RECENT)
         self.corrupt: dict[int, str] = {}
+        self.lost: set[str] = set()  # metrics whose newest value is no number
         self._alarms: tuple[int, list[Alarm]] = (0, [])
 
     def read_on(self, run: Run) -> None:
@@ -88,8 +92,10 @@ class KeptRun:
             step = row.get("step")
             if not isinstance(step, int):
                 continue
+            self.lost.update(row.get(NOT_FINITE, {}))
             for metric, value in row.items():
                 if isinstance(value, int | float) and math.isfinite(value) and _is_kept(metric):
+                    self.lost.discard(metric)
                     column = self.columns.get(metric)
                     if column is None:
                         column = self.columns[metric] = Column()
@@ -121,6 +127,7 @@ class KeptRun:
             accuracy_last=accuracy[-1] if accuracy else None,
             seconds=seconds[-1] if seconds else None,
             corrupt=len(self.corrupt),
+            alarms=tuple(alarm.text for alarm in self.alarms()),
         )
 
     def drawn(self) -> dict[str, Column]:

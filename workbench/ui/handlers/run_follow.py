@@ -90,6 +90,8 @@ class _Queue(TypedDict):
 class News(_NewRows):
     """What is new in a run, and how it stands.
 
+    ``lost`` names the metrics whose newest value is no number.
+
     ``pace`` is in seconds a step; of a queued run, ``ahead`` counts the runs it waits for, and ``wait`` is how long
     they will take, where that is known.
     """
@@ -113,6 +115,7 @@ class News(_NewRows):
     resumed_from: int | None
     warnings: list[str]
     alarms: list[dict[str, Any]]
+    lost: list[str]
     stopping: bool
     method: str
     has_rollouts: bool
@@ -189,7 +192,7 @@ def poll(workspace: Path, name: str, cursor: int, after: int, after_watched: int
             if news["restarted"]:
                 after, after_watched = -1, -1
             alarms = [dataclasses.asdict(alarm) for alarm in known.alarms()]
-            pace = known.pace
+            pace, lost = known.pace, sorted(known.lost)
             corrupt = [f"skipped {what}" for what in known.corrupt.values()]
         return {
             "run": run.name,
@@ -210,6 +213,7 @@ def poll(workspace: Path, name: str, cursor: int, after: int, after_watched: int
             "resumed_from": status.resumed_from,
             "warnings": [*status.warnings, *corrupt],
             "alarms": alarms,
+            "lost": lost,
             "stopping": status.stop_requested is not None and not status.final,
             **news,
             "method": method.name,

@@ -72,6 +72,7 @@ class RunRow(TypedDict):
     accuracy_last: NotRequired[float | None]
     seconds: NotRequired[float | None]
     corrupt: NotRequired[int]
+    alarms: NotRequired[Sequence[str]]
     problem: NotRequired[str]
 
 
@@ -220,6 +221,7 @@ def _measured(run: Run, row: RunRow) -> RunRow:
             "accuracy_last": found.accuracy_last,
             "seconds": found.seconds,
             "corrupt": found.corrupt,
+            "alarms": found.alarms,
         }
     except WorkbenchError as error:
         return {**row, "problem": str(error)}

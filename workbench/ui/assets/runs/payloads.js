@@ -35,6 +35,7 @@
  * @property {number | null} [accuracy_last]
  * @property {number | null} [seconds]
  * @property {number} [corrupt] rows of its metrics
+ * @property {string[]} [alarms] what to look at in its curves
  * @property {string} [problem] why its metrics cannot be read
  */
 

@@ -217,10 +217,11 @@ export class RunTable {
   fill(row, run, isChosen) {
     if (row.box) row.box.checked = isChosen;
     row.node.classList.toggle("chosen", isChosen);
-    setText(row.badge, run.state);
-    row.badge.className = `badge ${run.state === "unreadable" ? "failed" : run.state}`;
+    const alarms = run.alarms ?? [];
+    setText(row.badge, alarms.length ? `${run.state}, check` : run.state);
+    row.badge.className = `badge ${run.state === "unreadable" ? "failed" : alarms.length ? "check" : run.state}`;
     const damage = run.corrupt ? `${plural(run.corrupt, "damaged row")} of its metrics left out` : "";
-    row.badge.title = [run.reason, damage].filter(Boolean).join("\n");
+    row.badge.title = [run.reason, damage, ...alarms].filter(Boolean).join("\n");
     COLUMNS.forEach(({ key, text }, i) => {
       if (key !== "state" && key !== "name") setText(row.cells[i], text(run));
       if (key === "accuracy_last") row.cells[i].title = run.measured ? `held-out ${run.measured.metric}` : "";

@@ -65,6 +65,7 @@
  * @property {number | null} resumed_from
  * @property {string[]} warnings
  * @property {AlarmPayload[]} alarms
+ * @property {string[]} lost metrics whose newest value is no number
  * @property {boolean} stopping
  * @property {string} method
  * @property {boolean} has_rollouts

@@ -275,6 +275,8 @@ class Train {
     if (news.panels) this.curves.reset({ panels: news.panels, range: this.curves.range });
     const added = news.block ? this.curves.addBlock(news.block) : null;
     this.curves.add(news.rows);
+    this.curves.lose(news.lost);
+    added?.then(() => this.curves.lose(news.lost));
     this.cursor = news.cursor || (news.final ? 1 : 0);
     this.final = this.rollouts.final = news.final;
     if (news.final && this.isLive) this.handles.trigger("end"); // its pace is known now: the next run's time is told by it
