@@ -203,7 +203,7 @@ def _rewards(configs: Iterable[RewardConfig]) -> tuple[list[str], list[str]]:
             taken |= names
             definitions.append((config.code or "").strip())
             weight = f"weight={config.weight_at(0)!r}" + (f", schedule={config.points!r}" if config.schedule else "")
-            whole = f"wb.Reward({config.name!r}, {config.kind!r}, {config.name}, {weight})"
+            whole = f"wb.Reward({config.name!r}, {config.kind!r}, {config.name}, {weight}, judges_all=True)"
             specs.append(whole if config.weight_text else config.name)
             continue
         plain = config.is_builtin and not config.options and not config.weight_text
