@@ -173,6 +173,10 @@ def _on_screen(draft: Draft, group: Group) -> tuple[list[RewardConfig], bool]:
     return configs, held
 
 
+_VALUES = "STEP_VALUES = "
+"""Marks the code that holds Monte-Carlo values."""
+
+
 def _values_code(name: str, values: StepValues) -> str:
     """A function that gives these values, to the last bit, as the scores of their own group's steps."""
     progress = name == NAMES["progress"]
@@ -181,7 +185,7 @@ def _values_code(name: str, values: StepValues) -> str:
     return (
         f"# Of the steps of each answer, as the page estimated them: {what}, a value being the mean\n"
         f"# {values.outcome} of {values.k} continuations. wb.step_values(policy, group, pattern) estimates them anew.\n"
-        f"STEP_VALUES = {pprint.pformat(rows, width=WIDTH, compact=True)}\n\n\n"
+        f"{_VALUES}{pprint.pformat(rows, width=WIDTH, compact=True)}\n\n\n"
         f"def {name}(prompts, completions, steps, **columns):\n    return STEP_VALUES\n"
     )
 
@@ -203,8 +207,10 @@ def _rewards(configs: Iterable[RewardConfig]) -> tuple[list[str], list[str]]:
             taken |= names
             definitions.append((config.code or "").strip())
             weight = f"weight={config.weight_at(0)!r}" + (f", schedule={config.points!r}" if config.schedule else "")
-            whole = f"wb.Reward({config.name!r}, {config.kind!r}, {config.name}, {weight}, judges_all=True)"
-            specs.append(whole if config.weight_text else config.name)
+            whole = f"wb.Reward({config.name!r}, {config.kind!r}, {config.name}, {weight}"
+            judges_all = _VALUES in (config.code or "")
+            whole += ", judges_all=True)" if judges_all else ")"
+            specs.append(whole if config.weight_text or judges_all else config.name)
             continue
         plain = config.is_builtin and not config.options and not config.weight_text
         specs.append(repr(config.name) if plain else f"RewardConfig({_arguments(set_fields(config))})")
