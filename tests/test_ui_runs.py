@@ -568,3 +568,15 @@ def test_starts_are_told_apart_also_by_an_app_that_was_restarted():
     first, again, refused = (json.loads(_live_value(run)) for run in ("a", "a", None))
     assert json.loads(_live_value(None, pressed=False)) == {"run": None, "start": ""}
     assert len({"", first["start"], again["start"], refused["start"]}) == 4
+
+
+def test_older_runs_and_pipelines_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "LISTED_RUNS", 2)
+    monkeypatch.setattr(runs, "LISTED_PIPELINES", 1)
+    for name in ("a", "b", "c", "d", "e"):
+        store(tmp_path, name, [])
+    for name in ("p", "q"):
+        store_pipeline(tmp_path, name)
+    table = runs.table(tmp_path)
+    assert (len(table["runs"]), table["more"]) == (2, 3)
+    assert (len(table["pipelines"]), table["more_pipelines"]) == (1, 1)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from workbench.cli.output import say
 from workbench.config import RunConfig, TaskSection
 from workbench.errors import TaskError, cut
+from workbench.policies.find import check_there
 from workbench.schema import Example, Group
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def read_group(path: Path) -> Group:
 
 
 def sampled_group(args: argparse.Namespace, config: RunConfig) -> Group:
+    check_there(config.policy.path)  # before torch is imported
     from workbench.policies.load import load_configured
     from workbench.policies.prompts import turn_end_note
     from workbench.policies.sampler import sample_group

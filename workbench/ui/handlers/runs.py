@@ -91,11 +91,12 @@ class PipelineRow(TypedDict):
 
 
 class Table(TypedDict):
-    """The newest runs, how many more there are, the newest pipelines, and the trash."""
+    """The newest runs and pipelines, how many more of each there are, and the trash."""
 
     runs: list[RunRow]
     pipelines: list[PipelineRow]
     more: int
+    more_pipelines: int
     trash: list[dict[str, Any]]
 
 
@@ -148,11 +149,12 @@ DATACLASSES = {"StagePayload": StageProgress, "TrashedPayload": Trashed}
 
 def table(workspace: Path) -> Table:
     """The newest runs with what the table shows of each, and what is in the trash."""
-    runs = list_runs(workspace)
+    runs, pipelines = list_runs(workspace), list_pipelines(workspace)
     return {
         "runs": [_row(run) for run in runs[:LISTED_RUNS]],
-        "pipelines": [pipeline_row(pipeline) for pipeline in list_pipelines(workspace)[:LISTED_PIPELINES]],
+        "pipelines": [pipeline_row(pipeline) for pipeline in pipelines[:LISTED_PIPELINES]],
         "more": max(0, len(runs) - LISTED_RUNS),
+        "more_pipelines": max(0, len(pipelines) - LISTED_PIPELINES),
         "trash": [dataclasses.asdict(deleted) for deleted in trashed(workspace)],
     }
 

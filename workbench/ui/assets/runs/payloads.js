@@ -82,6 +82,7 @@
  * @property {RunRow[]} runs the newest
  * @property {PipelineRow[]} pipelines
  * @property {number} more runs there are
+ * @property {number} more_pipelines there are
  * @property {TrashedPayload[]} trash
  */
 

@@ -57,6 +57,7 @@ class Runs {
     /** @type {PipelineRow[]} */
     this.pipelines = [];
     this.more = 0; // runs that are not listed
+    this.morePipelines = 0;
     /** @type {TrashedPayload[]} */
     this.trashed = [];
     /** @type {Set<string>} pipelines whose stages are shown, by name */
@@ -229,10 +230,11 @@ class Runs {
       colourOf: this.chosenRuns.colourOf,
       downloads: this.value.downloads,
     });
-    say(
-      this.older,
-      this.more ? `${plural(this.more, "older run")} not listed; their folders are in the workspace.` : "",
-    );
+    const older = [
+      ...(this.more ? [plural(this.more, "older run")] : []),
+      ...(this.morePipelines ? [plural(this.morePipelines, "older pipeline")] : []),
+    ];
+    say(this.older, older.length ? `${older.join(", ")} not listed; their folders are in the workspace.` : "");
     setText(this.count, chosen.size ? `${chosen.size} chosen` : counted(shown));
     this.delete.hidden = this.clear.hidden = !chosen.size;
     this.delete.disabled = !runs.some((run) => chosen.has(run.name) && run.final);
@@ -384,6 +386,7 @@ class Runs {
     this.runs = answer.runs;
     this.pipelines = answer.pipelines;
     this.more = answer.more;
+    this.morePipelines = answer.more_pipelines;
     this.trashed = answer.trash;
     this.draw();
   }
