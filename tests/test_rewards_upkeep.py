@@ -13,6 +13,7 @@ import pytest
 from workbench.config import RewardConfig
 from workbench.errors import ConfigError, RewardError
 from workbench.rewards import ErrorBudget, RewardWorker, TrustStore, WorkerPool, load_reward, score_completions
+from workbench.rewards.budget import FAILED
 from workbench.rewards.protocol import Batch
 from workbench.rewards.trust import hash_of
 from workbench.schema import Rollout
@@ -111,7 +112,7 @@ def outcome(prompts: Any, completions: Any, **columns: Any) -> Any:
 def test_a_function_called_by_step_loses_only_the_rollouts_it_failed_on() -> None:
     told: list[RewardError] = []
     budget = ErrorBudget(2, told.append)
-    assert budget.score_steps(load_reward(picky), BATCH) == ([[None, None], [1.0], [None]], "")
+    assert budget.score_steps(load_reward(picky), BATCH) == ([[FAILED, FAILED], [1.0], [FAILED]], "")
     assert [(error.rollout, error.step) for error in told] == [(0, 1), (2, 0)]
     assert (budget.spent, budget.new(), budget.new()) == (2, 2, 0)
 
@@ -132,13 +133,14 @@ def test_the_budget_is_all_ranks_together() -> None:
         budget.check(3)
 
 
-def test_scoring_within_a_budget_keeps_what_other_functions_gave() -> None:
+def test_scoring_within_a_budget_keeps_what_other_functions_gave_and_leaves_the_sum_unscored() -> None:
     rollouts = [Rollout((1, 2), (text, ""), True) for text in ("a", "b")]
     rewards = [load_reward(picky), load_reward(RewardConfig(name="step_correctness", weight=2.0))]
     columns = [{"start": 1, "operations": [["+", 1]], "answer": "2"}] * 2
     scored, _ = score_completions(["p"] * 2, rollouts, columns, PATTERN, rewards, budget=ErrorBudget(1))
     assert [one.scores["picky"] for one in scored] == [(1.0,), (None,)]
-    assert scored[1].rewards[0] == 2 * scored[1].scores["step_correctness"][0]  # type: ignore[operator]
+    assert scored[1].scores["step_correctness"] == (0.0,)
+    assert scored[1].rewards == (None,)  # without picky's score it would not be comparable with the others'
 
 
 # --- trust --------------------------------------------------------------------------------------------------------
