@@ -14,7 +14,7 @@ from workbench.ui.handlers.held_out import problems
 
 
 def answers(*right: bool) -> list[HeldOutAnswer]:
-    return [HeldOutAnswer(f"problem {n}", f"it is {is_right}", is_right) for n, is_right in enumerate(right)]
+    return [HeldOutAnswer(f"problem {n}", f"it is {is_right}", is_right, "7") for n, is_right in enumerate(right)]
 
 
 def test_the_first_and_the_newest_measure_are_kept(tmp_path: Path) -> None:
@@ -35,6 +35,8 @@ def test_what_is_stored_is_bounded_and_a_damaged_file_is_said(tmp_path: Path) ->
     run.answers.write(0, [HeldOutAnswer("p" * 9000, "\ud800" * 9000, True)] * 900)
     stored = run.answers.read(0)
     assert (len(stored), len(stored[0].prompt), len(stored[0].text)) == (MOST_ANSWERS, MOST_CHARACTERS, MOST_CHARACTERS)
+    (run.path / "answers" / "step-000000.json").write_text('[{"prompt": "p", "text": "7", "right": true}]')
+    assert run.answers.read(0) == [HeldOutAnswer("p", "7", True, None)]  # of an earlier version
     (run.path / "answers" / "step-000000.json").write_text('[{"prompt": 1}]')
     with pytest.raises(RunError, match="answers of run 'a' at step 0 cannot be read: it holds no answers"):
         run.answers.read(0)
@@ -50,8 +52,8 @@ def test_the_page_is_told_both_answers_of_each_problem_or_why_not(tmp_path: Path
     told = problems(tmp_path, "a")
     assert "error" not in told
     assert (told["before"], told["now"], [row["prompt"] for row in told["rows"]]) == (0, 8, ["problem 0", "problem 1"])
-    assert told["rows"][0]["before"] == {"text": "it is False", "right": False}
-    assert told["rows"][0]["now"] == {"text": "it is True", "right": True}
+    assert told["rows"][0]["before"] == {"text": "it is False", "right": False, "answer": "7"}
+    assert told["rows"][0]["now"] == {"text": "it is True", "right": True, "answer": "7"}
     run.answers.write(8, answers(True))
     assert "measured on other rows at step 0 than at 8" in problems(tmp_path, "a")["error"]  # type: ignore[typeddict-item]
     assert "no run 'gone'" in problems(tmp_path, "gone")["error"]  # type: ignore[typeddict-item]

@@ -171,7 +171,9 @@ def test_a_watched_row_has_the_keys_it_declares():
         assert_keys(fact, drawing.FactPayload)
     for text in payload["rollouts"]:
         watched = {key: value for key, value in text.items() if key not in keys(drawing.RolloutPayload)}
-        assert set(watched) | {"advantages", "terms", "why", "logged", "unsplit"} == set(keys(drawing.CreditedPayload))
+        assert set(watched) | {"advantages", "terms", "why", "logged", "read", "unsplit"} == set(
+            keys(drawing.CreditedPayload)
+        )
         assert_keys(text["before"], drawing.BeforePayload)
     assert payload["facts"] == [{"name": "margin", "value": 1.625, "before": 0.0}]
     assert payload["rollouts"][0]["values"] == {"reward": [0.5, 0.25, -0.125, 0.0]}

@@ -95,13 +95,14 @@ def test_an_embedded_task_checks_its_own_answers(name):
 def test_gsm8k_comes_along_with_its_own_answers_right():
     task = load_task("gsm8k")
     assert (len(task), len(task.held_out)) == (1500, 300)
-    assert set(task[0].columns) == {"question", "answer"}
+    assert set(task[0].columns) == {"question", "answer", "solution"}
+    assert (task[0].columns["answer"], task[0].columns["solution"][-8:]) == ("72", "\n#### 72")
     assert task[0].prompt == task[0].columns["question"]
     assert task.answer_is_right("48 + 24 is\n#### 72.00", task[0].columns)
     assert not task.answer_is_right("#### 27", task[0].columns)
     for example in [*task.examples, *task.held_out]:
-        assert task.answer_is_right(example.columns["answer"], example.columns)
-        steps = example.columns["answer"].split("\n")
+        assert task.answer_is_right(example.columns["solution"], example.columns)
+        steps = example.columns["solution"].split("\n")
         assert all(calculator_notes("", step) in (1.0, None) for step in steps), steps
 
 

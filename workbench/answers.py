@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from workbench.schema.scores import EXTRACTED
 from workbench.schema.thinking import answer_span
 
 Form = Literal["any", "gsm8k"]
-EXTRACTED = "extracted_answer"
-"""The column in which a reward function logs what it took for the answer, "" if it found none."""
 LONGEST_NUMBER = 200
 """Characters of a text that can be a number."""
 LONGEST_LINE = 1000

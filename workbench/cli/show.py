@@ -12,7 +12,13 @@ from workbench.errors import WorkbenchError
 from workbench.rundir import RunStatus
 from workbench.runs import ComparedMethod, ComparedRun, Run, RunSummary
 
-_WATCHED = {"reward": "reward", "accuracy": "accuracy", "accuracy/train": "in training", "loss": "loss"}
+_WATCHED = {
+    "reward": "reward",
+    "accuracy": "accuracy",
+    "no_answer_share": "no answer",
+    "accuracy/train": "in training",
+    "loss": "loss",
+}
 _TIMES = ("created", "started", "updated", "stop_requested")
 _LISTED = ("name", "state", "step", "total_steps", "task", "scheme", "accuracy", "seconds", "reason")
 

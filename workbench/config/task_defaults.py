@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 from workbench.errors import ConfigError
-from workbench.sections import TaskSection
+from workbench.sections import RewardConfig, TaskSection
 from workbench.training.methods import METHODS
 
 
@@ -48,11 +48,13 @@ def fill_from_task(data: dict[str, Any]) -> None:
         pattern = settings.setdefault("pattern", {})
         if isinstance(pattern, dict) and "regex" not in pattern:  # a regex of one's own comes with its own kind
             settings["pattern"] = dataclasses.asdict(task.pattern) | pattern
-    if "rewards" in fields and task.rewards and "rewards" not in settings:
-        settings["rewards"] = [reward.model_dump() for reward in task.rewards]
+    if "rewards" in fields and "rewards" not in settings:
+        # Without answers this one is refused when a run starts, by the row that lacks one.
+        rewards = task.rewards or (RewardConfig(name="answer_correctness", kind="outcome"),)
+        settings["rewards"] = [reward.model_dump() for reward in rewards]
         credit = settings.setdefault("credit", {})
         if isinstance(credit, dict):
-            credit.setdefault("scheme", task.scheme)
+            credit.setdefault("scheme", task.scheme if task.rewards else "outcome")
     if "sampling" in fields:
         sampling = settings.setdefault("sampling", {})
         if isinstance(sampling, dict):

@@ -32,6 +32,7 @@ from workbench.schema import (
     Prompt,
     Rollout,
     ScoredGroup,
+    StepScores,
     TokenMeasure,
     WatchedRow,
     WatchedText,
@@ -107,7 +108,7 @@ def scored(value: ScoredGroup) -> Blocks:
         outcomes = ", ".join(f"{name} {number(score, 2)}" for name, score in scores.outcome_scores.items())
         table = Table(("k", *names, "reward", "step"), rows)
         sections.append(
-            Section(f"rollout {_numbered(members)}{_outcome(scores.outcome)}", (in_notebook(Line(outcomes)), table)),
+            Section(f"rollout {_numbered(members)}{_outcome(scores)}", (in_notebook(Line(outcomes)), table)),
         )
     return _prompt(value.group.prompt), *sections
 
@@ -130,7 +131,7 @@ def credit(value: Credit) -> Blocks:
         end = ", truncated" if rollout.truncated else ""
         once = ", counted once" if any(value.left_out[member] for member in members) else ""
         head = f"rollout {_numbered(members)}: {counted(len(rollout), 'token')}"
-        title = f"{head}{_outcome(scores.outcome)}{matched}{end}{once}"
+        title = f"{head}{_outcome(scores)}{matched}{end}{once}"
         blocks.append(Section(title, (Table(("k", *numbers, "step"), rows),)))
     return Drawing(Heatmap(value)._repr_html_), in_terminal(*blocks)
 
@@ -338,8 +339,10 @@ def _length(rollout: Rollout) -> str:
     return f"{counted(len(rollout), 'token')}{', truncated' if rollout.truncated else ''}"
 
 
-def _outcome(value: float | None) -> str:
-    return "" if value is None else f", outcome {value:.3f}"
+def _outcome(scores: StepScores) -> str:
+    """The outcome, and what was read as the final answer."""
+    outcome = "" if scores.outcome is None else f", outcome {scores.outcome:.3f}"
+    return outcome + (f" ({said})" if (said := scores.extracted_said) else "")
 
 
 def _signed(value: float) -> Cell:

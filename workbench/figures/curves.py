@@ -60,7 +60,12 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "accuracy",
         "Accuracy",
-        (Series("accuracy", "held out"), Series("accuracy/train", "batch"), Series("match_share", "in steps")),
+        (
+            Series("accuracy", "held out"),
+            Series("accuracy/train", "batch"),
+            Series("match_share", "in steps"),
+            Series("no_answer_share", "no answer"),
+        ),
         share=True,
     ),
     Panel(

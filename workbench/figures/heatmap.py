@@ -231,6 +231,8 @@ def _credited_payload(credit: Credit, i: int, matches: Spans, explained: bool) -
             step["logged"] = logged
     if logged := scored.logged_of(None):
         payload["logged"] = logged
+    if said := scored.extracted_said:
+        payload["read"] = said
     if explained:
         payload["terms"], payload["why"] = _explanations(credit, i, scored)
     return payload

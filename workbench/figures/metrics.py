@@ -56,6 +56,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("rollouts", "generations × B", "Completions sampled so far, but for those of groups that were replaced."),
     # reward and accuracy
     Metric("accuracy", "right / prompts", "Share of the fixed held-out prompts answered right."),
+    Metric(
+        "no_answer_share",
+        "answers without a final answer / prompts",
+        "Share of the held-out prompts in whose answer no final answer was found: wrong, but perhaps only in its form.",
+    ),
     Metric("accuracy/train", "right / B", "Share of the step's own rollouts whose answer is right."),
     Metric(
         "match_share",

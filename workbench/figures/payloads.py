@@ -56,6 +56,7 @@ class CreditedPayload(TypedDict):
     outcome: float | None
     outcomes: Scores
     logged: NotRequired[Logged]
+    read: NotRequired[str]
     matches: Sequence[Sequence[int]]
     terms: NotRequired[Sequence[Mapping[str, Any]]]
     why: NotRequired[Sequence[StretchPayload]]

@@ -143,6 +143,7 @@ def _line(step: int, total: int, logs: dict[str, Any]) -> str:
         "reward",
         "step_reward",
         "accuracy",
+        "no_answer_share",
         "accuracy/train",
         "pair_accuracy",
         "step_accuracy",

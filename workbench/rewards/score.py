@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from workbench.answers import without_thinking
 from workbench.errors import RewardCodeError
 from workbench.rewards.budget import FAILED, ErrorBudget
 from workbench.rewards.client import RewardWorker
@@ -164,7 +165,7 @@ def score_split(
     rows = [{**group.columns, **rollout.columns} for rollout in group.rollouts]
     opened, prompts = [group.thinking_open] * count, [group.prompt] * count
     answers = texts_read(group.rollouts, pattern, opened)
-    options: dict[str, Any] = {"answers": answers, "trainer_state": trainer_state}
+    options: dict[str, Any] = {"answers": answers, "opened": opened, "trainer_state": trainer_state}
     scored, summaries = _score(prompts, group.rollouts, rows, splits, loaded, **options)
     return ScoredGroup(group, settle(scored, summaries), summaries)
 
@@ -194,8 +195,8 @@ def score_completions(
     split = split_leniently if worker is None else partial(worker.split, leniently=True)
     splits = split_rollouts(rollouts, pattern, split, opened=opened)
     options: dict[str, Any] = {"budget": budget, "trainer_state": trainer_state}
-    answers = texts_read(rollouts, pattern, opened)
-    return _score(prompts, rollouts, columns, splits, rewards, answers=answers, completions=completions, **options)
+    options |= {"answers": texts_read(rollouts, pattern, opened), "opened": opened, "completions": completions}
+    return _score(prompts, rollouts, columns, splits, rewards, **options)
 
 
 def texts_read(
@@ -215,6 +216,17 @@ def texts_read(
     return whole
 
 
+def spoken(rollouts: Sequence[Rollout], read: Sequence[str], opened: Sequence[bool]) -> list[str]:
+    """What was read of each rollout, without thinking that its prompt began and that was read with the rest."""
+    begun = thinking_read(rollouts, read, opened)
+    return [without_thinking(text, opened=flag) for text, flag in zip(read, begun, strict=True)]
+
+
+def thinking_read(rollouts: Sequence[Rollout], read: Sequence[str], opened: Sequence[bool]) -> list[bool]:
+    """Of which rollouts what is read begins inside a ``<think>`` block: none of which the pattern left it out."""
+    return [flag and text == rollout.text for rollout, text, flag in zip(rollouts, read, opened, strict=True)]
+
+
 def answer_texts(texts: Sequence[str], pattern: StepPattern | None, opened: Sequence[bool] | None = None) -> list[str]:
     """What reward functions read of each text."""
     return [text[start:end] for text, (start, end) in zip(texts, answer_spans(texts, pattern, opened), strict=True)]
@@ -228,6 +240,7 @@ def _score(
     rewards: Sequence[Reward],
     *,
     answers: Sequence[str],
+    opened: Sequence[bool] | None = None,
     completions: Sequence[Any] | None = None,
     budget: ErrorBudget | None = None,
     trainer_state: Any = None,
@@ -240,10 +253,13 @@ def _score(
     spans = [_spans(rollout, row) for rollout, row in zip(rollouts, steps, strict=True)]
     if completions is None:
         completions = [_completion(prompt, text) for prompt, text in zip(prompts, answers, strict=True)]
+    columns: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in _names(rows)}
+    if any(begun := thinking_read(rollouts, answers, _flags(opened, rollouts))):
+        columns["thinking_open"] = begun
     batch = Batch(
         prompts=prompts,
         completions=completions,
-        columns={name: [row.get(name) for row in rows] for name in _names(rows)},
+        columns=columns,
         steps=[[text[step.start : step.end] for step in row] for text, row in zip(texts, steps, strict=True)],
         completion_ids=[rollout.token_ids for rollout in rollouts],
         step_ends=[[last for _, last in row] for row in spans],

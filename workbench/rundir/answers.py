@@ -1,7 +1,8 @@
 """Answers of the held-out rows at a run's first and newest measure of accuracy: one JSON file a measure.
 
-``answers/step-000020.json`` holds a list of objects with ``prompt``, ``text`` and ``right``. Those between the first
-and the newest are removed, so that the folder does not grow with the run. Does not know what an answer is checked by.
+``answers/step-000020.json`` holds a list of objects with ``prompt``, ``text``, ``right`` and ``answer``. Those between
+the first and the newest are removed, so that the folder does not grow with the run. Does not know what an answer is
+checked by.
 """
 
 from __future__ import annotations
@@ -32,7 +33,12 @@ class Answers:
     def write(self, step: int, answers: Sequence[HeldOutAnswer]) -> None:
         """Store a measure beside the first one, in place of those since. Raises RunError."""
         rows = [
-            {"prompt": row.prompt[:MOST_CHARACTERS], "text": row.text[:MOST_CHARACTERS], "right": row.right}
+            {
+                "prompt": row.prompt[:MOST_CHARACTERS],
+                "text": row.text[:MOST_CHARACTERS],
+                "right": row.right,
+                "answer": row.answer and row.answer[:MOST_CHARACTERS],
+            }
             for row in answers[:MOST_ANSWERS]
         ]
         try:
@@ -69,6 +75,10 @@ class Answers:
 def _read(path: Path) -> list[HeldOutAnswer]:
     rows = read_json(path)
     names = {field.name for field in dataclasses.fields(HeldOutAnswer)}
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and row.keys() == names for row in rows):
+    if not isinstance(rows, list) or not all(
+        isinstance(row, dict) and row.keys() | {"answer"} == names for row in rows
+    ):
         raise ValueError("it holds no answers")
-    return [HeldOutAnswer(str(row["prompt"]), str(row["text"]), row["right"] is True) for row in rows]
+    return [
+        HeldOutAnswer(str(row["prompt"]), str(row["text"]), row["right"] is True, row.get("answer")) for row in rows
+    ]

@@ -79,7 +79,13 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
         attempt(_check_pattern, getattr(config.method, "pattern", None), worker)
         attempt(load_environment, config.environment, lambda: worker)
         columns = None if task is None else _columns(task)
-        for reward in config.method.reward_functions:
+        rewards = config.method.reward_functions
+        # The rewards that a configuration has where nobody chose any need an answer in every row.
+        chosen = {reward.name for reward in rewards} - {"step_correctness", "answer_correctness"}
+        if task is not None and task.unchecked and columns and "answer" in columns and not chosen:
+            problems.append(TaskError(f"{task.unchecked}; give every row one, or choose a reward that reads the rows"))
+            rewards = []
+        for reward in rewards:
             attempt(_check_reward, reward, config, columns, worker)
     if len(problems) == 1:
         raise problems[0]

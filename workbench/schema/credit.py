@@ -218,6 +218,7 @@ class Credit:
                     "steps": self.rows(i),
                     "outcome_scores": dict(scored.outcome_scores),
                     "outcome": scored.outcome,
+                    "extracted_answers": scored.extracted,
                     "advantages": self.of(i).tolist(),
                     **(
                         {"values": {name: rows[i].tolist() for name, rows in self.values.items()}}

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class HeldOutAnswer:
-    """One completion of a held-out row, and whether the task takes it for right."""
+    """One completion of a held-out row, and whether the task takes it for right.
+
+    ``answer`` is what was read as its final answer: "" if none was found, None in files of earlier versions.
+    """
 
     prompt: str
     text: str
     right: bool
+    answer: str | None = None
 
 
 OnAnswers = Callable[[int, list[HeldOutAnswer]], None]

@@ -9,6 +9,8 @@ from typing import Any, Literal
 from workbench.schema.rollouts import Group, Step
 from workbench.schema.wording import counted
 
+EXTRACTED = "extracted_answer"
+"""The column in which a reward function logs what it took for the final answer, "" if it found none."""
 RewardKind = Literal["step", "outcome"]
 JUDGES = frozenset(
     {"step_correctness", "calculator_notes", "given_labels", "answer_correctness", "gsm8k_answer", "math_equality"}
@@ -59,6 +61,22 @@ class StepScores:
             return [entry for entry in logged if not isinstance(entry[2], tuple)]
         of_steps = [entry for entry in logged if isinstance(entry[2], tuple)]
         return [(name, column, values[step]) for name, column, values in of_steps if values[step] is not None]
+
+    @property
+    def extracted(self) -> dict[str, str]:
+        """What each reward function that says so took for the final answer, "" for none found."""
+        return {name: str(of[EXTRACTED]) for name, of in self.logged.items() if EXTRACTED in of}
+
+    @property
+    def extracted_said(self) -> str:
+        """The same in words, "" if no function says so: one answer, or each function's where they differ."""
+        said = {
+            name: f"answer read: {answer[:80]}" if answer else "no answer found"
+            for name, answer in self.extracted.items()
+        }
+        if len(set(said.values())) < 2:
+            return next(iter(said.values()), "")
+        return "; ".join(f"{name}: {words}" for name, words in said.items())
 
     def rows(self, text: str) -> list[dict[str, Any]]:
         """One row a step as plain values: its span and text (``text`` is the rollout's), tokens, scores and reward.

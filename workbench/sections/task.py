@@ -13,10 +13,10 @@ from workbench.sections.section import Section
 
 READING = (
     *("split", "held_out_split", "columns", "prompt_template", "filter", "max_prompt_characters"),
-    *("rows", "held_out_rows", "sample_seed"),
+    *("rows", "held_out_rows", "sample_seed", "checker"),
 )
 """The fields that say how rows are read."""
-DRAWN = ("rows", "held_out_rows", "sample_seed")
+DRAWN = ("rows", "held_out_rows", "sample_seed", "checker")
 """Those of them that rows of any origin can be read with."""
 
 
@@ -63,6 +63,9 @@ class TaskSection(Section):
     """Training rows that are drawn; none for all."""
     held_out_rows: int | None = Field(default=None, ge=1, le=100_000_000)
     """Held-out rows that are drawn; none for all."""
+    checker: Literal["answer_correctness", "gsm8k_answer", "math_equality"] | None = None
+    """The reward that says which held-out answers are right; none for math_equality if answers hold LaTeX, else
+    answer_correctness."""
     sample_seed: int | None = Field(default=0, ge=0, lt=2**31)
     """Seed of these draws; none takes the first rows instead."""
 

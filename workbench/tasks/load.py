@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.errors import TaskError, did_you_mean, shown
@@ -14,7 +15,7 @@ from workbench.sections import TaskSection
 from workbench.sections.task import DRAWN
 from workbench.tasks.hub import PREFIX
 from workbench.tasks.mapping import drawn
-from workbench.tasks.reading import task_of_hub, task_of_path
+from workbench.tasks.reading import task_of_hub, task_of_path, task_of_rows
 from workbench.tasks.task import TASKS, Examples, Task
 
 T = TypeVar("T")
@@ -22,8 +23,10 @@ _KEPT: ContextVar[dict[str, Task] | None] = ContextVar("kept tasks", default=Non
 """Of files, by their sections."""
 
 
-def load_task(task: str | TaskSection, **how: Any) -> Task:
+def load_task(task: str | Path | TaskSection | Iterable[Mapping[str, Any]], **how: Any) -> Task:
     """An embedded task by name, a data file or a folder by path, or a data set of the Hub: ``hub:openai/gsm8k``.
+
+    Also rows that are in memory: a list of objects, or a ``datasets.Dataset``. A run needs them in a file.
 
     ``how`` says which rows are taken and what their columns become, as the fields of a run's section ``task`` do
     (``columns={"answer": "reward_model.ground_truth"}``, ``split="test"``); such a section is taken in place of a name.
@@ -34,7 +37,9 @@ def load_task(task: str | TaskSection, **how: Any) -> Task:
         TaskError: if there is none of these, or a row has no ``prompt``; of the Hub's rows, when it is read.
         ConfigError: for a field of ``how`` that there is not, or that does not fit.
     """
-    section = task if isinstance(task, TaskSection) else TaskSection.parse({"name": task, **how})
+    if not isinstance(task, str | Path | TaskSection):
+        return task_of_rows(task, TaskSection.parse({"name": "rows", **how}))
+    section = task if isinstance(task, TaskSection) else TaskSection.parse({"name": str(task), **how})
     name = section.name
     if name in TASKS:
         return _embedded(TASKS[name](), section)
@@ -82,6 +87,7 @@ def _embedded(task: Task, section: TaskSection) -> Task:
             f"task.{others[0]}: the embedded task {task.name!r} has its own columns and splits; leave "
             f"{others[0]} out, or give a file"
         )
+    task = replace(task, checker=section.checker or task.checker)
     if (section.rows, section.held_out_rows) == (None, None):
         return task
 

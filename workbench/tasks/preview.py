@@ -24,7 +24,7 @@ class Preview:
     training_rows: int
     held_out_rows: int
     skipped: Mapping[str, int]
-    can_check: bool
+    unchecked: str
     rows: tuple[Mapping[str, Any], ...]
 
     @property
@@ -35,7 +35,8 @@ class Preview:
         parts = [f"{counted(self.training_rows, noun)} to train on, {self.held_out_rows:,} held out"]
         parts += [f"{count:,} left out by {field}" for field, count in self.skipped.items() if count]
         parts += [f"layout {self.layout}"] if self.layout else []
-        parts += [] if self.can_check or self.kind != "prompts" else ["no answers, so that accuracy is not measured"]
+        if self.unchecked and self.kind == "prompts":
+            parts.append(f"{self.unchecked}: accuracy is not measured, and a reward must be chosen")
         return "; ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
@@ -52,7 +53,7 @@ def preview_of(task: Task, count: int = 5) -> Preview:
         len(rows),
         len(task.rows(task.kind, held_out=True)),
         dict(task.skipped),
-        task.can_check,
+        task.unchecked,
         tuple(_shown(task, rows[i], i) for i in range(min(count, len(rows)))),
     )
 

@@ -7,13 +7,13 @@ no split to hold out. Rows of a file are all looked at, those of the Hub when th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from workbench.errors import TaskError
-from workbench.rollouts import Row, read_splits
+from workbench.rollouts import Row, read_splits, row_of
 from workbench.rollouts.folders import HELD_OUT
 from workbench.rollouts.labelled import stepwise_rows
 from workbench.schema import Example
@@ -21,7 +21,7 @@ from workbench.sections import RewardConfig, TaskSection
 from workbench.tasks.hub import hub_rows
 from workbench.tasks.kinds import READERS, Kind, kind_of, prompt_of
 from workbench.tasks.mapping import RowMapping, drawn, taken
-from workbench.tasks.task import Examples, Task, worked_answers
+from workbench.tasks.task import Examples, Task, answer_columns, worked_answers
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Rows:
         row = self.row(i)
         name, prompt = prompt_of(row.where, row.values)
         columns = {column: value for column, value in row.values.items() if column != name}
-        if columns.get("answer") is not None:
-            columns["answer"] = str(columns["answer"])
+        if "answer" in columns:
+            columns |= answer_columns(columns)
         return Example(prompt, columns)
 
     def typed(self, kind: Kind) -> Examples[Any]:
@@ -56,6 +56,12 @@ class Rows:
 
     def part(self, indices: Sequence[int]) -> Rows:
         return replace(self, indices=indices)
+
+
+def task_of_rows(rows: Iterable[Mapping[str, Any]], section: TaskSection) -> Task:
+    """Rows that are there already: a list of objects, or a data set of ``datasets``. Raises as ``task_of_path``."""
+    read = [row_of("rows", f"row {number}", row) for number, row in enumerate(rows, 1)]
+    return _task(section.name, _expanded(read), [], section, section.name, lazy=False)
 
 
 def task_of_path(path: Path, section: TaskSection) -> Task:
@@ -99,11 +105,16 @@ def _task(
         reasons = " and ".join(f"task.{reason}" for reason in skipped)
         raise TaskError(f"{reasons}: none of the {len(train):,} rows of {name} is left; allow more")
     training, measured = _drawn(splits[0], splits[1], section)
-    examples, held = (Examples(len(rows), rows.example) for rows in (training, measured))
+    examples: Sequence[Example] = Examples(len(training), training.example)
+    held: Sequence[Example] = Examples(len(measured), measured.example)
     looked_at = [(rows[0],) if lazy and len(rows) else list(rows) for rows in (examples, held)]
-    answered = all(row.columns.get("answer") is not None for rows in looked_at for row in rows)
-    task = _with_defaults(name, examples if lazy else looked_at[0], held if lazy else looked_at[1], answered)
-    task = replace(task, layout=layout, skipped=dict(skipped))
+    golds = [[row.columns.get("answer") for row in rows] for rows in looked_at]
+    unchecked = next(filter(None, map(_unchecked, (training, measured), golds)), "")
+    worked = not unchecked and "answer" in training.row(0).values and "####" in str(training.row(0).values["answer"])
+    if not lazy:
+        examples, held = looked_at
+    task = _with_defaults(name, examples, held, worked, unchecked, str(golds))
+    task = replace(task, layout=layout, skipped=dict(skipped), checker=section.checker or task.checker)
     kind = kind_of(training.row(0).values)
     if kind == "prompts":
         return task
@@ -134,16 +145,30 @@ def kept_for_training(count: int) -> int:
     return count - max(1, count // 10)
 
 
-def _with_defaults(name: str, examples: Sequence[Example], held_out: Sequence[Example], answered: bool) -> Task:
-    """Pattern and rewards by whether rows have an ``answer``, and whether that is worked as GSM8K's are."""
-    if answered and "####" in examples[0].columns["answer"]:
+def _unchecked(rows: Rows, golds: Sequence[Any]) -> str:
+    """Why answers to these rows cannot be checked; "" if each has a right one that is text."""
+    for i, gold in enumerate(golds):
+        if gold is None or gold == []:
+            return f"{rows.row(i).where} has no 'answer'"
+        if any(isinstance(one, dict) for one in (gold if isinstance(gold, list) else [gold])):
+            return f"the 'answer' of {rows.row(i).where} is an object, which no text can be compared with"
+    return ""
+
+
+def _with_defaults(
+    name: str, examples: Sequence[Example], held_out: Sequence[Example], worked: bool, unchecked: str, golds: str
+) -> Task:
+    """Pattern and rewards by whether rows have an ``answer``, and whether that is worked as GSM8K's or holds LaTeX."""
+    if worked:
         return worked_answers(name, examples, held_out)
+    checker = "math_equality" if "\\" in golds else "answer_correctness"
     return Task(
         name,
         examples,
         held_out,
-        rewards=(RewardConfig(name="answer_correctness", kind="outcome"),) if answered else (),
-        scheme="outcome" if answered else "process",
+        rewards=() if unchecked else (RewardConfig(name=checker, kind="outcome"),),
+        scheme="process" if unchecked else "outcome",
         max_completion_length=256,
-        can_check=answered,
+        unchecked=unchecked,
+        checker=checker,
     )

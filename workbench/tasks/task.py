@@ -14,9 +14,9 @@ from typing import Any, TypeVar, overload
 
 from workbench.assets import GSM8K
 from workbench.errors import TaskError
-from workbench.rewards.builtin import answer_correctness
-from workbench.rewards.builtin.gsm8k_answer import gsm8k_answer
+from workbench.rewards.builtin import BUILTINS
 from workbench.schema import Example
+from workbench.schema.scores import EXTRACTED
 from workbench.sections import RewardConfig
 from workbench.steps import PRESETS, StepPattern
 from workbench.tasks import calculator, chain_arithmetic
@@ -54,12 +54,12 @@ class Examples(Sequence[T]):
 class Task:
     """Training examples by index, held-out ones under ``held_out``, and the task's defaults.
 
-    ``can_check`` says whether every row carries the right answer, so that exact-answer accuracy can be measured;
-    ``checker`` is the outcome reward that compares with it. ``environment`` is the built-in one that answers its turns
-    and ``policy`` the embedded one that was taught it, where there is one. ``kind`` is what its rows are; ``data``
-    holds the training rows of every kind it can give beside prompts, ``held_out_data`` the held-out ones. Of a data
-    file, ``layout`` is the one that was recognised (``tasks.layouts``) and ``skipped`` how many rows were left out, by
-    the reason.
+    ``unchecked`` says why exact-answer accuracy cannot be measured, "" if every row carries the right answer;
+    ``checker`` names the built-in outcome reward that compares with it. ``environment`` is the built-in one that
+    answers its turns and ``policy`` the embedded one that was taught it, where there is one. ``kind`` is what its rows
+    are; ``data`` holds the training rows of every kind it can give beside prompts, ``held_out_data`` the held-out
+    ones. Of a data file, ``layout`` is the one that was recognised (``tasks.layouts``) and ``skipped`` how many rows
+    were left out, by the reason.
     """
 
     name: str
@@ -71,8 +71,8 @@ class Task:
     max_completion_length: int = 128
     environment: str | None = None
     policy: str | None = None
-    can_check: bool = True
-    checker: Callable[..., list[float | None]] = answer_correctness
+    unchecked: str = ""
+    checker: str = "answer_correctness"
     kind: Kind = "prompts"
     data: Mapping[Kind, Sequence[Any]] = field(default_factory=dict)
     held_out_data: Mapping[Kind, Sequence[Any]] = field(default_factory=dict)
@@ -112,9 +112,22 @@ class Task:
     def __getitem__(self, index: int) -> Example:
         return self.examples[index]
 
+    @property
+    def can_check(self) -> bool:
+        """Whether every row carries the right answer."""
+        return not self.unchecked
+
+    def checked(self, text: str, columns: Mapping[str, Any]) -> tuple[bool, str]:
+        """Whether a completion's final answer is the row's ``answer`` by ``checker``, and the answer, "" for none."""
+        found: dict[str, list[str]] = {}
+        check = BUILTINS[self.checker].function
+        assert check is not None
+        scores = check([""], [text], answer=[columns["answer"]], log_extra=found.setdefault)
+        return scores[0] == 1.0, found[EXTRACTED][0]
+
     def answer_is_right(self, text: str, columns: Mapping[str, Any]) -> bool:
         """Whether a completion's final answer is the row's ``answer``, by the rule of ``checker``."""
-        return self.checker([""], [text], answer=[columns["answer"]])[0] == 1.0
+        return self.checked(text, columns)[0]
 
 
 WRONG = 0.2
@@ -190,7 +203,7 @@ def _gsm8k() -> Task:
 
 
 def worked_answers(name: str, examples: Sequence[Example], held_out: Sequence[Example]) -> Task:
-    """A task whose ``answer`` is GSM8K's: a line a step, sums in ``<<…>>``, and ``#### result``."""
+    """A task whose answers are worked as GSM8K's are: a line a step, sums in ``<<…>>``, and ``#### result``."""
     return Task(
         name=name,
         examples=examples,
@@ -201,13 +214,25 @@ def worked_answers(name: str, examples: Sequence[Example], held_out: Sequence[Ex
             RewardConfig(name="gsm8k_answer", kind="outcome"),
         ),
         max_completion_length=256,
-        checker=gsm8k_answer,
     )
 
 
 def _questions(file: str) -> list[Example]:
     rows = map(json.loads, (GSM8K / file).read_text(encoding="utf-8").split("\n")[:-1])
-    return [Example(row["question"], {"question": row["question"], "answer": row["answer"]}) for row in rows]
+    return [Example(row["question"], {"question": row["question"], **answer_columns(row)}) for row in rows]
+
+
+def answer_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that a row's ``answer`` becomes: text, or a list of texts any of which is right.
+
+    A worked answer, ``…#### 72``, becomes ``answer``, the result, and ``solution``, all of it; an object stays.
+    """
+    answer = columns.get("answer")
+    if isinstance(answer, str) and "####" in answer:
+        return {"answer": answer.rpartition("####")[2].strip(), "solution": columns.get("solution", answer)}
+    if isinstance(answer, list):
+        return {"answer": [one if isinstance(one, dict) else str(one) for one in answer]}
+    return {"answer": answer if answer is None or isinstance(answer, dict) else str(answer)}
 
 
 TASKS: dict[str, Callable[[], Task]] = {

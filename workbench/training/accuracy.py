@@ -9,7 +9,7 @@ import torch
 from accelerate.utils import gather_object
 from transformers import TrainerCallback
 
-from workbench.rewards.score import split_rollouts, texts_read
+from workbench.rewards.score import split_rollouts, spoken, texts_read
 from workbench.schema import HeldOutAnswer, OnAnswers
 from workbench.schema.rollouts import prompt_text
 from workbench.sections import RunSection
@@ -51,8 +51,9 @@ class HeldOut(TrainerCallback):
 
 
 class HeldOutAccuracy:
-    """Measures ``accuracy`` (0 to 1): one completion is sampled for each of the run's measured rows, with its
-    sampling parameters; ranks share the rows. With a ``pattern`` also ``match_share``: in how many it finds steps.
+    """Measures ``accuracy`` and ``no_answer_share`` (0 to 1): one completion is sampled for each of the run's measured
+    rows, with its sampling parameters; ranks share the rows. With a ``pattern`` also ``match_share``: in how many it
+    finds steps.
     ``read`` is the pattern that may leave thinking out of what is checked.
 
     ``on_answers`` is called on the first rank with the training step and what was answered.
@@ -98,19 +99,20 @@ class HeldOutAccuracy:
             rollouts = [self._sampler.rollout(row) for row in sampled]
             rows, texts = self._rows[chunk], [rollout.text for rollout in rollouts]
             prompts = [row.prompt for row in rows]
-            opened = None if self._read is None else self._sampler.all_thinking_open(prompts, self._read)
-            answers = texts_read(rollouts, self._read, opened)
+            opened = self._sampler.all_thinking_open(prompts)
+            answers = spoken(rollouts, texts_read(rollouts, self._read, opened), opened)
             for text, answer, row in zip(texts, answers, rows, strict=True):
-                right = bool(self._task.answer_is_right(answer, row.columns))
-                measured.append(HeldOutAnswer(prompt_text(row.prompt), text, right))
+                right, found = self._task.checked(answer, row.columns)
+                measured.append(HeldOutAnswer(prompt_text(row.prompt), text, right, found))
             if self._pattern is not None:
                 splits = split_rollouts(rollouts, self._pattern, split_leniently, opened=opened)
                 matched += sum(split.matched for split in splits)
         self._tell(measured)
-        counts = torch.tensor([sum(row.right for row in measured), matched], device=trainer.accelerator.device)
-        right, matched = trainer.accelerator.reduce(counts, reduction="sum").tolist()
+        counts = [sum(row.right for row in measured), sum(row.answer == "" for row in measured), matched]
+        sums = trainer.accelerator.reduce(torch.tensor(counts, device=trainer.accelerator.device), reduction="sum")
+        right, without, matched = sums.tolist()
         share = {} if self._pattern is None else {"match_share": matched / self._count}
-        return {"accuracy": right / self._count, **share}
+        return {"accuracy": right / self._count, "no_answer_share": without / self._count, **share}
 
     def _tell(self, measured: list[HeldOutAnswer]) -> None:
         """Ranks have consecutive rows, so that theirs one after the other are all in order."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from trl.trainer.utils import nanstd
 
-from workbench.rewards.score import texts_read
+from workbench.rewards.score import spoken, texts_read
 from workbench.rewards.watch import tell_apart
 from workbench.schema import Credit, Rollout
 from workbench.steps import StepPattern
@@ -87,7 +87,8 @@ def turn_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
 
 def _answers(credit: Credit, pattern: StepPattern | None) -> list[str]:
     group = credit.scored.group
-    return texts_read(group.rollouts, pattern, [group.thinking_open] * len(group))
+    opened = [group.thinking_open] * len(group)
+    return spoken(group.rollouts, texts_read(group.rollouts, pattern, opened), opened)
 
 
 def gae_metrics(credits: Sequence[Credit]) -> dict[str, float]:

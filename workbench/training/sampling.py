@@ -21,7 +21,6 @@ from workbench.policies.sampler import Sampled, sample_rows, to_rollout
 from workbench.policies.stops import StopStrings
 from workbench.schema import Example, Prompt, Rollout
 from workbench.sections import SamplingConfig
-from workbench.steps import StepPattern
 
 
 class PolicySampler:
@@ -69,10 +68,8 @@ class PolicySampler:
         ends, stop = self._eos_token_ids, self.sampling.stop
         return prompt_record(self.tokenizer, prompt, self.template_kwargs, ends, stop) | played
 
-    def all_thinking_open(self, prompts: Sequence[Prompt], pattern: StepPattern | None) -> list[bool] | None:
-        """Which prompts end inside a ``<think>`` block; None where the pattern does not ask."""
-        if pattern is None or not pattern.leave_out_thinking:
-            return None
+    def all_thinking_open(self, prompts: Sequence[Prompt]) -> list[bool]:
+        """Which prompts end inside a ``<think>`` block."""
         return [thinking_open(self.tokenizer, prompt, self.template_kwargs) for prompt in prompts]
 
     def rollout(self, row: Sampled) -> Rollout:

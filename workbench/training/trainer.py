@@ -273,7 +273,7 @@ class ProcessGRPOTrainer(Resumable, KeepsMasks, ForwardByLength, GRPOTrainer):
             self.step_pattern,
             rewards,
             completions=completions,
-            opened=self.sample.all_thinking_open(prompts, self.step_pattern),
+            opened=self.sample.all_thinking_open(prompts),
             worker=self._reward_worker,
             budget=self._error_budget,
             trainer_state=self.state,

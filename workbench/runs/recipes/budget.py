@@ -205,7 +205,7 @@ def _unmeasured(plan: Plan, base: RunConfig) -> Iterator[str]:
             yield f"stage {stage.name!r}: run.eval_every: 0 measures no accuracy to compare; set it"
             return
     if (task := _task(base)) is not None and not task.can_check:
-        yield f"task {base.task.name!r} has no answers, so that no accuracy can be compared; give rows an 'answer'"
+        yield f"task {base.task.name!r} measures no accuracy to compare: {task.unchecked}; give rows an 'answer'"
 
 
 def _too_little(plan: Plan, base: RunConfig) -> Iterator[str]:

@@ -11,10 +11,11 @@ from workbench.ui.handlers.run_follow import Failed
 
 
 class AnswerPayload(TypedDict):
-    """An answer, and whether it is right."""
+    """An answer, whether it is right, and what was read as its final answer ("" for none, None if not known)."""
 
     text: str
     right: bool
+    answer: str | None
 
 
 class ProblemPayload(TypedDict):
@@ -53,8 +54,8 @@ def problems(workspace: Path, name: str) -> Problems | Failed:
         "rows": [
             {
                 "prompt": was.prompt,
-                "before": {"text": was.text, "right": was.right},
-                "now": {"text": now.text, "right": now.right},
+                "before": {"text": was.text, "right": was.right, "answer": was.answer},
+                "now": {"text": now.text, "right": now.right, "answer": now.answer},
             }
             for was, now in zip(first, newest, strict=True)
         ],

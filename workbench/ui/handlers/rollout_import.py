@@ -271,7 +271,11 @@ def suggested_task(imported: Imported) -> Task | None:
         for together in (list(map(find_builtin, listed)) for listed in FILE_REWARDS):
             if all(names.issuperset(builtin.columns) for builtin in together):
                 rewards += [RewardConfig(name=builtin.name, kind=builtin.kind) for builtin in together]
-    return Task("imported", [], [], rewards=tuple(rewards), can_check=False) if rewards else None
+    return (
+        Task("imported", [], [], rewards=tuple(rewards), unchecked="imported answers are not checked")
+        if rewards
+        else None
+    )
 
 
 def _columns(imported: Imported) -> set[str]:

@@ -110,6 +110,7 @@
  * @typedef {Object} AnswerPayload
  * @property {string} text
  * @property {boolean} right
+ * @property {string | null} answer
  */
 
 /**

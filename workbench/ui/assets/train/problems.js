@@ -24,7 +24,10 @@ export const sorted = (rows) =>
   }));
 
 /** @param {AnswerPayload} answer */
-const sideOf = ({ text, right }) => ({ text, right, about: right ? "✓ right" : "⊘ wrong" });
+const sideOf = ({ text, right, answer }) => {
+  const read = answer === null ? "" : answer ? ` · read ${answer}` : " · no answer found";
+  return { text, right, about: `${right ? "✓ right" : "⊘ wrong"}${read}` };
+};
 
 export class ProblemList {
   /** @param {TrainServer} server */
