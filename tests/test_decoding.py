@@ -120,7 +120,7 @@ def test_invariant_held_out_accuracy_does_not_depend_on_ranks(random_policy, ran
     rows = [SimpleNamespace(prompt=f"Start with {number}, add 5.\n", columns=columns[number]) for number in range(22)]
     texts: dict[int, str] = {}
     task = SimpleNamespace(
-        held_out=rows, answer_is_right=lambda text, row: texts.setdefault(row["row"], text) and row["row"] % 2 == 0
+        held_out=rows, checked=lambda text, row: (texts.setdefault(row["row"], text) and row["row"] % 2 == 0, "7")
     )
 
     class Sampler:
@@ -128,6 +128,9 @@ def test_invariant_held_out_accuracy_does_not_depend_on_ranks(random_policy, ran
 
         def encode(self, prompt):
             return encode_prompt(random_policy.tokenizer, prompt)
+
+        def all_thinking_open(self, prompts):
+            return [False] * len(prompts)
 
         def rollout(self, row):
             return to_rollout(random_policy.tokenizer, row)

@@ -171,7 +171,7 @@ def test_a_watched_row_has_the_keys_it_declares():
         assert_keys(fact, drawing.FactPayload)
     for text in payload["rollouts"]:
         watched = {key: value for key, value in text.items() if key not in keys(drawing.RolloutPayload)}
-        assert set(watched) | {"advantages", "terms", "why", "logged", "read", "unsplit"} == set(
+        assert set(watched) | {"advantages", "terms", "why", "logged", "extracted", "unsplit"} == set(
             keys(drawing.CreditedPayload)
         )
         assert_keys(text["before"], drawing.BeforePayload)

@@ -124,4 +124,7 @@ def test_what_was_extracted_stands_beside_the_score() -> None:
     for shown in (text(credit), html(scored)):
         assert "answer read: 5" in shown
         assert "no answer found" in shown
-    assert [rollout["read"] for rollout in credit_payload(credit)["rollouts"]] == ["answer read: 5", "no answer found"]
+    assert [rollout["extracted"] for rollout in credit_payload(credit)["rollouts"]] == [
+        "answer read: 5",
+        "no answer found",
+    ]

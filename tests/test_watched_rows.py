@@ -313,8 +313,11 @@ def test_the_share_of_answers_in_steps_by_hand() -> None:
         def rollout(self, place: int) -> Any:
             return SimpleNamespace(text=answers[place], is_episode=False)
 
-    def is_right(answer: str, columns: Mapping[str, Any]) -> bool:
-        return answer.endswith("Answer: 2")
+        def all_thinking_open(self, prompts: Any) -> list[bool]:
+            return [False] * len(prompts)
+
+    def checked(answer: str, columns: Mapping[str, Any]) -> tuple[bool, str]:
+        return answer.endswith("Answer: 2"), answer.partition("Answer: ")[2]
 
     rows = [SimpleNamespace(prompt=str(place), columns={}) for place in range(3)]
     accelerator = SimpleNamespace(
@@ -324,11 +327,14 @@ def test_the_share_of_answers_in_steps_by_hand() -> None:
     measured = HeldOutAccuracy(
         SimpleNamespace(accelerator=accelerator, state=SimpleNamespace(global_step=7)),
         Sampler(),  # type: ignore[arg-type]
-        SimpleNamespace(held_out=rows, answer_is_right=is_right),  # type: ignore[arg-type]
+        SimpleNamespace(held_out=rows, checked=checked),  # type: ignore[arg-type]
         RunSection(eval_every=1, eval_prompts=3),
         StepPattern(),
         on_answers=told.__setitem__,
     )()
-    assert measured == {"accuracy": 1 / 3, "match_share": 2 / 3}
-    texts = [HeldOutAnswer(str(place), text, place == 0) for place, text in enumerate(answers)]
+    without = sum("Answer: " not in text for text in answers) / 3
+    assert measured == {"accuracy": 1 / 3, "no_answer_share": without, "match_share": 2 / 3}
+    texts = [
+        HeldOutAnswer(str(place), text, place == 0, text.partition("Answer: ")[2]) for place, text in enumerate(answers)
+    ]
     assert told == {7: texts}

@@ -232,7 +232,7 @@ def _credited_payload(credit: Credit, i: int, matches: Spans, explained: bool) -
     if logged := scored.logged_of(None):
         payload["logged"] = logged
     if said := scored.extracted_said:
-        payload["read"] = said
+        payload["extracted"] = said
     if explained:
         payload["terms"], payload["why"] = _explanations(credit, i, scored)
     return payload

@@ -56,7 +56,7 @@ class CreditedPayload(TypedDict):
     outcome: float | None
     outcomes: Scores
     logged: NotRequired[Logged]
-    read: NotRequired[str]
+    extracted: NotRequired[str]
     matches: Sequence[Sequence[int]]
     terms: NotRequired[Sequence[Mapping[str, Any]]]
     why: NotRequired[Sequence[StretchPayload]]

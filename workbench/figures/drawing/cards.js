@@ -65,14 +65,14 @@ function drawnTokens({ texts, offsets }) {
 }
 
 /** @param {Credited} rollout */
-function factsOf({ steps, outcome, texts, facts, right, turns, read }) {
+function factsOf({ steps, outcome, texts, facts, right, turns, extracted }) {
   const fact = (/** @type {string} */ name, /** @type {string} */ value, /** @type {string} */ title = "") =>
     el("span", { class: "fact", title: title || null }, el("em", {}, name), value);
   const scored = facts ? facts.map((known) => fact(known.name, factText(known))) : steps
     ? [
       (right ?? null) === null ? null : el("span", { class: "judged" }, right ? "✓ right" : "⊘ wrong"),
       (outcome ?? null) === null ? null : fact("R", score(outcome), "outcome reward"),
-      read ? el("span", { class: "fact read" }, read) : null,
+      extracted ? el("span", { class: "fact" }, extracted) : null,
       fact("Σr", score(sumOfSteps(steps)), "sum of the step rewards"),
       fact("", count(steps.length, "step")),
     ]

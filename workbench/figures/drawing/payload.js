@@ -61,7 +61,7 @@
  * @property {number | null} outcome
  * @property {Record<string, number | null>} outcomes by reward function
  * @property {Logged[]} [logged]
- * @property {string} [read] what was read as the final answer
+ * @property {string} [extracted] what was read as the final answer
  * @property {[number, number][]} matches UTF-16 offsets
  * @property {TermPayload[]} [terms]
  * @property {StretchPayload[]} [why]
