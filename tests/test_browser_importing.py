@@ -53,11 +53,11 @@ def real_groups_are_opened_looked_through_and_checked(page: Page, app: App) -> N
 
 
 def a_file_that_cannot_be_read_is_said_and_the_group_stays(page: Page, app: App) -> None:
-    (app.workspace / "torn.jsonl").write_text('{"prompt": "a", "completion": "1"}\n{"prompt": "a", "compl')
-    page.locator("#import-path input").fill("torn.jsonl")
+    (app.workspace / "bad.jsonl").write_text('{"prompt": "a", "completion": "1"}\n{"prompt": "a", "compl\n')
+    page.locator("#import-path input").fill("bad.jsonl")
     page.locator("#import-path input").press("Enter")
     page.locator("#import-open").click()
-    expect(page.locator("#import-note")).to_contain_text("torn.jsonl line 2: not JSON")
+    expect(page.locator("#import-note")).to_contain_text("bad.jsonl line 2: not JSON")
     # Said once; read at once, since a message of Gradio's own, beside that, would go by itself.
     assert page.get_by_text("line 2: not JSON").filter(visible=True).count() == 1
     expect(page.locator("#import-groups table")).to_have_count(0)  # those of the file before are gone
