@@ -26,11 +26,10 @@ from workbench.checks import probe
 from workbench.checks.auc import auc
 from workbench.config import ModelConfig, RewardConfig, RunConfig
 from workbench.credit import SCHEMES, compare_credits, credit_group
-from workbench.errors import RunError
 from workbench.policies.embedded import EMBEDDED, FIRST_GROUP
 from workbench.rewards import score_group
 from workbench.rewards.noise import with_wrong_labels
-from workbench.runs.pipelines import Pipeline, open_pipeline, run_pipeline
+from workbench.runs import Run, label_steps, list_runs, train_to_end
 from workbench.runs.run import default_workspace
 from workbench.schema import Group, ScoredGroup
 from workbench.tasks import load_task
@@ -52,12 +51,10 @@ MONTE_CARLO: dict[str, Any] = {
     "first": 10_000,
     "continuations": 4,
     "estimation": "soft",
-    "sampling": {"num_generations": 8},
 }
 """What the process reward model learns from: 1,280 completions of the base policy, of prompts that no run trains on."""
 JUDGE: dict[str, Any] = {
     "method": {"name": "prm", "batch_size": 16},
-    "task": {"data": "data:labels"},
     "optimiser": {"learning_rate": 1e-4, "warmup_steps": 20},
     "run": {"steps": 120, "save_every": 60, "eval_every": 60, "watch_prompts": 0},
 }
@@ -137,7 +134,7 @@ def _trained(cell: str, seed: int, where: Where) -> RunResult | None:
     if labels in NOISE:
         rewards = [step_reward(labels), OUTCOME]
     elif (judge := _judge(seed, where)) is not None:
-        model = {"path": f"run:{judge.name}.judge", "format": "stepwise", "trust_remote_code": True}
+        model = {"path": f"run:{judge.name}", "format": "stepwise", "trust_remote_code": True}
         rewards = [RewardConfig.parse({"name": "judge", "kind": "step", "model": model}), OUTCOME]
     else:
         return None
@@ -166,32 +163,24 @@ def step_reward(labels: str) -> RewardConfig:
 
 
 @cache
-def _judge(seed: int, where: Where) -> Pipeline | None:
-    """The pipeline of a seed's process reward model, Monte-Carlo labels and training; None unless whole."""
+def _judge(seed: int, where: Where) -> Run | None:
+    """The run of a seed's process reward model, trained on Monte-Carlo labels; None unless it finished."""
     from benchmarks.implicit_prm import save_implicit_prm
 
-    name = f"schemes-prm.{seed}"
-    try:
-        pipeline = open_pipeline(name, where.workspace)
-    except RunError:
-        if where.stored:
-            return None
-        folder = (where.workspace or default_workspace()).resolve() / "implicit-prm"
+    name, workspace = f"schemes-prm.{seed}.judge", (where.workspace or default_workspace()).resolve()
+    if where.stored:
+        there = next((run for run in list_runs(workspace) if run.name == name), None)
+        return there if there is not None and there.status().state == "finished" else None
+    folder = workspace / "implicit-prm"
+    if not folder.exists():
         save_implicit_prm(EMBEDDED["tiny"], folder)
-        judge = {**JUDGE, "seed": seed, "policy": {"path": str(folder), "trust_remote_code": True}}
-        stages = [{"name": "labels", "labels": {**MONTE_CARLO, "seed": seed}}, {"name": "judge", "run": judge}]
-        pipeline = run_pipeline({"stages": stages}, where.workspace, name=name)
-    if pipeline.resumable and not where.stored:
-        pipeline = pipeline.resume()
-    status = pipeline.status() if where.stored else pipeline.wait()
-    say(f"{name}: {status.state} {status.reason}".rstrip())
-    if status.state != "finished":
-        return None
-    if not where.stored:
-        run = pipeline.run_of("judge")
-        assert run is not None
-        say(f"{name}: AUC of planted errors {auc_of_errors(run.dir.checkpoints / 'final'):.3f}")
-    return pipeline
+    labels = workspace / "made" / f"schemes-prm.{seed}.jsonl"
+    label_steps(RunConfig(seed=seed), labels, workspace=workspace, again=True, **MONTE_CARLO)
+    policy = {"path": str(folder), "trust_remote_code": True}
+    judge = {**JUDGE, "seed": seed, "policy": policy, "task": {"data": str(labels)}}
+    run = train_to_end(RunConfig.parse({"name": name, **judge}), workspace)
+    say(f"{name}: AUC of planted errors {auc_of_errors(run.dir.checkpoints / 'final'):.3f}")
+    return run
 
 
 def auc_of_errors(folder: Path) -> float:

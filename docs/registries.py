@@ -24,7 +24,6 @@ from workbench.figures.metrics import METRICS, SYMBOLS
 from workbench.packages import OPTIONAL, Needed, sentence
 from workbench.rewards import BUILTINS, score_group
 from workbench.rollouts.formats import FORMATS
-from workbench.runs.pipelines.plan import ROWS
 from workbench.steps import PRESETS
 
 
@@ -119,8 +118,7 @@ def formats() -> str:
 
 def config() -> str:
     parts = []
-    commands = (command.options for command in ROWS.values())
-    for section in sections(RunConfig, *(method.section for method in METHODS.values()), *commands):
+    for section in sections(RunConfig, *(method.section for method in METHODS.values())):
         rows = [
             (f"`{name}`", _default(field), (field.description or "").replace("\n", " "))
             for name, field in section.model_fields.items()

@@ -115,12 +115,12 @@ LOTS = {
 
 LONG = {
     "test_bad_input",
-    "test_bench_faults",
     "test_cli",
     "test_contributing",
     "test_docs",
     "test_notebooks",
     "test_prm",
+    "test_examples",
     "test_recipes",
     "test_references",
     "test_runs",
@@ -266,10 +266,10 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> App:
 
 @pytest.fixture
 def workspace(app: App) -> Iterator[Path]:
-    """The app's, without runs and pipelines before and after a test."""
+    """The app's, without runs before and after a test."""
 
     def put_runs_aside() -> None:
-        for folder in ("runs", "pipelines", "trash"):
+        for folder in ("runs", "trash"):
             if (app.workspace / folder).exists():
                 (app.workspace / folder).rename(app.workspace / f"{folder}-{os.urandom(4).hex()}")
 

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browsing import open_config, unfold_more
 from tests.credits import worked_credit
-from tests.stored_runs import learning, store, store_pipeline
+from tests.stored_runs import learning, store
 from tests.watched import before_and_now
 from workbench.config import RewardConfig, RunConfig
 
@@ -267,12 +267,6 @@ def runs_chosen(page: Page) -> None:
     page.locator("#runs-curves").evaluate("node => node.scrollIntoView()")
 
 
-def runs_pipeline(page: Page) -> None:
-    runs_table(page)
-    page.get_by_role("button", name="iterative", exact=True).click()
-    expect(page.get_by_role("button", name="iterative", exact=True)).to_have_attribute("aria-expanded", "true")
-
-
 def runs_diff(page: Page) -> None:
     runs_chosen(page)
     expect(page.locator("#runs-diff")).to_contain_text("credit.scheme")
@@ -299,7 +293,7 @@ def runs_no_match(page: Page) -> None:
     expect(page.get_by_text("No run matches")).to_be_visible()
 
 
-RUNS: tuple[View, ...] = (runs_table, runs_chosen, runs_pipeline, runs_diff, runs_no_match, runs_deleted)
+RUNS: tuple[View, ...] = (runs_table, runs_chosen, runs_diff, runs_no_match, runs_deleted)
 
 
 def runs_empty(page: Page) -> None:
@@ -326,7 +320,6 @@ def store_runs(workspace: Path) -> None:
         watched.dir.rollouts.write(step, [worked_credit()] * 2)
     for step in (0, 20, 60):
         watched.dir.rollouts.write(step, [worked_credit()], watched=True)
-    store_pipeline(workspace)
     crashed = store(workspace, "crashed", learning(14), state="crashed", made=1.7635e9)
     crashed.dir.log.write_text("step 13\nstep 14\nKilled\n")
     pairs = store(workspace, "pairs", learning(30), method={"name": "dpo"})

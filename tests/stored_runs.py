@@ -11,8 +11,6 @@ from typing import Any
 from workbench.config import RunConfig
 from workbench.rundir import RunDir
 from workbench.runs import Run
-from workbench.runs.pipelines import Pipeline, read_plan
-from workbench.runs.pipelines.progress import write_stage
 
 
 def config_of(run: RunDir) -> RunConfig:
@@ -41,36 +39,6 @@ def store(
     )  # type: ignore[arg-type]
     os.utime(run.path / "run.yaml", (made, made))
     return Run(run.path)
-
-
-ROUND = [
-    {"name": "policy-0", "run": {"method": "sft"}},
-    {"name": "learnt-0", "pairs": {"policy": "run:policy-0"}},
-    {"name": "judge-0", "round": 1, "run": {"method": "reward", "task": {"data": "data:learnt-0"}}},
-    {"name": "policy-1", "round": 1, "run": {"policy": "run:policy-0"}},
-]
-"""Stages of a pipeline, none of which need be there."""
-
-
-def store_pipeline(workspace: Path, name: str = "iterative", *, state: str = "stopped") -> Pipeline:
-    """A pipeline of ``ROUND`` whose third stage stopped, the runs and rows of the first two being there."""
-    plan = read_plan({"stages": ROUND}, name)
-
-    def fill(draft: Path) -> None:
-        (draft / "pipeline.yaml").write_text(plan.to_yaml())
-        for folder in ("stages", "data"):
-            (draft / folder).mkdir()
-        for stage in ROUND[:3]:
-            write_stage(draft / "stages" / f"{stage['name']}.json", "finished", ended=True)
-        (draft / "data" / "learnt-0.jsonl").write_text("{}\n" * 3)
-
-    pipeline = Pipeline(RunDir.make(workspace / "pipelines", name, fill, len(ROUND)).path)
-    pipeline.dir.set_status(state, "stage judge-0 stopped: after step 1 of 60", step=2)  # type: ignore[arg-type]
-    accuracies = [{"step": 0, "accuracy": 0.25}, {"step": 60, "accuracy": 0.5}]
-    store(workspace, f"{name}.policy-0", accuracies, method="sft", made=1_760_000_001.0)
-    pairs = [{"step": 0, "pair_accuracy": 0.5}, {"step": 1, "loss": 0.1}]
-    store(workspace, f"{name}.judge-0", pairs, state="stopped", method="reward", made=1_760_000_002.0)
-    return pipeline
 
 
 def learning(steps: int, *, best: float = 0.8, seed: int = 0) -> Iterable[dict[str, Any]]:

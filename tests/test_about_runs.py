@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.credits import worked_credit
-from tests.stored_runs import store, store_pipeline
+from tests.stored_runs import store
 from workbench.errors import RunError
 from workbench.figures.overlay import over
 from workbench.runs import list_runs, open_run
@@ -53,14 +53,10 @@ def test_a_run_that_is_over_has_another_name_with_all_it_holds(tmp_path: Path) -
         assert said in answer["message"]
 
 
-def test_what_goes_on_and_what_a_pipeline_finds_keep_their_names(tmp_path: Path) -> None:
+def test_what_goes_on_keeps_its_name(tmp_path: Path) -> None:
     store(tmp_path, "busy", state="running")
     with pytest.raises(RunError, match="not over"):
         rename("busy", "other", tmp_path)
-    store_pipeline(tmp_path, state="finished")
-    stage = next(run for run in list_runs(tmp_path) if run.name.startswith("iterative."))
-    with pytest.raises(RunError, match="is a stage of pipeline 'iterative'"):
-        rename(stage.name, "mine", tmp_path)
 
 
 def test_curves_over_another_metric_by_hand() -> None:

@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from tests.stored_runs import store_pipeline
 from workbench import handoff
 from workbench.cli import make_parser
 from workbench.cli.flags import flags, read_config
@@ -41,7 +40,6 @@ from workbench.rollouts.tokens import load_tokeniser
 from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run, list_runs, open_run
 from workbench.runs.about import about
-from workbench.runs.pipelines import list_pipelines
 from workbench.schema import Group
 from workbench.sections import PolicySection
 from workbench.tasks import load_task, reading
@@ -324,7 +322,7 @@ STRANGE = {"pipe": _pipe, "device": _device, "socket": _socket, "folder": Path.m
 @pytest.mark.timeout(120)  # a pipe that nobody writes to is waited for
 @pytest.mark.parametrize("make", STRANGE.values(), ids=STRANGE)
 def test_invariant_what_is_no_file_hides_nothing_else(make: Callable[[Path], None], tmp_path: Path) -> None:
-    """In the place of each file of a run, of a pipeline, a saved function, a group, a page and a hand label."""
+    """In the place of each file of a run, a saved function, a group, a page and a hand label."""
     run = RunDir.create(tmp_path, RunConfig(name="damaged"))
     RunDir.create(tmp_path, RunConfig(name="whole"))
     for file in RUN_FILES:
@@ -336,12 +334,6 @@ def test_invariant_what_is_no_file_hides_nothing_else(make: Callable[[Path], Non
         assert {listed.name for listed in list_runs(tmp_path)} == {"whole", "damaged"}
     if make is not _sparse:  # which would be downloaded whole
         write_zip(Run(run.path), io.BytesIO())
-    pipeline = store_pipeline(tmp_path)
-    for file in (*(pipeline.path / "stages").iterdir(), pipeline.path / "status.json", pipeline.path / "pipeline.yaml"):
-        file.unlink()
-        make(file)
-        (listed,) = list_pipelines(tmp_path)
-        held(listed.stages)
     for name in ("damaged", "whole"):
         save_reward(tmp_path, name, "step", "def reward(prompt, step, **columns):\n    return 1.0")
     for file in sorted((tmp_path / "rewards" / "damaged").iterdir()):

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.browsing import App, serious, visit
 from tests.credits import pass_over, worked_credit
-from tests.stored_runs import learning, store, store_pipeline
+from tests.stored_runs import learning, store
 from tests.watched import before_and_now
 from workbench.runs import Run, list_runs
 
@@ -116,7 +116,6 @@ def test_runs_are_sorted_compared_opened_and_deleted(
         chosen_runs_are_read_and_zoomed_with_the_keyboard(page, workspace)
         a_run_is_downloaded_and_opened_in_train(page, tmp_path)
         deleting_offers_undo_and_refuses_a_run_that_goes_on(page, workspace)
-        a_pipeline_unfolds_to_its_stages(page, workspace)
 
 
 def no_run_is_there(page: Page) -> None:
@@ -285,22 +284,6 @@ def deleting_offers_undo_and_refuses_a_run_that_goes_on(page: Page, workspace: P
     page.get_by_role("button", name="Restore process-1").click()
     expect(page.locator(ROWS)).to_have_count(5)
     assert sorted(run.name for run in list_runs(workspace)) == ["busy", "outcome-0", "process-1", "s0", "s1"]
-
-
-def a_pipeline_unfolds_to_its_stages(page: Page, workspace: Path) -> None:
-    store_pipeline(workspace)
-    pipeline = page.get_by_role("button", name="iterative", exact=True)
-    expect(pipeline).to_have_attribute("aria-expanded", "false")
-    expect(page.locator(ROWS)).to_have_count(6)
-    pipeline.press("Enter")
-    expect(pipeline).to_have_attribute("aria-expanded", "true")
-    expect(page.locator(f"{ROWS}.inside th")).to_have_text(["policy-0", "learnt-0", "judge-0", "policy-1"])
-    expect(page.locator(f"{ROWS}.inside").first).to_contain_text("25 % → 50 %")
-    page.get_by_role("button", name="iterative.policy-0", exact=True).click()
-    expect(page.get_by_role("tab", name="Train")).to_have_attribute("aria-selected", "true")
-
-
-# ── Train ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_train_says_what_state_a_run_is_in(browser: Browser, app: App, workspace: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NotRequired, Union, get_args, get_origin, get_type_hints
 import pytest
 
 from tests.credits import make_rollout, worked_credit
-from tests.stored_runs import store, store_pipeline
+from tests.stored_runs import store
 from tests.watched import before_and_now
 from workbench.figures import curves, lines, overlay
 from workbench.figures import payloads as drawing
@@ -196,16 +196,11 @@ def test_a_listed_run_has_the_keys_it_declares(tmp_path):
     store(tmp_path, "empty")
     damaged = store(tmp_path, "damaged")
     (damaged.path / "run.yaml").write_text("policy: [")
-    store_pipeline(tmp_path)
     discard("empty", tmp_path)
     answer = json.loads(json.dumps(runs.table(tmp_path)))
     assert_keys(answer, runs.Table)
     for row in answer["runs"]:
         assert_keys(row, runs.RunRow)
-    for pipeline in answer["pipelines"]:
-        assert_keys(pipeline, runs.PipelineRow)
-        for stage in pipeline["stages"]:
-            assert_keys(stage, runs.StageProgress)
     assert_keys(answer["trash"][0], runs.Trashed)
     for listed in run_follow.runs_table(tmp_path):
         assert_keys(listed, run_follow.ListedRun)

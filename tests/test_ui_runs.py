@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from tests.credits import worked_credit
-from tests.stored_runs import learning, store, store_pipeline
+from tests.stored_runs import learning, store
 from workbench.config import LoraConfig, RunConfig
 from workbench.errors import RunError
 from workbench.figures.curves import is_drawn
@@ -101,33 +101,6 @@ def test_a_damaged_row_of_metrics_hides_neither_its_run_nor_another(tmp_path):
         assert {row["name"]: row["state"] for row in rows} == {good.name: "finished", bad.name: "finished"}
     assert bad.metrics_rows()[0] == [{"step": 1, "reward": 0.25}, {"step": 2, "reward": 0.5}]
     assert "line 3: step None is no whole number" in bad.dir.warnings()[0]
-
-
-def test_a_pipeline_is_a_row_with_its_stages_and_a_damaged_one_hides_no_other(tmp_path):
-    store_pipeline(tmp_path)
-    damaged = store_pipeline(tmp_path, "damaged")
-    (damaged.path / "pipeline.yaml").write_text("stages: 5")
-    table = runs.table(tmp_path)
-    rows = {row["name"]: row for row in table["pipelines"]}
-    row = rows["iterative"]
-    assert (row["state"], row["step"], row["total"], row["final"], row["resumable"]) == ("stopped", 2, 4, True, True)
-    shown = [(s["name"], s["kind"], s["state"], s["run"], s["rows"], s["before"], s["after"]) for s in row["stages"]]
-    assert shown == [
-        ("policy-0", "sft", "finished", "iterative.policy-0", None, 0.25, 0.5),
-        ("learnt-0", "pairs", "finished", None, 3, None, None),
-        ("judge-0", "reward", "stopped", "iterative.judge-0", None, 0.5, 0.5),
-        ("policy-1", "grpo", "waiting", None, None, None, None),
-    ]
-    assert {"iterative.policy-0", "iterative.judge-0"} < {run["name"] for run in table["runs"]}
-    assert (rows["damaged"]["state"], rows["damaged"]["stages"]) == ("unreadable", [])
-    assert "give a list with at least one stage" in rows["damaged"]["reason"]
-
-
-def test_what_cannot_be_done_to_a_pipeline_is_said(tmp_path):
-    store_pipeline(tmp_path, state="finished")
-    assert "is finished" in run_changes.resume_pipeline(tmp_path, "iterative")["message"]
-    assert run_changes.stop_pipeline(tmp_path, "iterative")["level"] == "error"
-    assert "there is no pipeline '../x'" in run_changes.resume_pipeline(tmp_path, "../x")["message"]
 
 
 def test_a_damaged_row_of_the_metrics_is_skipped_and_counted(tmp_path):
@@ -572,11 +545,9 @@ def test_starts_are_told_apart_also_by_an_app_that_was_restarted():
 
 def test_older_runs_and_pipelines_are_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "LISTED_RUNS", 2)
-    monkeypatch.setattr(runs, "LISTED_PIPELINES", 1)
     for name in ("a", "b", "c", "d", "e"):
         store(tmp_path, name, [])
     for name in ("p", "q"):
         store_pipeline(tmp_path, name)
     table = runs.table(tmp_path)
     assert (len(table["runs"]), table["more"]) == (2, 5 + 2 * 2 - 2)  # each pipeline trained two
-    assert (len(table["pipelines"]), table["more_pipelines"]) == (1, 1)

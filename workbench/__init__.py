@@ -31,8 +31,17 @@ if TYPE_CHECKING:
     from workbench.policies.sampler import sample_group
     from workbench.rewards import Reward, score_both, score_group
     from workbench.rollouts import group_of, load_groups
-    from workbench.runs import list_runs, open_run, train
-    from workbench.runs.pipelines import Pipeline, open_pipeline, run_pipeline
+    from workbench.runs import (
+        default_workspace,
+        label_steps,
+        list_runs,
+        make_demonstrations,
+        make_pairs,
+        mix_rows,
+        open_run,
+        train,
+        train_to_end,
+    )
     from workbench.schema import Credit, Example, Group, Rollout, ScoredGroup, Step, StepScores
     from workbench.steps import StepPattern, align_steps, split_steps, token_texts
     from workbench.tasks import load_task
@@ -41,7 +50,6 @@ __all__ = [
     "Credit",
     "Example",
     "Group",
-    "Pipeline",
     "Progress",
     "Reward",
     "Rollout",
@@ -57,18 +65,21 @@ __all__ = [
     "compare",
     "compare_credits",
     "credit_group",
+    "default_workspace",
     "group_of",
     "heatmap",
+    "label_steps",
     "list_runs",
     "load_groups",
     "load_policy",
     "load_task",
+    "make_demonstrations",
+    "make_pairs",
+    "mix_rows",
     "open_in_page",
-    "open_pipeline",
     "open_run",
     "preflight",
     "probe",
-    "run_pipeline",
     "sample_group",
     "score_both",
     "score_group",
@@ -77,6 +88,7 @@ __all__ = [
     "step_values",
     "token_texts",
     "train",
+    "train_to_end",
     "watch",
     "with_reference",
 ]
@@ -104,8 +116,10 @@ _MODULES = {
     "workbench.rewards": ("Reward", "score_both", "score_group"),
     "workbench.checks.reward_check": ("check_reward",),
     "workbench.rollouts": ("group_of", "load_groups"),
-    "workbench.runs": ("list_runs", "open_run", "train"),
-    "workbench.runs.pipelines": ("Pipeline", "open_pipeline", "run_pipeline"),
+    "workbench.runs": (
+        *("default_workspace", "label_steps", "list_runs", "make_demonstrations", "make_pairs", "mix_rows"),
+        *("open_run", "train", "train_to_end"),
+    ),
     "workbench.schema": ("Credit", "Example", "Group", "Rollout", "ScoredGroup", "Step", "StepScores"),
     "workbench.steps": ("StepPattern", "align_steps", "split_steps", "token_texts"),
     "workbench.tasks": ("load_task",),

@@ -1,11 +1,34 @@
-"""Where the files that come with the workbench lie: the embedded policy and real data. Knows paths only."""
+"""Where the files that come with the workbench lie: the embedded policy, real data, recipes and examples."""
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-_IN_WHEEL = Path(__file__).resolve().parent / "data"
-ASSETS = _IN_WHEEL if _IN_WHEEL.is_dir() else _IN_WHEEL.parents[1] / "assets"
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def _folder(in_wheel: str, in_checkout: str) -> Path:
+    inside = _PACKAGE / in_wheel
+    return inside if inside.is_dir() else _PACKAGE.parent / in_checkout
+
+
+ASSETS = _folder("data", "assets")
 """``assets`` beside the package in a checkout, the package's own ``data`` where it was installed as a wheel."""
+EXAMPLES = _folder("programs", "examples")
 GSM8K = ASSETS / "gsm8k"
 """GSM8K rows and four models' answers to 300 of its questions; its README.md says where they come from."""
+
+
+def load_example(name: str) -> Any:
+    """Return a program of ``examples/`` as a module. They import each other by their own names."""
+    if str(EXAMPLES) not in sys.path:
+        sys.path.append(str(EXAMPLES))
+    return import_module(name)
+
+
+def recipes() -> dict[str, Path]:
+    """The run configurations of known trainings that come along, by name."""
+    return {path.stem: path for path in sorted((ASSETS / "recipes").glob("*.yaml"))}

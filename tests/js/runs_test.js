@@ -1,7 +1,6 @@
 // What the Train and Runs tabs compute without a page: addresses, states, the table's order, colours.
 
 import { COLUMNS, giveColours, readSort, shownRuns, writeSort } from "../../workbench/ui/assets/runs/columns.js";
-import { tableRows } from "../../workbench/ui/assets/runs/pipelines.js";
 import {
   addressWriter,
   duration,
@@ -79,41 +78,6 @@ Deno.test("runs are filtered by every word, and sorted with those without a valu
     "",
     "-name",
   ]);
-});
-
-Deno.test("a pipeline is one row, and its stages follow it when it is unfolded", () => {
-  const runs = [
-    { name: "alone", state: "finished", created: 3 },
-    { name: "p.policy", state: "finished", created: 1, final: true },
-  ];
-  const stages = [
-    { name: "policy", kind: "sft", state: "finished", run: "p.policy", metric: "accuracy", before: 0.25, after: 0.5 },
-    { name: "pairs", kind: "pairs", state: "failed", run: null, rows: null, reason: "no room" },
-    { name: "judge", kind: "reward", state: "waiting", run: null },
-  ];
-  const pipeline = { name: "p", state: "failed", final: true, step: 1, total: 3, created: 2, stages };
-  const rows = (unfolded, filter = "", sort = null) =>
-    tableRows(runs, [pipeline], new Set(unfolded), readSort(sort), filter);
-  const keys = (...asked) => rows(...asked).map(({ key }) => key);
-  const unfolded = ["pipeline p", "p.policy", "stage p/pairs", "stage p/judge"];
-  equal([keys([]), keys(["p"])], [["alone", "pipeline p"], ["alone", ...unfolded]]);
-  equal([keys([], "judge"), keys(["p"], "nowhere"), keys(["p"], "", "created")], [
-    ["pipeline p"],
-    [],
-    [...unfolded, "alone"],
-  ]);
-  const [, head, policy, pairs] = rows(["p"]);
-  equal([head.task, head.accuracy_last, head.unfolded, head.scheme], ["pairs: failed", 0.5, true, "pipeline"]);
-  equal([policy.kind, policy.label, policy.inside, pairs.kind, pairs.reason], [
-    "run",
-    "policy",
-    true,
-    "stage",
-    "no room",
-  ]);
-  equal(rows([])[1].unfolded, false);
-  const last = COLUMNS.find(({ key }) => key === "accuracy_last");
-  equal([last.text(policy), last.text(head), last.text(pairs)], ["25 % → 50 %", "50 %", "–"]);
 });
 
 Deno.test("a configuration has one colour for as long as it is chosen", () => {

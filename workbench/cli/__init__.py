@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.assets import load_example, recipes
 from workbench.cli import commands, data, models
 from workbench.cli.checks import add_check_commands
 from workbench.cli.export import add_export_command
 from workbench.cli.flags import add_flags, at_least_one, near_flag
 from workbench.cli.making import add_making_commands
-from workbench.cli.pipelines import add_pipeline_command
-from workbench.cli.recipe import add_recipe_flags, add_recipes_command
 from workbench.cli.rewards import add_reward_flags
 from workbench.cli.space import CHOICES
 from workbench.cli.trust import add_trust
@@ -26,11 +25,16 @@ from workbench.display.tables import visible
 from workbench.errors import WorkbenchError
 from workbench.ports import PORT
 from workbench.redact import redact
-from workbench.runs import COMPLETIONS, recipes
 
 __all__ = ["main"]
 
 MAP = "NAME=COLUMN,…"
+EXAMPLES = {
+    "iterative": "Train policy and reward model in turns (DeepSeekMath, algorithm 1).",
+    "prm": "Label steps by sampling, train a process reward model, train the policy on it (Math-Shepherd).",
+    "rlhf": "Demonstrations, pairs, a reward model, PPO (InstructGPT).",
+}
+"""Programs of ``examples/`` that are commands."""
 SAMPLED = ("task", "policy", "prompt", "environment", "seed", "grpo.sampling")
 """Fields that say what is sampled."""
 Command = Callable[[argparse.Namespace], int]
@@ -45,8 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0 is success, 1 a run that failed, 2 bad usage or any error of ``workbench.errors``, 130 an interrupt.
     """
-    args = _parse(sys.argv[1:] if argv is None else argv)
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
+        if words and words[0] in EXAMPLES:
+            return int(load_example(words[0]).main(words[1:]))
+        args = _parse(words)
         code: int = args.command(args)
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -93,11 +100,11 @@ def make_parser() -> argparse.ArgumentParser:
     add_check_commands(command)
     add_making_commands(command)
     _add_run_commands(command)
-    add_recipes_command(command)
     _add_workspace(add_export_command(command))
-    added = add_pipeline_command(command)
-    _add_now(added)
-    _add_workspace(added)
+    added = command("recipes", commands.list_recipes, "List the recipes that come along, or show one.")
+    added.add_argument("name", nargs="?", metavar="NAME", help=f"one of {', '.join(recipes())}")
+    for name, summary in EXAMPLES.items():
+        adder.add_parser(name, help=summary, add_help=False)
     return parser
 
 
@@ -223,7 +230,7 @@ def _add_data_commands(command: AddCommand) -> None:
 
 def _add_run_commands(command: AddCommand) -> None:
     added = command("train", commands.train, "Start a training run and follow it; Ctrl+C stops it.")
-    add_recipe_flags(added)
+    added.add_argument("source", nargs="?", metavar="recipe:NAME", help=f"train by a recipe: {', '.join(recipes())}")
     added.add_argument("--detach", action="store_true", help="start the run and return at once")
     _add_now(added)
     added.add_argument("--from", dest="from_run", metavar="RUN", help="train as this run was; flags change it")
@@ -262,13 +269,14 @@ def _add_run_commands(command: AddCommand) -> None:
     what.add_argument(
         "--methods",
         metavar="A,B,…",
-        help=f"methods on one budget of completions: {', '.join(recipes())}, or YAML files of your own",
+        help="training methods on one budget of completions: sft, dpo, ppo, ppo-steps, grpo, grpo-process, grpo-prm, "
+        "iterative (examples/compare_methods.py)",
     )
     added.add_argument(
         "--completions",
         type=at_least_one,
         metavar="N",
-        help=f"completions that each method samples, for its data too (default: {COMPLETIONS})",
+        help="completions that each method samples, for its data too (default: 2880)",
     )
     added.add_argument(
         "--seeds", type=at_least_one, default=5, metavar="N", help="seeds --seed, +1, … (default: %(default)s)"

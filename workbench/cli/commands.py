@@ -9,27 +9,24 @@ import argparse
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from workbench import display, runs
+from workbench.assets import load_example, recipes
 from workbench.cli import show
 from workbench.cli.flags import other_config, read_config
 from workbench.cli.groups import given_group, sampled_group
 from workbench.cli.output import print_result, say
-from workbench.cli.pipelines import stage_line, trust_plan
-from workbench.cli.recipe import train_recipe
 from workbench.cli.rewards import gives_rewards, set_reward_deadline
 from workbench.cli.space import place_of
 from workbench.cli.trust import require_trust, require_trust_of_other
-from workbench.errors import ConfigError
+from workbench.display.tables import table
+from workbench.errors import ConfigError, did_you_mean
 from workbench.files import encode
 from workbench.importing import uncollected, without_interfaces
-from workbench.runs.recipes import load_recipe_file
 
-if TYPE_CHECKING:
-    from workbench.runs.pipelines import Pipeline
-
-
+RECIPE = "recipe:"
 DIFFERENCES = ("flipped_share", "correlation", "mean_absolute_difference")
 """What two credits of a group differ in, of a ``Comparison``."""
 
@@ -92,10 +89,10 @@ def score(args: argparse.Namespace) -> int:
 
 
 def train(args: argparse.Namespace) -> int:
-    if args.recipe is not None:
-        return train_recipe(args, _follow)
-    if args.reduced:
-        raise ConfigError("--reduced is of a recipe; name one, recipe:gsm8k say (`recipes` lists them)")
+    if args.source is not None:
+        if not args.source.startswith(RECIPE):
+            raise ConfigError(f"{args.source}: give a configuration as --config {args.source}, or recipe:NAME")
+        args.config = _recipe(args.source.removeprefix(RECIPE))
     if args.from_run is not None:
         before = runs.open_run(args.from_run, args.workspace)
         args.base = before.config().model_dump(mode="json")
@@ -140,46 +137,56 @@ def stop_run(args: argparse.Namespace) -> int:
     return print_result(args, show.run_data(run), lambda: f"{run.name}: {status.state}, {status.reason}")
 
 
+def list_recipes(args: argparse.Namespace) -> int:
+    """Print the recipes with what each trains, which is the first line of its file; or a file."""
+    if args.name:
+        text = _recipe(args.name).read_text(encoding="utf-8").rstrip()
+        return print_result(args, {"name": args.name, "yaml": text}, lambda: text)
+    known = {
+        name: path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ") for name, path in recipes().items()
+    }
+    return print_result(args, {"recipes": known}, lambda: table(("recipe", "trains"), list(known.items())))
+
+
+def _recipe(name: str) -> Path:
+    if name not in recipes():
+        raise ConfigError(f"there is no recipe {name!r}{did_you_mean(name, recipes())}; `recipes` lists them")
+    return recipes()[name]
+
+
 def compare(args: argparse.Namespace) -> int:
     rows: list[runs.ComparedRun | runs.ComparedMethod] = []
     unfinished = 0
-    for compared, row in _compared(args):
-        status = compared.status()
-        say(f"{compared.name}: {status.state}, {status.reason}".rstrip(", "))
-        unfinished += status.state != "finished"
+    for problem, row in _compared(args):
+        if problem:
+            say(problem)
+        unfinished += bool(problem)
         rows.append(row)
     print_result(args, {"rows": [dataclasses.asdict(row) for row in rows]}, lambda: show.comparison_text(rows))
     return 1 if unfinished else 0
 
 
-def _compared(
-    args: argparse.Namespace,
-) -> Iterator[tuple[runs.Run | Pipeline, runs.ComparedRun | runs.ComparedMethod]]:
-    """The runs of the schemes, or the pipelines of the methods, as they end. Raises ConfigError."""
+def _compared(args: argparse.Namespace) -> Iterator[tuple[str, runs.ComparedRun | runs.ComparedMethod]]:
+    """Why a run or a method did not finish ("" if it did), and what it came to, as each ends. Raises ConfigError."""
     if args.methods is None:
         if args.completions is not None:
             raise ConfigError("--completions is the budget of --methods; a scheme's is --run.steps")
         config = require_trust(args, read_config(args))
         schemes = _names(args.schemes)
-        yield from runs.compare(config, schemes, args.seeds, args.workspace, report=_report, tell=say)
+        for run, row in runs.compare(config, schemes, args.seeds, args.workspace, report=_report, tell=say):
+            status = run.status()
+            problem = "" if status.state == "finished" else f"{run.name}: {status.state}, {status.reason}".rstrip(", ")
+            yield problem, row
         return
     if gives_rewards(args) or args.reward_option or args.reward_schedule:
-        raise ConfigError(
-            "the rewards of --methods are their recipes' own: write a recipe with others, and name its file"
-        )
-    config, methods = read_config(args), _names(args.methods)
-    for plan in map(load_recipe_file, methods):
-        trust_plan(args, plan, plan.name)
-    yield from runs.compare_methods(
-        config,
-        methods,
-        args.seeds,
-        args.workspace,
-        completions=args.completions or runs.COMPLETIONS,
-        report=_report,
-        on_stage=lambda pipeline, stage: say(f"{pipeline.name}: {stage_line(stage)}"),
-        tell=say,
+        raise ConfigError("methods have rewards of their own; copy examples/compare_methods.py and change them there")
+    budget = {} if args.completions is None else {"completions": args.completions}
+    program, methods = load_example("compare_methods"), _names(args.methods)
+    compared = program.compare(
+        read_config(args), methods, args.seeds, args.workspace, report=_report, tell=say, **budget
     )
+    for stages, result in compared:
+        yield stages.problem, result
 
 
 def _names(text: str) -> list[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from workbench import runs
+from workbench.assets import ASSETS
 from workbench.cli.rewards import add_model_flags, add_reward_flags, named_rewards, put_reward_settings
 from workbench.config import (
     METHODS,
@@ -194,6 +195,13 @@ def read_config(args: argparse.Namespace) -> RunConfig:
     return runs.resolved(RunConfig.parse(data), options.get("workspace"))
 
 
+def config_of_file(path: Path) -> RunConfig:
+    """The configuration of a file, with what its task brings; references to runs are left as they are."""
+    data = _migrated(_read_file(path))
+    fill_from_task(data)
+    return RunConfig.parse(data)
+
+
 def other_config(file: Path, config: RunConfig) -> RunConfig:
     """``config`` with the sections of a file in place of its own. Raises as ``read_config`` does."""
     return read_config(argparse.Namespace(base=config.model_dump(mode="json"), config=file))
@@ -232,7 +240,7 @@ def put_flags(data: dict[str, Any], options: Mapping[str, Any]) -> None:
 
 def _read_file(path: Path) -> dict[str, Any]:
     what = f"--config {cut(str(path), 300)}"
-    data = read_yaml(read_text(path, what), what)
+    data = read_yaml(read_text(path, what).replace("{assets}", str(ASSETS)), what)
     if data is not None and not isinstance(data, dict):
         raise ConfigError(f"{what}: a mapping of fields is wanted, and this is a {type(data).__name__}")
     return data or {}

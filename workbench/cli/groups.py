@@ -5,18 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from workbench.cli.output import say
 from workbench.config import RunConfig, TaskSection
 from workbench.errors import TaskError, cut
 from workbench.policies.find import check_there
 from workbench.schema import Example, Group
-
-if TYPE_CHECKING:
-    from workbench.policies.load import Policy
 
 
 def given_group(args: argparse.Namespace, config: RunConfig) -> Group:
@@ -56,21 +51,6 @@ def sampled_group(args: argparse.Namespace, config: RunConfig) -> Group:
     if note := turn_end_note(group.sampling):
         say(f"note: {note}")
     return group
-
-
-def sampled_groups(policy: Policy, config: RunConfig, first: int, count: int) -> Iterator[Group]:
-    """Groups of the task's training prompts from ``first`` on. Raises TaskError where there is no such prompt."""
-    from workbench.policies.groups import sample_groups
-    from workbench.tasks import load_task
-    from workbench.tasks.prompts import prompted
-
-    task = prompted(load_task(config.task), config.prompt)
-    if not 0 <= first < len(task):
-        raise TaskError(f"--first {first}: {config.task.name} has training prompts 0 to {len(task) - 1}")
-    examples = [task[i] for i in range(first, min(first + count, len(task)))]
-    kwargs = config.prompt.template_kwargs
-    sampling, environment = config.sampled.sampling, config.environment
-    return sample_groups(policy, examples, sampling, config.seed, template_kwargs=kwargs, environment=environment)
 
 
 def _example(section: TaskSection, index: int, held_out: bool) -> Example:

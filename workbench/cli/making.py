@@ -5,22 +5,18 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workbench.cli.flags import add_flags, at_least_one, read_config
-from workbench.cli.groups import read_group, sampled_groups
+from workbench.cli.groups import read_group
 from workbench.cli.output import print_result, say
 from workbench.cli.rewards import set_reward_deadline
 from workbench.cli.trust import add_trust, require_trust
 from workbench.config import RunConfig
 from workbench.errors import TaskError
-from workbench.schema import Group, ScoredGroup
-
-if TYPE_CHECKING:
-    from workbench.policies.step_values import StepValues
-    from workbench.tasks.made import Made
+from workbench.runs import making
 
 Adder = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 FIELDS = ("task", "policy", "environment", "seed", "grpo.sampling", "grpo.rewards", "grpo.reward_deadline")
@@ -110,158 +106,61 @@ def _add_sampled(parser: argparse.ArgumentParser, *, out: bool) -> None:
 
 
 def pairs(args: argparse.Namespace) -> int:
-    from workbench.tasks.made import pairs_of
-
-    limits = {"per_group": args.per_group, "margin": args.margin}
-    return _make(args, limits, lambda groups: pairs_of(groups, args.per_group, args.margin))
+    return _print(args, making.make_pairs(_prepared(args), margin=args.margin, **_asked(args)))
 
 
 def demonstrations(args: argparse.Namespace) -> int:
-    from workbench.tasks.made import demonstrations_of
+    return _print(args, making.make_demonstrations(_prepared(args), threshold=args.threshold, **_asked(args)))
 
-    limits = {"per_group": args.per_group, "threshold": args.threshold}
-    return _make(args, limits, lambda groups: demonstrations_of(groups, args.per_group, args.threshold))
+
+def _asked(args: argparse.Namespace) -> dict[str, Any]:
+    groups = list(map(read_group, args.group)) if args.group else None
+    asked = {"out": args.out, "prompts": args.prompts, "first": args.first, "per_group": args.per_group}
+    return {**asked, "groups": groups, "tell": say}
 
 
 def difficulty(args: argparse.Namespace) -> int:
     from workbench.checks import Difficulty
-    from workbench.tasks.made import prompts_of
+    from workbench.policies.load import load_configured
 
     (low, high), began = args.keep, time.monotonic()
     if low > high:
         raise TaskError(f"--keep {low:g} {high:g}: no pass rate is at least {low:g} and at most {high:g}; swap them")
     config = _prepared(args)
-    groups = list(_scored(args, config))
-    found = Difficulty.of(groups, args.right_from)
+    given = list(map(read_group, args.group)) if args.group else None
+    groups = given or making.sample_prompts(load_configured(config.policy), config, args.first, args.prompts)
+    scored = list(making.score_outcomes(config, groups, say))
+    found = Difficulty.of(scored, args.right_from)
     if args.out is None:
         return print_result(args, found.to_json(), lambda: str(found))
     limits = {"keep": [low, high], "right_from": args.right_from}
-    about = {**_about(args, config, limits), "difficulty": found.to_json()}
-    sampled = 0 if args.group else sum(found.answers)
-    result, said = _write(prompts_of(groups, low, high, args.right_from), args.out, about, began, sampled)
-    return print_result(args, {**found.to_json(), **result}, lambda: f"{found}\n\n{said}")
+    source = making.source_of("difficulty", config, {"first": args.first, "count": args.prompts}, given)
+    made = making.make_prompts(
+        args.out,
+        scored,
+        low=low,
+        high=high,
+        right_from=args.right_from,
+        about={**source, "limits": limits, "difficulty": found.to_json()},
+        began=began,
+        sampled=0 if given else sum(found.answers),
+    )
+    return print_result(args, {**found.to_json(), **made.to_json()}, lambda: f"{found}\n\n{made}")
 
 
 def mix(args: argparse.Namespace) -> int:
-    from workbench.tasks.made import mixed_of, sha256
-
-    refuse_to_overwrite(args.out)
-    made = mixed_of(args.fresh, args.replay, args.share, args.seed)
-    files = [{"file": str(path), "sha256": sha256(path)} for path in (args.fresh, *args.replay)]
-    about = {"made_by": "mix", "fresh": files[0], "replay": files[1:], "share": args.share, "seed": args.seed}
-    return _print(args, *_write(made, args.out, about, time.monotonic(), sampled=0))
-
-
-def _make(args: argparse.Namespace, limits: dict[str, Any], make: Callable[[Iterator[ScoredGroup]], Made]) -> int:
-    config = _prepared(args)
-    began = time.monotonic()
-    made = make(_scored(args, config))
-    sampled = 0 if args.group else made.counts["completions"]
-    return _print(args, *_write(made, args.out, _about(args, config, limits), began, sampled))
+    return _print(args, making.mix_rows(args.fresh, args.replay, args.out, share=args.share, seed=args.seed))
 
 
 def _prepared(args: argparse.Namespace) -> RunConfig:
-    """The configuration, which has an outcome reward; said before anything is sampled where there is a file already."""
+    """Read the configuration, which has an outcome reward; raise TaskError if the file to write is there already."""
     args.base = {"method": {"name": "grpo", "credit": {"scheme": "outcome"}}}  # which needs an outcome reward, as this
     config = require_trust(args, read_config(args))
+    set_reward_deadline(config.sampled.reward_deadline)
     if args.out is not None:
-        refuse_to_overwrite(args.out)
+        making.refuse_to_overwrite(args.out)
     return config
 
 
-def _about(args: argparse.Namespace, config: RunConfig, limits: dict[str, Any]) -> dict[str, Any]:
-    """What sampled and scored the groups that rows are made of, and by which limits."""
-    outcome_rewards = [reward for reward in config.sampled.rewards if reward.kind == "outcome"]
-    return {
-        **_source(args, config, args.group, {"first": args.first, "count": args.prompts}),
-        "rewards": [reward.model_dump(exclude_defaults=True) for reward in outcome_rewards],
-        "limits": limits,
-    }
-
-
-def label_steps(
-    args: argparse.Namespace, config: RunConfig, valued: Iterable[tuple[Group, StepValues]]
-) -> tuple[dict[str, Any], str]:
-    """Write the labels of valued groups, as ``step-values --labels`` asks for; what was written, and that in words."""
-    from workbench.policies.step_values import labelled_rows
-
-    began = time.monotonic()
-    made = labelled_rows(valued, args.labels_as, args.estimation, args.completions)
-    several = {"first": args.first, "count": args.prompts}
-    groups = None if args.group is None else [args.group]
-    about = {
-        **_source(args, config, groups, {"index": args.index} if args.prompts is None else several),
-        "rewards": [{"name": args.outcome, "kind": "outcome"}],
-        "labels": {name: getattr(args, name) for name in ("labels_as", "estimation", "continuations")},
-    }
-    sampled = made.counts["continuations"] + (0 if args.group is not None else made.counts["completions"])
-    return _write(made, args.labels, about, began, sampled)
-
-
-def _source(
-    args: argparse.Namespace, config: RunConfig, groups: Sequence[Path] | None, prompts: dict[str, int]
-) -> dict[str, Any]:
-    """What made and sampled the completions, and where."""
-    from workbench.rundir.environment import environment
-
-    return {
-        "made_by": args.command.__name__,
-        "policy": config.policy.model_dump(exclude={"lora"}),
-        "task": config.task.name,
-        "prompt": config.prompt.model_dump(),
-        "groups_of": [str(path) for path in groups] if groups else None,
-        "prompts": prompts,
-        "sampling": {**config.sampled.sampling.model_dump(), "seed": config.seed},
-        "environment": environment(config),
-    }
-
-
-def refuse_to_overwrite(file: Path) -> None:
-    """Raises TaskError for a file that is there; said before anything is sampled."""
-    if file.exists():
-        raise TaskError(f"{file} is there already; choose another name, or remove it")
-
-
-def _write(made: Made, file: Path, about: dict[str, Any], began: float, sampled: int) -> tuple[dict[str, Any], str]:
-    """Write rows and where they come from; what was written, and that in words.
-
-    ``sampled`` completions, continuations among them, were sampled for the rows since ``began``.
-    """
-    from workbench.rundir.environment import peak_memory_mb
-    from workbench.tasks.made import write_made
-
-    seconds = round(time.monotonic() - began, 1)
-    spent = {"completions_sampled": sampled, "seconds": seconds, "peak_memory_mb": peak_memory_mb()}
-    beside = write_made(made, file, {**about, **spent})
-    result = {
-        "file": str(file),
-        "provenance": str(beside),
-        "rows": len(made.rows),
-        "counts": dict(made.counts),
-        **spent,
-    }
-    return result, f"{file}: {made.told}\nwhere they come from: {beside}"
-
-
-def _print(args: argparse.Namespace, result: dict[str, Any], said: str) -> int:
-    return print_result(args, result, lambda: said)
-
-
-def _scored(args: argparse.Namespace, config: RunConfig) -> Iterator[ScoredGroup]:
-    """The groups with their outcomes; steps are not scored."""
-    from workbench.rewards import score_group
-
-    set_reward_deadline(config.sampled.reward_deadline)
-    rewards = [reward for reward in config.sampled.rewards if reward.kind == "outcome"]
-    for number, group in enumerate(_groups(args, config), start=1):
-        yield score_group(group, config.sampled.pattern, rewards)
-        if number % 20 == 0:
-            say(f"{number} groups")
-
-
-def _groups(args: argparse.Namespace, config: RunConfig) -> Iterator[Group]:
-    if args.group:
-        return map(read_group, args.group)
-    from workbench.policies.load import load_configured
-
-    return sampled_groups(load_configured(config.policy), config, args.first, args.prompts)
+def _print(args: argparse.Namespace, made: making.MadeRows) -> int:
+    return print_result(args, made.to_json(), lambda: str(made))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, get_args
 
 from workbench.cli.flags import flags, read_config
-from workbench.cli.groups import given_group, sampled_groups
-from workbench.cli.making import label_steps, refuse_to_overwrite
+from workbench.cli.groups import given_group
 from workbench.cli.output import print_result, say
 from workbench.config import LabelFormat, RewardConfig, RunConfig, SamplingConfig
 from workbench.display.tables import number, table, visible
 from workbench.errors import ConfigError
+from workbench.runs import making
 from workbench.schema.wording import counted
 
 if TYPE_CHECKING:
@@ -35,13 +36,13 @@ def step_values(args: argparse.Namespace) -> int:
     if args.completions is not None and args.prompts is None:
         raise ConfigError("--completions limits what --prompts asks for; give both")
     if args.labels is not None:
-        refuse_to_overwrite(args.labels)
+        making.refuse_to_overwrite(args.labels)
     policy = load_configured(config.policy)
     if args.prompts is not None:
-        groups = enumerate(sampled_groups(policy, config, args.first, args.prompts), start=1)
+        groups = enumerate(making.sample_prompts(policy, config, args.first, args.prompts), start=1)
         valued = ((group, _estimated(args, config, policy, group, f"group {number}: ")) for number, group in groups)
-        result, said = label_steps(args, config, valued)
-        return print_result(args, result, lambda: said)
+        made = _label_steps(args, config, valued)
+        return print_result(args, made.to_json(), lambda: str(made))
     group = given_group(args, config)
     values = _estimated(args, config, policy, group)
     right = correctness(group, values)
@@ -49,7 +50,7 @@ def step_values(args: argparse.Namespace) -> int:
     data = {**values.to_json(), "progress": values.progress(), "correct": right, "agreement": agreement or None}
     code = print_result(args, data, lambda: _values_text(group, values, right, agreement))
     if args.labels is not None:
-        say(label_steps(args, config, [(group, values)])[1])
+        say(str(_label_steps(args, config, [(group, values)])))
     if args.html is not None:
         from workbench.credit import credit_group
         from workbench.figures import heatmap
@@ -57,6 +58,24 @@ def step_values(args: argparse.Namespace) -> int:
         credit = credit_group(values.as_scores(group), **config.grpo.credit.keywords())
         args.html.write_text(heatmap(credit).html(), encoding="utf-8")
     return code
+
+
+def _label_steps(
+    args: argparse.Namespace, config: RunConfig, valued: Iterable[tuple[Group, StepValues]]
+) -> making.MadeRows:
+    return making.label_steps(
+        config,
+        args.labels,
+        prompts=args.prompts or 1,
+        first=args.first if args.prompts else args.index,
+        continuations=args.continuations,
+        outcome=args.outcome,
+        estimation=args.estimation,
+        labels_as=args.labels_as,
+        completions=args.completions,
+        valued=valued,
+        sampled=args.group is None,
+    )
 
 
 def _estimated(

@@ -29,7 +29,6 @@ VIEWS: dict[tuple[str, str], str] = {
     ("workbench.policies.load", "Policy"): "policy",
     ("workbench.tasks.task", "Task"): "task",
     ("workbench.runs.run", "Run"): "run",
-    ("workbench.runs.pipelines.pipeline", "Pipeline"): "pipeline",
     ("workbench.display.comparing", "RunComparison"): "run_comparison",
 }
 """The function of ``describe`` for an object, by the module and name of its class."""

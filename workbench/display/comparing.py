@@ -13,16 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import runs as all_runs
+from workbench.assets import load_example
 from workbench.config import RunConfig
 from workbench.display.progress import Progress
 from workbench.figures.curves import points
 from workbench.figures.lines import Chart, Charts, Line
 from workbench.figures.overlay import band
 from workbench.runs import Run
-from workbench.runs.compare import ComparedMethod, ComparedRun, course, summarise, summarise_method
-from workbench.runs.pipelines import Pipeline, StageProgress
-from workbench.runs.pipelines.pipeline import WORKBENCH
-from workbench.runs.recipes import COMPLETIONS, load_recipe_file
+from workbench.runs.compare import ComparedMethod, ComparedRun, MethodStages, summarise
 from workbench.runs.spawn import TRAINING
 
 if TYPE_CHECKING:
@@ -35,19 +33,19 @@ Report = Callable[[Run, Mapping[str, Any]], None]
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Runs that differ in scheme and seed, or pipelines in method and seed, and what each came to, in one order."""
+    """Runs that differ in scheme and seed, or methods' stages, and what each came to, in one order."""
 
-    runs: tuple[Run | Pipeline, ...]
+    runs: tuple[Run | MethodStages, ...]
     rows: tuple[ComparedRun | ComparedMethod, ...]
 
     @classmethod
-    def of(cls, compared: Iterable[Run | Pipeline]) -> RunComparison:
-        """Of runs, or of a comparison's pipelines, that are there already, finished or not."""
+    def of(cls, compared: Iterable[Run | MethodStages]) -> RunComparison:
+        """Of runs, or of methods' stages, that are there already, finished or not."""
         there = tuple(compared)
         return cls(there, tuple(map(_summary, there)))
 
     def frame(self) -> pd.DataFrame:
-        """One row a run or pipeline."""
+        """One row a run, or a method and seed."""
         import pandas as pd
 
         table = pd.DataFrame([dataclasses.asdict(row) for row in self.rows])
@@ -120,77 +118,54 @@ def compare(
     seeds: int = 3,
     workspace: Path | str | None = None,
     *,
-    methods: Sequence[str | Path] | None = None,
-    completions: int = COMPLETIONS,
+    methods: Sequence[str] | None = None,
+    completions: int | None = None,
     report: Report | None = None,
     module: str = TRAINING,
-    maker: str = WORKBENCH,
 ) -> RunComparison:
     """Train ``config`` under every scheme with ``seeds`` seeds, one run after the other, showing how far it is.
 
-    With ``methods`` instead by each of these, names of recipes that come along or YAML files, on a budget of
-    ``completions`` sampled by each (``workbench.runs.recipes``).
+    With ``methods`` instead by each of these training methods, on a budget of ``completions`` sampled by each
+    (``examples/compare_methods.py``).
 
     It blocks until all have ended; interrupting it stops what is at hand, and the others stay in the workspace: with
     the same ``config.name`` it goes on with what is not finished. Raises CreditError for an unknown scheme, and
-    ConfigError for an unknown method and where a recipe or the name does not fit.
+    ConfigError for an unknown method and where the name does not fit.
     """
-    if methods is not None:
-        return _compare_methods(config, methods, seeds, workspace, completions, report, module, maker)
-    total = len(schemes) * seeds * config.run.steps
-    with Progress("steps of all runs") as progress:
-        found: list[tuple[Run, ComparedRun]] = []
+    of_methods = methods is not None
+    total = seeds * (len(methods) if methods is not None else len(schemes) * config.run.steps)
+    with Progress("methods and seeds" if of_methods else "steps of all runs") as progress:
+        found: list[tuple[Any, Any]] = []
 
         def tell(run: Run, row: Mapping[str, Any]) -> None:
-            progress(len(found) * config.run.steps + int(row.get("step", 0)), total)
+            if not of_methods:
+                progress(len(found) * config.run.steps + int(row.get("step", 0)), total)
             if report is not None:
                 report(run, row)
 
-        compared = all_runs.compare(config, schemes, seeds, workspace, report=tell, tell=print, module=module)
+        compared: Iterable[tuple[Any, Any]]
+        if methods is None:
+            compared = all_runs.compare(config, schemes, seeds, workspace, report=tell, tell=print, module=module)
+        else:
+            budget = {} if completions is None else {"completions": completions}
+            program = load_example("compare_methods")
+            compared = program.compare(config, methods, seeds, workspace, report=tell, tell=print, **budget)
         for pair in compared:
             found.append(pair)
+            if of_methods:
+                progress(len(found), total)
     return RunComparison(tuple(run for run, _ in found), tuple(row for _, row in found))
 
 
-def _compare_methods(
-    config: RunConfig,
-    methods: Sequence[str | Path],
-    seeds: int,
-    workspace: Path | str | None,
-    completions: int,
-    report: Report | None,
-    module: str,
-    maker: str,
-) -> RunComparison:
-    total = seeds * sum(len(load_recipe_file(method).stages) for method in methods)
-    with Progress("stages of all methods") as progress:
-        found: list[tuple[Pipeline, ComparedMethod]] = []
-
-        def done() -> int:
-            return sum(len(pipeline.plan().stages) for pipeline, _ in found)
-
-        def on_stage(pipeline: Pipeline, stage: StageProgress) -> None:
-            progress(done() + pipeline.status().step, total)
-
-        compared = all_runs.compare_methods(
-            config, methods, seeds, workspace,
-            completions=completions, report=report, on_stage=on_stage, tell=print, module=module, maker=maker,
-        )  # fmt: skip
-        for pair in compared:
-            found.append(pair)
-            progress(done(), total)
-    return RunComparison(tuple(pipeline for pipeline, _ in found), tuple(row for _, row in found))
-
-
-def _summary(compared: Run | Pipeline) -> ComparedRun | ComparedMethod:
-    if isinstance(compared, Pipeline):
-        return summarise_method(compared)
+def _summary(compared: Run | MethodStages) -> ComparedRun | ComparedMethod:
+    if isinstance(compared, MethodStages):
+        return compared.summary()
     config = compared.config()
     return summarise(config.method.label, config.seed, compared.metrics_rows()[0])
 
 
-def _series(compared: Run | Pipeline, metric: str) -> Series:
-    if isinstance(compared, Pipeline):
-        return course(compared, metric).curve()
+def _series(compared: Run | MethodStages, metric: str) -> Series:
+    if isinstance(compared, MethodStages):
+        return compared.course(metric).curve()
     steps, values = points(compared.metrics_rows()[0], metric)
     return list(steps), list(values)

@@ -20,7 +20,6 @@ from workbench.display.blocks import (
     in_terminal,
 )
 from workbench.display.cards import STRONGEST
-from workbench.display.pipelines import PROGRESS_COLUMNS, stage_row
 from workbench.display.tables import number, visible
 from workbench.figures import Heatmap, heatmap
 from workbench.figures.lines import run_charts
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from workbench.policies.load import Policy
     from workbench.policies.step_values import StepValues
     from workbench.runs import Run
-    from workbench.runs.pipelines import Pipeline
     from workbench.steps.split import Steps
     from workbench.tasks.task import Task
 
@@ -286,18 +284,6 @@ def run(value: Run) -> Blocks:
         in_notebook(Title(value.name, row["state"]), Line(f"{settings}; {place}. {reason}".rstrip())),
         in_terminal(Line(f"{value.name}: {row['state']}{f', {reason}' if reason else ''}, {place}")),
         Drawing(charts.html, str(charts)),
-    )
-
-
-def pipeline(value: Pipeline) -> Blocks:
-    """How it stands, and its stages with what was measured before and after each."""
-    status = value.status()
-    place = f"{status.step} of {counted(status.total_steps, 'stage')} done"
-    reason = f". {visible(status.reason)}" if status.reason else ""
-    return (
-        in_notebook(Title(value.name, status.state), Line(place + reason)),
-        in_terminal(Line(f"{value.name}: {status.state}, {place}{reason}")),
-        Table(PROGRESS_COLUMNS, [stage_row(stage) for stage in value.stages()]),
     )
 
 

@@ -5,9 +5,9 @@ outlives whoever started it and looks the same to everybody. ``workbench.trainin
 neither it nor torch is ever imported here.
 """
 
-from workbench.runs.compare import ComparedMethod, ComparedRun, compare, compare_methods
-from workbench.runs.launch import start
-from workbench.runs.recipes import COMPLETIONS, recipes
+from workbench.runs.compare import ComparedMethod, ComparedRun, MethodStages, compare
+from workbench.runs.launch import start, train_to_end
+from workbench.runs.making import label_steps, make_demonstrations, make_pairs, mix_rows
 from workbench.runs.references import find_checkpoint, resolved
 from workbench.runs.run import Run, default_workspace, list_runs, open_run
 from workbench.runs.summary import RunSummary
@@ -17,23 +17,26 @@ train = start
 """The name ``start`` has among the public names."""
 
 __all__ = [
-    "COMPLETIONS",
     "ComparedMethod",
     "ComparedRun",
+    "MethodStages",
     "Run",
     "RunSummary",
     "Trashed",
     "compare",
-    "compare_methods",
     "default_workspace",
     "discard",
     "find_checkpoint",
+    "label_steps",
     "list_runs",
+    "make_demonstrations",
+    "make_pairs",
+    "mix_rows",
     "open_run",
-    "recipes",
     "resolved",
     "restore",
     "start",
     "train",
+    "train_to_end",
     "trashed",
 ]

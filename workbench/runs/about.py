@@ -1,7 +1,6 @@
 """What somebody says of a run: a note and tags in its directory (``about.json``), and another name.
 
-A run that is over may be renamed: its directory moves. What names it as ``run:NAME`` has to follow by hand, so a stage
-of a pipeline, which its pipeline finds by its name, keeps it.
+A run that is over may be renamed: its directory moves. What names it as ``run:NAME`` has to follow by hand.
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench.config import RUN_NAME, run_name_of
-from workbench.errors import RunError, WorkbenchError
+from workbench.errors import RunError
 from workbench.files import encode, read_json, replace_file
 from workbench.rundir import RunDir
-from workbench.runs.pipelines import list_pipelines
 from workbench.runs.processes import members
 from workbench.runs.run import Run, open_run
 
@@ -66,8 +64,6 @@ def rename(name: str, new: str, workspace: Path | str | None = None) -> Run:
     run, new = open_run(name, workspace), run_name_of(new)
     if not RUN_NAME.fullmatch(new):
         raise RunError(f"{new[:80]!r} cannot be a run's name: letters, digits, '.', '_' and '-', at most 80")
-    if stage := _stage_of(run, workspace):
-        raise RunError(f"run {name!r} is a stage of pipeline {stage!r}, which finds it by its name")
     path = run.path.with_name(new)
     try:
         with RunDir(run.path).lock_finished():
@@ -79,13 +75,3 @@ def rename(name: str, new: str, workspace: Path | str | None = None) -> Run:
     except OSError as error:
         raise RunError(f"run {name!r} cannot be renamed: {error}") from error
     return Run(path)
-
-
-def _stage_of(run: Run, workspace: Path | str | None) -> str | None:
-    for pipeline in list_pipelines(workspace):
-        try:
-            if any(stage.run == run.name for stage in pipeline.stages()):
-                return pipeline.name
-        except WorkbenchError:
-            continue  # a damaged one names nothing
-    return None

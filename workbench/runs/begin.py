@@ -96,8 +96,6 @@ def waiting_for(behind: Path | None, device: str, workspace: Path) -> tuple[str,
         other, name = "another run", None
     elif behind.parent.parent != workspace:
         other, name = "a run of another workspace", None  # its name is not this workspace's to show
-    elif behind.parent.name == "pipelines":
-        other, name = f"pipeline {behind.name!r}", None
     else:
         other, name = f"run {behind.name!r}", behind.name
     return f"waits for {_named(device)} behind {other}", name

@@ -36,7 +36,7 @@ def spawn(run: RunDir, module: str = TRAINING, *, resume: bool = False, now: boo
 
 
 def launch(run: RunDir, command: Sequence[str]) -> None:
-    """Start ``python -m command`` as the process of ``run``, a run's directory or a pipeline's, and watch it.
+    """Start ``python -m command`` as the process of ``run`` and watch it.
 
     Raises RunError, the run failed, when the system refuses.
     """
@@ -59,7 +59,7 @@ def launch(run: RunDir, command: Sequence[str]) -> None:
 
 
 def tagged_environment(path: Path) -> dict[str, str]:
-    """The environment of a process that belongs to the run or pipeline at ``path``."""
+    """The environment of a process that belongs to the run at ``path``."""
     return {**child_environment(), TAG: str(path), "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
 
 

@@ -1,4 +1,4 @@
-"""What the Runs tab does to runs and pipelines: stopped, resumed, described, renamed, deleted and taken back."""
+"""What the Runs tab does to runs: described, renamed, deleted and taken back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, TypedDict
 from workbench.errors import WorkbenchError
 from workbench.runs import discard, restore
 from workbench.runs.about import describe, rename
-from workbench.runs.pipelines import open_pipeline
 from workbench.ui.handlers.run_follow import Answer
 
 
@@ -26,24 +25,6 @@ class Restored(TypedDict):
 
     restored: list[str]
     problems: list[str]
-
-
-def resume_pipeline(workspace: Path, name: str) -> Answer:
-    """Go on with a pipeline where it ended; says why it cannot."""
-    try:
-        pipeline = open_pipeline(name, workspace).resume()
-    except WorkbenchError as error:
-        return {"message": str(error), "level": "error"}
-    return {"message": f"pipeline {pipeline.name} resumed", "level": "info"}
-
-
-def stop_pipeline(workspace: Path, name: str) -> Answer:
-    """Stop a pipeline and its stage at hand; says so when it is over already."""
-    try:
-        status = open_pipeline(name, workspace).stop()
-    except WorkbenchError as error:
-        return {"message": str(error), "level": "error"}
-    return {"message": f"pipeline {name}: {status.reason}", "level": "info"}
 
 
 def say_of(workspace: Path, name: str, new: str, note: str, tags: Sequence[str]) -> Answer:

@@ -19,12 +19,10 @@ from workbench.errors import WorkbenchError
 from workbench.figures.overlay import Columns, OverlayPanel, Seeds, over, overlay_payload
 from workbench.runs import Run, list_runs, open_run, trashed
 from workbench.runs.about import about
-from workbench.runs.pipelines import Pipeline, StageProgress, list_pipelines
 from workbench.runs.trash import Trashed
 from workbench.ui.handlers.metrics_cache import figures, kept
 
 LISTED_RUNS = 500
-LISTED_PIPELINES = 50
 COMPARED_RUNS = 24
 FEW_FIELDS = 4
 """Fields that a configuration's label names, as long as they tell all of them apart."""
@@ -76,27 +74,11 @@ class RunRow(TypedDict):
     problem: NotRequired[str]
 
 
-class PipelineRow(TypedDict):
-    """A pipeline with its stages, a row each; ``state`` is "unreadable" where they cannot be read."""
-
-    name: str
-    state: str
-    reason: str
-    final: bool
-    resumable: bool
-    step: int
-    total: int
-    created: float
-    stages: list[dict[str, Any]]
-
-
 class Table(TypedDict):
-    """The newest runs and pipelines, how many more of each there are, and the trash."""
+    """The newest runs, how many more there are, and the trash."""
 
     runs: list[RunRow]
-    pipelines: list[PipelineRow]
     more: int
-    more_pipelines: int
     trash: list[dict[str, Any]]
 
 
@@ -143,49 +125,18 @@ class Overlay(TypedDict):
     dropped: int
 
 
-DATACLASSES = {"StagePayload": StageProgress, "TrashedPayload": Trashed}
+DATACLASSES = {"TrashedPayload": Trashed}
 """Sent field by field."""
 
 
 def table(workspace: Path) -> Table:
     """The newest runs with what the table shows of each, and what is in the trash."""
-    runs, pipelines = list_runs(workspace), list_pipelines(workspace)
+    runs = list_runs(workspace)
     return {
         "runs": [_row(run) for run in runs[:LISTED_RUNS]],
-        "pipelines": [pipeline_row(pipeline) for pipeline in pipelines[:LISTED_PIPELINES]],
         "more": max(0, len(runs) - LISTED_RUNS),
-        "more_pipelines": max(0, len(pipelines) - LISTED_PIPELINES),
         "trash": [dataclasses.asdict(deleted) for deleted in trashed(workspace)],
     }
-
-
-def pipeline_row(pipeline: Pipeline) -> PipelineRow:
-    """How a pipeline and its stages stand. Never raises: an unreadable one has the reason."""
-    try:
-        status = pipeline.status()
-        return {
-            "name": pipeline.name,
-            "state": status.state if status.final or status.stop_requested is None else "stopping",
-            "reason": status.reason,
-            "final": status.final,
-            "resumable": status.final and status.state != "finished",
-            "step": status.step,
-            "total": status.total_steps,
-            "created": status.created,
-            "stages": [stage.to_json() for stage in pipeline.stages()],
-        }
-    except WorkbenchError as error:
-        return {
-            "name": pipeline.name,
-            "state": "unreadable",
-            "reason": str(error),
-            "final": True,
-            "resumable": False,
-            "step": 0,
-            "total": 0,
-            "created": 0.0,
-            "stages": [],
-        }
 
 
 def _row(run: Run) -> RunRow:

@@ -44,13 +44,7 @@ def _server_functions(services: Services) -> list[Any]:
     def resume(request: dict[str, Any]) -> run_follow.Answer:
         return run_follow.resume(services, str(request["run"]))
 
-    def resume_pipeline(request: dict[str, Any]) -> run_follow.Answer:
-        return run_changes.resume_pipeline(services.workspace, str(request["pipeline"]))
-
-    def stop_pipeline(request: dict[str, Any]) -> run_follow.Answer:
-        return run_changes.stop_pipeline(services.workspace, str(request["pipeline"]))
-
-    return [table, overlay, side, say_of, remove, undelete, resume, resume_pipeline, stop_pipeline]
+    return [table, overlay, side, say_of, remove, undelete, resume]
 
 
 def _texts(values: Any) -> list[str]:

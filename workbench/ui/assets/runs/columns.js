@@ -17,8 +17,6 @@ export const plural = (/** @type {number} */ count, /** @type {string} */ word) 
 const BEST_REWARD =
   "The highest mean reward of a training step: of whole completions, or of steps where a run has no outcome reward.";
 
-/** @typedef {{metric: string, before: number, after: number}} Change A held-out measure before and after a stage. */
-
 /**
  * A column: its key in a row, heading, how it is shown, and whether it is a number (right-aligned, largest first).
  * @typedef {{key: keyof RunRow, title: string, numeric: boolean, about?: string, text: (run: RunRow) => string}} Column
@@ -44,24 +42,10 @@ export const COLUMNS = [
   number("seed", "Seed", String),
   number("reward", "Best reward", (value) => value.toPrecision(3), BEST_REWARD),
   number("accuracy_best", "Best accuracy", percent, "The highest share of held-out answers that were right."),
-  {
-    ...number(
-      "accuracy_last",
-      "Last",
-      percent,
-      "The held-out accuracy measured last; of a stage, before and after it.",
-    ),
-    text: (/** @type {RunRow & {measured?: Change | null}} */ run) =>
-      run.measured
-        ? `${percent(run.measured.before)} → ${percent(run.measured.after)}`
-        : orNone(run.accuracy_last, percent),
-  },
+  number("accuracy_last", "Last", percent, "The held-out accuracy measured last."),
   {
     ...number("step", "Steps", String),
-    text: (/** @type {RunRow & {kind?: string}} */ run) => {
-      if (run.kind === "stage") return orNone(run.step, (count) => plural(count, "row"));
-      return run.total ? `${run.step} of ${run.total}` : NONE;
-    },
+    text: (/** @type {RunRow} */ run) => run.total ? `${run.step} of ${run.total}` : NONE,
   },
   number("seconds", "Time", duration, "Time spent training."),
   number("created", "Created", when),

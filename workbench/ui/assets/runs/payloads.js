@@ -40,37 +40,6 @@
  */
 
 /**
- * @typedef {Object} StagePayload
- * @property {string} name
- * @property {string} kind
- * @property {number | null} round
- * @property {string} state
- * @property {string} reason
- * @property {string | null} run
- * @property {number | null} step
- * @property {number | null} total
- * @property {number | null} rows that a data command made
- * @property {string | null} metric
- * @property {number | null} before
- * @property {number | null} after
- * @property {number | null} started
- * @property {number | null} ended
- */
-
-/**
- * @typedef {Object} PipelineRow
- * @property {string} name
- * @property {string} state
- * @property {string} reason
- * @property {boolean} final
- * @property {boolean} resumable
- * @property {number} step
- * @property {number} total
- * @property {number} created
- * @property {StagePayload[]} stages
- */
-
-/**
  * @typedef {Object} TrashedPayload A deleted run.
  * @property {string} entry what it is restored by
  * @property {string} name
@@ -80,9 +49,7 @@
 /**
  * @typedef {Object} Table
  * @property {RunRow[]} runs the newest
- * @property {PipelineRow[]} pipelines
  * @property {number} more runs there are
- * @property {number} more_pipelines there are
  * @property {TrashedPayload[]} trash
  */
 
@@ -153,8 +120,6 @@
  * @property {Call<{ runs: string[] }, Removed>} remove
  * @property {Call<{ entries: string[] }, Restored>} undelete
  * @property {Call<{ run: string }, Answer>} resume
- * @property {Call<{ pipeline: string }, Answer>} resume_pipeline
- * @property {Call<{ pipeline: string }, Answer>} stop_pipeline
  */
 
 export {};

@@ -8,16 +8,14 @@
 /** @import { Answer } from "../train/payloads.js" */
 /** @import { Said } from "./about.js" */
 /** @import { Column } from "./columns.js" */
-/** @import { PipelineRow, RunRow, RunsServer, RunsValue, TrashedPayload } from "./payloads.js" */
-/** @import { Row } from "./pipelines.js" */
+/** @import { RunRow, RunsServer, RunsValue, TrashedPayload } from "./payloads.js" */
 
 import { el, once, say, setText } from "../../../figures/dom.js";
 import { answerOf, follow, rootOf, tabs, whileVisible } from "../widget.js";
 import { readRange } from "../train/state.js";
 import { AboutRun } from "./about.js";
 import { ChosenRuns } from "./chosen.js";
-import { plural, readSort, writeSort } from "./columns.js";
-import { counted, tableRows } from "./pipelines.js";
+import { plural, readSort, shownRuns, writeSort } from "./columns.js";
 import { exportRun, openInTrain, showTab } from "./leaving.js";
 import { Sides } from "./sides.js";
 import { RunTable } from "./table.js";
@@ -54,14 +52,9 @@ class Runs {
     });
     /** @type {RunRow[] | null} */
     this.runs = null;
-    /** @type {PipelineRow[]} */
-    this.pipelines = [];
     this.more = 0; // runs that are not listed
-    this.morePipelines = 0;
     /** @type {TrashedPayload[]} */
     this.trashed = [];
-    /** @type {Set<string>} pipelines whose stages are shown, by name */
-    this.unfolded = new Set();
     /** @type {string[] | null} runs that are to be asked for next */
     this.wish = null;
     this.asking = false;
@@ -134,9 +127,6 @@ class Runs {
       use: (name) => this.handles.trigger("apply", { reward: name }),
       remove: (names) => this.remove(names),
       sort: (column) => this.sortBy(column),
-      unfold: (name) => this.unfold(name),
-      resumePipeline: (name) => this.answered(() => this.server.resume_pipeline({ pipeline: name })),
-      stopPipeline: (name) => this.answered(() => this.server.stop_pipeline({ pipeline: name })),
     });
   }
 
@@ -169,7 +159,7 @@ class Runs {
   }
 
   get isLive() {
-    return [...(this.runs ?? []), ...this.pipelines].some(({ final }) => !final);
+    return (this.runs ?? []).some(({ final }) => !final);
   }
 
   /** @param {string} text @param {boolean} [bad] */
@@ -206,11 +196,11 @@ class Runs {
   }
 
   draw() {
-    const { runs, pipelines, chosen } = this;
+    const { runs, chosen } = this;
     if (!runs) return;
     const text = this.filter.value.trim();
-    const shown = tableRows(runs, pipelines, this.unfolded, this.sort, text);
-    const there = runs.length + pipelines.length > 0;
+    const shown = shownRuns(runs, this.sort, text);
+    const there = runs.length > 0;
     this.loading.hidden = true;
     this.empty.hidden = there;
     this.tools.hidden = this.table.node.hidden = !there;
@@ -230,12 +220,11 @@ class Runs {
       colourOf: this.chosenRuns.colourOf,
       downloads: this.value.downloads,
     });
-    const older = [
-      ...(this.more ? [plural(this.more, "older run")] : []),
-      ...(this.morePipelines ? [plural(this.morePipelines, "older pipeline")] : []),
-    ];
-    say(this.older, older.length ? `${older.join(", ")} not listed; their folders are in the workspace.` : "");
-    setText(this.count, chosen.size ? `${chosen.size} chosen` : counted(shown));
+    say(
+      this.older,
+      this.more ? `${plural(this.more, "older run")} not listed; their folders are in the workspace.` : "",
+    );
+    setText(this.count, chosen.size ? `${chosen.size} chosen` : plural(shown.length, "run"));
     this.delete.hidden = this.clear.hidden = !chosen.size;
     this.delete.disabled = !runs.some((run) => chosen.has(run.name) && run.final);
     this.hint.hidden = chosen.size > 0 || !runs.length;
@@ -247,12 +236,6 @@ class Runs {
     this.draw();
     this.writeAddress();
     this.filter.focus();
-  }
-
-  /** @param {string} name */
-  unfold(name) {
-    if (!this.unfolded.delete(name)) this.unfolded.add(name);
-    this.draw();
   }
 
   // ── choosing ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -384,9 +367,7 @@ class Runs {
     const answer = await this.ask(() => this.server.table({}));
     if (!answer) return;
     this.runs = answer.runs;
-    this.pipelines = answer.pipelines;
     this.more = answer.more;
-    this.morePipelines = answer.more_pipelines;
     this.trashed = answer.trash;
     this.draw();
   }

@@ -1,7 +1,7 @@
-// The table of runs and pipelines. Rows keep their place in the document, so that focus and scrolling stay.
+// The table of runs. Rows keep their place in the document, so that focus and scrolling stay.
 
 /** @import { Column, Sort } from "./columns.js" */
-/** @import { Row } from "./pipelines.js" */
+/** @import { RunRow } from "./payloads.js" */
 /**
  * @typedef {Object} TableActions What the table does.
  * @property {(names: string[]) => void} choose
@@ -15,26 +15,21 @@
  * @property {(names: string[]) => void} remove
  * @property {(name: string) => void} describe opens its name, tags and note
  * @property {(column: Column) => void} sort
- * @property {(name: string) => void} unfold
- * @property {(name: string) => void} resumePipeline
- * @property {(name: string) => void} stopPipeline
  */
 /**
- * @typedef {Object} Parts What a row is made of, according to its kind.
+ * @typedef {Object} Parts What a row is made of.
  * @property {HTMLElement} named
  * @property {HTMLElement[]} actions
- * @property {HTMLInputElement} [box]
- * @property {HTMLElement} [swatch]
- * @property {HTMLElement} [tags]
- * @property {HTMLButtonElement} [resume]
- * @property {HTMLButtonElement} [use]
- * @property {HTMLButtonElement} [inspect]
- * @property {HTMLButtonElement} [settle]
- * @property {HTMLButtonElement} [remove]
- * @property {HTMLButtonElement} [unfold]
- * @property {HTMLButtonElement} [stop]
+ * @property {HTMLInputElement} box
+ * @property {HTMLElement} swatch
+ * @property {HTMLElement} tags
+ * @property {HTMLButtonElement} resume
+ * @property {HTMLButtonElement} use
+ * @property {HTMLButtonElement} inspect
+ * @property {HTMLButtonElement} settle
+ * @property {HTMLButtonElement} remove
  */
-/** @typedef {Parts & { node: HTMLElement, badge: HTMLElement, cells: HTMLElement[], run: string | null }} Drawn a row */
+/** @typedef {Parts & { node: HTMLElement, badge: HTMLElement, cells: HTMLElement[], run: string }} Drawn a row */
 
 import { el, once, setText } from "../../../figures/dom.js";
 import { link } from "../widget.js";
@@ -53,10 +48,10 @@ export class RunTable {
   /** @param {TableActions} on */
   constructor(on) {
     this.on = on;
-    /** @type {Map<string, Drawn>} by the rows' keys */
+    /** @type {Map<string, Drawn>} by the runs' names */
     this.rows = new Map();
     this.hidden = hiddenColumns();
-    /** @type {Row[]} the runs in sight */
+    /** @type {RunRow[]} the runs in sight */
     this.shown = [];
     /** @type {HTMLInputElement} */
     this.all = el("input", {
@@ -80,22 +75,22 @@ export class RunTable {
   }
 
   /**
-   * @param {Row[]} rows those in sight in their order
+   * @param {RunRow[]} rows those in sight in their order
    * @param {{ sort: Sort, chosen: Set<string>, colourOf: Map<string, number>, downloads: string }} how `downloads` is
    *   where runs' files are
    */
   draw(rows, { sort, chosen, colourOf, downloads }) {
-    this.shown = rows.filter(({ kind }) => kind === "run");
+    this.shown = rows;
     COLUMNS.forEach((column, i) => {
       this.heads[i].hidden = this.hidden.has(column.key);
       if (sort.key === column.key) this.heads[i].setAttribute("aria-sort", sort.down ? "descending" : "ascending");
       else this.heads[i].removeAttribute("aria-sort");
     });
-    const keys = new Set(rows.map(({ key }) => key));
-    for (const key of [...this.rows.keys()]) if (!keys.has(key)) this.rows.delete(key);
+    const names = new Set(rows.map(({ name }) => name));
+    for (const name of [...this.rows.keys()]) if (!names.has(name)) this.rows.delete(name);
     rows.forEach((shown, i) => {
-      const row = this.rows.get(shown.key) ?? this.newRow(shown, downloads);
-      this.fill(row, shown, shown.kind === "run" && chosen.has(shown.name));
+      const row = this.rows.get(shown.name) ?? this.newRow(shown, downloads);
+      this.fill(row, shown, chosen.has(shown.name));
       if (this.body.children[i] !== row.node) this.body.insertBefore(row.node, this.body.children[i] ?? null);
     });
     while (this.body.children.length > rows.length) this.body.lastElementChild?.remove();
@@ -120,42 +115,29 @@ export class RunTable {
   /** @param {Set<string>} chosen @param {Map<string, number>} colourOf */
   paint(chosen, colourOf) {
     for (const { swatch, run } of this.rows.values()) {
-      if (swatch) paint(swatch, run !== null && chosen.has(run) ? colourOf.get(run) : undefined);
+      paint(swatch, chosen.has(run) ? colourOf.get(run) : undefined);
     }
   }
 
-  /** @param {Row} row @param {string} downloads @returns {Parts} */
-  partsOf(row, downloads) {
-    switch (row.kind) {
-      case "run":
-        return this.runParts(row, downloads);
-      case "pipeline":
-        return this.pipelineParts(row);
-      default:
-        return { named: el("span", { class: "stage" }, row.label), actions: [] };
-    }
-  }
-
-  /** @param {Row} shown @param {string} downloads */
+  /** @param {RunRow} shown @param {string} downloads */
   newRow(shown, downloads) {
     const badge = el("span", { class: "badge" });
-    const parts = this.partsOf(shown, downloads);
+    const parts = this.runParts(shown, downloads);
     const { box, swatch, named, tags, actions } = parts;
     const cells = COLUMNS.map(({ key, numeric }) => {
       if (key === "name") return el("th", { scope: "row" }, el("span", { class: "named" }, swatch, named, tags));
       return el("td", { class: numeric ? "number" : null }, key === "state" ? badge : null);
     });
     const done = el("td", {}, el("div", { class: "row-actions" }, ...actions));
-    const kind = `of-${shown.kind}${shown.inside ? " inside" : ""}`;
-    const node = el("tr", { class: kind }, el("td", { class: "choose" }, box), ...cells, done);
+    const node = el("tr", {}, el("td", { class: "choose" }, box), ...cells, done);
     /** @type {Drawn} */
-    const row = { ...parts, node, badge, cells, run: shown.kind === "run" ? shown.name : null };
-    this.rows.set(shown.key, row);
+    const row = { ...parts, node, badge, cells, run: shown.name };
+    this.rows.set(shown.name, row);
     return row;
   }
 
-  /** @param {Row} row @param {string} downloads @returns {Parts} */
-  runParts({ name, label }, downloads) {
+  /** @param {RunRow} row @param {string} downloads @returns {Parts} */
+  runParts({ name }, downloads) {
     const { on } = this;
     /** @type {HTMLInputElement} */
     const box = el("input", {
@@ -186,7 +168,7 @@ export class RunTable {
     const describe = link("name, tags, note", () => on.describe(name), { "aria-label": `Describe ${name}` });
     const exported = el("span", { class: "exports" }, "save as ", ...exports, ...files);
     const remove = link("delete", () => on.remove([name]), { "aria-label": `Delete ${name}` });
-    const named = link(label, () => on.open(name), { title: "Open in Train", "aria-label": name });
+    const named = link(name, () => on.open(name), { title: "Open in Train", "aria-label": name });
     const tags = el("span", { class: "tags" });
     const swatch = el("i", { class: "swatch", hidden: true });
     return {
@@ -203,19 +185,9 @@ export class RunTable {
     };
   }
 
-  /** @param {Row} row @returns {Parts} */
-  pipelineParts({ name }) {
-    const { on } = this;
-    const resume = link("resume", () => on.resumePipeline(name), { "aria-label": `Resume pipeline ${name}` });
-    const stop = link("stop", () => on.stopPipeline(name), { "aria-label": `Stop pipeline ${name}` });
-    const about = { title: "Show or hide its stages", "aria-label": name, "aria-expanded": "false" };
-    const unfold = link(name, () => on.unfold(name), about);
-    return { named: unfold, unfold, resume, stop, actions: [resume, stop] };
-  }
-
-  /** @param {Drawn} row @param {Row} run what it shows @param {boolean} isChosen */
+  /** @param {Drawn} row @param {RunRow} run what it shows @param {boolean} isChosen */
   fill(row, run, isChosen) {
-    if (row.box) row.box.checked = isChosen;
+    row.box.checked = isChosen;
     row.node.classList.toggle("chosen", isChosen);
     const alarms = run.alarms ?? [];
     setText(row.badge, alarms.length ? `${run.state}, check` : run.state);
@@ -224,23 +196,17 @@ export class RunTable {
     row.badge.title = [run.reason, damage, ...alarms].filter(Boolean).join("\n");
     COLUMNS.forEach(({ key, text }, i) => {
       if (key !== "state" && key !== "name") setText(row.cells[i], text(run));
-      if (key === "accuracy_last") row.cells[i].title = run.measured ? `held-out ${run.measured.metric}` : "";
       if (key === "reward") row.cells[i].title = run.problem ?? (run.reward_metric === "step_reward" ? "of steps" : "");
     });
-    if (row.tags) {
-      once(row.tags, run.tags, () => row.tags?.replaceChildren(...run.tags.map((tag) => el("i", {}, tag))));
-    }
-    if (run.kind === "run") row.named.title = [run.note, "Open in Train"].filter(Boolean).join("\n\n");
+    once(row.tags, run.tags, () => row.tags.replaceChildren(...run.tags.map((tag) => el("i", {}, tag))));
+    row.named.title = [run.note, "Open in Train"].filter(Boolean).join("\n\n");
     COLUMNS.forEach(({ key }, i) => {
       row.cells[i].hidden = this.hidden.has(key);
     });
-    row.unfold?.setAttribute("aria-expanded", String(run.unfolded));
-    if (row.resume) row.resume.hidden = !run.resumable;
-    if (row.use) row.use.hidden = run.gives !== "reward model";
-    if (row.inspect) row.inspect.hidden = !run.policies?.length;
-    if (row.settle) row.settle.hidden = !run.final;
-    if (row.stop) row.stop.hidden = run.final;
-    if (!row.remove) return;
+    row.resume.hidden = !run.resumable;
+    row.use.hidden = run.gives !== "reward model";
+    row.inspect.hidden = !run.policies?.length;
+    row.settle.hidden = !run.final;
     row.remove.disabled = !run.final;
     row.remove.title = run.final ? "Move to the trash; can be undone" : "Stop the run first";
   }
