@@ -1,6 +1,6 @@
 // What the Train and Runs tabs compute without a page: addresses, states, the table's order, colours.
 
-import { COLUMNS, giveColours, readSort, shownRuns, writeSort } from "../../workbench/ui/assets/runs/columns.js";
+import { giveColours, readSort, shownRuns, writeSort } from "../../workbench/ui/assets/runs/columns.js";
 import {
   addressWriter,
   duration,
