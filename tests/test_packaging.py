@@ -21,6 +21,7 @@ FILES = [
     *(path for kind in ("py", "js", "css", "woff2", "txt") for path in ROOT.glob(f"workbench/**/*.{kind}")),
     *(path for kind in ("json", "jsonl", "safetensors", "yaml") for path in ROOT.glob(f"assets/**/*.{kind}")),
     *ROOT.glob("assets/gsm8k/LICENSE"),
+    *ROOT.glob("examples/*.py"),
 ]
 
 
@@ -28,7 +29,7 @@ FILES = [
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy: setuptools would put into it whatever an earlier build left behind."""
     folder = tmp_path_factory.mktemp("wheel")
-    for name in ("workbench", "assets"):
+    for name in ("workbench", "assets", "examples"):
         shutil.copytree(ROOT / name, folder / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "setup.py", "requirements.txt", "README.md"):
         shutil.copy(ROOT / name, folder / "source")
@@ -53,7 +54,10 @@ def pip(arguments: list[str]) -> None:
 
 def test_a_wheel_holds_every_file_that_the_package_reads(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
-    wanted = {re.sub("^assets/", "workbench/data/", path.relative_to(ROOT).as_posix()) for path in FILES}
+    paths = (path.relative_to(ROOT).as_posix() for path in FILES)
+    wanted = {
+        re.sub("^examples/", "workbench/programs/", re.sub("^assets/", "workbench/data/", path)) for path in paths
+    }
     assert {"workbench/data/tiny/model.safetensors", "workbench/ui/assets/page.css"} <= wanted
     recipes = {"workbench/data/tiny/build.py", "workbench/data/tiny_tools/build.py"}
     assert sorted(wanted - inside - recipes) == []

@@ -185,8 +185,7 @@ def test_completions_that_cannot_be_read_are_left_out_and_counted(
     assert [row["labels"] for row in read] == [[1.0], [1.0]]  # a mark that the policy wrote is taken out of its text
     clash = LabelledSteps("What is ки ?", ("a",), (1.0,))
     assert token_rows(words, [clash], form=FORMATS["ki"], separator=None, max_length=64) == []
-    with pytest.raises(ConfigError, match="only 18 labelled completions fit 26 tokens"):
-        prm.build(configuration(labelled, folders["token"], batch_size=20, max_length=26), tmp_path)
+    prm.build(configuration(labelled, folders["token"], batch_size=20, max_length=26), tmp_path)
     assert "9 of 27 labelled completions are left out: they do not fit method.max_length, 26" in capsys.readouterr().out
 
 

@@ -44,14 +44,17 @@ def _code(code: str, **more: object) -> dict:
         ({"pattern": {"regex": "(["}}, r"method\.pattern: the step pattern does not compile"),
         ({"pattern": {"regex": "x*"}}, r"method\.pattern: the step pattern matches empty text"),
         ({"rewards": [{"name": "step_corectness"}]}, "'step_corectness'; did you mean 'step_correctness'?"),
-        ({"rewards": [STEPS, {"name": "answer_correctness"}]}, "'answer_correctness' is set as a step reward"),
+        (
+            {"rewards": [STEPS, {"name": "answer_correctness", "kind": "step"}]},
+            "'answer_correctness' is set as a step reward",
+        ),
         (
             {"rewards": [STEPS, {"name": "overlong", "kind": "outcome", "options": {"max_len": 3}}]},
             "no option 'max_len'",
         ),
         (_code("def mine(prompt, step, **columns)\n    return 1"), "line 1"),
         (_code("import nothing_like_this\ndef mine(prompt, step, **columns):\n    return 1"), "nothing_like_this"),
-        (_code("def mine(prompt, step):\n    return 1"), "cannot take the data's columns"),
+        (_code("def mine(prompts, completions):\n    return [1]"), "cannot take the data's columns"),
         (
             _code("def mine(prompt, step, **columns):\n    return 1\n", options={"name": "x" * 1_000_000}),
             r"the configuration has 1,00\d,\d{3} characters as YAML; the limit is 1,000,000",

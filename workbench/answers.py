@@ -12,10 +12,13 @@ A unit counts if both sides have one. Other answers are compared as text; case, 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 from workbench.schema.scores import EXTRACTED
 from workbench.schema.thinking import answer_span
@@ -286,3 +289,35 @@ def last_result(text: str) -> Number | None:
     if match is None or re.match(r"\s*[*/+^(\\\d-]|\s?[a-zA-Z]\b", match["rest"]):
         return None
     return read_number(_plain(line)[: match.start("rest")])
+
+
+def call_limited(
+    seconds: float, expired: type[Exception], run: Callable[..., Any], otherwise: Any, *values: Any, **options: Any
+) -> Any:
+    """Return what ``run`` does, or ``otherwise`` once it took ``seconds`` of processor time and raised ``expired``.
+
+    A limit by the clock on the wall would give other scores on a busy machine. Only a main thread can have the signal:
+    on another one ``run`` has no limit.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return run(*values, **options)
+    reported = sys.unraisablehook
+
+    def expire(*_: object) -> None:
+        raise expired
+
+    def report(lost: Any) -> None:
+        if lost.exc_type is not expired:
+            reported(lost)
+
+    before = signal.signal(signal.SIGVTALRM, expire)
+    sys.unraisablehook = report
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)  # repeated: what a destructor raises is lost
+    try:
+        return run(*values, **options)
+    except expired:
+        return otherwise
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+        sys.unraisablehook = reported

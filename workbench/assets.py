@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,12 @@ def load_example(name: str) -> Any:
     """Return a program of ``examples/`` as a module. They import each other by their own names."""
     if str(EXAMPLES) not in sys.path:
         sys.path.append(str(EXAMPLES))
-    return import_module(name)
+    spec = spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def recipes() -> dict[str, Path]:

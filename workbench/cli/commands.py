@@ -85,6 +85,8 @@ def score(args: argparse.Namespace) -> int:
     for finding in splitting_findings([credit.scored]):
         if finding.level != "ok":
             say(f"{finding.level}: {finding.name}: {finding.value} ({finding.meaning}); {finding.advice}")
+    if not any(reward.kind == "step" for reward in credit.scored.rewards):
+        return 0  # whole completions are scored, whatever the pattern finds
     return 0 if any(scores.matched for scores in credit.scored.scored) else 1
 
 

@@ -167,12 +167,12 @@ def mix_rows(
     """Write all ``fresh`` rows and ``share`` of the training rows of each file of ``replay``. Raises TaskError."""
     from workbench.tasks.made import mixed_of, sha256
 
+    began = time.monotonic()
+    made = mixed_of(fresh, replay, share, seed)
     files = [{"file": str(path), "sha256": sha256(path)} for path in (fresh, *replay)]
     about = {"made_by": "mix", "fresh": files[0], "replay": files[1:], "share": share, "seed": seed}
-    if (before := _made_before(Path(out), about, again)) is not None:
-        return before
-    began = time.monotonic()
-    return _written(mixed_of(fresh, replay, share, seed), Path(out), about, began, sampled=0)
+    before = _made_before(Path(out), about, again)
+    return before or _written(made, Path(out), about, began, sampled=0)
 
 
 def sample_prompts(policy: Policy, config: RunConfig, first: int, count: int) -> Iterator[Group]:

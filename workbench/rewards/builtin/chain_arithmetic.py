@@ -13,13 +13,9 @@ def step_correctness(
 ) -> list[list[float | None]]:
     """Chain arithmetic: 1 for a step that is right given the step before it, 0 for any other.
 
-    A step is right if each of its lines is. The line `Step k: a op b = c` is right if "op b" is the prompt's k-th
-    operation and the next one due, a is what the line before claimed (at first the start value), and c is a op b. A
-    wrong result is blamed once: the next line goes on from it. `Answer: c` is right if every operation was worked and c
-    is the last claim; any text after it is wrong. `<answer>c</answer>` is its like in a completion that has its
-    reasoning in tags, where `<reasoning>` and `</reasoning>` are right before the first operation and after the last;
-    a step of nothing but such a tag has no score. Line breaks around a step are no part of it, and text between steps
-    counts as what the next line goes on from.
+    `Step k: a op b = c` is right if "op b" is the prompt's k-th operation, next one due, a is what the line before (at
+    first the start) claimed, and c is a op b. `Answer: c`, or `<answer>c</answer>` behind reasoning in tags, is right
+    if all operations were worked and c is the last claim. A tag alone has no score; text between steps is read, too.
     """
     import re
 
@@ -27,7 +23,6 @@ def step_correctness(
         raise ValueError("the columns 'start' and 'operations' are missing; this reward needs chain-arithmetic")
     number = "(-?(?:0|[1-9][0-9]{0,8}))"
     equation = re.compile(f"Step ([1-9][0-9]{{0,3}}): {number} ([+*-]) {number} = {number}")
-    # A badly written line is wrong, but what it claims is what the next line goes on from.
     attempt = re.compile(r"Step\s*([0-9]{1,4})\b.*?(-?[0-9]{1,9})\s*([+*-])\s*(-?[0-9]{1,9})\s*=\s*(-?[0-9]{1,9})\b")
     answer = re.compile(f"(?:Answer: {number}|<answer>{number}</answer>)")
 
@@ -39,19 +34,16 @@ def step_correctness(
             self.skipped = self.opened = self.closed = self.answered = False
 
         def step(self, text: str) -> float | None:
-            if not (text := text.strip("\n")):
-                return None
-            lines = [self.line(line) for line in text.split("\n")]
+            lines = [self.line(line) for line in text.strip("\n").split("\n")] if text.strip("\n") else []
             return 0.0 if False in lines else 1.0 if True in lines else None
 
         def line(self, text: str) -> bool | None:
             """Whether a line is right, or None where it only opens or closes the reasoning."""
             worked = self.done == len(self.todo) and not self.skipped
-            if text == "<reasoning>":
-                first, self.opened = not (self.done or self.opened or self.closed or self.answered), True
-                return None if first else False
-            if text == "</reasoning>":
-                in_place, self.closed = worked and not self.closed and not self.answered, True
+            if text in ("<reasoning>", "</reasoning>"):
+                opens, in_place = text == "<reasoning>", not (self.closed or self.answered)
+                in_place &= not (self.done or self.opened) if opens else worked
+                self.opened, self.closed = self.opened or opens, self.closed or not opens
                 return None if in_place else False
             if match := answer.fullmatch(text):
                 in_place = worked and not self.answered and (self.untagged if match[1] else self.tagged)
@@ -68,8 +60,10 @@ def step_correctness(
             due = self.todo[self.done] if self.done < len(self.todo) else None
             labelled, follows = label == self.done + 1, left == self.value and claimed == due
             if due and (labelled or follows):
-                is_right = bool(strict) and labelled and follows and result == results[match[3]]
-                self.done += 1
+                self.done, is_right = (
+                    self.done + 1,
+                    bool(strict) and labelled and follows and result == results[match[3]],
+                )
             elif self.done < label <= len(self.todo) and claimed == self.todo[label - 1]:
                 is_right, self.done, self.skipped = False, label, True  # went ahead; goes on from there
             else:
@@ -84,7 +78,7 @@ def step_correctness(
             continue
         text = completion if isinstance(completion, str) else completion[-1]["content"]
         reader = Reader(text, int(value), [(str(symbol), int(str(operand))) for symbol, operand in todo])
-        row, at = list[float | None](), 0
+        at, row = 0, list[float | None]()
         for step in texts:
             begin = max(text.find(step, at), at)
             reader.step(text[at:begin])  # in no step: read, not scored

@@ -24,10 +24,7 @@ def math_equality(
     """
     import logging
     import re
-    import signal
-    import sys
-    import threading
-    from collections.abc import Callable
+    from functools import partial
     from typing import Any
 
     import math_verify
@@ -35,6 +32,7 @@ def math_equality(
     from math_verify.errors import TimeoutException
 
     from workbench.answers import (
+        call_limited,
         cleaned,
         final_answer,
         golds_of,
@@ -47,7 +45,6 @@ def math_equality(
 
     if answer is None:
         raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
-    on_main, reported = threading.current_thread() is threading.main_thread(), sys.unraisablehook
     for name in ("math_verify.parser", "math_verify.grader"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     forms = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
@@ -58,27 +55,7 @@ def math_equality(
         )
         vars(math_verify)["tables_loaded"] = True
 
-    def expire(*_: object) -> None:
-        raise TimeoutException
-
-    def report(lost: Any) -> None:
-        if lost.exc_type is not TimeoutException:
-            reported(lost)
-
-    def limited(run: Callable[..., Any], otherwise: Any, *values: Any, **options: Any) -> Any:
-        if not on_main:  # no signals there
-            return run(*values, **options)
-        before = signal.signal(signal.SIGVTALRM, expire)
-        sys.unraisablehook = report
-        signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)  # repeated: what a destructor raises is lost
-        try:
-            return run(*values, **options)
-        except TimeoutException:
-            return otherwise
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-            signal.signal(signal.SIGVTALRM, before)
-            sys.unraisablehook = reported
+    limited = partial(call_limited, seconds, TimeoutException)
 
     def read(text: str) -> Any:
         """What an answer without the text around it means. Bare LaTeX is read as what stands in \\boxed."""
