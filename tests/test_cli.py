@@ -29,7 +29,7 @@ from workbench.schema import Group, Rollout
 
 pytestmark = pytest.mark.usefixtures("warm_fake_runs")
 
-COMMANDS = ("app", "sample", "score", "train", "runs", "pipeline", "compare")
+COMMANDS = ("app", "sample", "score", "train", "runs", "iterative", "compare")
 
 
 @pytest.fixture

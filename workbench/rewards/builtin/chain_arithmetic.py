@@ -37,8 +37,7 @@ def step_correctness(
             lines = [self.line(line) for line in text.strip("\n").split("\n")] if text.strip("\n") else []
             return 0.0 if False in lines else 1.0 if True in lines else None
 
-        def line(self, text: str) -> bool | None:
-            """Whether a line is right, or None where it only opens or closes the reasoning."""
+        def line(self, text: str) -> bool | None:  # None if it only opens or closes the reasoning
             worked = self.done == len(self.todo) and not self.skipped
             if text in ("<reasoning>", "</reasoning>"):
                 opens, in_place = text == "<reasoning>", not (self.closed or self.answered)
@@ -60,10 +59,8 @@ def step_correctness(
             due = self.todo[self.done] if self.done < len(self.todo) else None
             labelled, follows = label == self.done + 1, left == self.value and claimed == due
             if due and (labelled or follows):
-                self.done, is_right = (
-                    self.done + 1,
-                    bool(strict) and labelled and follows and result == results[match[3]],
-                )
+                is_right = bool(strict) and labelled and follows and result == results[match[3]]
+                self.done += 1
             elif self.done < label <= len(self.todo) and claimed == self.todo[label - 1]:
                 is_right, self.done, self.skipped = False, label, True  # went ahead; goes on from there
             else:
