@@ -41,8 +41,8 @@ NOISE = {"right": 0.0, "noise30": 0.3, "noise10": 0.1}
 LABELS = ("right", "prm", "noise30", "noise10")
 """In the order in which they are measured."""
 RESULTS = Path(__file__).with_name("schemes.jsonl")
-RUN = {"eval_every": 60, "watch_prompts": 0}
-"""The default run, measured before the first step and after the last alone; no number that is shown depends on it."""
+RUN = {"steps": 60, "eval_every": 60, "watch_prompts": 0}
+"""60 steps of the default run, measured before the first and after the last alone; no number shown depends on it."""
 OPTIMISER = {"learning_rate": 5e-4}
 """That of every result that is kept; a run's default was that until 0.4.0."""
 TURNS = 20

@@ -66,7 +66,7 @@ def test_a_field_says_its_range_and_default() -> None:
     field = run_fields()["dpo.label_smoothing"]
     assert field.label == "Label smoothing"
     assert field.help.endswith("At least 0 and below 0.5; default 0.")
-    assert run_fields()["run.steps"].help == "Optimiser steps. At least 1 and at most 1,000,000; default 60."
+    assert run_fields()["run.steps"].help == "Optimiser steps. At least 1 and at most 1,000,000; default 90."
 
 
 def test_weights_of_merged_adapters_are_shown_to_their_last_digit() -> None:

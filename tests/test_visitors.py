@@ -78,7 +78,7 @@ REFUSED_RUNS: list[tuple[str, dict[str, Any]]] = [
     ("task.name", {"task": "/etc/passwd"}),
     ("task.data", {"method": "sft", "task": {"data": "/etc/passwd"}}),
     ("task.filter", {"task": {"filter": "answer != ''"}}),
-    ("run.steps", {"run": {"steps": 61}}),
+    ("run.steps", {"run": {"steps": 91}}),
     ("run.epochs", {"run": {"epochs": 2}}),
     ("run.ranks", {"run": {"ranks": 2}}),
     ("run.report_to", {"run": {"report_to": ["wandb"]}}),

@@ -64,7 +64,7 @@ FREE_PARTS = ("method.pattern.", "method.credit.", "method.rewards", "method.sam
 class Limits:
     """The most that a visitor may ask for; plain numbers, and the rules that need nothing else."""
 
-    steps: int = 60
+    steps: int = 90
     """Optimiser steps of a run."""
     rows: int = 64
     """Completions, or stored rows, of a training step."""
