@@ -431,7 +431,7 @@ def test_a_detached_run_is_listed_shown_and_stopped(workspace: Path, capsys: pyt
 
     for argv in (["runs", "stop", "a", *at, "--json"], ["runs", *at, "--json", "show", "a"]):
         assert main(argv) == 0
-        assert answer(capsys)["reason"] == "stopped at step 1 of 60"
+        assert answer(capsys)["reason"] == "stopped at step 1 of 90"
     assert main(["runs", *at, "stop", "a"]) == 2
     assert "already stopped" in capsys.readouterr().err
 

@@ -107,7 +107,7 @@ def test_run_watch_is_the_notebooks_own(run):
 
 def test_a_run_shows_its_state_and_last_values(run):
     run.wait()
-    assert text(run).splitlines()[:2] == ["watched: finished, step 3 of 60", "Accuracy: held out 80 %"]
+    assert text(run).splitlines()[:2] == ["watched: finished, step 3 of 90", "Accuracy: held out 80 %"]
     assert '<span class="state">finished</span>' in html(run)
 
 

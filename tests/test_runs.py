@@ -116,7 +116,7 @@ def test_a_warm_run_outlives_who_starts_it_and_the_process_that_forked_it(begin:
     forker.wait(60)
     assert not run.wait(timeout=0.2).final
     assert not warm.is_warm()
-    assert run.stop().reason == "stopped at step 1 of 60"
+    assert run.stop().reason == "stopped at step 1 of 90"
     until_warm()
 
 
@@ -191,7 +191,7 @@ def test_a_run_killed_by_a_signal_has_crashed_and_leaves_no_orphan(begin: Start)
     child = first_row(run)["child"]
     status = run.wait()
     assert status.state == "crashed"
-    assert status.reason == "killed by signal 9 (SIGKILL), as the system does when memory runs out, at step 0 of 60"
+    assert status.reason == "killed by signal 9 (SIGKILL), as the system does when memory runs out, at step 0 of 90"
     assert gone(child)
 
 
@@ -257,7 +257,7 @@ def test_the_starter_killed_leaves_the_run_going_and_findable(tmp_path: Path) ->
     run = open_run("a", tmp_path)
     assert run.status().state == "running"
     assert [row["step"] for row in run.metrics_rows()[0]] == [1]
-    assert run.stop().reason == "stopped at step 1 of 60"
+    assert run.stop().reason == "stopped at step 1 of 90"
     assert processes.members(run.path) == set()
 
 
@@ -268,9 +268,9 @@ def test_a_run_that_listens_stops_in_its_own_words(begin: Start) -> None:
     run = begin("obey")
     first_row(run)
     status = run.stop()
-    assert (status.state, status.reason) == ("stopped", "stopped at step 1 of 60")
+    assert (status.state, status.reason) == ("stopped", "stopped at step 1 of 90")
     assert processes.members(run.path) == set()
-    with pytest.raises(RunError, match=r"run 'obey' is already stopped \(stopped at step 1 of 60\)"):
+    with pytest.raises(RunError, match=r"run 'obey' is already stopped \(stopped at step 1 of 90\)"):
         run.stop()
 
 
@@ -279,7 +279,7 @@ def test_a_run_that_does_not_listen_is_ended_with_all_it_started(begin: Start) -
     run = begin("stubborn")
     child = first_row(run)["child"]
     status = run.stop(timeout=1.0)
-    assert (status.state, status.reason) == ("stopped", "stopped on request at step 0 of 60, by force")
+    assert (status.state, status.reason) == ("stopped", "stopped on request at step 0 of 90, by force")
     assert gone(child)
     assert status.pid is not None
     assert gone(status.pid)
@@ -288,7 +288,7 @@ def test_a_run_that_does_not_listen_is_ended_with_all_it_started(begin: Start) -
 def test_a_run_that_ends_at_the_signal_without_a_word_was_stopped(begin: Start) -> None:
     run = begin("mute")
     first_row(run)
-    assert run.stop().reason == "stopped on request at step 0 of 60"
+    assert run.stop().reason == "stopped on request at step 0 of 90"
 
 
 def test_a_run_is_stopped_from_another_process(begin: Start) -> None:
@@ -341,7 +341,7 @@ def test_a_rank_killed_is_a_crash_though_the_first_rank_says_it_was_stopped(begi
 def test_a_launcher_passes_a_stop_on(begin: Start) -> None:
     run = begin("obey", training={"ranks": 2})
     first_row(run)
-    assert run.stop().reason == "stopped at step 1 of 60"
+    assert run.stop().reason == "stopped at step 1 of 90"
     assert processes.members(run.path) == set()
 
 
