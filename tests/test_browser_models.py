@@ -156,7 +156,7 @@ def test_a_configuration_with_models_opens_and_a_run_inherits_them(
     expect_reward(page, 1, "least · model", "outcome")
     expect_reward(page, 2, "Monte-Carlo (k=2)", "step")
     expect(page.locator("#reward-note-2")).to_contain_text("not estimated yet; press Estimate step values")
-    expect(page.locator("#reward-note-0")).to_contain_text("right")
+    expect(page.locator("#reward-note-0")).to_contain_text("mean")
 
     page.locator("#train-on-this").click()
     expect(page.locator("#inherited")).to_contain_text("prm (model) × 0.5, least (model), values (k=2)")

@@ -8,6 +8,7 @@ but neither its page nor a workspace.
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import shutil
 import sys
@@ -18,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from pathlib import Path
 from typing import Any
 
+from workbench import answers
 from workbench.errors import ConfigError
 from workbench.packages import OPTIONAL, lacking
 from workbench.policies.embedded import EMBEDDED
@@ -25,6 +27,8 @@ from workbench.policies.find import is_adapter, policy_path
 from workbench.quiet import RENAMED
 from workbench.rewards import find_builtin
 from workbench.rewards.source import chosen_function
+from workbench.schema import thinking
+from workbench.schema.scores import EXTRACTED
 from workbench.sections import SharedConfig
 from workbench.sections.run import Sharding
 from workbench.sections.writing import write_yaml
@@ -325,7 +329,9 @@ def _rewards(config: SharedConfig) -> dict[str, str]:
         function = chosen_function(code, reward.name)
         if function is None:
             raise ConfigError(f"reward {reward.name!r}: its code has no function of that name, nor one called reward")
-        files[f"rewards/reward_{number}.py"] = code
+        if _READER in code:
+            files["rewards/answers.py"] = _reader_of_answers()
+        files[f"rewards/reward_{number}.py"] = code.replace(_READER, "from rewards.answers import")
         imports.append(f"from rewards.reward_{number} import {function} as reward_{number}")
         names.append((f"reward_{number}", reward.name))
     named = "\n".join(f"{variable}.__name__ = {name!r}" for variable, name in names)
@@ -333,6 +339,24 @@ def _rewards(config: SharedConfig) -> dict[str, str]:
     package = '"""The run\'s reward functions, by the names that it logs."""\n\n'
     package += "\n".join(imports) + f"\n\n{named}\nREWARDS = [{listed}]\n"
     return {**files, "rewards/__init__.py": package}
+
+
+_READER = "from workbench.answers import"
+
+
+def _reader_of_answers() -> str:
+    """The module that built-in rewards read answers with, for a script that imports nothing of this package."""
+    text = inspect.getsource(answers)
+    for line, instead in (
+        ("from workbench.schema.scores import EXTRACTED\n", f"EXTRACTED = {EXTRACTED!r}\n"),
+        (
+            "from workbench.schema.thinking import answer_span\n",
+            f"OPEN, CLOSE = {thinking.OPEN!r}, {thinking.CLOSE!r}\n\n\n{inspect.getsource(thinking.answer_span)}\n\n",
+        ),
+    ):
+        assert line in text
+        text = text.replace(line, instead)
+    return text
 
 
 def accelerate_config(config: SharedConfig, sharding: Sharding = "none") -> dict[str, Any]:
