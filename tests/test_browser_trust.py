@@ -51,7 +51,7 @@ def test_code_leaves_the_seal_at_a_press_and_a_judge_says_why_on_the_chip(page: 
     page.locator("#reward-trust-0").click()
     expect(page.locator("#reward-on-0")).to_contain_text("outside the seal")
     expect(page.locator("#reward-saved-0")).to_contain_text("runs outside the seal, with the network")
-    expect(page.locator("#reward-note-0")).to_contain_text("right")
+    expect(page.locator("#reward-note-0")).to_contain_text("mean")
 
     def answer(body: dict[str, Any]) -> str:
         texts = re.findall(r"(?m)^\[\d+\] (.*)$", body["messages"][0]["content"])
