@@ -158,7 +158,7 @@ def test_a_flood_of_prints_is_cut(worker: RewardWorker) -> None:
         ("x = 1", r"define a function named 'reward' .*the code defines no function"),
         ("1 / 0", r"the code of reward 'reward' raised ZeroDivisionError at line 1"),
         ("async def reward(prompt, step, **c):\n    yield 1", "yields; write 'def reward"),
-        ("def reward(prompt, step): return 1", r"is 'reward\(prompt, step\)' and cannot take the data's columns"),
+        ("def reward(prompts, completions): return [1]", "cannot take the data's columns"),
         ("def reward(prompt, step, **c):\n    yield 1", "yields; write 'def reward"),
         ("def reward(prompts, completions, **c): return [1, 1]", "is set as a step reward but its signature"),
     ],
