@@ -83,7 +83,7 @@ def test_a_prompt_is_put_as_its_section_says_and_twice_is_as_once() -> None:
         ({"apply_template": "never", "system": "x"}, "system: there is no chat template"),
         ({"apply_template": "never", "template_kwargs": {"a": 1}}, "template_kwargs: there is no chat template"),
         ({"template_kwargs": {"tokenize": False}}, "'tokenize' is filled in"),
-        ({"apply_template": "sometimes"}, "'auto', 'always' or 'never'"),
+        ({"apply_template": "sometimes"}, "auto, always, never"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], said: str) -> None:

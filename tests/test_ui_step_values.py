@@ -324,7 +324,7 @@ def test_estimating_tells_how_far_it_is_and_ends_in_a_row(worker: RewardWorker) 
         (GROUP, "(", 8, "answer_correctness", "does not compile"),
         (GROUP, "", 8, "answer_correctness", "the pattern is empty"),
         (GROUP, ";", None, "answer_correctness", "whole number of continuations"),
-        (GROUP, ";", 0, "answer_correctness", "greater than or equal to 1 (got 0)"),
+        (GROUP, ";", 0, "answer_correctness", "at least 1 and at most 1024 (got 0)"),
         (GROUP, ";", 8, "gone", "there is no outcome reward 'gone'"),
     ],
 )
@@ -371,7 +371,7 @@ def test_a_rows_note_is_of_what_it_gave(worker: RewardWorker) -> None:
     shown = form(placed())
     view = rescore(shown, worker)
     assert view.credit is not None
-    (said, *_) = row_notes(shown.rows, watch_group(shown, view.credit.scored, CallTimes()), {})
+    (said, *_) = row_notes(shown.rows, watch_group(shown, view.credit.scored, CallTimes()), {}, view.credit.scored)
     assert said is not None
     assert said.text.startswith("mean 0.44")
 
