@@ -92,7 +92,7 @@ def test_adapter_weights_in_pickles_are_refused(tiny, tmp_path):
     [
         ("./nowhere", "there is no folder './nowhere'"),
         ("/nowhere/at/all", "there is no folder"),
-        ("nobody/nothing", "policy 'nobody/nothing' cannot be loaded"),
+        ("nobody/nothing", "'nobody/nothing' is not in the cache"),
     ],
 )
 def test_a_missing_policy_is_named(name, message):
