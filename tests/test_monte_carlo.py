@@ -313,7 +313,7 @@ def test_the_command_says_how_the_values_agree_with_the_truth(tmp_path, capsys):
     assert len(data["values"]) == len(data["correct"]) == len(labels.read_text().splitlines()) == 4
     assert data["agreement"]["steps"] >= 4
     assert "<pre" in (tmp_path / "v.html").read_text()
-    assert json.loads((tmp_path / "labels.jsonl.provenance.json").read_text())["prompts"] == {"index": 1}
+    assert json.loads((tmp_path / "labels.jsonl.provenance.json").read_text())["prompts"] == {"first": 1, "count": 1}
     assert main(["step-values", *arguments, "--labels", str(labels)]) == 2  # before anything is sampled
     assert "is there already" in capsys.readouterr().err
 
