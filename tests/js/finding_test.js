@@ -22,6 +22,7 @@ function group() {
   return {
     prompt: "",
     rewards: REWARDS,
+    judges: { step: null, outcome: "answer" },
     rollouts: [
       of(1, 0.5, ["3 +", " 4", " = 7", ";"], [-1, -1, 0, 0], 1),
       of(0, 0.2, ["ab", "c"], [1, 1], 3),
@@ -35,7 +36,7 @@ function group() {
 const show = (data, { places = [0, 1, 2, 4], order = "sampled", filter = "", text = "" } = {}) =>
   arranged(data, places, order, { filter, text });
 
-Deno.test("the first outcome reward that scores 1, 0 or −1 alone tells right from wrong", () => {
+Deno.test("the outcome reward that says so tells right from wrong", () => {
   const data = group();
   equal(judge(data), "answer");
   equal(data.rollouts.map(({ right }) => right), [true, false, false, false, true]);
@@ -44,7 +45,7 @@ Deno.test("the first outcome reward that scores 1, 0 or −1 alone tells right f
 });
 
 Deno.test("where no reward judges, nothing is right or wrong", () => {
-  const data = { ...group(), rewards: REWARDS.slice(0, 1) };
+  const data = { ...group(), rewards: REWARDS.slice(0, 1), judges: undefined };
   equal(judge(data), null);
   equal(data.rollouts.map(({ right }) => right), [null, null, null, null, null]);
   equal(filtersOf(data).map(({ count }) => count), [0, 0, 1, 1]);

@@ -8,18 +8,6 @@ Deno.test("tokens know their offsets and their step", () => {
   equal([...stepOf], [0, 0, 1, 1]);
 });
 
-Deno.test("a step is wrong that scores 0 or less where another of the group scores more", () => {
-  const steps = (...rewards) =>
-    rewards.map((reward, k) => ({ start: k, end: k + 1, first: k, last: k, reward, normalised: null, scores: {} }));
-  const wrong = (...groups) => {
-    const rollouts = groups.map((rewards) => ({ ids: [], texts: ["a", "b", "c"], steps: steps(...rewards) }));
-    return prepare({ prompt: "", rollouts }).rollouts.map((each) => each.wrong);
-  };
-  equal(wrong([1, 0, null], [-1, 0.5, 0]), [[false, true, false], [true, false, true]]);
-  equal(wrong([0, -1], [0, null]), [[false, false], [false, false]]); // nothing says what a right step scores
-  equal(prepare({ prompt: "", rollouts: [{ ids: [], texts: ["a"] }] }).rollouts[0].wrong, undefined); // not scored
-});
-
 Deno.test("a token is cut where a step and where a match begin inside it", () => {
   const r = rollout();
   const cuts = new Cuts(r);
