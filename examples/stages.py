@@ -18,7 +18,7 @@ HEADLINES = ("accuracy", "pair_accuracy", "step_accuracy")
 class Stages:
     """The runs ``<name>.<stage>`` and files ``<workspace>/made/<name>.<stage>.jsonl`` of one program.
 
-    With ``again`` what is finished is passed by and what was stopped goes on.
+    What is finished is passed by, and what was stopped goes on.
     """
 
     def __init__(self, name: str, workspace: Path | None, base: Mapping[str, Any], small: bool = False) -> None:
@@ -41,9 +41,9 @@ class Stages:
         self._add(stage, rows=made.rows, completions=made.completions_sampled)
         return Path(made.file)
 
-    def pairs(self, stage: str, policy: str, prompts: int, first: int, seed: int = 0) -> Path:
+    def pairs(self, stage: str, policy: str, prompts: int, first: int) -> Path:
         """Sample pairs of a policy's answers, a right one over a wrong one, to prompts from ``first`` on."""
-        config = wb.RunConfig(**{**self.base, "policy": {"path": policy}, "seed": seed})
+        config = wb.RunConfig(**{**self.base, "policy": {"path": policy}})
         prompts = 16 if self.small else prompts
         made = wb.make_pairs(
             config, self.file(stage), prompts=prompts, first=first, per_group=2, workspace=self.workspace, again=True
