@@ -119,7 +119,7 @@ def equal_rewards_teach_nothing_and_the_page_says_so(page: Page) -> None:
     add_reward(page, "Your own step function", 2, "def same(prompt, step, **columns):\n    return 1.0\n")
     page.locator("#reward-on-0 input").uncheck()
     notices = page.locator("#drawing .notices")
-    expect(notices).to_contain_text("only the outcome reward (answer_correctness) differs")
+    expect(notices).to_contain_text("the outcome reward (answer_correctness) differs")
     expect(page.locator("#reward-note-1")).to_contain_text("Shown, not counted: 4 of 8 answers right")
     notices.get_by_role("button", name="Outcome weight 1").click()
     expect(page.locator("#credit-outcome-weight input")).to_have_value("1")

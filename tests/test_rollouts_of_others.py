@@ -163,7 +163,7 @@ def test_rlhflows_turns_are_labelled_steps_to_look_at_and_to_train_on() -> None:
     [
         ({"input": 3, "output": "2", "score": 1.0}, "line 1: 'input' is of type int"),
         ({"input": "a", "output": None, "score": 1.0}, "line 1: 'output' must be text, not NoneType"),
-        ({"input": "a", "output": "b", "score": "good"}, "line 1: 'reward' must be a number or null, not 'good'"),
+        ({"input": "a", "output": "b", "score": "good"}, "line 1: 'score' must be a number or null, not 'good'"),
         (
             {"example_id": 0, "prompt": "a", "completion": [USER], "reward": 0},
             "line 1: 'completion' has no message of the assistant",

@@ -38,8 +38,8 @@ def test_a_weight_lies_on_straight_lines_between_the_points(step: int, weight: f
         ({"schedule": [[-1, 1.0]]}, "step -1 is before the first one"),
         ({"schedule": [[0, 1.0], [5, 0.5], [5, 0.0]]}, "step 5 follows step 5; give each step once"),
         ({"schedule": [[0, 1.0]], "weight": 2}, "weight 2 stands beside a schedule"),
-        ({"schedule": [[0, 1001.0]]}, "less than or equal to 1000"),
-        ({"schedule": [[0.5, 1.0]]}, "integer"),
+        ({"schedule": [[0, 1001.0]]}, "at most 1000"),
+        ({"schedule": [[0.5, 1.0]]}, "whole number"),
     ],
 )
 def test_what_is_no_schedule_is_refused(fields: dict[str, Any], message: str) -> None:
@@ -83,7 +83,7 @@ def test_a_row_of_the_page_takes_the_text_of_the_flag() -> None:
         ("half", "'half' is no STEP:WEIGHT"),
         ("0:1,0:2", "step 0 follows step 0"),
         ("0:x", "number"),
-        ("0.5:1", "integer"),
+        ("0.5:1", "whole number"),
     ],
 )
 def test_a_row_refuses_what_is_no_schedule(text: str, message: str) -> None:
