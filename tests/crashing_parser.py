@@ -6,7 +6,7 @@ import ctypes
 import threading
 from typing import Any
 
-from workbench.child import Emitter, serve
+from workbench.sandbox.child import Emitter, serve
 
 
 def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:

@@ -9,18 +9,12 @@ import sys
 import threading
 from typing import Any
 
-from workbench.child import Emitter, serve
-from workbench.child.frames import packed
 from workbench.errors import RewardValueError
+from workbench.sandbox.child import Emitter, serve
 
 if "--fail-to-start" in sys.argv:
     raise RuntimeError("no such luck")
 print("printed while starting")
-
-
-def error(kind: str, attributes: dict[str, Any], emit: Emitter) -> dict[str, Any]:
-    described = {"type": kind, "message": "no", "attributes": attributes, "traceback": ""}
-    return {"error": described, "id": emit._request}
 
 
 def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
@@ -53,30 +47,10 @@ def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
         case "leave-a-copy":
             subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
             os._exit(7)
-        case "two-kinds":
-            emit._send(packed({"reply": {}, "event": {}, "id": emit._request}))
-        case "text-for-a-reply":
-            emit._send(packed({"reply": "text", "id": emit._request}))
-        case "error-without-message":
-            emit._send(packed({"error": {"type": "RewardError"}, "id": emit._request}))
-        case "odd-attributes":
-            emit._send(packed(error("RewardError", {"line": [1]}, emit)))
-        case "unknown-attributes":
-            emit._send(packed(error("RewardError", {"colour": "red"}, emit)))
-        case "no-error-of-ours":
-            emit._send(packed(error("SystemExit", {}, emit)))
-        case "number":
-            return {"number": emit._request}
-        case "answer-twice":
-            emit._send(packed({"reply": {"forged": True}, "id": emit._request}))
-        case "answer-ahead":
-            emit._send(packed({"reply": {"forged": True}, "id": emit._request + 1}))
-        case "ready-again":
-            emit._send(packed({"ready": True}))
-        case "nonsense":
-            emit._send(b"\x00\x00\x00\x03[1]")
-        case "huge":
-            emit._send(b"\xff\xff\xff\xff")
+        case "no-message":
+            os.write(emit._connection.fileno(), b"\x00\x00\x00\x01[")
+        case "last":
+            emit.is_last = True
     return {"echo": request, "pid": os.getpid(), "args": sys.argv[1:]}
 
 

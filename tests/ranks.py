@@ -8,9 +8,10 @@ from pathlib import Path
 
 from tests.browsing import free_port
 from tests.waiting import until_warm
-from workbench.child import Handle, child_environment
+from workbench.child import Handle
 from workbench.runs import warm
 from workbench.runs.processes import TAG
+from workbench.sandbox.child import child_environment
 
 
 def on_ranks(count: int, module: str, *arguments: str, log: Path, code: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""The framed-JSON child: replies, events, prints, deadlines, deaths of every kind and the respawn after them."""
+"""The child: replies, events, prints, deadlines, deaths of every kind and the respawn after them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
 
-from workbench.child import KEPT_OUTPUT, Child, zygote
-from workbench.child.frames import rebuilt
 from workbench.errors import ChildDied, ChildFailed, ChildTimeout, RewardValueError
+from workbench.sandbox.child import KEPT_OUTPUT, Child
 
 MODULE = "tests.echo_child"
 LONG = 60.0
@@ -40,6 +36,8 @@ def test_it_replies_from_another_process_with_its_arguments(child: Child) -> Non
 def test_a_request_and_reply_larger_than_the_pipes(child: Child) -> None:
     text = "é" * 3_000_000
     assert child.call({"text": text}, deadline=LONG)["echo"]["text"] == text
+    texts = ["a", "", "é\ud800", text]
+    assert child.call({"texts": texts}, deadline=LONG)["echo"]["texts"] == texts
 
 
 def test_events_arrive_in_order_before_the_reply(child: Child) -> None:
@@ -110,60 +108,14 @@ def test_a_copy_that_keeps_the_pipes_open_does_not_hide_the_exit(child: Child) -
         child.call({"do": "leave-a-copy"}, deadline=LONG)
 
 
-@pytest.mark.parametrize("what", ["nonsense", "huge"])
-def test_frames_that_make_no_sense_end_the_child(child: Child, what: str) -> None:
-    with pytest.raises(ChildDied, match=r"worker sent a frame of"):
-        child.call({"do": what}, deadline=LONG)
+def test_what_is_no_message_ends_the_child(child: Child) -> None:
+    with pytest.raises(ChildDied, match="worker sent what is no message"):
+        child.call({"do": "no-message"}, deadline=LONG)
 
 
-@pytest.mark.parametrize("what", ["two-kinds", "text-for-a-reply", "error-without-message", "odd-attributes"])
-def test_a_frame_of_another_shape_ends_the_child(child: Child, what: str) -> None:
-    with pytest.raises(ChildDied, match=r"worker sent a frame of unknown kind"):
-        child.call({"do": what}, deadline=LONG)
-
-
-def test_an_error_with_attributes_it_does_not_have_is_named(child: Child) -> None:
-    with pytest.raises(ChildFailed, match="sent a RewardError with other attributes than it has"):
-        child.call({"do": "unknown-attributes"}, deadline=LONG)
-    with pytest.raises(ChildFailed, match="worker failed: SystemExit: no"):
-        child.call({"do": "no-error-of-ours"}, deadline=LONG)
-
-
-def test_what_was_sent_during_an_earlier_call_is_no_answer_to_the_next(child: Child) -> None:
-    assert child.call({"do": "answer-twice"}, deadline=LONG) == {"forged": True}
-    # The second answer to that came with the first and was dropped, or comes now and has the child replaced.
-    assert child.call({"n": 2}, deadline=LONG)["echo"] == {"n": 2}
-
-
-@pytest.mark.parametrize("what", ["ready-again", "answer-ahead"])
-def test_a_child_that_always_answers_what_was_not_asked_is_named(child: Child, what: str) -> None:
-    with pytest.raises(ChildDied, match=r"^worker sent a frame that nobody asked for \(.*\) and was ended$"):
-        child.call({"do": what}, deadline=LONG)
-    assert child.call({"n": 3}, deadline=LONG)["echo"] == {"n": 3}
-
-
-def test_the_number_of_the_next_call_cannot_be_guessed(child: Child) -> None:
-    numbers = [child.call({"do": "number"}, deadline=LONG)["number"] for _ in range(3)]
-    assert min(abs(later - earlier) for earlier, later in pairwise(numbers)) > 1_000  # of 53 random bits
-
-
-def test_the_texts_of_an_error_are_cut_to_what_can_be_shown() -> None:
-    long = "x" * 31_000_000
-    shown = f"{'x' * 10_000} … 30,980,000 characters left out … {'x' * 10_000}"
-    ours = {"type": "RewardValueError", "message": long, "attributes": {"reward": long, "step": 2}, "traceback": long}
-    error = rebuilt("worker", ours)
-    assert isinstance(error, RewardValueError)
-    assert (str(error), error.reward, error.step) == (shown, shown, 2)
-    failed = rebuilt("worker", {**ours, "type": "KeyError", "attributes": {}})
-    assert str(failed) == f"worker failed: KeyError: {shown}\n{shown}"
-
-
-def test_a_child_of_which_no_events_are_wanted_may_send_none_and_no_large_frame() -> None:
-    with Child(MODULE, name="worker", events=False, max_frame=10_000) as child:
-        with pytest.raises(ChildDied, match=r"nobody asked for \(event, id\)"):
-            child.call({"do": "count", "to": 1}, deadline=LONG)
-        with pytest.raises(ChildDied, match=r"sent a frame of .* bytes; the limit is 10000"):
-            child.call({"text": "x" * 10_000}, deadline=LONG)
+def test_a_handler_that_has_used_its_process_up_gets_another(child: Child) -> None:
+    pid = child.call({"do": "last"}, deadline=LONG)["pid"]
+    assert child.call({}, deadline=LONG)["pid"] != pid
 
 
 def test_a_cancelled_call_is_told_and_still_replies(child: Child) -> None:
@@ -221,7 +173,7 @@ def test_a_dropped_child_leaves_no_process() -> None:
 def test_a_child_ends_when_its_parent_is_killed() -> None:
     program = f"""
 import os, signal
-from workbench.child import Child
+from workbench.sandbox.child import Child
 child = Child({MODULE!r})
 print(child.call({{}}, deadline=60)["pid"], flush=True)
 child.call({{"do": "hang"}}, deadline=60, cancelled=lambda: os.kill(os.getpid(), signal.SIGKILL))
@@ -231,27 +183,3 @@ child.call({{"do": "hang"}}, deadline=60, cancelled=lambda: os.kill(os.getpid(),
     assert done.returncode == -9, done.stderr
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(int(done.stdout)).wait(timeout=LONG)
-
-
-@pytest.mark.parametrize("asked", ["pid", "code"])
-def test_what_another_thread_has_read_of_a_forked_child_is_known(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The child's pid, or its end, comes when a thread has found nothing, and another one reads it."""
-    status, told = os.pipe()
-    os.set_blocking(status, False)
-    living: Any = SimpleNamespace(poll=lambda: None)
-    child = zygote.Forked(living, living, 0, status, None)
-    select = zygote.select.select
-
-    def another_is_first(*waited: Any) -> Any:
-        if not child._told:
-            os.write(told, b"7\n" if asked == "pid" else b"7\n5\n")
-            child.poll()
-        return select(*waited)
-
-    monkeypatch.setattr(zygote, "select", SimpleNamespace(select=another_is_first))
-    answers: list[int] = []
-    asking = threading.Thread(target=lambda: answers.append(child.pid if asked == "pid" else child.wait()), daemon=True)
-    asking.start()
-    asking.join(60)
-    assert answers == [7 if asked == "pid" else 5]
-    os.close(told)

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from workbench.child import Child
 from workbench.errors import TaskError
 from workbench.rollouts import folders, load, read_rows
 from workbench.rollouts.files import read_rows as parsed
 from workbench.rollouts.folders import EVERY, HELD_OUT, held_out_of, split_of, splits_of
+from workbench.sandbox.child import Child
 
 ROWS = [{"question": "1 + 1?", "answer": "2"}, {"question": "a, b\nand c?", "answer": "3"}]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()

@@ -12,7 +12,6 @@ import weakref
 import pytest
 import torch
 
-from workbench.child.serve import _described
 from workbench.config import PolicySection, RewardConfig, SamplingConfig
 from workbench.errors import PolicyError, RewardCodeError
 from workbench.policies.client import PolicyStatus, PolicyWorker
@@ -20,6 +19,7 @@ from workbench.policies.find import check_policy
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.sampler import sample_group
 from workbench.policies.worker import PolicyCache, handle
+from workbench.sandbox.child import _described
 from workbench.schema import Example
 from workbench.tasks import load_task
 from workbench.ui.handlers.session import Services

@@ -17,7 +17,6 @@ import pytest
 
 from tests.waiting import until_warm, wait_for
 from workbench import runs
-from workbench.child import child_environment
 from workbench.config import RunConfig
 from workbench.errors import ConfigError, CreditError, RunError
 from workbench.rundir import RunDir, RunStatus, environment
@@ -26,6 +25,7 @@ from workbench.runs import Run, compare, devices, list_runs, open_run, processes
 from workbench.runs import begin as begin_module
 from workbench.runs.compare import summarise
 from workbench.runs.watch import verdict
+from workbench.sandbox.child import child_environment
 
 pytestmark = pytest.mark.usefixtures("warm_fake_runs")
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from workbench.child import is_json
 from workbench.environments import protocol
 from workbench.environments.builtin import ENVIRONMENTS
 from workbench.environments.protocol import Reply, TextEnvironment, check_class
 from workbench.errors import ConfigError, EpisodeError, did_you_mean, shown
+from workbench.sandbox.child import is_json
 from workbench.schema import Prompt
 from workbench.schema.turns import state_of
 from workbench.sections import EnvironmentSection

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from workbench.child import is_json
+from workbench.sandbox.child import is_json
 
 ARGUMENTS = ("trainer_state", "log_extra", "log_metric")
 """What TRL's trainer passes by name beside the data's columns."""

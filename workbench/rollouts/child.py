@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from workbench.child import Emitter, serve
 from workbench.errors import TaskError
 from workbench.files import opened
 from workbench.rollouts.files import read_rows, rows_and_faults
@@ -19,6 +18,7 @@ from workbench.rollouts.folders import EVERY, HELD_OUT, held_out_of
 from workbench.rollouts.groups import Builder, Facts, read_drafts
 from workbench.rollouts.tokens import load_tokeniser
 from workbench.rollouts.values import Row
+from workbench.sandbox.child import Emitter, serve
 from workbench.schema import Group
 
 MAX_MEMORY = 4 * 2**30

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.assets import GSM8K
-from workbench.child import Child, seen_by_libraries
+from workbench.child import seen_by_libraries
 from workbench.errors import ChildError, ChildTimeout, TaskError
 from workbench.places import local_path
 from workbench.rollouts.files import MAX_BYTES
@@ -24,6 +24,7 @@ from workbench.rollouts.groups import AS_WORDS, UNKNOWN_END, Builder, Draft, Fac
 from workbench.rollouts.records import Record
 from workbench.rollouts.tokens import load_tokeniser
 from workbench.rollouts.values import Row
+from workbench.sandbox.child import Child
 from workbench.schema import Group, Prompt
 
 SHIPPED = {"gsm8k": GSM8K / "model-solutions-300.jsonl"}

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import psutil
 
-from workbench.child import child_environment
 from workbench.config import RunConfig
 from workbench.errors import RunError
 from workbench.rewards import find_builtin
@@ -22,6 +21,7 @@ from workbench.rundir import RunDir
 from workbench.runs.processes import TAG
 from workbench.runs.warm import start_warm
 from workbench.runs.watch import watch
+from workbench.sandbox.child import child_environment
 
 TRAINING = "workbench.process"
 

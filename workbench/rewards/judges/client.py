@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from workbench.child import Child
 from workbench.errors import ChildError, RewardError
 from workbench.rewards.judges.judge import Judged, Question
 from workbench.rewards.judges.reading import Verdict
+from workbench.sandbox.child import Child
 from workbench.sections import JudgeConfig
 
 SILENCE_SECONDS = 120.0

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from workbench.child import Emitter, heartbeat, serve
 from workbench.errors import RewardError
 from workbench.rewards.judges.judge import Question, judged
 from workbench.rewards.judges.store import Store
+from workbench.sandbox.child import Emitter, heartbeat, serve
 from workbench.sections import JudgeConfig
 
 REACHED_SECONDS = 3.0

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from workbench.child import Child
 from workbench.errors import ChildError, RewardError
 from workbench.places import checkpoint_or
 from workbench.rewards.returned import Score, check_outcome, check_steps
+from workbench.sandbox.child import Child
 from workbench.schema import Prompt
 from workbench.sections import ModelConfig
 

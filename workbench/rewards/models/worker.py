@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.child import Emitter, heartbeat, serve
 from workbench.errors import RewardError
 from workbench.importing import uncollected
+from workbench.sandbox.child import Emitter, heartbeat, serve
 from workbench.sections import ModelConfig
 
 with uncollected():

@@ -8,12 +8,12 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.child import child_environment
 from workbench.errors import ConfigError, RunError, WorkbenchError, cut
 from workbench.places import RUN
 from workbench.rewards import TrustStore
 from workbench.runs import open_run
 from workbench.runs.references import find_checkpoint
+from workbench.sandbox.child import child_environment
 from workbench.ui.handlers.config_import import open_config, take_over
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.scoring import Note

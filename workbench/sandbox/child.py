@@ -1,0 +1,425 @@
+"""A child process that answers requests and can be killed: JSON over a ``multiprocessing`` connection.
+
+The parent sends ``{"request": {...}}`` and ``{"cancel": true}``. The child sends ``{"ready": true}`` once, and for each
+request any number of ``{"event": {...}}`` and then ``{"reply": {...}}`` or ``{"error": {...}}``. Nothing is pickled; a
+request's ``texts`` follow it as plain UTF-8, because JSON takes three times as long over them. The connection is the
+child's standard input; what it prints is a pipe of its own, which the parent reads, bounds and keeps.
+
+A child is ``python -m module`` in a session of its own, started by ``subprocess`` and not by ``multiprocessing``, which
+would import the caller's main module once more: a training run's torch, or a script without a guard. It ends as soon as
+its parent is gone, and is replaced at the next call after it died. This module does not know what is asked of a child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import queue
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, NoReturn
+
+from workbench import errors
+from workbench.errors import ChildDied, ChildFailed, ChildTimeout, WorkbenchError
+
+LARGEST = 512 << 20
+"""Bytes of one message from a child."""
+KEPT_OUTPUT = 64 << 10
+"""Bytes of what a call printed that are kept: half of it from the beginning, half from the end."""
+START_SECONDS = 120.0
+"""Time a child may take to import what it needs; never part of a call's deadline."""
+CANCEL_SECONDS = 10.0
+"""Time a cancelled call may still take to reply before the child is killed."""
+LAUNCHED = re.compile(r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_\w+")
+"""Environment variables by which torchrun and accelerate tell a process which rank it is."""
+_TICK = 0.05  # seconds between two looks at cancelled() and at whether the child still lives
+
+
+def child_environment() -> dict[str, str]:
+    """Return this process's environment, with this package importable from wherever the child starts.
+
+    A launcher's variables are left out: a child of one of its ranks is none of them.
+    """
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
+    return {**{name: value for name, value in os.environ.items() if not LAUNCHED.fullmatch(name)}, "PYTHONPATH": path}
+
+
+def is_json(value: Any) -> bool:
+    """Return whether a value can be sent to or from a child."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+class Child:
+    """Starts ``python -m module *args`` at once; ``call`` asks it one thing at a time, from any thread."""
+
+    def __init__(
+        self,
+        module: str,
+        *,
+        args: Sequence[str] = (),
+        name: str = "child",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """``name`` is what errors call it; ``environment`` is all of its environment, by default this process's."""
+        self.name = name
+        self._command = [sys.executable, "-u", "-m", module, *args]
+        self._environment = environment
+        self._lock = threading.Lock()
+        self._start()
+
+    def _start(self) -> _Process:
+        self._process = _Process(self._command, child_environment() if self._environment is None else self._environment)
+        self._end = weakref.finalize(self, self._process.end)
+        return self._process
+
+    @property
+    def alive(self) -> bool:
+        return self._process.alive
+
+    @property
+    def pid(self) -> int:
+        return self._process.popen.pid
+
+    @property
+    def output(self) -> str:
+        """What the child printed during the last call (or since it started): the first and last 32 KB of it."""
+        return self._process.output.text()
+
+    def call(
+        self,
+        request: Mapping[str, Any],
+        *,
+        deadline: float,
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> dict[str, Any]:
+        """Send ``request`` and return the reply.
+
+        ``deadline`` is the most seconds the child may stay silent: an event restarts the clock, and start-up does not
+        count. Past it the child is killed and ChildTimeout raised. ``cancelled`` is asked about every 50 ms; once it
+        says True the child is told, and still has to reply. Raises ChildDied when the child ends by itself, ChildFailed
+        when its handler raised, or the very WorkbenchError it raised.
+        """
+        with self._lock:
+            process = self._process
+            if not process.alive:
+                self._end()
+                process = self._start()
+            try:
+                message = self._converse(process, request, deadline, on_event, cancelled)
+            except BaseException:
+                self._end()  # what the child still has to say belongs to no later call
+                raise
+            if message["last"]:
+                self._end()
+        if "error" in message:
+            raise _rebuilt(self.name, message["error"])
+        reply: dict[str, Any] = message["reply"]
+        return reply
+
+    def _converse(
+        self,
+        process: _Process,
+        request: Mapping[str, Any],
+        deadline: float,
+        on_event: Callable[[dict[str, Any]], None] | None,
+        cancelled: Callable[[], bool] | None,
+    ) -> dict[str, Any]:
+        process.output.clear()
+        texts: Sequence[str] | None = request.get("texts")
+        process.send({"request": dict(request, **({} if texts is None else {"texts": [len(text) for text in texts]}))})
+        if texts is not None:
+            process.send("".join(texts))
+        limit, silent_since, cancel_sent = deadline if process.ready else START_SECONDS, time.monotonic(), False
+        while True:
+            if not cancel_sent and cancelled is not None and cancelled():
+                process.send({"cancel": True})
+                cancel_sent, limit, silent_since = True, max(limit, CANCEL_SECONDS), time.monotonic()
+            left = limit - (time.monotonic() - silent_since)
+            if left <= 0:
+                what = "gave no answer" if process.ready else "was not ready"
+                raise ChildTimeout(f"{self.name} {what} in {limit:g} s and was ended", seconds=limit)
+            try:
+                message = process.receive(min(left, _TICK))
+            except (EOFError, OSError, ValueError) as error:
+                raise ChildDied(self._obituary(process, error)) from None
+            if message is None:
+                continue
+            silent_since = time.monotonic()
+            if "ready" in message:
+                process.ready, limit = True, max(deadline, CANCEL_SECONDS) if cancel_sent else deadline
+            elif "event" not in message:
+                return message
+            elif on_event is not None:
+                on_event(message["event"])
+
+    def _obituary(self, process: _Process, error: Exception) -> str:
+        how = process.how_it_ended(error)
+        last = process.output.text().strip().rpartition("\n")[2]
+        return f"{self.name} {how}" if process.ready or not last else f"{self.name} {how} before it was ready: {last}"
+
+    def kill(self) -> None:
+        """End the process without waiting for its end; a call under way raises ChildDied."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End the child, also under a call of another thread (which raises ChildDied). A later call restarts it."""
+        self.kill()
+        with self._lock:
+            self._end()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class _Process:
+    """One process, its connection and its output."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        ours, theirs = socket.socketpair()
+        self.prints, prints = os.pipe()
+        try:
+            with theirs:
+                self.popen = subprocess.Popen(
+                    command,
+                    stdin=theirs.fileno(),
+                    stdout=prints,
+                    stderr=prints,
+                    start_new_session=True,
+                    env=environment,
+                )
+        except BaseException:
+            ours.close()
+            os.close(self.prints)
+            raise
+        finally:
+            os.close(prints)
+        for limit in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # of a message that has begun
+            ours.setsockopt(socket.SOL_SOCKET, limit, struct.pack("ll", int(START_SECONDS), 0))
+        self.connection = Connection(ours.detach())
+        os.set_blocking(self.prints, False)
+        self.output, self.ready = _Output(), False
+        self._owner = os.getpid()
+
+    @property
+    def alive(self) -> bool:
+        return not self.connection.closed and self.popen.poll() is None
+
+    def send(self, message: Mapping[str, Any] | str) -> None:
+        data = message.encode("utf-8", "surrogatepass") if isinstance(message, str) else _packed(message)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it ended, which receiving tells
+            self.connection.send_bytes(data)
+
+    def receive(self, seconds: float) -> dict[str, Any] | None:
+        """Return the child's next message, None where there is none yet. Raises EOFError where it ended."""
+        came = wait([self.connection, self.prints], seconds)
+        if self.connection in came:
+            message: dict[str, Any] = json.loads(self.connection.recv_bytes(LARGEST))
+            self.drain()  # what was printed before it is in the pipe by now
+            return message
+        if self.prints in came:
+            self.drain()
+        # A copy of itself that the child has left can keep the connection open.
+        if not came and self.popen.poll() is not None:
+            raise EOFError
+        return None
+
+    def drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self.output.add(os.read(self.prints, 1 << 20))  # more than a pipe holds
+
+    def how_it_ended(self, error: Exception) -> str:
+        if not isinstance(error, EOFError | ConnectionError):
+            return f"sent what is no message ({error}) and was ended"
+        try:
+            code = self.popen.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return "closed its connection"
+        finally:
+            self.drain()
+        if code >= 0:
+            return f"exited {code}"
+        hint = "; the system may be out of memory" if code == -signal.SIGKILL else ""
+        return f"died of signal {-code} ({signal.Signals(-code).name}){hint}"
+
+    def kill(self) -> None:
+        """SIGKILL to the child and what it has started, unless this is a forked copy of its parent."""
+        if os.getpid() == self._owner and not self.connection.closed:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.popen.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        if os.getpid() == self._owner and not self.connection.closed:
+            self.kill()
+            self.popen.wait()
+            self.drain()
+            self.connection.close()
+            os.close(self.prints)
+
+
+class _Output:
+    """Printed bytes, of which the first and the last half of KEPT_OUTPUT are kept."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._head, self._tail, self._dropped = bytearray(), bytearray(), 0
+
+    def add(self, data: bytes) -> None:
+        room = KEPT_OUTPUT // 2 - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:]
+        excess = max(0, len(self._tail) - KEPT_OUTPUT // 2)
+        del self._tail[:excess]
+        self._dropped += excess
+
+    def text(self) -> str:
+        left_out = b"\n\xe2\x80\xa6 %d bytes left out \xe2\x80\xa6\n" % self._dropped if self._dropped else b""
+        return (self._head + left_out + self._tail).decode("utf-8", "replace")
+
+
+def _packed(message: Mapping[str, Any]) -> bytes:
+    """Raises ValueError or TypeError for what JSON cannot hold. ``json.loads`` reads lone surrogates back."""
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def _rebuilt(name: str, error: Mapping[str, Any]) -> WorkbenchError:
+    """Return the exception that an error of the child called ``name`` stands for."""
+    kind = getattr(errors, error["type"], None)
+    if isinstance(kind, type) and issubclass(kind, WorkbenchError):
+        return kind(error["message"], **error["attributes"])
+    return ChildFailed(f"{name} failed: {error['type']}: {error['message']}\n{error['traceback']}")
+
+
+# --- the child's side -------------------------------------------------------------------------------------------------
+
+
+class Emitter:
+    """Sends events before the reply, ``emit({...})``, and tells whether the request was cancelled."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._cancel = threading.Event()
+        self.is_last = False
+        """Set by a handler that has used its process up: the parent ends it after the reply, and starts another."""
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        self._send({"event": event})
+
+    def cancelled(self) -> bool:
+        """Return whether the parent has cancelled the request. A handler that sees it replies with what it has."""
+        return self._cancel.is_set()
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        data = _packed(message)
+        with self._lock:
+            self._connection.send_bytes(data)
+
+
+@contextlib.contextmanager
+def heartbeat(emit: Callable[[dict[str, Any]], None], event: Callable[[float], dict[str, Any]]) -> Iterator[None]:
+    """Send ``event(seconds)`` at once and then every second, so that slow work is not taken for a hang."""
+    over = threading.Event()
+    began = time.monotonic()
+
+    def beat() -> None:
+        while not over.is_set():
+            emit(event(time.monotonic() - began))
+            over.wait(1.0)
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+Handler = Callable[[dict[str, Any], Emitter], dict[str, Any]]
+"""Answers a child's requests: ``handle(request, emit)`` returns the reply."""
+
+
+def serve(handle: Handler) -> NoReturn:
+    """Run the child's side: for each request send ``handle(request, emit)`` back, until the parent is gone.
+
+    Call it last, when everything slow is imported: the parent's deadlines begin with the first request after it.
+    What ``handle`` raises goes to the parent and the child serves on.
+    """
+    connection = Connection(os.dup(0))
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    faulthandler.enable()
+    emit = Emitter(connection)
+    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(connection, requests, emit), name="requests", daemon=True).start()
+    emit._send({"ready": True})
+    while True:
+        request = requests.get()
+        try:
+            reply = handle(request, emit)
+            _flush()
+            emit._send({"reply": reply, "last": emit.is_last})
+        except Exception as error:  # the parent is the boundary that reports it
+            _flush()
+            emit._send({"error": _described(error), "last": emit.is_last})
+
+
+def _flush() -> None:
+    with contextlib.suppress(ValueError, OSError, AttributeError):  # user code may have closed or replaced them
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def _listen(connection: Connection, requests: queue.SimpleQueue[dict[str, Any]], emit: Emitter) -> None:
+    """Read on a thread of its own, so that a cancel is heard and a lost parent ends the child."""
+    try:
+        while True:
+            message = json.loads(connection.recv_bytes())
+            if "cancel" in message:
+                emit._cancel.set()
+            else:
+                emit._cancel.clear()  # a cancel that came after its request's reply
+                request = message["request"]
+                if "texts" in request:
+                    texts, ends = connection.recv_bytes().decode("utf-8", "surrogatepass"), accumulate(request["texts"])
+                    request["texts"] = [texts[start:end] for start, end in pairwise((0, *ends))]
+                requests.put(request)
+    finally:
+        os._exit(0)
+
+
+def _described(error: Exception) -> dict[str, Any]:
+    """An error as JSON: the closest class that ``errors`` has, so that the parent can raise it, or its own."""
+    classes = [kind for kind in type(error).__mro__ if getattr(errors, kind.__name__, None) is kind]
+    attributes = {name: value for name, value in vars(error).items() if classes and not name.startswith("_")}
+    return {
+        "type": (classes or [type(error)])[0].__name__,
+        "message": str(error),
+        "attributes": attributes,
+        "traceback": "".join(traceback.format_exception(error)),
+    }
