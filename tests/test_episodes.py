@@ -34,7 +34,7 @@ from workbench.rundir import rollouts as stored
 from workbench.schema import Example, Group, Rollout, Turn
 from workbench.sections import EnvironmentSection, SamplingConfig
 from workbench.steps import StepPattern
-from workbench.steps.turns import turn_texts
+from workbench.steps.split import turn_texts
 from workbench.ui.handlers.group_export import EXPORTS
 
 PROMPTS = ["Start with 7, add 5.\n", "Start with 12, subtract 4, multiply by 2, add 9.\n"]

@@ -31,7 +31,9 @@ def stored(name: str) -> RunConfig:
 
 
 def test_the_default_run_is_todays_default_at_its_own_rate():
-    assert stored("default") == RunConfig.parse({"optimiser": {"learning_rate": 5e-4}, "run": {"steps": 60, "eval_every": 4}})
+    assert stored("default") == RunConfig.parse(
+        {"optimiser": {"learning_rate": 5e-4}, "run": {"steps": 60, "eval_every": 4}}
+    )
 
 
 def test_own_code_and_credit_options_are_read():

@@ -29,8 +29,7 @@ from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup,
 from workbench.schema.rounding import differ
 from workbench.sections import CreditConfig, RewardConfig
 from workbench.steps import StepPattern
-from workbench.steps.split import MAX_STEPS
-from workbench.steps.turns import turn_texts
+from workbench.steps.split import MAX_STEPS, turn_texts
 
 Level = Literal["ok", "check", "stop"]
 _TAG_AT_END = re.compile(r"<([A-Za-z_][\w-]*)>\s*$")

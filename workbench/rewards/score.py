@@ -28,7 +28,7 @@ from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup,
 from workbench.schema.thinking import answer_span, ends_in_thinking
 from workbench.sections import RewardConfig
 from workbench.steps import Split, StepPattern, align_steps, split_by_tokens, split_leniently, split_preview
-from workbench.steps.turns import align_turns, joined, turn_texts
+from workbench.steps.split import align_turns, joined, turn_texts
 
 
 @dataclass(frozen=True)

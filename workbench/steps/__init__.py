@@ -1,11 +1,16 @@
 """Steps of a completion: patterns and presets, text → character spans, character spans → token spans."""
 
-from workbench.steps.align import align_steps
-from workbench.steps.by_tokens import split_by_tokens
-from workbench.steps.pattern import NUMBERS, PatternKind, StepPattern
-from workbench.steps.presets import PRESETS, Preset
-from workbench.steps.split import Split, split_all, split_leniently, split_preview, split_steps, unsplit
-from workbench.steps.tokens import token_texts
+from workbench.steps.pattern import NUMBERS, PRESETS, PatternKind, Preset, StepPattern
+from workbench.steps.split import (
+    Split,
+    split_all,
+    split_by_tokens,
+    split_leniently,
+    split_preview,
+    split_steps,
+    unsplit,
+)
+from workbench.steps.tokens import align_steps, token_texts
 
 __all__ = [
     "NUMBERS",

@@ -2,7 +2,11 @@
 
 Steps are ordered, do not overlap and are never empty; text outside them stays outside. The one exception is text in
 which the pattern finds nothing: it is a single step that spans it all and is marked ``matched=False``. This module
-does not know about tokens, nor in which process it runs: the page has it run in the reward worker.
+does not know in which process it runs: the page has it run in the reward worker.
+
+An episode's steps are found in each of the policy's turns on its own (``Rollout.turn_spans``), so that none reaches
+into an observation; if nothing matches, each turn is one unmatched step. Patterns of some kinds read no text:
+``split_by_tokens`` compares them with the sampled tokens.
 """
 
 from __future__ import annotations
@@ -10,12 +14,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice, pairwise
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice, pairwise
 
 from workbench.errors import PatternError, PatternTooSlow, TooManySteps
-from workbench.schema import Step
+from workbench.schema import Rollout, Step
 from workbench.steps.pattern import StepPattern
+from workbench.steps.tokens import align_steps
 
 TIMEOUT = 0.25
 """Seconds one text may take."""
@@ -193,3 +198,133 @@ def _disjoint(marks: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         if max(start, taken) < end:
             yield max(start, taken), end
             taken = end
+
+
+# --- turns of an episode -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TurnText:
+    """One turn: its (first, last) tokens, where its text begins in the completion's, and that text."""
+
+    first: int
+    last: int
+    start: int
+    text: str
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+
+def turn_texts(rollout: Rollout) -> list[TurnText]:
+    """The policy's turns in a rollout's text, without an end-of-sequence token that closes it."""
+    texts = rollout.texts[:-1] if rollout.finished else rollout.texts
+    begins = [0, *accumulate(map(len, texts))]
+    return [
+        TurnText(first, last, begins[first], "".join(texts[first : last + 1]))
+        for first, last in rollout.turn_spans
+        if first < len(texts)
+    ]
+
+
+def joined(turns: Sequence[TurnText], splits: Sequence[Split], pattern: StepPattern) -> Split:
+    """The split of a whole episode, of those of its turns' texts. With over 1,000 steps, or a turn that could not be
+    split, it is one unmatched step a turn, ``failed``.
+
+    Where some turn has a match, one without is a step all the same if the pattern says what ends steps, and is in none
+    if it says what starts them or what they are.
+    """
+    moved = [split.moved(turn.start) for turn, split in zip(turns, splits, strict=True)]
+    matched = any(split.matched for split in moved)
+    steps = [step for split in moved for step in split.steps if step.start < step.end]
+    if matched and pattern.kind in ("starts", "is"):
+        steps = [step for step in steps if step.matched]
+    if len(steps) > MAX_STEPS or any(split.failed for split in splits):
+        return unsplit_turns(turns)
+    matches = [match for split in moved for match in split.matches]
+    steps = [replace(step, matched=matched) for step in steps]
+    return Split(steps, matches)
+
+
+def unsplit_turns(turns: Sequence[TurnText]) -> Split:
+    """An episode that could not be split: each turn is one unmatched step."""
+    return Split([Step(turn.start, turn.end, matched=False) for turn in turns if turn.text], [], failed=True)
+
+
+def align_turns(rollout: Rollout, steps: Sequence[Step]) -> list[tuple[int, int]]:
+    """The (first, last) token of each step, within the turn that it lies in. Raises ValueError for one that lies in
+    none."""
+    spans: list[tuple[int, int]] = []
+    for turn in turn_texts(rollout):
+        here = [step for step in steps if turn.start <= step.start and step.end <= turn.end and step.start < step.end]
+        own = [Step(step.start - turn.start, step.end - turn.start, step.matched) for step in here]
+        texts = rollout.texts[turn.first : turn.first + _tokens(rollout, turn)]
+        spans += [(turn.first + first, turn.first + last) for first, last in align_steps(texts, own)]
+    if len(spans) != len(steps):
+        raise ValueError(f"{len(steps) - len(spans)} of {len(steps)} steps lie in no turn of the policy's")
+    return spans
+
+
+def _tokens(rollout: Rollout, turn: TurnText) -> int:
+    """Of a turn, without the end-of-sequence token that closes the completion."""
+    return min(turn.last, len(rollout) - 1 - rollout.finished) - turn.first + 1
+
+
+# --- patterns that read tokens ------------------------------------------------------------------------------------
+
+
+def split_by_tokens(rollout: Rollout, pattern: StepPattern, span: tuple[int, int] | None = None) -> Split:
+    """The steps of a rollout's text, or of its characters ``span`` (start, end); all of it is in some step.
+
+    - ``surprise``, "p n": a step ends before the first and then before each n-th token whose probability is below p.
+      SPO (arXiv 2505.23564): ``cutpoints`` in ``math_episode_generator_with_mc_advantages.py`` of
+      https://github.com/AIFrameResearch/SPO, where p is 0.9 and n ``cutpoint_interval``, 5.
+    - ``entropy``, "h n": a step ends before a token whose distribution has an entropy of at least h nats, at least n
+      tokens behind the last such end. As PRPO cuts (arXiv 2601.07182; ``entropy_segmentation`` in its reward managers,
+      https://github.com/SchumiDing/srpocode), which takes an answer's highest entropies for h, n = 10.
+    - ``tokens``, "n": every n tokens.
+
+    Probabilities and entropies are those the policy sampled with.
+    Where there is no cut, it is one unmatched step. Raises PatternError where the pattern's numbers are wrong or the
+    rollout does not have what they are compared with. Over 1,000 steps are one, ``failed``.
+    """
+    start, end = (0, len(rollout.text)) if span is None else span
+    texts = rollout.texts[:-1] if rollout.finished else rollout.texts
+    begins = [0, *accumulate(map(len, texts))]  # of each token's characters, and the text's end
+    first = next((t for t, begin in enumerate(begins) if begin >= start), len(texts))
+    cuts = list(_cuts(rollout, pattern, range(first, len(texts))))
+    borders = sorted({begins[t] for t in cuts if start < begins[t] < end})
+    if len(borders) >= MAX_STEPS:
+        return unsplit(rollout.text[start:end]).moved(start)
+    if start >= end or (not borders and pattern.kind != "tokens"):
+        whole = unsplit(rollout.text[start:end]).moved(start)
+        return Split(whole.steps if start < end else [], [])
+    steps = [Step(*piece) for piece in pairwise([start, *borders, end])]
+    return Split(steps, [(begins[t], begins[t + 1]) for t in cuts if begins[t] in borders])
+
+
+def _cuts(rollout: Rollout, pattern: StepPattern, tokens: range) -> Iterator[int]:
+    """The tokens that a step begins with."""
+    number, count = pattern.numbers
+    if pattern.kind == "tokens":
+        yield from tokens[count::count]
+    elif pattern.kind == "surprise":
+        logprobs = _known(rollout.logprobs, "log-probabilities", pattern)
+        unlikely = [t for t in tokens if rollout.is_sampled(t) and math.exp(logprobs[t]) < number]
+        yield from unlikely[::count]
+    else:
+        entropies, last = _known(rollout.entropies, "entropies", pattern), tokens.start
+        for t in tokens:
+            if rollout.is_sampled(t) and entropies[t] >= number and t - last >= count:
+                yield t
+                last = t
+
+
+def _known(values: Sequence[float] | None, what: str, pattern: StepPattern) -> Sequence[float]:
+    if values is None:
+        raise PatternError(
+            f"the step pattern of kind {pattern.kind!r} needs the {what} of a completion's tokens and they are not "
+            "known; sample it in the workbench, or choose a kind that reads text"
+        )
+    return values
