@@ -24,6 +24,8 @@ from workbench.credit import (
     length_normalisers,
     loss_weights,
 )
+from workbench.credit.batch import Batch
+from workbench.credit.schemes.scheme import Part, Scheme, pooled
 from workbench.errors import CreditError
 from workbench.schema import Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
 
@@ -52,6 +54,20 @@ def test_step_gives_a_token_its_own_steps_value():
     assert first == pytest.approx([1.0539] * 8 + [-0.8431] * 2, abs=1e-4)
     assert second == pytest.approx([1.0539] * 5 + [-0.8431] * 4, abs=1e-4)
     assert third == pytest.approx([-0.8431] * 7 + [1.0539] * 2, abs=1e-4)
+
+
+def test_a_scheme_without_options_has_the_outcome_added_as_the_others_have(monkeypatch):
+    def bare(batch: Batch) -> Part:
+        return Part("step", "own", pooled(batch, batch.rewards, "none", scale=False))
+
+    monkeypatch.setitem(SCHEMES, "bare", Scheme("bare", formula="A = r", reference="a test", compute=bare))
+    assert SCHEMES["bare"].options == ()
+    outcomes = [1.0, 0.0, 0.0]  # z: (2/3) / 0.57745 = 1.1545, -0.5773
+    first, second, _ = rows(assign_credit(REWARDS, ENDS, LENGTHS, "bare", outcome_rewards=outcomes, outcome_weight=1.0))
+    assert first == pytest.approx([1 + 1.1545] * 8 + [1.1545] * 2, abs=1e-4)
+    assert second == pytest.approx([1 - 0.5773] * 5 + [-0.5773] * 4, abs=1e-4)
+    with pytest.raises(CreditError, match="scale"):
+        assign_credit(REWARDS, ENDS, LENGTHS, "bare", scale=False)
 
 
 def test_sum_normalises_the_summed_rewards():

@@ -6,7 +6,7 @@ import pytest
 
 from tests.credits import WORKED_ENDS, WORKED_REWARDS, make_credit, make_rollout
 from workbench.credit import SCHEMES, NoSpread, unused_rewards, why_no_spread
-from workbench.credit.unused import NO_SPREAD, what_counts
+from workbench.credit.explain import NO_SPREAD, what_counts
 from workbench.schema import Credit
 
 FLAT = [[1.0, 1.0, 1.0], [1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]

@@ -15,7 +15,7 @@ from workbench.cli import make_parser
 from workbench.cli.flags import read_config
 from workbench.config import MOVED, RunConfig, migrate
 from workbench.credit import SCHEMES, Normalise, Scheme
-from workbench.credit.options import Range
+from workbench.credit.schemes.scheme import Range
 from workbench.errors import ConfigError
 from workbench.runs import list_runs, open_run
 from workbench.sections import leaves
@@ -206,7 +206,7 @@ def toy(
 
 @pytest.fixture
 def toy_scheme(monkeypatch):
-    monkeypatch.setitem(SCHEMES, "toy", Scheme("toy", "A = 0", "nowhere", toy))
+    monkeypatch.setitem(SCHEMES, "toy", Scheme("toy", formula="A = 0", reference="nowhere", compute=toy))
 
 
 def test_switches_choices_and_numbers_of_a_scheme_work_in_yaml_flags_form_and_docs(toy_scheme, monkeypatch):

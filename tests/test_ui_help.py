@@ -8,7 +8,7 @@ import pytest
 
 from tests.credits import make_credit, make_rollout, worked_credit
 from workbench.credit import SCHEMES
-from workbench.credit.unused import NO_SPREAD
+from workbench.credit.explain import NO_SPREAD
 from workbench.figures.curves import PANELS
 from workbench.figures.metrics import METRICS, find_metric
 from workbench.ui.handlers.help import guide, live

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from workbench.checks.alarms import MOSTLY_UNSCORED
 from workbench.credit import credit_groups, why_no_spread
-from workbench.credit.shares import right_answers
+from workbench.credit.explain import right_answers
 from workbench.errors import ConfigError, CreditError, RewardError
 from workbench.rewards import Reward, RewardWorker, load_reward, score_group
 from workbench.rewards.models.reward import Models

@@ -2,15 +2,33 @@
 
 from workbench.credit.assign import assign_credit, credit_group, credit_groups
 from workbench.credit.batch import GroupRewards
-from workbench.credit.compare import Comparison, StepDifference, compare_credits
 from workbench.credit.critic import GAE, GAEOptions, Measured, credit_by_gae, gae
-from workbench.credit.loss import LENS_LOSSES, TokenLosses, group_losses, pass_losses, token_losses
+from workbench.credit.explain import (
+    Comparison,
+    GradientShare,
+    NoSpread,
+    Remedy,
+    StepDifference,
+    compare_credits,
+    gradient_shares,
+    unused_rewards,
+    why_no_spread,
+)
+from workbench.credit.loss import (
+    LENS_LOSSES,
+    LOSS_TYPES,
+    LossType,
+    TokenLosses,
+    group_losses,
+    group_normalisers,
+    length_normalisers,
+    loss_weights,
+    pass_losses,
+    token_losses,
+)
 from workbench.credit.normalise import NORMALISATIONS, Normalise
-from workbench.credit.options import SHARED, Option
 from workbench.credit.schemes import SCHEMES, Scheme, check_options
-from workbench.credit.shares import GradientShare, gradient_shares
-from workbench.credit.unused import NoSpread, Remedy, unused_rewards, why_no_spread
-from workbench.credit.weights import LOSS_TYPES, LossType, group_normalisers, length_normalisers, loss_weights
+from workbench.credit.schemes.scheme import SHARED, Option
 from workbench.schema import Credit, Explanation, Term
 
 __all__ = [

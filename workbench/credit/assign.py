@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.credit.batch import Batch, GroupRewards
-from workbench.credit.each_reward import NOTE
-from workbench.credit.options import resolve
+from workbench.credit.batch import NOTE, Batch, GroupRewards
 from workbench.credit.schemes import Part, Scheme, find_scheme
+from workbench.credit.schemes.scheme import resolve
 from workbench.credit.schemes.steps import outcome
 from workbench.errors import CreditError, shown
 from workbench.schema import Credit, CreditPart, ScoredGroup
@@ -164,7 +163,8 @@ def _assigned(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str,
             raise CreditError(
                 f"outcome_weight is {weight} but no outcome reward is set; add one, or set the weight to 0"
             )
-        added = outcome(batch, normalise=cast(Any, values["normalise"]), scale=bool(values["scale"]))
+        shared: dict[str, Any] = {name: values[name] for name in ("normalise", "scale") if name in values}
+        added = outcome(batch, **shared)
         parts.append(Part(added.kind, added.carry, added.values, np.full(batch.completions, weight)))
     settled = {**values, "outcome_weight": weight, "clip": clip}
     assigned, first = [], 0

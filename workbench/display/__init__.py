@@ -21,7 +21,7 @@ VIEWS: dict[tuple[str, str], str] = {
     ("workbench.schema.credit", "Credit"): "credit",
     ("workbench.schema.credit", "Explanation"): "explanation",
     ("workbench.schema.watched", "WatchedRow"): "watched_row",
-    ("workbench.credit.compare", "Comparison"): "comparison",
+    ("workbench.credit.explain", "Comparison"): "comparison",
     ("workbench.checks.probes", "ProbeReport"): "probes",
     ("workbench.checks.preflight", "Preflight"): "preflight",
     ("workbench.checks.reward_check", "RewardCheck"): "reward_check",

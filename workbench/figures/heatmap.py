@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from workbench.credit import GAE, SCHEMES, compare_credits, group_normalisers, why_no_spread
 from workbench.credit.critic import FORMULA as GAE_FORMULA
-from workbench.credit.unused import what_counts
+from workbench.credit.explain import what_counts
 from workbench.figures.fragment import fragment, page
 from workbench.figures.fragment import to_json as to_json
 from workbench.figures.loss import DrawnLoss

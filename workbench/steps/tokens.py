@@ -1,9 +1,10 @@
 """Sampled token ids → one string a token, and steps' character spans → token spans on those strings.
 
-Nothing is tokenised again. A character belongs to the token that completes it; a token that completes none is "". The strings always join to
-``tokenizer.decode(token_ids)``. Byte-level tokenizers (GPT-2, Llama 3, Qwen) are read off their vocabulary in one
-pass. For all others (SentencePiece, byte fallback, WordPiece, cleaned-up spaces) what a token adds to the text is found
-by decoding ever longer prefixes, in windows checked against the whole text so that the cost stays linear.
+Nothing is tokenised again. A character belongs to the token that completes it; a token that completes none is "". The
+strings always join to ``tokenizer.decode(token_ids)``. Byte-level tokenizers (GPT-2, Llama 3, Qwen) are read off their
+vocabulary in one pass. For all others (SentencePiece, byte fallback, WordPiece, cleaned-up spaces) what a token adds to
+the text is found by decoding ever longer prefixes, in windows checked against the whole text so that the cost stays
+linear.
 
 A token that straddles two steps belongs to the one whose last character it contains. So step k ends at the token that
 holds its last character, and begins at the first token that no earlier step ends in. Tokens that complete no character

@@ -8,8 +8,7 @@ import numpy as np
 
 from workbench.credit.batch import Batch, Floats, Integers
 from workbench.credit.normalise import Normalise, Normalised, z_within
-from workbench.credit.options import Range
-from workbench.credit.schemes.scheme import Gamma, Part, Threshold, by_completion, outcomes_of, pooled
+from workbench.credit.schemes.scheme import Gamma, Part, Range, Threshold, by_completion, outcomes_of, pooled
 from workbench.schema.wording import counted
 
 Temperature = Annotated[float, Range("Of the softmax that picks a completion's worst steps", 1e-3, 100.0)]

@@ -95,7 +95,7 @@ class LossModes:
             self.credit_options
         ):
             raise ConfigError(f"credit_options: {sorted(reserved)[0]!r} has a field of its own; set that")
-        default = {option.name: option.default for option in SCHEMES[scheme].options}["normalise"]
+        default = {option.name: option.default for option in SCHEMES[scheme].options}.get("normalise", "pooled")
         if self.scale_rewards == "batch" and default != "pooled" and "normalise" not in self.credit_options:
             raise ConfigError(
                 f"scale_rewards: 'batch' would replace the {default!r} normalisation of {scheme!r}; leave "
