@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from benchmarks.schemes import RunResult, sees_labels, stored_results
 from benchmarks.trained import mean
 from workbench.checks import ALARMS, EDITS, TURN_EDITS
-from workbench.checks.demo import split_step_demo
+from workbench.checks.probes import split_step_demo
 from workbench.config import METHODS, RunConfig, Section
 from workbench.credit import LOSS_TYPES, NORMALISATIONS, SCHEMES, credit_group, length_normalisers
 from workbench.figures import heatmap

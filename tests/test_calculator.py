@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from workbench.config.task_defaults import fill_from_task
 from workbench.environments.calculator import ERROR, Calculator, evaluate
 from workbench.rewards.builtin import answer_correctness
-from workbench.rewards.builtin.turns import call_needed, call_parses
+from workbench.rewards.builtin.steps import call_needed, call_parses
 from workbench.tasks import load_task
 from workbench.tasks.calculator import Slips, chain, lessons, noisy_episode
 from workbench.tasks.chain_arithmetic import is_held_out

@@ -19,7 +19,7 @@ from workbench.assets import GSM8K
 from workbench.credit import credit_group
 from workbench.figures.heatmap import credit_payload, to_json
 from workbench.rewards import score_group
-from workbench.rewards.builtin.gsm8k_answer import gsm8k_answer
+from workbench.rewards.builtin.answers import gsm8k_answer
 from workbench.rollouts import read_groups
 from workbench.steps import PRESETS
 

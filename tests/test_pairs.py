@@ -17,7 +17,7 @@ from transformers import LlamaForSequenceClassification
 from tests import reward_models
 from tests.in_this_process import trained
 from tests.stored_runs import config_of
-from workbench.checks.calibration import calibration_error
+from workbench.checks.difficulty import calibration_error
 from workbench.config import METHODS, ModelConfig, PolicySection, RewardConfig, RunConfig
 from workbench.errors import ConfigError, PolicyError, TaskError, WorkbenchError
 from workbench.figures.metrics import find_metric

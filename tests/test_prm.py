@@ -16,7 +16,7 @@ import torch
 from tests import reward_models
 from tests.reward_models import KINDS, PROMPT, STEPS, reference
 from tests.stored_runs import config_of
-from workbench.checks.auc import auc
+from workbench.checks.difficulty import auc
 from workbench.config import METHODS, ModelConfig, RunConfig
 from workbench.errors import ConfigError, PolicyError, RewardError, TaskError
 from workbench.figures.metrics import find_metric

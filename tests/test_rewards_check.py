@@ -12,8 +12,7 @@ from sklearn.metrics import accuracy_score
 
 import workbench as wb
 from workbench import display
-from workbench.checks.first_error import Chain, first_error
-from workbench.checks.reward_check import check_reward
+from workbench.checks.reward_check import Chain, check_reward, first_error
 from workbench.errors import ConfigError, RewardError, TaskError
 from workbench.schema import Group, Rollout
 from workbench.steps import PRESETS

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.rewards.builtin.calculator_notes import calculator_notes
-from workbench.rewards.builtin.given import given_labels, given_reward
-from workbench.rewards.builtin.gsm8k_answer import gsm8k_answer
+from workbench.rewards.builtin.answers import gsm8k_answer
+from workbench.rewards.builtin.steps import calculator_notes, given_labels, given_reward
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from workbench.errors import TaskError
-from workbench.rewards.builtin.calculator_notes import calculator_notes
+from workbench.rewards.builtin.steps import calculator_notes
 from workbench.tasks import chain_arithmetic, load_task
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workbench.checks import EDITS, TURN_EDITS, probe
-from workbench.checks.edits import FILLER, INSERTED
-from workbench.checks.turn_edits import Replay, said
+from workbench.checks.edits import FILLER, INSERTED, Replay, said
 from workbench.rewards import score_group
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workbench.rewards import RewardWorker, load_reward
-from workbench.rewards.builtin.turns import call_needed, call_parses, observation_used, turns_penalty
+from workbench.rewards.builtin.steps import call_needed, call_parses, observation_used, turns_penalty
 from workbench.rewards.protocol import columns_left_out
 from workbench.rewards.score import score_completions, score_split
 from workbench.schema import Group, Rollout, Step

@@ -1,12 +1,10 @@
 """What to look at before a GPU is spent: pre-flight of a setup, exploit probes of a credit scheme, alarms of a run."""
 
 from workbench.checks.alarms import ALARMS, Alarm, alarms
-from workbench.checks.demo import split_step_demo
 from workbench.checks.difficulty import Difficulty
-from workbench.checks.edits import EDITS, Edit
+from workbench.checks.edits import EDITS, TURN_EDITS, Edit, TurnEdit
 from workbench.checks.preflight import Finding, Preflight, preflight, preflight_of, splitting_findings
-from workbench.checks.probes import ALL_EDITS, ProbeReport, ProbeResult, probe
-from workbench.checks.turn_edits import TURN_EDITS, TurnEdit
+from workbench.checks.probes import ALL_EDITS, ProbeReport, ProbeResult, probe, split_step_demo
 
 __all__ = [
     "ALARMS",

@@ -6,7 +6,8 @@ is not known; with every p equally likely beforehand it is Beta(s + 1, n - s + 1
 
     P(dead | G) = [B(s + 1 + G, n - s + 1) + B(s + 1, n - s + 1 + G)] / B(s + 1, n - s + 1).
 
-Groups are scored elsewhere; nothing is sampled here.
+Groups are scored elsewhere; nothing is sampled here. Below stand two measures of scores against labels: calibration
+and AUC.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+
+import numpy as np
 
 from workbench.errors import CreditError
 from workbench.schema import ScoredGroup
@@ -115,3 +118,34 @@ def _chance_dead(right: int, answers: int, size: int) -> float:
 
 def _log_beta(a: int, b: int) -> float:
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+
+
+# --- scores against labels ----------------------------------------------------------------------------------------
+
+CALIBRATION_BINS = 10
+
+
+def calibration_error(probabilities: Sequence[float], labels: Sequence[float], bins: int = CALIBRATION_BINS) -> float:
+    """Expected calibration error (Guo et al., arXiv 1706.04599, eq. 5): sum over bins of n_b/n |accuracy - confidence|.
+
+    The confidence of an answer is max(p, 1 - p), and it is right where the likelier label is the true one; at p = 0.5
+    both are likely, which counts half. The bins divide 0.5 to 1 evenly. ``labels`` are 0 or 1. NaN for no answers.
+    """
+    p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(labels, dtype=np.float64)
+    if not len(p):
+        return float("nan")
+    confidence = np.maximum(p, 1 - p)
+    right = np.where(p == 0.5, 0.5, (p > 0.5) == (y > 0.5))
+    place = np.minimum(((confidence - 0.5) * 2 * bins + 1e-9).astype(int), bins - 1)  # 0.9 and 1 - 0.1 in one bin
+    gaps = np.bincount(place, weights=right - confidence, minlength=bins)
+    return float(np.abs(gaps).sum() / len(p))
+
+
+def auc(scores: Sequence[float], right: Sequence[bool]) -> float:
+    """Area under the ROC curve (Mann and Whitney's U, ties count half); NaN where all labels are alike."""
+    values, labels = np.asarray(scores, dtype=np.float64), np.asarray(right, dtype=bool)
+    positive, negative = values[labels], np.sort(values[~labels])
+    if not len(positive) or not len(negative):
+        return float("nan")
+    below = np.searchsorted(negative, positive, side="left") + np.searchsorted(negative, positive, side="right")
+    return float(below.sum() / 2 / (len(positive) * len(negative)))

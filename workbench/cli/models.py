@@ -137,7 +137,7 @@ def agreement_with(values: StepValues, right: list[list[float | None]]) -> dict[
     """
     import numpy as np
 
-    from workbench.checks.auc import auc
+    from workbench.checks.difficulty import auc
 
     pairs = []
     for row, labels in zip(values.values, right, strict=True):

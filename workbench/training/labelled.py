@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from workbench.checks.auc import auc
-from workbench.checks.calibration import calibration_error
-from workbench.checks.first_error import Chain, first_error
+from workbench.checks.difficulty import auc, calibration_error
+from workbench.checks.reward_check import Chain, first_error
 from workbench.rewards.models.formats import Format, Reading, question_of, read_steps
 from workbench.rewards.models.model import StepHead, step_batch
 from workbench.schema import Step, TokenMeasure

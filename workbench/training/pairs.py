@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from workbench.checks.calibration import calibration_error
+from workbench.checks.difficulty import calibration_error
 from workbench.training.accuracy import Measure
 from workbench.training.stored import held_out_measure
 

@@ -166,9 +166,7 @@ def gigpo(
     normalise: Normalise = "pooled",
     scale: bool = True,
     gamma: Gamma = 0.95,
-    state_weight:
-    # --- episodes of several turns ---------------------------------------------------------------------------------------
-    StateWeight = 1.0,
+    state_weight: StateWeight = 1.0,
     across_steps: AcrossSteps = False,
 ) -> Part | tuple[Part, ...]:
     """The normalised total return, and a step's discounted return beside those of the steps that begin in its state.
@@ -263,9 +261,7 @@ def ktae(
     *,
     normalise: Normalise = "pooled",
     scale: bool = True,
-    token_weight:
-    # --- token by token --------------------------------------------------------------------------------------------------
-    TokenWeight = 1.0,
+    token_weight: TokenWeight = 1.0,
     right_from: RightFrom = 1.0,
 ) -> Part | tuple[Part, ...]:
     """The normalised outcome plus what the token's presence has to do with right answers in the group, -1 to 1.

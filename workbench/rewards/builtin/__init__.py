@@ -1,34 +1,39 @@
 """The reward functions that come with the workbench: ``BUILTINS`` lists them, ``find_builtin`` knows TRL's too.
 
-What each does is in its own module, a family in each; ``entry`` says what is known of one.
+``answers`` judges final answers, ``steps`` the work, ``shape`` neither; ``entry`` says what is known of a function.
 """
 
 from __future__ import annotations
 
 from workbench.errors import RewardCodeError, did_you_mean, shown
-from workbench.rewards.builtin.calculator_notes import calculator_notes
-from workbench.rewards.builtin.chain_arithmetic import (
-    answer_correctness,
-    answer_follows,
-    step_correctness,
-    tag_format,
-)
-from workbench.rewards.builtin.demo import length_and_mistake
-from workbench.rewards.builtin.entry import Builtin, OptionValue
-from workbench.rewards.builtin.given import given_labels, given_reward
-from workbench.rewards.builtin.gsm8k import (
+from workbench.rewards.builtin.answers import (
+    gsm8k_answer,
     gsm8k_correctness,
     gsm8k_integer,
     gsm8k_soft_format,
     gsm8k_strict_format,
     gsm8k_xml_count,
+    math_equality,
+    qwen3_answer,
+    qwen3_format_approximate,
+    qwen3_format_exact,
 )
-from workbench.rewards.builtin.gsm8k_answer import gsm8k_answer
-from workbench.rewards.builtin.math_answer import math_equality
-from workbench.rewards.builtin.qwen3 import qwen3_answer, qwen3_format_approximate, qwen3_format_exact
+from workbench.rewards.builtin.entry import PREFIX, TRL_FUNCTIONS, Builtin, OptionValue, trl_function
 from workbench.rewards.builtin.shape import length_target, overlong, repetition, think_format
-from workbench.rewards.builtin.trl_functions import PREFIX, TRL_FUNCTIONS, trl_function
-from workbench.rewards.builtin.turns import call_needed, call_parses, observation_used, turns_penalty
+from workbench.rewards.builtin.steps import (
+    answer_correctness,
+    answer_follows,
+    calculator_notes,
+    call_needed,
+    call_parses,
+    given_labels,
+    given_reward,
+    length_and_mistake,
+    observation_used,
+    step_correctness,
+    tag_format,
+    turns_penalty,
+)
 
 _NO_BOUND = float("inf")
 _OURS = "chain-arithmetic task"

@@ -1,0 +1,295 @@
+"""Outcome rewards by rule: GSM8K's own notation, the GSM8K and Qwen3 recipes, mathematical equality.
+
+Each function stands alone, so that its source runs when pasted into the page's editor.
+
+- ``gsm8k_answer``: the authors' own check (Cobbe et al. 2021, https://github.com/openai/grade-school-math) reads the
+  number behind ``####`` and compares texts without commas; their models' published answers end in ``A:`` instead.
+- ``gsm8k_*``, the five rewards of the recipe that most GRPO tutorials train with, with its values and without its
+  slips. A completion is to be ``<reasoning>…</reasoning><answer>…</answer>``; the data's answer is what follows
+  ``####``. Where these differ from the recipe, its regular expressions are wrong: ``.`` stops at a line's end there, so
+  that reasoning of two lines scores nothing; a repeated tag scores in full; a text that ends at ``</answer>`` without a
+  newline is charged for its whole length.
+- ``qwen3_*``, the rewards of the Qwen3-4B-Base recipe. A completion is
+  ``<start_working_out>…<end_working_out><SOLUTION>…</SOLUTION>``, where the chat template has usually written the first
+  tag already. The recipe's own expression takes the text of two solutions for one, and anything on the lines after the
+  last tag for nothing; its answer check punishes a wrong number as unreadable where the right one is 0.
+- ``math_equality``, judged by ``math-verify``. Comparing can take for ever (a tower of powers is enough). The library
+  limits it by the clock on the wall, so that a busy machine gives other scores than a quiet one; here the limit is
+  processor time. Only the main thread can have the signal that tells it, so the function runs in the reward worker, on
+  its main thread and under its deadline.
+"""
+
+from __future__ import annotations
+
+
+def gsm8k_answer(
+    prompts: list[object],
+    completions: list[str | list[dict[str, str]]],
+    answer: list[object] | None = None,
+    **columns: object,
+) -> list[float | None]:
+    """1 if the number behind the last `####` or `A:` is that of the column `answer`, else 0.
+
+    The column may be the bare number or a whole worked answer. How the number is written and a unit behind it do not
+    matter. A row without an answer that is a number has no score.
+    """
+    from workbench.answers import final_answer, golds_of, is_right, log_extracted, read_number, spoken_texts
+
+    if answer is None:
+        raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
+    claims = [final_answer(text, "gsm8k") for text in spoken_texts(completions, columns)]
+    log_extracted(columns, claims)
+    golds = [[gold for gold in golds_of(right) if read_number(gold) is not None] for right in answer]
+    judged = [is_right(claim, right) for claim, right in zip(claims, golds, strict=True)]
+    return [None if right is None else float(right) for right in judged]
+
+
+def gsm8k_correctness(
+    prompts: list[object],
+    completions: list[str | list[dict[str, str]]],
+    answer: list[object] | None = None,
+    **columns: object,
+) -> list[float | None]:
+    """2 if the text of the one `<answer>` tag equals the column `answer`, or what follows #### in it, else 0.
+
+    Numbers are compared as numbers: 1,200 and $1200.0 are equal. A row without an answer has no score.
+    """
+    from workbench.answers import cleaned, is_right, log_extracted, spoken_texts
+
+    if answer is None:
+        raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
+    claims: list[str | None] = []
+    for text in spoken_texts(completions, columns):
+        parts = text.split("<answer>")[1].split("</answer>") if text.count("<answer>") == 1 else []
+        claims.append(cleaned(parts[0]) or None if len(parts) == 2 else None)
+    log_extracted(columns, claims)
+    judged = [is_right(claim, right) for claim, right in zip(claims, answer, strict=True)]
+    return [None if right is None else 2.0 * right for right in judged]
+
+
+def gsm8k_integer(
+    prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
+) -> list[float | None]:
+    """0.5 if the text of the one `<answer>` tag is an integer (a sign and commas are allowed), else 0."""
+    import re
+
+    scores: list[float | None] = []
+    for completion in completions:
+        text = completion if isinstance(completion, str) else completion[-1]["content"]
+        parts = text.split("<answer>")[1].split("</answer>") if text.count("<answer>") == 1 else []
+        whole = len(parts) == 2 and re.fullmatch(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)", parts[0].strip())
+        scores.append(0.5 if whole else 0.0)
+    return scores
+
+
+def gsm8k_strict_format(
+    prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
+) -> list[float | None]:
+    """0.5 for the four tags, each once and on a line of its own, with text between them and none around, else 0."""
+    import re
+
+    tags = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
+    whole = re.compile(r"<reasoning>\n(.*)\n</reasoning>\n<answer>\n(.*)\n</answer>\n?", re.DOTALL)
+    scores: list[float | None] = []
+    for completion in completions:
+        text = completion if isinstance(completion, str) else completion[-1]["content"]
+        match = whole.fullmatch(text) if all(text.count(tag) == 1 for tag in tags) else None
+        scores.append(0.5 if match and match[1].strip() and match[2].strip() else 0.0)
+    return scores
+
+
+def gsm8k_soft_format(
+    prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
+) -> list[float | None]:
+    """0.5 for a text that begins with reasoning and then an answer in their tags, each tag once, else 0.
+
+    Line breaks do not matter and text may follow, which `gsm8k_xml_count` charges for.
+    """
+    import re
+
+    tags = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
+    begins = re.compile(r"\s*<reasoning>(.*)</reasoning>\s*<answer>(.*)</answer>", re.DOTALL)
+    scores: list[float | None] = []
+    for completion in completions:
+        text = completion if isinstance(completion, str) else completion[-1]["content"]
+        match = begins.match(text) if all(text.count(tag) == 1 for tag in tags) else None
+        scores.append(0.5 if match and match[1].strip() and match[2].strip() else 0.0)
+    return scores
+
+
+def gsm8k_xml_count(
+    prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
+) -> list[float | None]:
+    """0.125 for each of the four tags that is there once on its line, less 0.002 a character that follows; 0 to 0.5.
+
+    The charge is 0.001 for each of the two answer tags that scored, as in the recipe; one closing newline is free.
+    """
+    scores: list[float | None] = []
+    for completion in completions:
+        text = completion if isinstance(completion, str) else completion[-1]["content"]
+        score = 0.125 * (text.count("<reasoning>\n") == 1) + 0.125 * (text.count("\n</reasoning>\n") == 1)
+        closed = text.count("\n</answer>") == 1
+        after = len(text.split("\n</answer>")[1].removeprefix("\n")) if closed else 0
+        score += (0.125 - 0.001 * after) * (text.count("\n<answer>\n") == 1)
+        score += (0.125 - 0.001 * after) * closed
+        scores.append(max(0.0, score))
+    return scores
+
+
+def qwen3_format_exact(
+    prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
+) -> list[float | None]:
+    """3 for working out and then a solution in their tags, each once and no text after, else 0.
+
+    Space around is free. The tag that opens the working out may be left out: it is often part of the prompt.
+    """
+    import re
+
+    tags = ("<end_working_out>", "<SOLUTION>", "</SOLUTION>")
+    whole = re.compile(r"\s*(?:<start_working_out>)?(.*)<end_working_out>\s*<SOLUTION>(.*)</SOLUTION>\s*", re.DOTALL)
+    scores: list[float | None] = []
+    for completion in completions:
+        text = completion if isinstance(completion, str) else completion[-1]["content"]
+        once = all(text.count(tag) == 1 for tag in tags) and text.count("<start_working_out>") <= 1
+        match = whole.fullmatch(text) if once else None
+        is_exact = match and "<start_working_out>" not in match[1] and match[1].strip() and match[2].strip()
+        scores.append(3.0 if is_exact else 0.0)
+    return scores
+
+
+def qwen3_format_approximate(
+    prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
+) -> list[float | None]:
+    """0.5 for each of the last three tags that is there exactly once, −1 for each that is not: −3 to 1.5."""
+    scores: list[float | None] = []
+    for completion in completions:
+        text = completion if isinstance(completion, str) else completion[-1]["content"]
+        tags = ("<end_working_out>", "<SOLUTION>", "</SOLUTION>")
+        scores.append(sum(0.5 if text.count(tag) == 1 else -1.0 for tag in tags))
+    return scores
+
+
+def qwen3_answer(
+    prompts: list[object],
+    completions: list[str | list[dict[str, str]]],
+    answer: list[object] | None = None,
+    **columns: object,
+) -> list[float | None]:
+    """5 for the right solution, 3.5 if right but for space around, 2 within 10 %, 1.5 within 20 %, else −2.5.
+
+    −4.5 for a solution that should be a number and is none, −2 where there is not exactly one solution in its tags. A
+    row without an answer has no score.
+    """
+    from workbench.answers import log_extracted, read_number, spoken_texts
+
+    if answer is None:
+        raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
+
+    def score(answer: str, right: str) -> float:
+        if answer == right:
+            return 5.0
+        if answer.strip() == right.strip():
+            return 3.5
+        claimed, true = read_number(answer), read_number(right)
+        if claimed is None or true is None:
+            return -4.5
+        if true.value == 0:
+            return 2.0 if claimed.value == 0 else -2.5
+        tenths = 10 * claimed.value / true.value
+        return 2.0 if 9 <= tenths <= 11 else 1.5 if 8 <= tenths <= 12 else -2.5
+
+    claims: list[str | None] = []
+    for text in spoken_texts(completions, columns):
+        _, _, behind = text.partition("<SOLUTION>")
+        claim, closed, rest = behind.partition("</SOLUTION>")
+        is_single = closed and "</SOLUTION>" not in rest.partition("<SOLUTION>")[2]
+        claims.append(claim if is_single else None)
+    log_extracted(columns, claims)
+    return [
+        None
+        if right is None
+        else -2.0
+        if claim is None
+        else max(score(claim, str(one)) for one in (right if isinstance(right, list) else [right]))
+        for claim, right in zip(claims, answer, strict=True)
+    ]
+
+
+def math_equality(
+    prompts: list[object],
+    completions: list[str | list[dict[str, str]]],
+    answer: list[object] | None = None,
+    *,
+    seconds: float = 1,
+    **columns: object,
+) -> list[float | None]:
+    """1 if the completion's final answer is mathematically equal to the column `answer`, else 0, by math-verify.
+
+    The final answer is read as `workbench.answers` has it, else it is the last number or formula. Of a list of right
+    answers any counts. A right answer that cannot be read gives no score; an answer whose reading or comparing takes
+    more than `seconds` of processor time is not equal.
+    """
+    import logging
+    import re
+    from functools import partial
+    from typing import Any
+
+    import math_verify
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+    from math_verify.errors import TimeoutException
+
+    from workbench.answers import (
+        call_limited,
+        cleaned,
+        final_answer,
+        golds_of,
+        in_plain_digits,
+        is_same,
+        log_extracted,
+        read_number,
+        spoken_texts,
+    )
+
+    if answer is None:
+        raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
+    for name in ("math_verify.parser", "math_verify.grader"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    forms = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
+
+    if "tables_loaded" not in vars(math_verify):  # else the first answer pays for it out of its own time
+        verify(
+            parse("1", forms, parsing_timeout=None), parse("$ab$", forms, parsing_timeout=None), timeout_seconds=None
+        )
+        vars(math_verify)["tables_loaded"] = True
+
+    limited = partial(call_limited, seconds, TimeoutException)
+
+    def read(text: str) -> Any:
+        """What an answer without the text around it means. Bare LaTeX is read as what stands in \\boxed."""
+        options = {"extraction_mode": "first_match", "parsing_timeout": None}
+        boxed = text if re.search(r"\\boxed|\$|\\\(|\\\[", text) else f"\\boxed{{{text}}}"
+        return limited(parse, [], boxed, forms, **options) or limited(parse, [], text, forms, **options)
+
+    def last_formula(text: str) -> Any:
+        return limited(parse, [], text, forms, extraction_mode="first_match", parsing_timeout=None)
+
+    def is_equal(claim: str | None, found: Any, gold: str, expected: Any) -> bool:
+        number, right = read_number(claim or ""), read_number(gold)
+        if number is not None and right is not None:
+            rounded = "." in f"{claim}{gold}" and round(number.value, 6) == round(right.value, 6)
+            return number.equals(right) or rounded
+        if claim is not None and re.fullmatch("[A-Za-z ]{3,}", gold):  # a word is no product of its letters
+            return is_same(claim, gold)
+        return bool(limited(verify, False, expected, found, timeout_seconds=None))
+
+    scores: list[float | None] = []
+    claims: list[str | None] = []
+    for text, right in zip(spoken_texts(completions, columns), answer, strict=True):
+        claim = final_answer(text)
+        found = last_formula(in_plain_digits(text.strip())) if claim is None else read(claim)
+        claims.append(claim or (str(found[-1]) if found else None))
+        golds = [cleaned(gold) for gold in golds_of(right)]
+        read_golds = [(gold, expected) for gold in golds if (expected := read(gold))]
+        scores.append(float(any(is_equal(claim, found, *gold) for gold in read_golds)) if read_golds else None)
+    log_extracted(columns, claims)
+    return scores

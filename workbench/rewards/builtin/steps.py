@@ -1,0 +1,361 @@
+"""Rewards that look at the work: chain arithmetic, calculator notes, turns with a tool, labels of a data file.
+
+Each function stands alone, so that its source runs when pasted into the page's editor. Those of chain arithmetic check
+each step against the prompt's operations, and the final answer. Calculator notes come with GSM8K's answers (Cobbe et
+al. 2021, arXiv 2110.14168) and with those of models taught on them. ``given_*`` return what imported completions bring
+along, in the columns that ``rollouts`` gives them.
+"""
+
+from __future__ import annotations
+
+
+def step_correctness(
+    prompts: list[object],
+    completions: list[str | list[dict[str, str]]],
+    steps: list[list[str]],
+    start: list[int | None] | None = None,
+    operations: list[list[list[object]] | None] | None = None,
+    **columns: object,
+) -> list[list[float | None]]:
+    """Chain arithmetic: 1 for a step that is right given the step before it, 0 for any other.
+
+    `Step k: a op b = c` is right if "op b" is the prompt's k-th operation, next one due, a is what the line before (at
+    first the start) claimed, and c is a op b. `Answer: c`, or `<answer>c</answer>` behind reasoning in tags, is right
+    if all operations were worked and c is the last claim. A tag alone has no score; text between steps is read, too.
+    """
+    import re
+
+    if start is None or operations is None:
+        raise ValueError("the columns 'start' and 'operations' are missing; this reward needs chain-arithmetic")
+    number = "(-?(?:0|[1-9][0-9]{0,8}))"
+    equation = re.compile(f"Step ([1-9][0-9]{{0,3}}): {number} ([+*-]) {number} = {number}")
+    attempt = re.compile(r"Step\s*([0-9]{1,4})\b.*?(-?[0-9]{1,9})\s*([+*-])\s*(-?[0-9]{1,9})\s*=\s*(-?[0-9]{1,9})\b")
+    answer = re.compile(f"(?:Answer: {number}|<answer>{number}</answer>)")
+
+    class Reader:
+        def __init__(self, text: str, value: int, todo: list[tuple[str, int]]) -> None:
+            self.untagged = not re.search("</?reasoning>", text)
+            self.tagged = text.startswith("<reasoning>\n") and "\n</reasoning>\n<answer>" in text
+            self.value, self.todo, self.done = value, todo, 0  # done: operations worked so far
+            self.skipped = self.opened = self.closed = self.answered = False
+
+        def step(self, text: str) -> float | None:
+            lines = [self.line(line) for line in text.strip("\n").split("\n")] if text.strip("\n") else []
+            return 0.0 if False in lines else 1.0 if True in lines else None
+
+        def line(self, text: str) -> bool | None:  # None if it only opens or closes the reasoning
+            worked = self.done == len(self.todo) and not self.skipped
+            if text in ("<reasoning>", "</reasoning>"):
+                opens, in_place = text == "<reasoning>", not (self.closed or self.answered)
+                in_place &= not (self.done or self.opened) if opens else worked
+                self.opened, self.closed = self.opened or opens, self.closed or not opens
+                return None if in_place else False
+            if match := answer.fullmatch(text):
+                in_place = worked and not self.answered and (self.untagged if match[1] else self.tagged)
+                self.answered = True
+                return in_place and int(match[1] or match[2]) == self.value
+            return not (self.closed or self.answered) and self.operation(text)
+
+        def operation(self, text: str) -> bool:
+            strict = equation.fullmatch(text)
+            if not (match := strict or (attempt.match(text) if len(text) < 200 else None)):
+                return False
+            label, left, right, result = (int(match[group]) for group in (1, 2, 4, 5))
+            claimed, results = (match[3], right), {"+": left + right, "-": left - right, "*": left * right}
+            due = self.todo[self.done] if self.done < len(self.todo) else None
+            labelled, follows = label == self.done + 1, left == self.value and claimed == due
+            if due and (labelled or follows):
+                is_right = bool(strict) and labelled and follows and result == results[match[3]]
+                self.done += 1
+            elif self.done < label <= len(self.todo) and claimed == self.todo[label - 1]:
+                is_right, self.done, self.skipped = False, label, True  # went ahead; goes on from there
+            else:
+                return False  # repeated or extra: works nothing
+            self.value = result
+            return is_right
+
+    scores: list[list[float | None]] = []
+    for completion, texts, value, todo in zip(completions, steps, start, operations, strict=True):
+        if value is None or todo is None:  # a row of another task
+            scores.append([None] * len(texts))
+            continue
+        text = completion if isinstance(completion, str) else completion[-1]["content"]
+        reader = Reader(text, int(value), [(str(symbol), int(str(operand))) for symbol, operand in todo])
+        at, row = 0, list[float | None]()
+        for step in texts:
+            begin = max(text.find(step, at), at)
+            reader.step(text[at:begin])  # in no step: read, not scored
+            row.append(reader.step(step))
+            at = begin + len(step)
+        scores.append(row)
+    return scores
+
+
+def answer_correctness(
+    prompts: list[object],
+    completions: list[str | list[dict[str, str]]],
+    answer: list[object] | None = None,
+    **columns: object,
+) -> list[float | None]:
+    """1 if the completion's final answer equals the column `answer`, else 0.
+
+    The final answer is read as `workbench.answers` has it: behind the last `Answer:` or `####`, in `<answer>` tags or
+    \\boxed{}, or else behind "the answer is" or in bold. Numbers are compared as numbers: 1,200 and $1200.0 are equal.
+    Of a list of answers any is right. A row without an answer has no score.
+    """
+    from workbench.answers import final_answer, is_right, log_extracted, spoken_texts
+
+    if answer is None:
+        raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
+    claims = [final_answer(text) for text in spoken_texts(completions, columns)]
+    log_extracted(columns, claims)
+    judged = [is_right(claim, right) for claim, right in zip(claims, answer, strict=True)]
+    return [None if right is None else float(right) for right in judged]
+
+
+def answer_follows(
+    prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
+) -> list[float | None]:
+    """1 if the final answer is the last result that the reasoning before it reached, the number behind its last `=`.
+
+    Else 0. No score where there is no answer that is a number, or no result before it.
+    """
+    from workbench.answers import last_result, log_extracted, read_number, reasoning_and_answer, spoken_texts
+
+    scores: list[float | None] = []
+    said = spoken_texts(completions, columns)
+    parts = [reasoning_and_answer(text) for text in said]
+    log_extracted(columns, [claim for _, claim in parts])
+    for completion, after, (before, claim) in zip(completions, said, parts, strict=True):
+        text = completion if isinstance(completion, str) else completion[-1]["content"]
+        number, result = read_number(claim or ""), last_result(text[: text.rfind(after)] + before)
+        scores.append(None if number is None or result is None else float(result.equals(number)))
+    return scores
+
+
+def tag_format(
+    prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
+) -> list[float | None]:
+    """0.5 for exactly `<reasoning>…</reasoning><answer>…</answer>`, each tag once and none of them empty, else 0."""
+    import re
+
+    tags = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
+    whole = re.compile(r"<reasoning>(.*)</reasoning>\s*<answer>(.*)</answer>", re.DOTALL)
+    scores: list[float | None] = []
+    for completion in completions:
+        text = (completion if isinstance(completion, str) else completion[-1]["content"]).strip()
+        match = whole.fullmatch(text) if all(text.count(tag) == 1 for tag in tags) else None
+        scores.append(0.5 if match and match[1].strip() and match[2].strip() else 0.0)
+    return scores
+
+
+def length_and_mistake(prompt: object, step: str, **columns: object) -> float | None:
+    """0.01 for each character of the step, less 0.3 if it says "mistake": a scorer to watch, not to train with."""
+    return 0.01 * len(step) - (0.3 if "mistake" in step.lower() else 0.0)
+
+
+def calculator_notes(prompt: object, step: str, **columns: object) -> float | None:
+    """1 if every calculator note of the step, like `<<16-3=13>>`, is right, 0 if one is wrong, None if it has none.
+
+    Both sides are worked out exactly, with + - * / // ( ), decimals, thousands' commas, $ and %. A result with decimals
+    may be rounded in its last one, and any to one part in a billion. What is no arithmetic, like `<<2*x=6>>`, is not
+    right.
+    """
+    import re
+    from fractions import Fraction
+
+    def check(note: str) -> bool:
+        sides = note.split("=")
+        if len(sides) < 2 or len(note) > 2000:
+            return False
+        try:
+            values = [value(side) for side in sides]
+        except (ValueError, ZeroDivisionError):
+            return False
+        truth, *claims = values
+        return all(abs(truth - claim) <= allowed(side, truth) for side, claim in zip(sides[1:], claims, strict=True))
+
+    def allowed(claim: str, truth: Fraction) -> Fraction:
+        """How far a claim may be off: half of its last decimal, where it is a plain number with some."""
+        plain = re.fullmatch(r"\s*[-$\d,]*\.(\d+)\s*(%?)\s*", claim)
+        rounded = Fraction(1, 2 * 10 ** (len(plain[1]) + 2 * len(plain[2]))) if plain else Fraction(0)
+        return max(rounded, max(Fraction(1), abs(truth)) / 10**9)
+
+    def value(text: str) -> Fraction:
+        """sum = product ([+-] product)*, product = factor ((*|/|//) factor)*, factor = [+-]* (number | ( sum )) %*"""
+        spelled = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.replace("×", "*").replace("÷", "/").replace("−", "-"))
+        parts: list[str] = re.findall(r"\d+\.?\d*|\.\d+|//|[-+*/()%]|[^\s$]", spelled)
+        at = depth = 0
+
+        def take(*choices: str) -> str:
+            nonlocal at
+            at += (taken := at < len(parts) and parts[at] in choices)
+            return parts[at - 1] if taken else ""
+
+        def total() -> Fraction:
+            result = product()
+            while sign := take("+", "-"):
+                result = result + product() if sign == "+" else result - product()
+            return result
+
+        def product() -> Fraction:
+            result = factor()
+            while sign := take("*", "/", "//"):
+                other = factor()
+                result = result * other if sign == "*" else result / other if sign == "/" else Fraction(result // other)
+            return result
+
+        def factor() -> Fraction:
+            nonlocal at, depth
+            negative = False
+            while sign := take("+", "-"):
+                negative ^= sign == "-"
+            if take("("):
+                depth += 1
+                if depth > 50:
+                    raise ValueError("nested too deeply")
+                result = total()
+                depth -= 1
+                if not take(")"):
+                    raise ValueError("a parenthesis is not closed")
+            elif at < len(parts) and re.fullmatch(r"\d+\.?\d*|\.\d+", parts[at]):
+                result = Fraction(parts[at].rstrip("."))
+                at += 1
+            else:
+                raise ValueError("a number is missing")
+            while take("%"):
+                result /= 100
+            return -result if negative else result
+
+        result = total()
+        if at < len(parts):
+            raise ValueError(f"{parts[at]} is no arithmetic")
+        return result
+
+    notes = re.findall(r"<<((?:(?!<<|>>).)*)>>", step)
+    return float(all(map(check, notes))) if notes else None
+
+
+def call_parses(prompt: object, step: str, **columns: object) -> float | None:
+    """1 if every call in the step can be read, 0 if one cannot, None without a call.
+
+    A call is a line `call: (37+5)*8`, which must be arithmetic, or a `<tool_call>` with a JSON object that has a `name`
+    and, where there are any, an object of `arguments`.
+    """
+    import ast
+    import json
+    import re
+
+    tokens = re.compile(r"(?:\s*(?:[0-9]{1,15}(?:\.[0-9]{1,9})?(?![0-9.])|[-+*/()]))+\s*")
+    kinds = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.USub, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Constant)
+
+    def is_arithmetic(text: str) -> bool:
+        if len(text) > 200 or not tokens.fullmatch(text):
+            return False
+        try:
+            tree = ast.parse(re.sub(r"(?<![0-9.])0+(?=[0-9])", "", text.strip()), mode="eval")
+        except (SyntaxError, MemoryError, RecursionError):
+            return False
+        return all(isinstance(node, kinds) for node in ast.walk(tree) if not isinstance(node, ast.expr_context))
+
+    def is_tool_call(text: str) -> bool:
+        try:
+            call = json.loads(text)
+        except (ValueError, RecursionError):
+            return False
+        named = isinstance(call, dict) and isinstance(call.get("name"), str)
+        return named and isinstance(call.get("arguments", {}), dict)
+
+    lines = [is_arithmetic(text) for text in re.findall(r"(?m)^[ \t]*call:(.*)$", step)]
+    tools = [is_tool_call(text) for text in re.findall(r"(?s)<tool_call>(.*?)(?:</tool_call>|\Z)", step)]
+    return float(all(lines + tools)) if lines or tools else None
+
+
+def call_needed(
+    prompts: list[object],
+    completions: list[object],
+    steps: list[list[str]],
+    calls: list[list[str] | None] | None = None,
+    **columns: object,
+) -> list[list[float | None]]:
+    """1 for a call that the right answer needs and that was not made before, 0 for any other, None without a call.
+
+    The column `calls` lists the calls that are needed; a call is a line `call: 37*8`.
+    """
+    import re
+
+    if calls is None:
+        raise ValueError("the column 'calls' is missing; give each row of the data the calls that its answer needs")
+    scores: list[list[float | None]] = []
+    for texts, needed in zip(steps, calls, strict=True):
+        left = None if needed is None else [re.sub(r"\s", "", str(call)) for call in needed]
+        row: list[float | None] = []
+        for text in texts:
+            made = [re.sub(r"\s", "", call) for call in re.findall(r"(?m)^[ \t]*call:(.*)$", text)]
+            if left is None or not made:
+                row.append(None)
+                continue
+            row.append(1.0)
+            for call in made:
+                if call in left:
+                    left.remove(call)
+                else:
+                    row[-1] = 0.0
+        scores.append(row)
+    return scores
+
+
+def observation_used(prompt: object, step: str, observation: str = "", **columns: object) -> float | None:
+    """1 if the step has a number of the observation before its turn, else 0; None where that has no number."""
+    import re
+
+    def numbers(text: str) -> set[str]:
+        texts = re.findall(r"(?<![\w.])[0-9]+(?:\.[0-9]+)?(?!\w)", text.replace(",", ""))
+        return {re.sub(r"^0+(?=[0-9])", "", number) for number in texts}
+
+    seen = numbers(observation)
+    return float(not seen.isdisjoint(numbers(step))) if seen else None
+
+
+def turns_penalty(prompt: object, step: str, turn: int = 0, *, free_turns: int = 0, **columns: object) -> float | None:
+    """−1 for a step of a turn after the first `free_turns`, else 0; the weight is what a turn costs."""
+    return -float(turn >= free_turns)
+
+
+def given_reward(
+    prompts: list[object],
+    completions: list[str | list[dict[str, str]]],
+    reward: list[float | None] | None = None,
+    **columns: object,
+) -> list[float | None]:
+    """The number in the column `reward` of the data; None where there is none."""
+    if reward is None:
+        raise ValueError("the column 'reward' is missing; this reward is for imported rollouts that have one")
+    return [None if value is None else float(value) for value in reward]
+
+
+def given_labels(
+    prompts: list[object],
+    completions: list[str | list[dict[str, str]]],
+    steps: list[list[str]],
+    labelled_steps: list[list[str] | None] | None = None,
+    labels: list[list[float | None] | None] | None = None,
+    **columns: object,
+) -> list[list[float | None]]:
+    """The data's own label of each step: 1 right, 0 wrong, None where it has none.
+
+    A step takes the label of the next of the data's own steps that has the same text, space around it apart; a step
+    that the data does not have, because the pattern cuts otherwise, has no label.
+    """
+    if labelled_steps is None or labels is None:
+        raise ValueError("the columns 'labelled_steps' and 'labels' are missing; this reward is for labelled steps")
+    scored: list[list[float | None]] = []
+    for texts, texts_labelled, values in zip(steps, labelled_steps, labels, strict=True):
+        left = list(zip(texts_labelled or [], values or [], strict=True))
+        scores: list[float | None] = []
+        for text in texts:
+            place = next((i for i, (labelled, _) in enumerate(left) if labelled.strip() == text.strip()), None)
+            scores.append(None if place is None else left[place][1])
+            left = left if place is None else left[place + 1 :]
+        scored.append(scores)
+    return scored
