@@ -10,7 +10,7 @@ import pytest
 
 from tests.judge_server import serving, steps_answer
 from workbench.config import RunConfig
-from workbench.rewards.judges import client
+from workbench.rewards.judges import Judges
 from workbench.rundir import rollouts as files
 from workbench.schema import Credit
 from workbench.training.methods.grpo import build
@@ -37,7 +37,7 @@ def test_a_run_is_scored_by_a_judge_and_stores_why(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("P16_OUTSIDE", "1")
     monkeypatch.setattr("workbench.rewards.reward.shared_judges", lambda: judges)
     kept: list[Credit] = []
-    with serving(by_length) as endpoint, client.JudgeWorker(tmp_path) as judges:
+    with serving(by_length) as endpoint, Judges(tmp_path) as judges:
         rewards = [
             {"name": "judge", "kind": "step", "judge": {"base_url": endpoint.url, "model": "small", "max_calls": 16}},
             {"name": "outside", "kind": "outcome", "code": TRUSTED, "trusted": True},

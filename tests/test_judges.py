@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +20,8 @@ from workbench.cli.flags import add_flags, read_config
 from workbench.config import RunConfig
 from workbench.errors import ConfigError, RewardError
 from workbench.rewards import RewardWorker, TrustStore, load_reward, score_group
-from workbench.rewards.judges.asking import question, rubric_columns
-from workbench.rewards.judges.client import JudgeWorker
-from workbench.rewards.judges.judge import Question, body_of, judged
-from workbench.rewards.judges.reading import UnreadableError, Verdict, read_steps, read_whole
-from workbench.rewards.judges.store import FILE, Store
-from workbench.rewards.judges.worker import handle
+from workbench.rewards.judge_answers import UnreadableError, Verdict, read_steps, read_whole
+from workbench.rewards.judges import FILE, Judges, Question, Store, body_of, question, reach, rubric_columns
 from workbench.runs.check import checked
 from workbench.schema import Group, Rollout
 from workbench.sections import JudgeConfig, RewardConfig
@@ -45,16 +44,25 @@ def config_of(url: str = "http://127.0.0.1:1/v1", **settings: Any) -> JudgeConfi
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(tmp_path)
-    yield store
-    store.close()
+def judges(tmp_path: Path) -> Iterator[Judges]:
+    with Judges(tmp_path) as judges:
+        yield judges
 
 
-def ask(endpoint: Endpoint, store: Store, questions: list[Question], scope: str = "run", **settings: Any) -> Any:
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between tries, which are not waited for."""
     pauses: list[float] = []
-    result = judged("j", config_of(endpoint.url, **settings), questions, store, scope, pause=pauses.append)
-    return result, pauses
+
+    async def note(failed: Any, seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("workbench.rewards.judges._pause", note)
+    return pauses
+
+
+def ask(endpoint: Endpoint, judges: Judges, questions: list[Question], **settings: Any) -> Any:
+    return judges.judged("j", config_of(endpoint.url, **settings), questions)
 
 
 # --- what is asked ------------------------------------------------------------------------------------------------
@@ -149,19 +157,28 @@ def test_an_answer_without_scores_is_unreadable(text: str) -> None:
 # --- requests -----------------------------------------------------------------------------------------------------
 
 
-def test_the_same_is_asked_once_and_kept(store: Store, tmp_path: Path) -> None:
+def test_the_same_is_asked_once_and_kept(judges: Judges, tmp_path: Path) -> None:
     with serving(lambda body: '{"score": 0.5}') as endpoint:
         questions = [Question("a", None), Question("b", None), Question("a", None)]
-        result, _ = ask(endpoint, store, questions)
+        result = ask(endpoint, judges, questions)
         assert [[verdict.score for verdict in of] for of in result.verdicts] == [[0.5]] * 3
         assert (result.calls, len(endpoint.asked)) == (2, 2)
-        assert ask(endpoint, Store(tmp_path), questions)[0].calls == 0  # another process
-        assert ask(endpoint, store, questions, temperature=1.0)[0].calls == 2  # another request
-        assert ask(endpoint, store, questions, cache=False)[0].calls == 2
+        assert ask(endpoint, Judges(tmp_path), questions).calls == 0  # another process
+        assert ask(endpoint, judges, questions, temperature=1.0).calls == 2  # another request
+        assert ask(endpoint, judges, questions, cache=False).calls == 2
     assert (tmp_path / FILE).stat().st_mode & 0o077 == 0
 
 
-def test_two_ranks_that_ask_the_same_ask_once(store: Store, tmp_path: Path) -> None:
+RANK = """
+import sys, pathlib
+from workbench.rewards.judges import Judges, Question
+from workbench.sections import JudgeConfig
+config = JudgeConfig(base_url=sys.argv[1], model="small")
+print(Judges(pathlib.Path(sys.argv[2])).judged("j", config, [Question("a", None)]).calls)
+"""
+
+
+def test_two_ranks_that_ask_the_same_ask_once(judges: Judges, tmp_path: Path) -> None:
     """The second process waits for the claim of the first, and finds its answer."""
     asked, go = threading.Event(), threading.Event()
 
@@ -170,27 +187,20 @@ def test_two_ranks_that_ask_the_same_ask_once(store: Store, tmp_path: Path) -> N
         assert go.wait(30)
         return '{"score": 0.5}'
 
-    with serving(answer) as endpoint, JudgeWorker(tmp_path) as first, JudgeWorker(tmp_path) as second:
-        config, results = config_of(endpoint.url), []
-
-        def rank(worker: JudgeWorker) -> None:
-            results.append(worker.judged("j", config, [Question("a", None)]))
-
-        threads = [threading.Thread(target=rank, args=(worker,)) for worker in (first, second)]
-        threads[0].start()
-        assert asked.wait(30)
-        threads[1].start()
-        while not second.busy:  # it is at its question
-            threads[1].join(0.01)
-        go.set()
-        for thread in threads:
-            thread.join()
+    with serving(answer) as endpoint, ThreadPoolExecutor(1) as pool:
+        command = [sys.executable, "-c", RANK, endpoint.url, str(tmp_path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
+            assert asked.wait(30)
+            second = pool.submit(ask, endpoint, judges, [Question("a", None)])
+            while not judges.busy and not second.done():  # it is at its question
+                pass
+            go.set()
+            assert first.communicate(timeout=30)[0] == "1\n"
+            assert (second.result(30).calls, second.result().verdicts) == (0, [[Verdict(0.5)]])
         assert len(endpoint.asked) == 1
-    assert sorted(result.calls for result in results) == [0, 1]
-    assert [result.verdicts[0][0].score for result in results] == [0.5, 0.5]
 
 
-def test_cancel_ends_what_is_asked_and_keeps_what_was_answered(tmp_path: Path) -> None:
+def test_cancel_ends_what_is_asked_and_keeps_what_was_answered(judges: Judges) -> None:
     asked, go = threading.Event(), threading.Event()
 
     def answer(body: dict[str, Any]) -> str:
@@ -199,45 +209,40 @@ def test_cancel_ends_what_is_asked_and_keeps_what_was_answered(tmp_path: Path) -
             go.wait(30)
         return '{"score": 0.5}'
 
-    with serving(answer) as endpoint, JudgeWorker(tmp_path) as judges:
-        config, said = config_of(endpoint.url, concurrency=1), []
+    with serving(answer) as endpoint, ThreadPoolExecutor(1) as pool:
         questions = [Question("quick", None), Question("slow", None)]
-
-        def ask_both() -> None:
-            with pytest.raises(RewardError) as error:
-                judges.judged("j", config, questions)
-            said.append(str(error.value))
-
-        thread = threading.Thread(target=ask_both)
-        thread.start()
+        both = pool.submit(ask, endpoint, judges, questions, concurrency=1)
         assert asked.wait(30)
         assert judges.cancel()
-        thread.join(30)  # the endpoint has not answered yet, nor will it before this
-        assert said == ["cancelled; what was answered is kept, and is not asked again"]
+        with pytest.raises(
+            RewardError, match="cancelled"
+        ):  # the endpoint has not answered yet, nor will it before this
+            both.result(30)
         assert not judges.cancel()
         go.set()
-        assert judges.judged("j", config, questions).calls == 1
+        assert ask(endpoint, judges, questions).calls == 1
 
 
-def test_what_may_pass_is_asked_again_after_a_growing_pause(store: Store) -> None:
+def test_what_may_pass_is_asked_again_after_a_growing_pause(judges: Judges, pauses: list[float]) -> None:
     given = iter([(429, {}, {"Retry-After": "7"}), (503, b"busy", {}), (500, {}, {}), '{"score": 1}'])
     with serving(lambda body: next(given)) as endpoint:
-        result, pauses = ask(endpoint, store, [Question("a", None)])
+        result = ask(endpoint, judges, [Question("a", None)])
     assert (result.verdicts[0][0].score, result.calls) == (1.0, 4)
     assert pauses[0] == 7.0  # as it was asked to
     assert 1 <= pauses[1] <= 2 <= pauses[2] <= 4  # 2 ** attempt, half of it at random
 
 
-def test_what_does_not_pass_is_said_after_the_last_try(store: Store) -> None:
+@pytest.mark.usefixtures("pauses")
+def test_what_does_not_pass_is_said_after_the_last_try(judges: Judges) -> None:
     with serving(lambda body: (503, {"error": {"message": "overloaded"}}, {})) as endpoint:
         with pytest.raises(RewardError, match=r"gave no answer; it was asked 3 times: status 503: overloaded"):
-            ask(endpoint, store, [Question("a", None)], retries=2)
+            ask(endpoint, judges, [Question("a", None)], retries=2)
         assert len(endpoint.asked) == 3
-    with pytest.raises(RewardError, match=r"gave no answer; it was asked once: .*[Rr]efused.*; is it up?"):
-        ask(endpoint, store, [Question("a", None)], retries=0)  # it is closed by now
+    with pytest.raises(RewardError, match=r"gave no answer; it was asked once: .*; is it up?"):
+        ask(endpoint, judges, [Question("a", None)], retries=0)  # it is closed by now
 
 
-def test_a_slow_endpoint_runs_into_the_timeout(store: Store) -> None:
+def test_a_slow_endpoint_runs_into_the_timeout(judges: Judges) -> None:
     done = threading.Event()
 
     def never(body: dict[str, Any]) -> str:
@@ -246,7 +251,7 @@ def test_a_slow_endpoint_runs_into_the_timeout(store: Store) -> None:
 
     with serving(never) as endpoint:
         with pytest.raises(RewardError, match=r"no answer in 0\.05 s"):
-            ask(endpoint, store, [Question("a", None)], retries=0, timeout=0.05)
+            ask(endpoint, judges, [Question("a", None)], retries=0, timeout=0.05)
         done.set()
 
 
@@ -260,48 +265,48 @@ def test_a_slow_endpoint_runs_into_the_timeout(store: Store) -> None:
     ],
 )
 def test_what_no_second_try_mends_is_said_at_once_and_without_the_key(
-    store: Store, monkeypatch: pytest.MonkeyPatch, answer: Any, message: str
+    judges: Judges, monkeypatch: pytest.MonkeyPatch, answer: Any, message: str
 ) -> None:
     monkeypatch.setenv("P16_JUDGE", KEY)
     with serving(lambda body: answer) as endpoint:
         with pytest.raises(RewardError, match=message) as caught:
-            ask(endpoint, store, [Question("a", None)], key_variable="P16_JUDGE")
+            ask(endpoint, judges, [Question("a", None)], key_variable="P16_JUDGE")
         assert len(endpoint.asked) == 1
         assert endpoint.asked[0][1]["Authorization"] == f"Bearer {KEY}"
     assert KEY not in repr(caught.value)
 
 
-def test_a_key_that_is_not_there_is_named_before_anything_is_sent(store: Store) -> None:
+def test_a_key_that_is_not_there_is_named_before_anything_is_sent(judges: Judges) -> None:
     with serving(lambda body: "") as endpoint:
         with pytest.raises(RewardError, match="key_variable: the environment has no P16_NOT_SET; set it before"):
-            ask(endpoint, store, [Question("a", None)], key_variable="P16_NOT_SET")
+            ask(endpoint, judges, [Question("a", None)], key_variable="P16_NOT_SET")
         assert not endpoint.asked
 
 
-def test_an_unreadable_answer_is_asked_for_once_more_and_then_unscored(store: Store) -> None:
+def test_an_unreadable_answer_is_asked_for_once_more_and_then_unscored(judges: Judges) -> None:
     given = iter(["Well …", '{"score": 1}', "no", "still no"])
     with serving(lambda body: next(given)) as endpoint:
-        assert ask(endpoint, store, [Question("a", None)])[0].verdicts == [[Verdict(1.0)]]
+        assert ask(endpoint, judges, [Question("a", None)]).verdicts == [[Verdict(1.0)]]
         again = endpoint.asked[1][2]["messages"]
         assert [message["role"] for message in again] == ["user", "assistant", "user"]
         assert "Reply with the JSON alone" in again[2]["content"]
-        (verdicts,) = ask(endpoint, store, [Question("b", 2)])[0].verdicts
+        (verdicts,) = ask(endpoint, judges, [Question("b", 2)]).verdicts
     assert [verdict.score for verdict in verdicts] == [None, None]
     assert verdicts[0].reason.startswith("unscored: the judge's answer has no JSON with the scores of 2 steps")
 
 
-def test_a_budget_stops_with_a_sentence_and_what_was_answered_is_kept(store: Store) -> None:
+def test_a_budget_stops_with_a_sentence_and_what_was_answered_is_kept(judges: Judges, tmp_path: Path) -> None:
     with serving(lambda body: '{"score": 1}') as endpoint:
         many = [Question(str(i), None) for i in range(5)]
         with pytest.raises(RewardError, match=r"the 3 requests that judge.max_calls allows here are sent; raise"):
-            ask(endpoint, store, many, max_calls=3)
+            ask(endpoint, judges, many, max_calls=3)
         assert len(endpoint.asked) == 3
-        result, _ = ask(endpoint, store, many, max_calls=5)  # of the same run, which has two left
+        result = ask(endpoint, judges, many, max_calls=5)  # of the same run, which has two left
         assert (result.calls, len(endpoint.asked)) == (2, 5)
-        assert ask(endpoint, store, [Question("x", None)], scope="another run", max_calls=1)[0].calls == 1
+        assert ask(endpoint, Judges(tmp_path), [Question("x", None)], max_calls=1).calls == 1  # of another session
 
 
-def test_no_more_requests_than_may_be_under_way_at_once(store: Store) -> None:
+def test_no_more_requests_than_may_be_under_way_at_once(judges: Judges) -> None:
     lock, meeting = threading.Lock(), threading.Barrier(3)
     now = most = 0
 
@@ -315,7 +320,7 @@ def test_no_more_requests_than_may_be_under_way_at_once(store: Store) -> None:
         return '{"score": 1}'
 
     with serving(answer) as endpoint:
-        ask(endpoint, store, [Question(str(i), None) for i in range(9)], concurrency=3)
+        ask(endpoint, judges, [Question(str(i), None) for i in range(9)], concurrency=3)
     assert most == 3
 
 
@@ -327,10 +332,10 @@ def test_a_file_that_is_none_of_ours_is_named(tmp_path: Path) -> None:
 
 def test_whether_anything_listens_is_told_before_a_run() -> None:
     with serving(lambda body: "") as endpoint:
-        request = {"do": "reach", "config": config_of(endpoint.url).model_dump()}
-        assert handle(request, lambda event: None) == {}  # type: ignore[arg-type]
+        config = config_of(endpoint.url)
+        reach(config)
     with pytest.raises(RewardError, match=r"nothing listens at http://127.0.0.1:"):
-        handle(request, lambda event: None)  # type: ignore[arg-type]
+        reach(config)
 
 
 # --- as a reward --------------------------------------------------------------------------------------------------
@@ -349,11 +354,9 @@ def by_text(body: dict[str, Any]) -> str:
     return steps_answer(1, 0.5, quote="=4") if "[2]" in text else steps_answer(0)
 
 
-def test_a_group_is_judged_in_a_process_of_its_own_with_reasons_and_quotes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_is_judged_with_reasons_and_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P16_JUDGE", KEY)
-    with serving(by_text) as endpoint, JudgeWorker(tmp_path) as judges, RewardWorker(judges=judges) as worker:
+    with serving(by_text) as endpoint, Judges(tmp_path) as judges, RewardWorker(judges=judges) as worker:
         config = judge(endpoint.url, key_variable="P16_JUDGE", rubric="It is {answer}.")
         scored = score_group(GROUP, PATTERN, [config], worker=worker)
         assert scored.step_rewards == [[1.0, 0.5], [0.0]]
@@ -381,7 +384,7 @@ def test_a_group_is_judged_in_a_process_of_its_own_with_reasons_and_quotes(
 def test_an_endpoint_that_refuses_is_the_rewards_error(tmp_path: Path) -> None:
     refusal = (400, {"error": {"message": "no temperature"}}, {})
     message = r"^reward 'j': judge 'small' at .* refused: status 400: no temperature; is it a setting"
-    with serving(lambda body: refusal) as endpoint, JudgeWorker(tmp_path) as judges:
+    with serving(lambda body: refusal) as endpoint, Judges(tmp_path) as judges:
         with RewardWorker(judges=judges) as worker, pytest.raises(RewardError, match=message) as e:
             score_group(GROUP, PATTERN, [judge(endpoint.url)], worker=worker)
     assert e.value.reward == "j"

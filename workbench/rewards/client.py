@@ -26,7 +26,7 @@ from workbench.errors import (
     RewardTimeout,
     WorkbenchError,
 )
-from workbench.rewards.judges.client import JudgeWorker
+from workbench.rewards.judges import Judges
 from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.protocol import Batch, form_of
 from workbench.rewards.returned import Score, check_outcome, check_steps
@@ -74,7 +74,7 @@ class RewardWorker:
         pattern_margin: float = PATTERN_MARGIN,
         most_functions: int = MOST,
         agreed: Callable[[RewardConfig], None] | None = None,
-        judges: JudgeWorker | None = None,
+        judges: Judges | None = None,
         unsealed: bool = False,
     ) -> None:
         self.deadline, self.loading = deadline, loading

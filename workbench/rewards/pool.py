@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from workbench.child import Zygote
 from workbench.rewards.client import RewardWorker
-from workbench.rewards.judges.client import JudgeWorker
+from workbench.rewards.judges import Judges
 from workbench.rewards.sealed import warm_zygote
 from workbench.sections import RewardConfig
 
@@ -34,7 +34,7 @@ class WorkerPool:
         idle_seconds: float = IDLE_SECONDS,
         *,
         agreed: Callable[[RewardConfig], None] | None = None,
-        judges: JudgeWorker | None = None,
+        judges: Judges | None = None,
     ) -> None:
         self._kept, self._idle_seconds = kept, idle_seconds
         self._agreed, self._judges = agreed, judges

@@ -12,8 +12,7 @@ from workbench.errors import RewardCodeError, RewardError
 from workbench.rewards.asynchronous import is_async
 from workbench.rewards.builtin import Builtin, OptionValue, find_builtin
 from workbench.rewards.client import RewardWorker, WorkerFunction, shared_worker
-from workbench.rewards.judges.client import shared_judges
-from workbench.rewards.judges.reward import judge_function
+from workbench.rewards.judges import judge_function, shared_judges
 from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.models.reward import Models, model_function
 from workbench.rewards.protocol import (

@@ -25,9 +25,7 @@ from workbench.policies.embedded import EMBEDDED
 from workbench.policies.find import chat_template, check_policy, has_chat_template
 from workbench.policies.templates import check_template_kwargs
 from workbench.rewards import RewardWorker, find_builtin, load_reward
-from workbench.rewards.judges.asking import rubric_columns
-from workbench.rewards.judges.calls import key_of
-from workbench.rewards.judges.client import JudgeWorker
+from workbench.rewards.judges import key_of, reach, rubric_columns
 from workbench.rewards.models.formats import check_bits, model_path
 from workbench.rewards.protocol import columns_of
 from workbench.runs import devices
@@ -274,8 +272,7 @@ def _check_judge(name: str, judge: JudgeConfig) -> None:
     """Whether its key is in the environment, and anything listens at its endpoint."""
     try:
         key_of(judge)
-        with JudgeWorker() as judges:
-            judges.reach(judge)
+        reach(judge)
     except RewardError as error:
         raise RewardError(f"reward {name!r}: {error}", reward=name) from error
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from workbench.config import JudgeConfig, Leaf, RewardConfig, leaves
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.rewards.judges.calls import key_of
+from workbench.rewards.judges import key_of, reach
 from workbench.ui.handlers.models import free_name
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, row_of
 from workbench.ui.handlers.scoring import Note
@@ -61,7 +61,7 @@ def add_judge(
         services.refuse_visitors("ask no judges")
         row = judge_reward(values, kind, rows, place)
         assert row.judge is not None
-        services.judges.reach(row.judge)
+        reach(row.judge)
         services.trust.trust(row.unweighted().foreign or "")
     except WorkbenchError as error:
         return Note(str(error))

@@ -16,7 +16,7 @@ from workbench.errors import ConfigError
 from workbench.places import is_of_run
 from workbench.policies.client import PolicyWorker
 from workbench.rewards import RewardWorker, TrustStore, WorkerPool
-from workbench.rewards.judges.client import JudgeWorker
+from workbench.rewards.judges import Judges
 from workbench.rewards.models.client import ModelWorker
 from workbench.rewards.watch import CallTimes
 from workbench.runs import default_workspace, find_checkpoint
@@ -45,7 +45,7 @@ class Services:
         visitors = self.visitors
         self.policy = PolicyWorker(self.path_of) if visitors is None else MeteredPolicy(self.path_of, visitors)
         self.models = ModelWorker(self.path_of)
-        self.judges = JudgeWorker(root)
+        self.judges = Judges(root)
         self._stores: OrderedDict[Path, GroupStore] = OrderedDict()
         self._lock = threading.Lock()
         self._warming: threading.Thread | None = None
