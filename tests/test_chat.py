@@ -23,7 +23,7 @@ from workbench.policies.templates import arguments_of, check_template_kwargs, pl
 from workbench.rewards import score_group, split_group
 from workbench.rundir.rollouts import read, write
 from workbench.schema import Example, Group, Rollout
-from workbench.schema.thinking import answer_span
+from workbench.schema.rollouts import answer_span
 from workbench.steps import StepPattern
 from workbench.tasks import Task
 from workbench.tasks.kinds import Demonstration, Pair

@@ -18,7 +18,7 @@ from workbench.config import RunConfig
 from workbench.display.comparing import RunComparison
 from workbench.errors import ConfigError
 from workbench.policies.step_values import StepValues, labelled_rows
-from workbench.rundir.environment import peak_memory_mb
+from workbench.rundir.checkpoints import peak_memory_mb
 from workbench.runs import MethodStages, compare, open_run
 from workbench.runs.check import checked
 from workbench.runs.compare import ComparedMethod

@@ -6,7 +6,7 @@ import pytest
 
 from tests.credits import make_rollout
 from workbench.figures.turns import called, turns_payload
-from workbench.schema.turns import Turn
+from workbench.schema.rollouts import Turn
 
 
 def test_turns_have_their_tokens_seconds_and_what_went_wrong():

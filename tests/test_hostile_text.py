@@ -22,7 +22,7 @@ from workbench.config import RunConfig
 from workbench.figures import heatmap
 from workbench.rundir import RunDir
 from workbench.schema import Credit, RewardSummary
-from workbench.schema.turns import Turn
+from workbench.schema.rollouts import Turn
 
 pytestmark = pytest.mark.browser
 

@@ -109,7 +109,7 @@ def test_a_pass_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"has no loss of step 4; stored are 1 steps from 3 to 3"):
         passes.read(4)
     (tmp_path / "run/passes/step-000003.parquet").write_bytes(b"PAR1")
-    with pytest.raises(RunError, match="the loss of run 'run' at step 3 cannot be read"):
+    with pytest.raises(RunError, match="loss of run 'run' at step 3"):
         passes.read(3)
 
 

@@ -21,7 +21,7 @@ from workbench.figures.heatmap import credit_payload, group_payload, why_payload
 from workbench.figures.rows import row_payload
 from workbench.runs import discard
 from workbench.schema import Group
-from workbench.schema.turns import Turn
+from workbench.schema.rollouts import Turn
 from workbench.ui import payloads as page
 from workbench.ui.handlers import held_out, run_changes, run_follow, run_loss, runs, sides
 from workbench.ui.handlers.help import guide, live

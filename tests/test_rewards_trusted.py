@@ -15,7 +15,7 @@ from workbench.config import RunConfig
 from workbench.errors import ConfigError, RewardError
 from workbench.rewards import RewardWorker, TrustStore, load_reward
 from workbench.rewards.protocol import Batch
-from workbench.rundir.rewards import write_rewards
+from workbench.rundir.checkpoints import write_rewards
 from workbench.sections import RewardConfig
 
 BATCH = Batch(["p"], ["a"])

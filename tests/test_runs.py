@@ -19,7 +19,7 @@ from tests.waiting import until_warm, wait_for
 from workbench import runs
 from workbench.config import RunConfig
 from workbench.errors import ConfigError, CreditError, RunError
-from workbench.rundir import RunDir, RunStatus, environment
+from workbench.rundir import RunDir, RunStatus, checkpoints
 from workbench.rundir.metrics import resumed
 from workbench.runs import Run, compare, devices, list_runs, open_run, processes, spawn, warm
 from workbench.runs import begin as begin_module
@@ -667,7 +667,7 @@ def test_a_run_keeps_what_it_was_made_with(begin: Start, monkeypatch: pytest.Mon
     made = json.loads((run.path / "environment.json").read_text())
     assert made["seed"] == 0
     assert made["packages"]["torch"] == version("torch")
-    assert made["git"] == environment.git_state(Path(runs.__file__).parents[2])
+    assert made["git"] == checkpoints.git_state(Path(runs.__file__).parents[2])
     assert run.differences() == []
     made["packages"]["torch"] = "1.0"
     made["packages"]["gone"] = "3"

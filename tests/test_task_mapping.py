@@ -12,7 +12,7 @@ import pytest
 from workbench.config import RunConfig
 from workbench.errors import ConfigError, TaskError
 from workbench.rollouts import read_splits
-from workbench.rundir.environment import environment
+from workbench.rundir.checkpoints import environment
 from workbench.runs.check import checked
 from workbench.sections import TaskSection
 from workbench.sections.row_filter import parse_filter

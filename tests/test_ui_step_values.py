@@ -19,7 +19,7 @@ from workbench.errors import RewardError
 from workbench.policies.step_values import StepValues
 from workbench.rewards import RewardWorker
 from workbench.rewards.watch import CallTimes
-from workbench.rundir.rewards import write_rewards
+from workbench.rundir.checkpoints import write_rewards
 from workbench.schema import Group, Rollout
 from workbench.steps import pattern as pattern_module
 from workbench.ui.handlers import models, run_setup

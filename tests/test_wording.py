@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.schema.wording import counted, signed, two_places
+from workbench.schema.numbers import counted, signed, two_places
 
 
 def test_one_thing_is_not_several() -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.rewards.watch import DROWNED
-from workbench.schema.rounding import differ
+from workbench.schema.numbers import differ
 
 Rows = Sequence[Mapping[str, Any]]
 WINDOW = 60

@@ -26,7 +26,7 @@ from workbench.rewards.models.reward import Models
 from workbench.rewards.protocol import columns_left_out
 from workbench.rewards.watch import DROWNED, scores_of, tell_apart
 from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, StepScores
-from workbench.schema.rounding import differ
+from workbench.schema.numbers import differ
 from workbench.sections import CreditConfig, RewardConfig
 from workbench.steps import StepPattern
 from workbench.steps.split import MAX_STEPS, turn_texts

@@ -25,7 +25,7 @@ from workbench.rewards import Reward, RewardWorker, score_group
 from workbench.rewards.models.reward import Models
 from workbench.rewards.score import settle, split_answers
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
-from workbench.schema.wording import signed
+from workbench.schema.numbers import signed
 from workbench.sections import RewardConfig
 from workbench.steps import Split, StepPattern, split_preview
 

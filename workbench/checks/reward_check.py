@@ -25,7 +25,7 @@ from workbench.rewards.models.reward import Models
 from workbench.rewards.reward import Reward, load_reward
 from workbench.rewards.score import score_completions
 from workbench.schema import Group, RewardKind, StepScores
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
 from workbench.sections import RewardConfig
 from workbench.steps import PRESETS, StepPattern
 

@@ -11,7 +11,7 @@ from workbench.cli.rewards import read_rewards, set_reward_deadline
 from workbench.display.tables import table, visible
 from workbench.errors import ConfigError, TaskError, cut
 from workbench.files import encode
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
 from workbench.sections.task import columns_of_text
 
 _SHOWN = 100

@@ -14,7 +14,7 @@ from workbench.config import LabelFormat, RewardConfig, RunConfig, SamplingConfi
 from workbench.display.tables import number, table, visible
 from workbench.errors import ConfigError
 from workbench.runs import making
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
 
 if TYPE_CHECKING:
     from workbench.policies.load import Policy

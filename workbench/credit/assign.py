@@ -21,7 +21,7 @@ from workbench.credit.schemes.steps import outcome
 from workbench.errors import CreditError, shown
 from workbench.schema import Credit, CreditPart, ScoredGroup
 from workbench.schema.credit import Spans, token_spans
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
 
 
 def assign_credit(

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.errors import CreditError
-from workbench.schema.rounding import differ
+from workbench.schema.numbers import differ
 
 EPSILON = 1e-4
 Normalise = Literal["pooled", "per_completion", "leave_one_out", "batch", "none"]

@@ -20,7 +20,7 @@ VIEWS: dict[tuple[str, str], str] = {
     ("workbench.schema.scores", "ScoredGroup"): "scored",
     ("workbench.schema.credit", "Credit"): "credit",
     ("workbench.schema.credit", "Explanation"): "explanation",
-    ("workbench.schema.watched", "WatchedRow"): "watched_row",
+    ("workbench.schema.scores", "WatchedRow"): "watched_row",
     ("workbench.credit.explain", "Comparison"): "comparison",
     ("workbench.checks.probes", "ProbeReport"): "probes",
     ("workbench.checks.preflight", "Preflight"): "preflight",

@@ -36,7 +36,7 @@ from workbench.schema import (
     WatchedRow,
     WatchedText,
 )
-from workbench.schema.wording import counted, signed
+from workbench.schema.numbers import counted, signed
 
 if TYPE_CHECKING:
     from workbench.checks import Preflight, ProbeReport

@@ -19,7 +19,7 @@ from workbench.environments.protocol import Reply, TextEnvironment, check_class
 from workbench.errors import ConfigError, EpisodeError, did_you_mean, shown
 from workbench.sandbox.child import is_json
 from workbench.schema import Prompt
-from workbench.schema.turns import state_of
+from workbench.schema.rollouts import state_of
 from workbench.sections import EnvironmentSection
 
 _numbers = itertools.count()

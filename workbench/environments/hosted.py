@@ -13,7 +13,7 @@ from typing import Any
 
 from workbench.environments.protocol import Reply, check_class, reply, reset
 from workbench.errors import EpisodeError
-from workbench.schema.turns import state_of
+from workbench.schema.rollouts import state_of
 
 MOST = 4096
 """Episodes at a time; the oldest one leaves, and is played again where it still goes on."""

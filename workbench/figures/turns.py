@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from workbench.figures.payloads import TurnPayload
 from workbench.schema import Rollout
-from workbench.schema.turns import ASSISTANT, Turn, sampled_runs
+from workbench.schema.rollouts import ASSISTANT, Turn, sampled_runs
 
 OBSERVATION = "observation"
 """The role of a stretch that nothing but a mask tells of."""

@@ -22,7 +22,7 @@ from workbench.errors import EpisodeError
 from workbench.policies.observations import Observations
 from workbench.policies.stops import StopStrings
 from workbench.schema import ASSISTANT, ENVIRONMENT, Example, Turn
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
 from workbench.steps import token_texts
 
 _MOST_PRINTED = 200

@@ -11,7 +11,7 @@ from jinja2 import TemplateError
 from workbench.errors import PolicyError
 from workbench.policies.templates import check_template_kwargs
 from workbench.schema import Prompt
-from workbench.schema.thinking import ends_in_thinking
+from workbench.schema.rollouts import ends_in_thinking
 
 _LONGEST_TAIL = 64  # characters, of a template that writes messages otherwise where an answer follows
 

@@ -25,7 +25,7 @@ from workbench.process.recorder import NotANumberError, Recorder
 from workbench.quiet import RENAMED
 from workbench.rundir import RunDir
 from workbench.rundir.checkpoints import saved
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
 from workbench.trackers import Tracking
 from workbench.training.methods.method import Listeners, Trainer
 

@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 
 from workbench.errors import WorkbenchError
 from workbench.rundir import RunDir
-from workbench.rundir.environment import peak_memory_mb
+from workbench.rundir.checkpoints import peak_memory_mb
 from workbench.rundir.metrics import resumed
 from workbench.schema import Credit, HeldOutAnswer, LossPass, WatchedRow
 from workbench.sections import SharedConfig

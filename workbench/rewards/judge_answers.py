@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
 
 _THOUGHT = re.compile(r"(?s)\A.*</think(?:ing)?>")
 _TRAILING_COMMA = re.compile(r",(\s*[}\]])")

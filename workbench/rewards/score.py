@@ -25,7 +25,7 @@ from workbench.rewards.protocol import Batch
 from workbench.rewards.returned import Score
 from workbench.rewards.reward import Reward, load_reward
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, Step, StepScores
-from workbench.schema.thinking import answer_span, ends_in_thinking
+from workbench.schema.rollouts import answer_span, ends_in_thinking
 from workbench.sections import RewardConfig
 from workbench.steps import Split, StepPattern, align_steps, split_by_tokens, split_leniently, split_preview
 from workbench.steps.split import align_turns, joined, turn_texts

@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 
 from workbench.schema import RewardKind, RewardSummary, ScoredGroup, StepScores
-from workbench.schema.rounding import differ
+from workbench.schema.numbers import differ
 
 KEPT_CALLS = 500
 """Calls of a function whose times are remembered."""

@@ -75,7 +75,7 @@ from workbench.rollouts.records import (
 )
 from workbench.rollouts.traces import is_traces, read_traces
 from workbench.schema import Rollout, Turn
-from workbench.schema.turns import checked_turns
+from workbench.schema.rollouts import checked_turns
 
 Read = Callable[[str, Mapping[str, Any]], list[Record]]
 

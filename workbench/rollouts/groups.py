@@ -22,8 +22,8 @@ from workbench.rollouts.tokens import WORDS, WRITTEN_END, Tokeniser
 from workbench.rollouts.trl import with_rewards
 from workbench.rollouts.values import Row
 from workbench.schema import ASSISTANT, Group, Prompt, Rollout, Turn
-from workbench.schema.turns import sampled_runs
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
+from workbench.schema.rollouts import sampled_runs
 from workbench.steps import PRESETS, split_steps
 
 OWN = frozenset({"reward", "correct", "labels", "labelled_steps", "model", "advantage", "logged_advantage"})

@@ -16,7 +16,7 @@ from workbench.errors import TaskError
 from workbench.rollouts.conversations import Conversation, conversation_of, notes_of, read_messages, role_of
 from workbench.rollouts.records import Record, are_numbers, is_number, logged_advantage, token_ids
 from workbench.schema import ASSISTANT, Turn
-from workbench.schema.turns import sampled_runs
+from workbench.schema.rollouts import sampled_runs
 
 _TRUNCATED = frozenset({"max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "compaction_failed"})
 """What verifiers' ``Trace.is_truncated`` takes for a limit that stopped a trace."""

@@ -12,7 +12,7 @@
     ├── rollouts/        step-000012.parquet: that step's generation, advantages as the loss used them;
     │                    watched-000020.parquet: what the policy answers the watched prompts after that step, or
     │                    what the model makes of the watched rows
-    ├── passes/         step-000012.parquet: what that optimiser step computed its loss from (``rundir.passes``)
+    ├── passes/          step-000012.parquet: what that optimiser step computed its loss from (``rundir.rollouts``)
     ├── answers/         step-000020.json: what the policy answered the held-out rows, at the first and newest measure
     ├── checkpoints/     checkpoint-20: what a run is resumed from, hashed (``rundir.checkpoints``)
     └── log.txt          what the run's processes printed
@@ -36,22 +36,20 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import psutil
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from workbench.errors import RunError
 from workbench.files import encode, move_in, opened, read_file, read_json, replace_file
 from workbench.redact import redact
 from workbench.rundir import metrics as metrics_log
-from workbench.rundir.answers import Answers
-from workbench.rundir.log import tail
+from workbench.rundir.checkpoints import write_rewards
 from workbench.rundir.metrics import MetricsWriter
-from workbench.rundir.passes import Passes
-from workbench.rundir.rewards import write_rewards
-from workbench.rundir.status import FINAL_STATES, RunState, RunStatus
-from workbench.rundir.stored_rollouts import Rollouts
+from workbench.rundir.rollouts import Answers, Passes, Rollouts
 from workbench.sections import SharedConfig
 
 if TYPE_CHECKING:
@@ -64,6 +62,64 @@ MOST_CONFIG = 1_000_000
 _RESERVE = ".reserve"
 _RESERVE_BYTES = 64 * 1024
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_TAIL_BYTES = 64 * 1024
+
+RunState = Literal["queued", "starting", "running", "finished", "stopped", "failed", "crashed"]
+FINAL_STATES: frozenset[RunState] = frozenset({"finished", "stopped", "failed", "crashed"})
+ProcessId = Annotated[int, Field(gt=0, lt=2**31)]
+Time = Annotated[float, Field(ge=0, lt=253_402_300_800)]  # that calendars can show: before the year 10000
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """State and progress of a run. Times are unix seconds; ``step`` of ``total_steps`` is training's progress.
+
+    ``pid`` and ``pid_created`` name the run's first process (a launcher when ``ranks`` > 1) in a way that survives a
+    process id used again. Until that process exists they name the one that is starting it, and ``launched`` is false.
+    ``started`` is when the run got its device. ``stop_requested`` is when somebody asked the run to stop.
+
+    ``behind`` names the run that a queued one waits for; ``now`` says that it is to wait no longer. ``resumed_from`` is
+    the step of the checkpoint that the run last went on from, ``warnings`` what was met on the way that a reader should
+    know, a checkpoint skipped say.
+    """
+
+    state: RunState
+    reason: str = ""
+    step: int = 0
+    total_steps: int = 0
+    created: Time = 0.0
+    started: Time | None = None
+    updated: Time = 0.0
+    pid: ProcessId | None = None
+    pid_created: float | None = None
+    launched: bool = False
+    ranks: int = 1
+    device: str = ""
+    behind: str | None = None
+    now: bool = False
+    stop_requested: Time | None = None
+    resumed_from: int | None = None
+    warnings: tuple[str, ...] = ()
+
+    __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)
+
+    @classmethod
+    def from_json(cls, data: bytes) -> RunStatus:
+        """What ``status.json`` holds. Raises ValueError naming what does not fit; unknown fields are left out."""
+        try:
+            return _ADAPTER.validate_json(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(
+                f"{'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r:.80})"
+            ) from error
+
+    @property
+    def final(self) -> bool:
+        return self.state in FINAL_STATES
+
+
+_ADAPTER = TypeAdapter(RunStatus)
 
 
 class RunDir:
@@ -314,17 +370,14 @@ class RunDir:
         Raises RunError, asking to read again from 0, when the run was resumed since ``cursor``: some of the rows that
         the caller has may be superseded.
         """
-        reading = self._read(cursor)
+        try:
+            reading = metrics_log.read(self.path / "metrics.jsonl", self.name, cursor)
+        except OSError as error:
+            raise RunError(f"metrics of run {self.name!r} cannot be read: {error}") from error
         self.corrupt.update(reading.corrupt)
         if cursor and reading.resumed_from is not None:
             raise RunError(f"run {self.name!r} was resumed from step {reading.resumed_from} since; read again from 0")
         return reading.rows, reading.cursor
-
-    def _read(self, cursor: int) -> metrics_log.Reading:
-        try:
-            return metrics_log.read(self.path / "metrics.jsonl", self.name, cursor)
-        except OSError as error:
-            raise RunError(f"metrics of run {self.name!r} cannot be read: {error}") from error
 
     def metrics(self) -> pd.DataFrame:
         """All rows as a table, NaN and infinities as they were; a metric that a row lacks is NaN there too."""
@@ -345,8 +398,23 @@ class RunDir:
     # -- log ------------------------------------------------------------------------------------------------------
 
     def log_tail(self, lines: int = 50) -> list[str]:
-        """The last lines of the log, without secrets; of a line redrawn with carriage returns, its last state."""
-        return tail(self.log, lines)
+        """The last lines of the log, without secrets; of a line redrawn with carriage returns, its last state.
+
+        Empty without a log; of one that cannot be read, a line that says why.
+        """
+        try:
+            with opened(self.log) as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(max(0, size - _TAIL_BYTES))
+                text = file.read().decode("utf-8", "replace")
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            return [f"log.txt cannot be read: {error.strerror or error}"]
+        rows = [line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n")]
+        if size > _TAIL_BYTES:
+            rows = rows[1:]  # the first one is cut
+        return redact("\n".join(rows[-lines:])).split("\n") if text else []
 
 
 def _reserve(folder: Path) -> None:

@@ -9,8 +9,11 @@
     └── .saving/             one being written, or half-written by a process that died
 
 A folder is valid when its manifest is there and every file in it is as the manifest says; nothing else is ever resumed
-from. Knows nothing of what the files hold (``training.saving`` does), and imports no torch: a launcher, a page and a
-command line can all tell which checkpoint is good.
+from. Beside them stand what a run is reproduced by: ``environment.json`` (versions of packages, device, git state, hash
+of a local data file; read without importing any of those packages) and ``rewards/`` (each function's code as it ran,
+each model's settings, and hashes of all of it). Knows nothing of what the files of a checkpoint hold
+(``training.saving`` does), and imports no torch: a launcher, a page and a command line can all tell which checkpoint is
+good.
 """
 
 from __future__ import annotations
@@ -18,15 +21,25 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import re
+import resource
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from workbench.errors import RunError
-from workbench.files import opened, read_json, sync
+from workbench.files import encode, opened, read_json, replace_file, sync
+from workbench.redact import redact_known
+from workbench.sections import RUN_NAME, RewardConfig, SharedConfig
 
 MANIFEST = "manifest.json"
 SAVING = ".saving"
@@ -153,3 +166,177 @@ def _files(folder: Path) -> list[Path]:
 def _sha256(path: Path) -> str:
     with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+ENVIRONMENT_FILE = "environment.json"
+PACKAGES = (
+    *("torch", "trl", "transformers", "accelerate", "peft", "datasets", "tokenizers", "safetensors", "numpy", "regex"),
+    *("vllm", "deepspeed"),
+)
+_GIT_SECONDS = 5.0
+_MOST_FILES = 10_000  # of a folder that is hashed
+
+
+def write_environment(folder: Path, config: SharedConfig) -> None:
+    replace_file(
+        folder / ENVIRONMENT_FILE, json.dumps(json.loads(encode(environment(config))), indent=1).encode() + b"\n"
+    )
+
+
+def environment(config: SharedConfig) -> dict[str, Any]:
+    """What this process would run ``config`` with."""
+    return {
+        "time": time.time(),
+        "seed": config.seed,
+        "device": config.run.device,
+        "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "executable": sys.executable,
+        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "git": git_state(Path(__file__).parents[2]),
+        "task_sha256": _task_hash(config.task.data or config.task.name),
+    }
+
+
+def differences(folder: Path, config: SharedConfig) -> list[str]:
+    """In what this process differs from the one that ran the run in ``folder``, in words; none if that is unknown."""
+    try:
+        then = read_json(folder / ENVIRONMENT_FILE)
+    except (OSError, ValueError, RecursionError):
+        return []
+    if not isinstance(then, dict):
+        return []
+    now = environment(config)
+    sentences = []
+    for name in ("python", "task_sha256", "git"):
+        before, after = then.get(name), now[name]
+        if before != after:
+            sentences.append(f"{_LABELS[name]} was {_short(before)} and is {_short(after)}")
+    packages = then.get("packages", {})
+    for name in sorted(packages.keys() | now["packages"].keys()):
+        before, after = packages.get(name), now["packages"].get(name)
+        if before != after:
+            sentences.append(f"{name} was {before or 'not installed'} and is {after or 'not installed'}")
+    return sentences
+
+
+def peak_memory_mb() -> float:
+    """Most memory that this process has held so far, in 10^6 bytes: a GPU's by torch where that is in use, else RAM."""
+    torch = sys.modules.get("torch")  # a process that has not loaded it holds no GPU
+    if torch is not None and torch.cuda.is_initialized():
+        return round(float(torch.cuda.max_memory_allocated()) / 1e6, 1)
+    try:  # not getrusage's, which a process has from the one that started it
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        return round(int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6, 1)
+    except (OSError, ValueError, IndexError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return round(peak * (1 if sys.platform == "darwin" else 1024) / 1e6, 1)
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """Commit, and whether tracked files differ from it (``changes`` is their diff's SHA-256); None outside git."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    changes = _git(folder, "diff", "HEAD", "--no-ext-diff", "--binary")
+    return {
+        "commit": commit.decode().strip(),
+        "changes": hashlib.sha256(changes).hexdigest() if changes else None,
+    }
+
+
+_LABELS = {"python": "Python", "task_sha256": "the SHA-256 of the task's file", "git": "the project's git state"}
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        commit, changes = str(value.get("commit"))[:10], value.get("changes")
+        return commit + (f" with changes {str(changes)[:10]}" if changes else "")
+    return "unknown" if value is None else str(value)[:20]
+
+
+def _git(folder: Path, *arguments: str) -> bytes | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            timeout=_GIT_SECONDS,
+            check=False,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+@cache
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _task_hash(task: str) -> str | None:
+    """Of a file; of a folder, that of the names and hashes of its files. None where there is neither."""
+    path = Path(task)
+    try:
+        if path.is_dir():
+            files = sorted(islice((file for file in path.rglob("*") if file.is_file()), _MOST_FILES))
+            lines = [f"{file.relative_to(path)} {_task_hash(str(file))}\n" for file in files]
+            return hashlib.sha256("".join(lines).encode()).hexdigest()
+        with opened(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError):
+        return None
+
+
+HASHED_BYTES = 2**30
+"""Largest file of a reward model that is hashed: a start is not to wait for more."""
+
+
+def write_rewards(folder: Path, config: SharedConfig, sources: Mapping[str, str]) -> None:
+    """Make ``folder``: ``NAME.py`` of a function, ``NAME.json`` of a model or of Monte-Carlo values, ``manifest.json``.
+
+    ``sources`` gives the code of the rewards that ``config`` only names.
+    """
+    folder.mkdir()
+    manifest = []
+    for number, reward in enumerate(config.method.reward_functions):
+        stem = reward.name if RUN_NAME.fullmatch(reward.name) else f"reward-{number}"
+        if any(part is not None for part in (reward.model, reward.judge, reward.monte_carlo)):
+            file, text = f"{stem}.json", json.dumps(described(reward), indent=2, ensure_ascii=False) + "\n"
+        else:
+            code = reward.code if reward.code is not None else sources.get(reward.name)
+            if code is None:
+                continue
+            file, text = f"{stem}.py", redact_known(code)
+        data = text.encode("utf-8", "replace")
+        (folder / file).write_bytes(data)
+        trusted = {"trusted": True} if reward.trusted else {}
+        manifest.append({"name": reward.name, "file": file, "sha256": hashlib.sha256(data).hexdigest(), **trusted})
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+
+def described(reward: RewardConfig) -> dict[str, Any]:
+    """The settings, and of a reward model in a folder its files' sizes and, up to HASHED_BYTES, their SHA-256."""
+    settings = reward.model_dump(exclude_none=True, exclude={"options"})
+    if reward.model is None:
+        return settings
+    folder = Path(reward.model.path).expanduser()
+    files = sorted(path for path in folder.glob("*") if path.suffix in (".json", ".safetensors") and path.is_file())
+    return settings | {"files": {path.name: _identity(path) for path in files}}
+
+
+def _identity(path: Path) -> dict[str, Any]:
+    """Empty for a file that cannot be read; whoever loads it says so."""
+    try:
+        size = path.stat().st_size
+        if size > HASHED_BYTES:
+            return {"bytes": size}
+        with path.open("rb") as file:
+            return {"bytes": size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    except OSError:
+        return {}

@@ -1,32 +1,47 @@
-"""Credited groups, or watched rows, as one Parquet file and back, every number bit for bit.
+"""What a run stores by training step: its rollouts, what each optimiser step computed its loss from, and its answers.
 
-One row a rollout (or text), readable with any Parquet tool; what a whole group shares is JSON in the file's metadata,
-under ``groups``. Two things do not come back as they went in: a lone surrogate in a token's text becomes U+FFFD (one
-for one, so that offsets hold), because Parquet's text is UTF-8; and columns, options and sampling come back as JSON has
-them (a tuple as a list). This module does not know where the file lies or which step it belongs to.
+::
+
+    rollouts/step-000012.parquet     a generation's groups
+    rollouts/watched-000020.parquet  the policy's answers to watched prompts, or what the model makes of watched rows
+    passes/step-000013.parquet       the numbers of one optimiser step over a stored generation (``schema.LossPass``)
+    answers/step-000020.json         answers to the held-out rows at the first and the newest measure of accuracy
+
+Parquet files have one row a rollout (or text), readable with any Parquet tool, every number bit for bit; what a whole
+group or step shares is JSON in the file's metadata, under ``groups`` or ``pass``. Two things do not come back as they
+went in: a lone surrogate in a token's text becomes U+FFFD (one for one, so that offsets hold), because Parquet's text
+is UTF-8; and columns, options and sampling come back as JSON has them (a tuple as a list).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 
-from workbench.files import opened, plain
+from workbench.errors import RunError
+from workbench.files import encode, opened, plain, read_json, sync
 from workbench.schema import (
     Credit,
     CreditPart,
     Group,
+    HeldOutAnswer,
+    LossPass,
+    LossSettings,
     RewardSummary,
     Rollout,
+    RolloutPass,
     ScoredGroup,
     Step,
     StepScores,
@@ -34,6 +49,193 @@ from workbench.schema import (
     WatchedRow,
     WatchedText,
 )
+
+T = TypeVar("T")
+MOST_ANSWERS = 500
+"""Rows whose answers are stored, of however many are measured."""
+MOST_CHARACTERS = 4000
+"""Of a stored answer, and of its prompt."""
+_FILE = re.compile(r"([a-z]+)-(\d{6,})\.(?:parquet|json)")
+_SETTINGS = TypeAdapter(LossSettings)
+
+
+class _StepFiles:
+    """Files of one folder, one a training step, each written whole or not at all; ``run`` is the run's name."""
+
+    what: ClassVar[str]
+    ending: ClassVar[str] = "parquet"
+
+    def __init__(self, folder: Path, run: str) -> None:
+        self._folder, self._run = folder, run
+
+    def _path(self, step: int, kind: str = "step") -> Path:
+        return self._folder / f"{kind}-{step:06d}.{self.ending}"
+
+    def _steps(self, kind: str = "step") -> list[int]:
+        names = (_FILE.fullmatch(name) for name in (os.listdir(self._folder) if self._folder.is_dir() else ()))
+        return sorted(int(match[2]) for match in names if match and match[1] == kind)
+
+    def steps(self) -> list[int]:
+        """The training steps that are stored, ascending."""
+        return self._steps()
+
+    def drop(self, after: int) -> None:
+        """Remove the files of later steps than ``after``."""
+        for path in self._folder.glob("*-*.*"):
+            if (match := _FILE.fullmatch(path.name)) and int(match[2]) > after:
+                path.unlink(missing_ok=True)
+
+    def _store(self, path: Path, write: Callable[[Path], object]) -> None:
+        draft = path.with_name(f".{path.name}.tmp")
+        try:
+            self._folder.mkdir(exist_ok=True)
+            write(draft)
+            sync(draft)
+            os.replace(draft, path)
+        except OSError as error:
+            with suppress(OSError):
+                draft.unlink()
+            raise RunError(f"{self.what} of run {self._run!r} cannot be written ({path.name}): {error}") from error
+
+    def _load(self, step: int, read: Callable[[Path], T], kind: str = "step") -> T:
+        path = self._path(step, kind)
+        try:
+            return read(path)
+        except FileNotFoundError as error:
+            steps, kinds = self._steps(kind), f"{kind} " * (kind != "step")
+            stored = f"stored are {len(steps)} steps from {steps[0]} to {steps[-1]}" if steps else "none are stored yet"
+            raise RunError(f"run {self._run!r} has no {kinds}{self.what} of step {step}; {stored}") from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(
+                f"{self.what} of run {self._run!r} at step {step} cannot be read ({path}): {error}"
+            ) from error
+
+
+class Rollouts(_StepFiles):
+    """The stored rollouts; ``watched`` ones, of the watched prompts or rows, are kept apart."""
+
+    what = "rollouts"
+
+    def write(self, step: int, credits: Sequence[Credit], *, watched: bool = False) -> None:
+        """Store the groups of one generation; ``read`` gives them back equal, floats bit for bit. Raises RunError."""
+        self._store(self._path(step, _kind(watched)), lambda path: write(path, credits))
+
+    def write_rows(self, step: int, rows: Sequence[WatchedRow]) -> None:
+        """Store what the model makes of the watched rows after a step; ``read_rows`` gives it back equal."""
+        self._store(self._path(step, "watched"), lambda path: write_watched(path, rows))
+
+    def steps(self, *, watched: bool = False) -> list[int]:
+        """The training steps whose rollouts, or watched rollouts, are stored, ascending."""
+        return self._steps(_kind(watched))
+
+    def written(self, step: int, *, watched: bool = False) -> int:
+        """When a step's rollouts were last written, in nanoseconds; 0 where there are none. A resume writes again."""
+        try:
+            return self._path(step, _kind(watched)).stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    def read(self, step: int, *, watched: bool = False) -> list[Credit]:
+        """The groups stored for one training step, in the order they were written. Raises RunError."""
+        return self._load(step, read, _kind(watched))
+
+    def read_rows(self, step: int) -> list[WatchedRow]:
+        """The watched rows stored after one training step. Raises RunError."""
+        return self._load(step, read_watched, "watched")
+
+
+def _kind(watched: bool) -> str:
+    return "watched" if watched else "step"
+
+
+class Answers(_StepFiles):
+    """The answers to held-out rows at a run's first and newest measure of accuracy; those between are removed."""
+
+    what = "answers"
+    ending = "json"
+
+    def write(self, step: int, answers: Sequence[HeldOutAnswer]) -> None:
+        """Store a measure beside the first one, in place of those since. Raises RunError."""
+        rows = [
+            HeldOutAnswer(
+                row.prompt[:MOST_CHARACTERS],
+                row.text[:MOST_CHARACTERS],
+                row.right,
+                row.answer and row.answer[:MOST_CHARACTERS],
+            )
+            for row in answers[:MOST_ANSWERS]
+        ]
+        data = encode([vars(row) for row in rows])
+        self._store(self._path(step), lambda path: path.write_bytes(data))
+        for between in self.steps()[1:]:
+            if between != step:
+                self._path(between).unlink(missing_ok=True)
+
+    def read(self, step: int) -> list[HeldOutAnswer]:
+        """The stored answers after a step. Raises RunError where there are none, or the file is damaged."""
+        return self._load(step, lambda path: [HeldOutAnswer(**row) for row in read_json(path)])
+
+
+class Passes(_StepFiles):
+    """What every optimiser step over a stored generation computed its loss from."""
+
+    what = "loss"
+
+    def write(self, seen: LossPass) -> None:
+        """Store a step. Raises RunError."""
+        head = {name: getattr(seen, name) for name in _PASS_HEAD} | {"settings": dataclasses.asdict(seen.settings)}
+        schema = _PASS_SCHEMA.with_metadata({b"pass": json.dumps(head).encode()})
+        table = pa.Table.from_pylist([vars(row) for row in seen.rollouts], schema=schema)
+        self._store(self._path(seen.step), lambda path: _write_table(table, path))
+
+    def read(self, step: int) -> LossPass:
+        """A stored step. Raises RunError where there is none, or the file is damaged."""
+        return self._load(step, _read_pass)
+
+    def of_generation(self, step: int) -> list[LossPass]:
+        """The stored passes over the generation of a step, in order; none for a run of an earlier version."""
+        passes: list[LossPass] = []
+        while self._path(step).is_file():
+            read = self.read(step)
+            if passes and read.generation != passes[0].generation:
+                break
+            passes.append(read)
+            step += 1
+        return passes
+
+
+def _write_table(table: pa.Table, path: Path) -> None:
+    # No dictionaries: they compare floats by value, and -0.0 == 0.0.
+    pq.write_table(table, path, use_dictionary=False, compression="zstd")
+
+
+def _read_table(path: Path) -> pa.Table:
+    with opened(path) as file:
+        return pq.ParquetFile(file).read()
+
+
+# -- passes ------------------------------------------------------------------------------------------------------------
+
+_OF_ROLLOUTS = ("logprobs", "old_logprobs", "weights", "bonus")
+_PASS_HEAD = ("step", "generation", "number", "tokens", "loss", "router")
+_PASS_SCHEMA = pa.schema([("micro_batch", pa.int32()), *((name, pa.list_(pa.float32())) for name in _OF_ROLLOUTS)])
+
+
+def _read_pass(path: Path) -> LossPass:
+    table = _read_table(path)
+    head: dict[str, Any] = json.loads((table.schema.metadata or {})[b"pass"])
+    rows = [
+        RolloutPass(
+            row["micro_batch"],
+            *(None if row.get(name) is None else np.array(row[name], np.float32) for name in _OF_ROLLOUTS),
+        )
+        for row in table.to_pylist()
+    ]
+    known = {name: head[name] for name in _PASS_HEAD if name in head}  # files of version 0.4 lack the router
+    return LossPass(**known, settings=_SETTINGS.validate_python(head["settings"]), rollouts=tuple(rows))
+
+
+# -- groups and watched rows -------------------------------------------------------------------------------------------
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -97,14 +299,12 @@ def _write(path: Path, heads: Sequence[Mapping[str, Any]], groups: Sequence[Sequ
         {"group": number, "rollout": i, **row} for number, group in enumerate(groups) for i, row in enumerate(group)
     ]
     schema = SCHEMA.with_metadata({b"groups": json.dumps(heads, default=plain).encode()})
-    # No dictionaries: they compare floats by value, and -0.0 == 0.0.
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, use_dictionary=False, compression="zstd")
+    _write_table(pa.Table.from_pylist(rows, schema=schema), path)
 
 
 def _read(path: Path, key: str, kind: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
     """The heads, which must have ``key``, each with its rows."""
-    with opened(path) as file:
-        table = pq.ParquetFile(file).read()
+    table = _read_table(path)
     metadata = table.schema.metadata or {}
     if b"groups" not in metadata:
         raise ValueError("its metadata describe no groups")

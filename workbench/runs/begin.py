@@ -17,7 +17,7 @@ import psutil
 from workbench.config import RunConfig
 from workbench.errors import WorkbenchError
 from workbench.rundir import RunDir, checkpoints
-from workbench.rundir.environment import write_environment
+from workbench.rundir.checkpoints import write_environment
 from workbench.runs import devices
 from workbench.runs.processes import kill, members
 from workbench.runs.references import check_origins

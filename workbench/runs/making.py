@@ -211,7 +211,7 @@ def source_of(
     made_by: str, config: RunConfig, prompts: dict[str, int], groups: Sequence[Any] | None = None
 ) -> dict[str, Any]:
     """Return what made and sampled the completions, for a file's provenance."""
-    from workbench.rundir.environment import environment
+    from workbench.rundir.checkpoints import environment
 
     return {
         "made_by": made_by,
@@ -284,7 +284,7 @@ def _made_before(file: Path, about: dict[str, Any], again: bool) -> MadeRows | N
 
 
 def _written(made: Made, file: Path, about: dict[str, Any], began: float, sampled: int) -> MadeRows:
-    from workbench.rundir.environment import peak_memory_mb
+    from workbench.rundir.checkpoints import peak_memory_mb
     from workbench.tasks.made import write_made
 
     seconds, peak = round(time.monotonic() - began, 1), peak_memory_mb()

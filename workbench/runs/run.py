@@ -20,8 +20,7 @@ from workbench.config import METHODS, RUN_NAME, Method, RunConfig
 from workbench.errors import RunError, WorkbenchError, cut, did_you_mean, shown
 from workbench.places import RUN
 from workbench.rundir import RunDir, RunStatus
-from workbench.rundir.checkpoints import MANIFEST, nothing_usable, saved
-from workbench.rundir.environment import differences
+from workbench.rundir.checkpoints import MANIFEST, differences, nothing_usable, saved
 from workbench.runs import watch
 from workbench.runs.follow import MetricsReader
 from workbench.runs.job import Job

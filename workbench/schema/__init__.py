@@ -5,13 +5,32 @@ They hold data and answer simple questions about it. They do not know how an ans
 Rollouts and scores are plain enough to travel as JSON, which is how they cross the process boundaries.
 """
 
-from workbench.schema.credit import Carry, Credit, CreditPart, Explanation, OnCredit, PartKind, Term
-from workbench.schema.held_out import HeldOutAnswer, OnAnswers
-from workbench.schema.loss import LossPass, LossSettings, OnPass, RolloutPass
-from workbench.schema.rollouts import Example, Group, Prompt, Rollout, Step
-from workbench.schema.scores import RewardKind, RewardSummary, ScoredGroup, StepScores
-from workbench.schema.turns import ASSISTANT, ENVIRONMENT, TOOL, Turn
-from workbench.schema.watched import OnRows, TokenMeasure, WatchedRow, WatchedText
+from workbench.schema.credit import (
+    Carry,
+    Credit,
+    CreditPart,
+    Explanation,
+    LossPass,
+    LossSettings,
+    OnCredit,
+    OnPass,
+    PartKind,
+    RolloutPass,
+    Term,
+)
+from workbench.schema.rollouts import ASSISTANT, ENVIRONMENT, TOOL, Example, Group, Prompt, Rollout, Step, Turn
+from workbench.schema.scores import (
+    HeldOutAnswer,
+    OnAnswers,
+    OnRows,
+    RewardKind,
+    RewardSummary,
+    ScoredGroup,
+    StepScores,
+    TokenMeasure,
+    WatchedRow,
+    WatchedText,
+)
 
 __all__ = [
     "ASSISTANT",

@@ -1,16 +1,115 @@
-"""What is sampled: examples, rollouts and groups of them, and the steps a completion's text is cut into."""
+"""What is sampled: examples, rollouts and groups of them, their turns, and the steps a completion's text is cut into.
+
+An *episode* has several turns. A turn of the policy's is a run of tokens that it sampled; an observation is what a tool
+or an environment wrote in answer, whose tokens the policy never sampled. What stands between ``<think>`` and
+``</think>`` is thinking, and what comes after the last ``</think>`` is the answer, as in Qwen3's chat template.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
-from workbench.schema.thinking import ends_in_thinking
-from workbench.schema.turns import Turn, checked_turns, sampled_runs, state_of
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
+
+OPEN, CLOSE = "<think>", "</think>"
+
+
+def answer_span(text: str, *, opened: bool = False) -> tuple[int, int]:
+    """Start and end of the answer in ``text``; equal where there is none. ``opened``: the prompt ends in a block."""
+    close = text.rfind(CLOSE)
+    if close < 0 and opened:
+        return len(text), len(text)
+    start = close + len(CLOSE) if close >= 0 else 0
+    again = text.find(OPEN, start)
+    return start, len(text) if again < 0 else again
+
+
+def ends_in_thinking(prompt: str) -> bool:
+    """Whether a prompt, as the policy reads it, leaves a block open."""
+    return prompt.rstrip().endswith(OPEN)
+
+
+ASSISTANT, ENVIRONMENT, TOOL = "assistant", "environment", "tool"
+"""Roles of a turn; every role but the first is that of an observation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One stretch of an episode: a turn of the policy's, or an observation.
+
+    ``start`` and ``end`` are token indices into the completion, end exclusive; an empty observation has no token.
+    ``role`` says who wrote it: ``assistant`` is the policy. ``seconds`` is what writing it took, and no part of what
+    makes two turns equal. ``error`` is why the environment gave no answer to this turn, ``note`` what else is to be
+    said of it (an observation that was cut, text that the environment printed). ``state`` is what the environment
+    called the state in which this turn began, None where it does not name its states.
+    """
+
+    role: str
+    start: int
+    end: int
+    seconds: float = field(default=0.0, compare=False)
+    error: str | None = None
+    note: str = ""
+    state: str | None = None
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the policy wrote it."""
+        return self.role == ASSISTANT
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, without what is as by default."""
+        values = asdict(self)
+        defaults = {part.name: part.default for part in fields(self)}
+        return {name: value for name, value in values.items() if value != defaults[name]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Turn:
+        """Raises ValueError, KeyError or TypeError for what is no turn."""
+        error, state = data.get("error"), data.get("state")
+        if type(data["start"]) is not int or type(data["end"]) is not int:
+            raise ValueError("'start' and 'end' of a turn must be token indices")
+        return cls(
+            role=str(data["role"]),
+            start=data["start"],
+            end=data["end"],
+            seconds=float(data.get("seconds", 0.0)),
+            error=None if error is None else str(error),
+            note=str(data.get("note", "")),
+            state=None if state is None else str(state),
+        )
+
+
+def checked_turns(turns: Sequence[Turn], length: int) -> tuple[Turn, ...]:
+    """The turns of a completion of ``length`` tokens: in order, without a gap. Raises ValueError for others."""
+    at = 0
+    for turn in turns:
+        if turn.start != at or turn.end < at:
+            raise ValueError(f"a turn covers the tokens {turn.start} to {turn.end}; it must begin at token {at}")
+        at = turn.end
+    if turns and at != length:
+        raise ValueError(f"'turns' end at token {at} of {length}")
+    return tuple(turns)
+
+
+def sampled_runs(mask: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The (first, last) tokens of each run of tokens that the policy sampled."""
+    for sampled, run in groupby(range(len(mask)), key=lambda token: bool(mask[token])):
+        if sampled:
+            tokens = list(run)
+            yield tokens[0], tokens[-1]
+
+
+def state_of(observation: str) -> str:
+    """What stands for the state that an observation leads to where the environment names none."""
+    return hashlib.sha256(observation.encode(errors="surrogatepass")).hexdigest()[:16]
+
 
 Prompt = str | list[dict[str, str]]
 """A prompt as TRL takes it: plain text, or chat messages with ``role`` and ``content``."""

@@ -1,13 +1,15 @@
-"""What is scored: the steps of each rollout with what every reward function gave them."""
+"""What is scored: the steps of each rollout with what every reward function gave them, and what a run measures beside
+training: its answers to held-out rows, and what its model makes of a few watched rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from workbench.schema.rollouts import Group, Step
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
+from workbench.schema.rollouts import Group, Rollout, Step
 
 EXTRACTED = "extracted_answer"
 """The column in which a reward function logs what it took for the final answer, "" if it found none."""
@@ -209,3 +211,71 @@ class ScoredGroup:
         if not any(reward.kind == "outcome" for reward in self.rewards):
             return None
         return [step_scores.outcome for step_scores in self.scored]
+
+
+@dataclass(frozen=True)
+class HeldOutAnswer:
+    """One completion of a held-out row, and whether the task takes it for right.
+
+    ``answer`` is what was read as its final answer: "" if none was found, None in files of earlier versions.
+    """
+
+    prompt: str
+    text: str
+    right: bool
+    answer: str | None = None
+
+
+OnAnswers = Callable[[int, list[HeldOutAnswer]], None]
+"""Called with a training step and the answers of all measured rows, in their order."""
+
+
+@dataclass(frozen=True)
+class TokenMeasure:
+    """What tokens are coloured by: ``label`` and (on chips) ``short`` name it, ``meaning`` explains the colours.
+
+    ``signed``: the colours have two sides; ``additive``: a step's number is the sum of its tokens', not their mean.
+    """
+
+    key: str
+    label: str
+    short: str
+    meaning: str
+    signed: bool = False
+    additive: bool = False
+
+
+@dataclass(frozen=True)
+class WatchedText:
+    """One text of a watched row.
+
+    ``rollout`` holds its tokens, ``scored`` its steps, whose rewards are their labels where the row has any.
+    ``values[key]`` has one number a token, and ``numbers`` what is known of the whole text, by name.
+    """
+
+    name: str
+    rollout: Rollout
+    scored: StepScores
+    values: Mapping[str, Sequence[float]]
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, repr=False)
+class WatchedRow:
+    """A stored row as the model sees it after training step ``step``, beside ``before``: as it saw it at first."""
+
+    prompt: str
+    texts: tuple[WatchedText, ...]
+    measures: tuple[TokenMeasure, ...]
+    numbers: Mapping[str, float]
+    step: int
+    before: WatchedRow | None = None
+
+    def __repr__(self) -> str:
+        names = ", ".join(text.name for text in self.texts)
+        since = "" if self.before is None else f" beside step {self.before.step}"
+        return f"<WatchedRow: {names} at step {self.step}{since}>"
+
+
+OnRows = Callable[[int, list[WatchedRow]], None]
+"""Called with the optimiser step just done (0 before the first) and all watched rows as the model sees them."""

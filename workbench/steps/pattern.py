@@ -35,7 +35,7 @@ class StepPattern:
 
     With the kind ``turns`` every turn of an episode is a step, whatever the regex; an answer of one turn is one step.
     The kinds ``surprise``, ``entropy`` and ``tokens`` have ``numbers`` for a regex (``split_by_tokens``).
-    ``leave_out_thinking`` looks for steps in the answer after a ``<think>`` block alone (``schema.thinking``).
+    ``leave_out_thinking`` looks for steps in the answer after a ``<think>`` block alone (``schema.rollouts``).
     With a named group ``step`` that group's start, end or span counts instead of the match's. The pattern is compiled
     on first use, which raises PatternSyntaxError where it is wrong and PatternError where it cannot be used.
     """

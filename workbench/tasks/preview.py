@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from workbench.schema import Example
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
 from workbench.tasks.kinds import Kind
 from workbench.tasks.task import Task
 

@@ -27,7 +27,7 @@ from workbench.policies.find import is_adapter, policy_path
 from workbench.quiet import RENAMED
 from workbench.rewards import find_builtin
 from workbench.rewards.source import chosen_function
-from workbench.schema import thinking
+from workbench.schema.rollouts import CLOSE, OPEN, answer_span
 from workbench.schema.scores import EXTRACTED
 from workbench.sections import SharedConfig
 from workbench.sections.run import Sharding
@@ -350,8 +350,8 @@ def _reader_of_answers() -> str:
     for line, instead in (
         ("from workbench.schema.scores import EXTRACTED\n", f"EXTRACTED = {EXTRACTED!r}\n"),
         (
-            "from workbench.schema.thinking import answer_span\n",
-            f"OPEN, CLOSE = {thinking.OPEN!r}, {thinking.CLOSE!r}\n\n\n{inspect.getsource(thinking.answer_span)}\n\n",
+            "from workbench.schema.rollouts import answer_span\n",
+            f"OPEN, CLOSE = {OPEN!r}, {CLOSE!r}\n\n\n{inspect.getsource(answer_span)}\n\n",
         ),
     ):
         assert line in text

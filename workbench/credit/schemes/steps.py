@@ -9,7 +9,7 @@ import numpy as np
 from workbench.credit.batch import Batch, Floats, Integers
 from workbench.credit.normalise import Normalise, Normalised, z_within
 from workbench.credit.schemes.scheme import Gamma, Part, Range, Threshold, by_completion, outcomes_of, pooled
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
 
 Temperature = Annotated[float, Range("Of the softmax that picks a completion's worst steps", 1e-3, 100.0)]
 Signed = Annotated[bool, "Map rewards from 0 to 1 onto -1 to 1 first: r becomes 2r - 1"]

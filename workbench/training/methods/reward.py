@@ -14,7 +14,7 @@ from pydantic import Field
 from workbench.architecture import architecture, labels, scores_text
 from workbench.errors import PolicyError
 from workbench.schema import Prompt, TokenMeasure
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
 from workbench.sections import ModelFormat, SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
 from workbench.training.methods.stored import StoredSection

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from workbench.architecture import check_language_model
 from workbench.errors import ConfigError
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
 from workbench.sections import MethodSection, Pattern, RewardConfig, SamplingConfig, SharedConfig
 from workbench.sections.source import fields_of
 from workbench.steps import StepPattern

@@ -22,7 +22,7 @@ from workbench.policies.step_values import StepValues
 from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.runs import find_checkpoint, list_runs, open_run
 from workbench.schema import Group
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
 from workbench.steps import StepPattern
 from workbench.ui.handlers.progress import BackgroundWork
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, row_of

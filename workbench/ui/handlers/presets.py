@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from workbench.errors import PatternError, PatternTooSlow
 from workbench.rewards import RewardWorker
 from workbench.schema import Group, Step
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
 from workbench.steps import PRESETS, Split, StepPattern
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.scoring import Note, ScoringView, split

@@ -27,7 +27,7 @@ from workbench.rewards.saved import (
 from workbench.rewards.source import kind_in
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
 from workbench.schema import RewardKind, ScoredGroup
-from workbench.schema.wording import counted, two_places
+from workbench.schema.numbers import counted, two_places
 from workbench.sections import EnvironmentSection, PolicySection
 from workbench.tasks import Task
 from workbench.ui.handlers.credit import for_scheme

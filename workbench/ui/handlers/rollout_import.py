@@ -19,7 +19,7 @@ from workbench.rewards import RewardWorker, find_builtin
 from workbench.rewards.models.reward import Models
 from workbench.rollouts import FORMATS, SHIPPED, Facts, Imported, read_groups
 from workbench.schema import Group, Prompt
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
 from workbench.sections.task import columns_of_text
 from workbench.steps import PRESETS
 from workbench.tasks import LABELLED, Task, labelled_groups

@@ -13,7 +13,7 @@ from pathlib import Path
 from workbench.config import PolicySection, RunConfig
 from workbench.errors import WorkbenchError
 from workbench.runs import list_runs
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
 from workbench.sections.source import fields_of
 from workbench.ui.handlers.metrics_cache import kept
 

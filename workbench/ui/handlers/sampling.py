@@ -19,7 +19,7 @@ from workbench.policies.embedded import EMBEDDED
 from workbench.policies.find import known_chat_template
 from workbench.policies.templates import plain_prompt_note
 from workbench.schema import Example, Group, Prompt
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import edited_example
 from workbench.ui.handlers.progress import BackgroundWork

@@ -18,7 +18,7 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.policies.step_values import NAMES, Estimation, label_rows
 from workbench.rewards import BUILTINS, split_group
 from workbench.schema import Group
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.models import estimate_values
 from workbench.ui.handlers.reward_rows import SLOTS, Estimated, RewardRow, set_fields

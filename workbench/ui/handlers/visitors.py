@@ -27,7 +27,7 @@ from workbench.policies.embedded import EMBEDDED
 from workbench.policies.step_values import StepValues
 from workbench.runs import list_runs
 from workbench.schema import Example, Group
-from workbench.schema.wording import counted
+from workbench.schema.numbers import counted
 from workbench.sections import EnvironmentSection
 from workbench.steps import StepPattern
 from workbench.tasks import TASKS

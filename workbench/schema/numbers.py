@@ -1,8 +1,11 @@
-"""Numbers in sentences."""
+"""Numbers: in sentences, and equal up to rounding (0.1 + 0.2 and 0.3 are the same reward)."""
 
 from __future__ import annotations
 
 from decimal import ROUND_HALF_UP, Decimal
+
+import numpy as np
+import numpy.typing as npt
 
 
 def counted(number: int, noun: str) -> str:
@@ -19,3 +22,14 @@ def two_places(value: float) -> str:
     """A number with two decimals, rounded as the drawing rounds it: 0.125 is 0.13, and minus is a true one."""
     size = Decimal(abs(value)).quantize(Decimal("0.01"), ROUND_HALF_UP)
     return f"{'−' * (value < 0 and size > 0)}{size}"
+
+
+ROUNDING = 1e-9
+"""Scores that are nearer to each other than this, in relation to 1 or their size, are equal."""
+
+
+def differ(low: npt.ArrayLike, high: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    """Whether ``high`` is above ``low`` by more than rounding, elementwise."""
+    low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+    with np.errstate(invalid="ignore"):  # a pool without values: inf - inf
+        return np.asarray(high - low > ROUNDING * np.maximum(1.0, np.maximum(np.abs(high), np.abs(low))))
