@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.rundir import RunDir
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import torch
 
 from benchmarks import Measure
 from benchmarks.sampler import generated, grouped, random_policy
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import TaskError
 from workbench.policies.load import load_policy
 from workbench.runs import start

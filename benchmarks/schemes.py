@@ -24,7 +24,8 @@ import numpy as np
 from benchmarks.trained import Rows, Where, last_mean, mean, say
 from workbench.checks import probe
 from workbench.checks.difficulty import auc
-from workbench.config import ModelConfig, RewardConfig, RunConfig
+from workbench.config import ModelConfig, RewardConfig
+from workbench.config.run import RunConfig
 from workbench.credit import SCHEMES, compare_credits, credit_group
 from workbench.policies.embedded import EMBEDDED, FIRST_GROUP
 from workbench.rewards import score_group

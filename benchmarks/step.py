@@ -20,7 +20,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from benchmarks import Measure
 from benchmarks.sampler import random_policy
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.tasks import load_task
 from workbench.training.common import load_trained_policy
 from workbench.training.methods import METHODS

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import runs
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RunError
 from workbench.runs.warm import warm_up
 

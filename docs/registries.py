@@ -16,7 +16,8 @@ from benchmarks.schemes import RunResult, sees_labels, stored_results
 from benchmarks.trained import mean
 from workbench.checks import ALARMS, EDITS, TURN_EDITS
 from workbench.checks.probes import split_step_demo
-from workbench.config import METHODS, RunConfig, Section
+from workbench.config import Section
+from workbench.config.run import METHODS, RunConfig
 from workbench.credit import LOSS_TYPES, NORMALISATIONS, SCHEMES, credit_group, length_normalisers
 from workbench.figures import heatmap
 from workbench.figures.lines import Chart, Charts, Line

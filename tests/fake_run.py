@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.rundir import RunDir, checkpoints
 from workbench.rundir.metrics import resumed
 

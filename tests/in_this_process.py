@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transformers.utils import logging
 
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.process.child import main
 from workbench.rundir import RunDir
 from workbench.runs import Run

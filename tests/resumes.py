@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.runs import Run
 
 _TIMES = re.compile(r"time|seconds|memory")  # columns that no two runs share

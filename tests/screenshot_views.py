@@ -18,7 +18,8 @@ from tests.browsing import open_config, unfold_more
 from tests.credits import worked_credit
 from tests.stored_runs import learning, store
 from tests.watched import before_and_now
-from workbench.config import RewardConfig, RunConfig
+from workbench.config import RewardConfig
+from workbench.config.run import RunConfig
 
 View = Callable[[Page], None]
 FAILING = "def mine(prompt, step, **columns):\n    return 1 / (len(step) - 19)\n"

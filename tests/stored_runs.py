@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.rundir import RunDir
 from workbench.runs import Run
 

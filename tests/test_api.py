@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from tests.browsing import App
 from tests.credits import WORKED_ENDS, WORKED_REWARDS, worked_credit
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.rundir import RunDir
 from workbench.ui import app as page

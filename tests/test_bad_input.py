@@ -23,8 +23,9 @@ from workbench import handoff
 from workbench.cli import make_parser
 from workbench.cli.flags import flags, read_config
 from workbench.cli.groups import read_group
-from workbench.config import METHODS, RunConfig, SharedConfig, leaves
+from workbench.config import PolicySection, SharedConfig, leaves
 from workbench.config.reading import decoded, read_text
+from workbench.config.run import METHODS, RunConfig
 from workbench.credit import assign_credit
 from workbench.errors import TaskError, WorkbenchError
 from workbench.places import absolute
@@ -41,7 +42,6 @@ from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run, list_runs, open_run
 from workbench.runs.about import about
 from workbench.schema import Group
-from workbench.sections import PolicySection
 from workbench.tasks import load_task, reading
 from workbench.tasks.hub import parts_of
 from workbench.ui.handlers import api

@@ -24,7 +24,8 @@ from tests.browsing import (
 )
 from tests.stored_runs import learning, store
 from tests.waiting import wait_for
-from workbench.config import RewardConfig, RunConfig
+from workbench.config import RewardConfig
+from workbench.config.run import RunConfig
 from workbench.rewards import RewardWorker, TrustStore
 from workbench.rundir.checkpoints import seal
 from workbench.ui.handlers.scoring import TRUST_MODEL

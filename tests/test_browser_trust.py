@@ -12,7 +12,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browsing import SECONDS, App, expect_reward, open_config, unfold_more, visit
 from tests.judge_server import serving, steps_answer
-from workbench.config import RewardConfig, RunConfig
+from workbench.config import RewardConfig
+from workbench.config.run import RunConfig
 from workbench.rewards import TrustStore
 from workbench.ui.handlers.scoring import TRUST_MODEL
 

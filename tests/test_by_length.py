@@ -8,7 +8,7 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.training import by_length
 from workbench.training.by_length import parts_by_length
 from workbench.training.methods import METHODS

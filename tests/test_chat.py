@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import workbench as wb
-from workbench.config import PromptSection, RunConfig, SamplingConfig
+from workbench.config import PromptSection, SamplingConfig
+from workbench.config.run import RunConfig
 from workbench.credit import credit_group
 from workbench.errors import ConfigError, PolicyError
 from workbench.figures.heatmap import group_payload

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.stored_runs import config_of
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.credit import credit_groups
 from workbench.policies.embedded import EMBEDDED
 from workbench.policies.load import load_policy

@@ -19,7 +19,8 @@ import yaml
 from workbench import runs
 from workbench.cli import main, make_parser, show
 from workbench.cli.flags import add_flags, flags, read_config
-from workbench.config import RewardConfig, RunConfig
+from workbench.config import RewardConfig
+from workbench.config.run import RunConfig
 from workbench.display.tables import table, visible
 from workbench.errors import ConfigError
 from workbench.rewards import TrustStore

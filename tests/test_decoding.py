@@ -8,12 +8,12 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from workbench.config import RunSection, SamplingConfig
 from workbench.errors import ConfigError
 from workbench.policies import decoding
 from workbench.policies.plain import decoding_of
 from workbench.policies.prompts import encode_prompt
 from workbench.policies.sampler import sample_rows, to_rollout
-from workbench.sections import RunSection, SamplingConfig
 from workbench.training.accuracy import HeldOutAccuracy
 
 SIZES = {

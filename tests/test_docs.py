@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from workbench.checks import ALL_EDITS
-from workbench.config import METHODS, Section
+from workbench.config import Section
+from workbench.config.run import METHODS
 from workbench.credit import SCHEMES
 from workbench.figures.metrics import METRICS
 from workbench.packages import OPTIONAL

@@ -14,7 +14,8 @@ import torch
 from tests.credits import make_credit, make_rollout
 from workbench.checks.preflight import preflight_of
 from workbench.checks.probes import probe
-from workbench.config import RunConfig
+from workbench.config import RewardConfig
+from workbench.config.run import RunConfig
 from workbench.credit import (
     NORMALISATIONS,
     SCHEMES,
@@ -27,7 +28,6 @@ from workbench.display import text as as_text
 from workbench.errors import ConfigError, CreditError
 from workbench.figures import heatmap
 from workbench.schema import Credit, Group, Rollout, ScoredGroup
-from workbench.sections import RewardConfig
 from workbench.steps import StepPattern
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.methods.grpo import build, trainer_arguments

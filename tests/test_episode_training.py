@@ -11,7 +11,7 @@ import torch
 
 from tests.resumes import CLERK
 from tests.stored_runs import config_of
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.credit import loss_weights
 from workbench.errors import ConfigError, EpisodeError
 from workbench.rewards import TrustStore

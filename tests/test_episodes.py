@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.checks.preflight import splitting_findings
+from workbench.config import EnvironmentSection, SamplingConfig
 from workbench.credit import credit_group
 from workbench.environments import load_environment
 from workbench.errors import ConfigError, EpisodeError
@@ -32,7 +33,6 @@ from workbench.rewards import score_group, split_group
 from workbench.rollouts import load_groups
 from workbench.rundir import rollouts as stored
 from workbench.schema import Example, Group, Rollout, Turn
-from workbench.sections import EnvironmentSection, SamplingConfig
 from workbench.steps import StepPattern
 from workbench.steps.split import turn_texts
 from workbench.ui.handlers.group_export import EXPORTS

@@ -14,7 +14,7 @@ from tests.stored_runs import store
 from workbench import display, runs
 from workbench.assets import load_example
 from workbench.cli import main
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.display.comparing import RunComparison
 from workbench.errors import ConfigError
 from workbench.policies.step_values import StepValues, labelled_rows

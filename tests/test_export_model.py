@@ -11,7 +11,7 @@ import torch
 
 from tests.in_this_process import trained
 from workbench import cli
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import RunError
 from workbench.policies.load import load_policy
 from workbench.runs import Run

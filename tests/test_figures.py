@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.credits import make_credit, make_rollout, worked_credit
-from workbench.config import METHODS
+from workbench.config.run import METHODS
 from workbench.credit import credit_group
 from workbench.figures import PANELS, heatmap
 from workbench.figures.curves import panels_of, panels_payload, points

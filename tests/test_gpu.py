@@ -16,10 +16,10 @@ import torch
 import workbench as wb
 from benchmarks.gpu import SIZE, random_policy
 from tests.browsing import serve
+from workbench.config import RewardConfig
 from workbench.errors import RunError
 from workbench.policies.load import load_policy
 from workbench.runs import Run
-from workbench.sections import RewardConfig
 
 ON_CPU = os.environ.get("WORKBENCH_GPU_TESTS") == "cpu"
 DEVICE = "cpu" if ON_CPU else "cuda"

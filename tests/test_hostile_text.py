@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from tests.browsing import SECONDS, App, expect_rollouts, visit, with_token
 from tests.credits import make_credit, make_rollout
 from tests.hostile import ACTIVE, ALL, INJECTED, ONE_LINE, PAYLOADS, WATCH, check
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.figures import heatmap
 from workbench.rundir import RunDir
 from workbench.schema import Credit, RewardSummary

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.judge_server import serving, steps_answer
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.rewards.judges import Judges
 from workbench.rundir import rollouts as files
 from workbench.schema import Credit

@@ -17,14 +17,14 @@ import pytest
 
 from tests.judge_server import Endpoint, serving, steps_answer
 from workbench.cli.flags import add_flags, read_config
-from workbench.config import RunConfig
+from workbench.config import JudgeConfig, RewardConfig
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RewardError
 from workbench.rewards import RewardWorker, TrustStore, load_reward, score_group
 from workbench.rewards.judge_answers import UnreadableError, Verdict, read_steps, read_whole
 from workbench.rewards.judges import FILE, Judges, Question, Store, body_of, question, reach, rubric_columns
 from workbench.runs.check import checked
 from workbench.schema import Group, Rollout
-from workbench.sections import JudgeConfig, RewardConfig
 from workbench.steps import StepPattern
 from workbench.ui.handlers.config_import import open_config, trust_opened
 from workbench.ui.handlers.judges import NEW, add_judge, form_values, judge_facts, trust_row
@@ -172,7 +172,7 @@ def test_the_same_is_asked_once_and_kept(judges: Judges, tmp_path: Path) -> None
 RANK = """
 import sys, pathlib
 from workbench.rewards.judges import Judges, Question
-from workbench.sections import JudgeConfig
+from workbench.config import JudgeConfig
 config = JudgeConfig(base_url=sys.argv[1], model="small")
 print(Judges(pathlib.Path(sys.argv[2])).judged("j", config, [Question("a", None)]).calls)
 """

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError
 from workbench.policies.prompts import encode_prompt
 from workbench.schema import Example

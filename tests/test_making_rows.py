@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from workbench.cli import main
+from workbench.config import SamplingConfig
 from workbench.errors import TaskError
 from workbench.policies.groups import sample_groups
 from workbench.policies.load import Policy
 from workbench.schema import Example, Group, Rollout, ScoredGroup, StepScores
-from workbench.sections import SamplingConfig
 from workbench.tasks import load_task
 from workbench.tasks.kinds import Demonstration, Pair
 from workbench.tasks.made import demonstrations_of, pairs_of, write_made

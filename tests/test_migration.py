@@ -13,12 +13,13 @@ import yaml
 
 from workbench.cli import make_parser
 from workbench.cli.flags import read_config
-from workbench.config import MOVED, RunConfig, migrate
+from workbench.config import leaves
+from workbench.config.migrate import MOVED, migrate
+from workbench.config.run import RunConfig
 from workbench.credit import SCHEMES, Normalise, Scheme
 from workbench.credit.schemes.scheme import Range
 from workbench.errors import ConfigError
 from workbench.runs import list_runs, open_run
-from workbench.sections import leaves
 from workbench.steps import StepPattern
 from workbench.training.methods.grpo import GRPOSection
 from workbench.ui.handlers import credit as credit_form

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.figures.heatmap import credit_payload
 from workbench.rundir import rollouts
 from workbench.schema import Credit

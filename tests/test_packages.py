@@ -9,15 +9,14 @@ from typing import Any, get_args
 import pytest
 
 from workbench import packages
-from workbench.config import RunConfig
+from workbench.config import ModelConfig
+from workbench.config.policy import Attention, Optimiser
+from workbench.config.run import RunConfig
+from workbench.config.shared import RunSection
 from workbench.errors import WorkbenchError
 from workbench.packages import OPTIONAL
 from workbench.policies.load import load_policy
 from workbench.runs.check import TRACKERS, checked
-from workbench.sections import ModelConfig
-from workbench.sections.optimiser import Optimiser
-from workbench.sections.policy import Attention
-from workbench.sections.run import RunSection
 from workbench.training.script import write_script
 
 OF_TORCH = {"adamw_torch_fused", "adamw_torch", "adafactor", "sgd", "adagrad", "rmsprop"}

@@ -18,7 +18,8 @@ from tests import reward_models
 from tests.in_this_process import trained
 from tests.stored_runs import config_of
 from workbench.checks.difficulty import calibration_error
-from workbench.config import METHODS, ModelConfig, PolicySection, RewardConfig, RunConfig
+from workbench.config import ModelConfig, PolicySection, RewardConfig
+from workbench.config.run import METHODS, RunConfig
 from workbench.errors import ConfigError, PolicyError, TaskError, WorkbenchError
 from workbench.figures.metrics import find_metric
 from workbench.policies.find import base_and_adapters, base_of

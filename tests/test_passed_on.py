@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from workbench.cli import make_parser
 from workbench.cli.flags import read_config
-from workbench.config import METHODS, OptimiserSection, RunConfig
+from workbench.config import OptimiserSection
+from workbench.config.run import METHODS, RunConfig
+from workbench.config.section import FIXED, as_text, checked_values, fields_of, of_text
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.policies.prompts import encode_prompt
 from workbench.runs.check import checked
 from workbench.schema import Example
-from workbench.sections.passed_on import FIXED, as_text, checked_values, of_text
-from workbench.sections.source import fields_of
 from workbench.tasks import Task
 from workbench.training.methods.modes import LossModes
 from workbench.ui.handlers.example import first_draft
@@ -65,7 +65,7 @@ def test_a_class_that_is_not_there_is_said() -> None:
 
 def test_neither_trl_nor_torch_is_imported_by_the_check() -> None:
     code = (
-        "import sys; from workbench.config import RunConfig; from workbench.runs.check import checked\n"
+        "import sys; from workbench.config.run import RunConfig; from workbench.runs.check import checked\n"
         "config = RunConfig.parse({'method': {'trl': {'top_entropy_quantile': '0.8'}}, 'run': {'device': 'cpu'}})\n"
         "assert checked(config).method.trl == {'top_entropy_quantile': 0.8}\n"
         "assert not {'trl', 'torch', 'transformers'} & set(sys.modules)"

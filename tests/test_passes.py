@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.stored_runs import config_of
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.credit import pass_losses
 from workbench.errors import CreditError, RunError
 from workbench.rundir import RunDir

@@ -12,12 +12,12 @@ from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
+from workbench.config import SamplingConfig
 from workbench.policies import sampler
 from workbench.policies.decoding import CachedDecoder, decoders
 from workbench.policies.plain import CHUNK, PlainDecoder, decoding_of
 from workbench.policies.sampler import Sampled, sample_rows
 from workbench.policies.shape import shape_of
-from workbench.sections import SamplingConfig
 
 SIZES = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,

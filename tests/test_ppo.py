@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 
 import workbench as wb
 from tests.stored_runs import config_of
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.credit import gae
 from workbench.errors import ConfigError, RunError
 from workbench.figures.curves import is_drawn

@@ -17,7 +17,8 @@ from tests import reward_models
 from tests.reward_models import KINDS, PROMPT, STEPS, reference
 from tests.stored_runs import config_of
 from workbench.checks.difficulty import auc
-from workbench.config import METHODS, ModelConfig, RunConfig
+from workbench.config import ModelConfig
+from workbench.config.run import METHODS, RunConfig
 from workbench.errors import ConfigError, PolicyError, RewardError, TaskError
 from workbench.figures.metrics import find_metric
 from workbench.process.recorder import Recorder

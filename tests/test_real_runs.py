@@ -17,7 +17,7 @@ from tests.in_this_process import trained
 from tests.ranks import on_ranks
 from tests.stored_runs import config_of
 from tests.waiting import until_warm
-from workbench.config import METHODS
+from workbench.config.run import METHODS
 from workbench.figures.metrics import find_metric
 from workbench.process import child
 from workbench.process.child import NotANumberError, Recorder, main

@@ -11,7 +11,7 @@ from tests.in_this_process import trained
 from workbench import cli, places
 from workbench.assets import recipes
 from workbench.cli.flags import config_of_file
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.policies.find import policy_path
 from workbench.runs import Run, find_checkpoint, resolved
 from workbench.tasks import load_task

@@ -11,7 +11,7 @@ import torch
 from datasets import Dataset
 from trl import GRPOTrainer
 
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.credit import LOSS_TYPES
 from workbench.errors import ConfigError, RewardError
 from workbench.policies.sampler import Sampled

@@ -21,7 +21,7 @@ import workbench as wb
 from tests.ranks import running_on_ranks
 from tests.resumes import CONFIGURATIONS, configuration, difference
 from tests.stored_runs import config_of
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import PolicyError, RewardError, RunError
 from workbench.process import child
 from workbench.process.failures import reason

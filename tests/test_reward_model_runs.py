@@ -8,7 +8,8 @@ import pytest
 from tests import reward_models
 from tests.in_this_process import trained
 from tests.stored_runs import config_of
-from workbench.config import ModelConfig, RunConfig
+from workbench.config import ModelConfig
+from workbench.config.run import RunConfig
 from workbench.credit import assign_credit
 from workbench.rewards.models.local import LocalModels
 from workbench.rundir import RunDir

@@ -16,7 +16,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from tests import reward_models
 from tests.reward_models import KINDS, PROMPT, STEPS, reference
 from workbench.cli import main
-from workbench.config import ModelConfig, RewardConfig, RunConfig
+from workbench.config import ModelConfig, RewardConfig
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RewardCodeError, RewardError
 from workbench.rewards import load_reward, score_group
 from workbench.rewards.models.client import ModelWorker

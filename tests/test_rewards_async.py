@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from workbench.config import RewardConfig
 from workbench.credit import credit_group
 from workbench.errors import RewardError, RewardTimeout
 from workbench.rewards import ErrorBudget, RewardWorker, load_reward, score_group
@@ -19,7 +20,6 @@ from workbench.rewards.logged import Log
 from workbench.rewards.protocol import Batch
 from workbench.rundir import rollouts as files
 from workbench.schema import Group, RewardKind, Rollout
-from workbench.sections import RewardConfig
 from workbench.steps import StepPattern
 from workbench.training.scoring import Member, Share, tell_logs
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from workbench.config import RewardConfig, RunConfig
+from workbench.config import RewardConfig
+from workbench.config.run import RunConfig
 from workbench.credit import credit_group
 from workbench.errors import RewardCodeError, RewardError
 from workbench.figures.heatmap import credit_payload

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from workbench.config import RunConfig
+from workbench.config import RewardConfig
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RewardError
 from workbench.rewards import RewardWorker, TrustStore, load_reward
 from workbench.rewards.protocol import Batch
 from workbench.rundir.checkpoints import write_rewards
-from workbench.sections import RewardConfig
 
 BATCH = Batch(["p"], ["a"])
 ASKS = """

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from workbench.config import RewardConfig, RunConfig
+from workbench.config import RewardConfig
+from workbench.config.run import RunConfig
 from workbench.errors import RewardCodeError, RewardError, RewardTimeout, RewardValueError
 from workbench.rewards import BUILTINS, Reward, RewardWorker, load_reward
 from workbench.rewards.protocol import Batch

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from workbench import cli, places, runs
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import RunError, WorkbenchError
 from workbench.policies.embedded import EMBEDDED
 from workbench.runs import devices

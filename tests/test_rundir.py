@@ -25,7 +25,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.stored_runs import config_of
-from workbench.config import RewardConfig, RunConfig
+from workbench.config import RewardConfig
+from workbench.config.run import RunConfig
 from workbench.errors import RunError
 from workbench.rundir import RunDir, RunStatus, checkpoints, metrics
 from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores

@@ -17,7 +17,7 @@ import pytest
 
 from tests.waiting import until_warm, wait_for
 from workbench import runs
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, CreditError, RunError
 from workbench.rundir import RunDir, RunStatus, checkpoints
 from workbench.rundir.metrics import resumed
@@ -248,7 +248,7 @@ def test_a_run_being_started_is_not_dead(tmp_path: Path) -> None:
 
 def test_the_starter_killed_leaves_the_run_going_and_findable(tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys; from workbench import runs; from workbench.config import RunConfig\n"
+        "import os, signal, sys; from workbench import runs; from workbench.config.run import RunConfig\n"
         f"run = runs.start(RunConfig(name='a', task='obey'), sys.argv[1], module={FAKE!r})\n"
         "next(iter(run.follow())); os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from workbench.cli.flags import add_flags, read_config
-from workbench.config import RewardConfig, RunConfig
+from workbench.config import RewardConfig
+from workbench.config.rewards import weight_at
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError
 from workbench.rewards import load_reward
 from workbench.schema import Credit
-from workbench.sections.schedule import weight_at
 from workbench.training.methods.grpo import build
 from workbench.training.methods.method import Listeners
 from workbench.ui.handlers.reward_rows import builtin_row

@@ -18,7 +18,7 @@ from trl import GRPOTrainer
 from tests.in_this_process import trained
 from tests.ranks import on_ranks
 from workbench.cli import main
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError
 from workbench.training.script import accelerate_config, launch_commands, why_not_alone, write_script
 
@@ -167,7 +167,7 @@ def test_prompts_rewards_and_adapters_are_written_out(tmp_path: Path) -> None:
     ],
 )
 def test_accelerate_reads_its_configuration(sharding: Any, device: str, kind: str, tmp_path: Path) -> None:
-    from workbench.sections.writing import write_yaml
+    from workbench.config.reading import write_yaml
 
     config = RunConfig.parse({"run": {"ranks": 2, "device": device}})
     file = tmp_path / "accelerate.yaml"

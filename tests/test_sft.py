@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.in_this_process import carry_out, trained
-from workbench.config import METHODS, RunConfig
+from workbench.config.run import METHODS, RunConfig
 from workbench.errors import ConfigError, TaskError
 from workbench.figures.metrics import find_metric
 from workbench.policies.load import load_policy

@@ -12,7 +12,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
 
 from tests.in_this_process import carry_out, trained
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, PolicyError, WorkbenchError
 from workbench.places import ADAPTER
 from workbench.policies.client import PolicyWorker

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from workbench.config import RunConfig
+from workbench.config import TaskSection
+from workbench.config.run import RunConfig
+from workbench.config.task import parse_filter
 from workbench.errors import ConfigError, TaskError
 from workbench.rollouts import read_splits
 from workbench.rundir.checkpoints import environment
 from workbench.runs.check import checked
-from workbench.sections import TaskSection
-from workbench.sections.row_filter import parse_filter
 from workbench.tasks import load_rows, load_task, reading
 from workbench.tasks.kinds import Demonstration
 from workbench.tasks.layouts import recognised

@@ -10,7 +10,7 @@ import pytest
 from datasets import Dataset
 
 import workbench as wb
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import TaskError, WorkbenchError
 from workbench.rewards import score_group
 from workbench.runs.check import checked

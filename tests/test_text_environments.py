@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from workbench.config import EnvironmentSection
 from workbench.environments import Environment, load_environment
 from workbench.environments.protocol import check_class
 from workbench.errors import ConfigError, EpisodeError
 from workbench.rewards import RewardWorker
 from workbench.schema import Rollout, Turn
-from workbench.sections import EnvironmentSection
 
 CODE = """
 class Counter:

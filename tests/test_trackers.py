@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.credits import make_credit, make_rollout
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RunError
 from workbench.rundir import RunDir
 from workbench.runs.check import check_trackers

@@ -15,7 +15,7 @@ from trl import GRPOTrainer
 from tests import train_on_ranks
 from tests.ranks import on_ranks
 from tests.stored_runs import config_of
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.credit import LOSS_TYPES, assign_credit, length_normalisers
 from workbench.errors import ConfigError, RewardError
 from workbench.rundir import RunDir

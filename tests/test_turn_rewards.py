@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from workbench.config import RewardConfig
 from workbench.rewards import RewardWorker, load_reward
 from workbench.rewards.builtin.steps import call_needed, call_parses, observation_used, turns_penalty
 from workbench.rewards.protocol import columns_left_out
 from workbench.rewards.score import score_completions, score_split
 from workbench.schema import Group, Rollout, Step
-from workbench.sections import RewardConfig
 from workbench.steps import Split, StepPattern
 
 TEXTS = ["call: 37*8\n", "= 296\n", "call: ", "296+4\n", "= 300\n", "Answer: 300"]

@@ -16,7 +16,8 @@ import pytest
 from tests.credits import make_rollout, pass_over, worked_credit
 from tests.drafts import PATTERN, draft_of, own_row
 from tests.stored_runs import store
-from workbench.config import METHODS, RewardConfig, RunConfig, SamplingConfig
+from workbench.config import RewardConfig, SamplingConfig
+from workbench.config.run import METHODS, RunConfig
 from workbench.errors import ConfigError, PolicyError, TaskError
 from workbench.policies.client import PolicyStatus
 from workbench.rewards import RewardWorker

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.drafts import draft_of
-from workbench.config import METHODS, RunConfig, leaves
+from workbench.config import leaves
+from workbench.config.run import METHODS, RunConfig
 from workbench.errors import ConfigError, RewardError
 from workbench.ui.handlers import run_setup
 from workbench.ui.handlers.config_import import Opened, take_over

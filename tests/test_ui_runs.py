@@ -21,7 +21,8 @@ from fastapi.testclient import TestClient
 
 from tests.credits import worked_credit
 from tests.stored_runs import learning, store
-from workbench.config import LoraConfig, RunConfig
+from workbench.config import LoraConfig
+from workbench.config.run import RunConfig
 from workbench.errors import RunError
 from workbench.figures.curves import is_drawn
 from workbench.figures.lines import run_charts

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.drafts import PATTERN, draft_of, own_row
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.credit import credit_group, loss_weights
 from workbench.errors import ConfigError
 from workbench.rewards import Reward, RewardWorker, score_group

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.drafts import draft_of, own_row
-from workbench.config import ModelConfig, RewardConfig, RunConfig
+from workbench.config import ModelConfig, RewardConfig
+from workbench.config.run import RunConfig
 from workbench.errors import RewardError
 from workbench.policies.step_values import StepValues
 from workbench.rewards import RewardWorker

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.drafts import draft_of
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, TaskError
 from workbench.ui.handlers.credit import credit_section, with_settings
 from workbench.ui.handlers.draft import Draft

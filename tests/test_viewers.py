@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from playwright.sync_api import Error as PlaywrightError
 
 from tests.browsing import SECONDS, App, free_port, serve, with_token
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import RunError
 from workbench.rundir import RunDir
 from workbench.runs import open_run

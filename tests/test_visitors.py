@@ -16,7 +16,8 @@ from starlette.testclient import TestClient
 from tests.drafts import draft_of, own_row
 from tests.stored_runs import store
 from workbench.cli.space import Place, place_of
-from workbench.config import RewardConfig, RunConfig, SamplingConfig
+from workbench.config import RewardConfig, SamplingConfig
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.schema import Example
 from workbench.ui import app as page

@@ -18,7 +18,8 @@ from tests import reward_models
 from tests.stored_runs import config_of, store
 from tests.test_pairs import SUMS, completion_logprobs, configuration, numbers, written
 from tests.watched import before_and_now, pair
-from workbench.config import METHODS, RunConfig
+from workbench.config import RunSection
+from workbench.config.run import METHODS, RunConfig
 from workbench.display import html, text
 from workbench.display.live import Watch
 from workbench.errors import RunError
@@ -27,7 +28,6 @@ from workbench.process.recorder import Recorder
 from workbench.rundir import RunDir
 from workbench.runs import Run
 from workbench.schema import HeldOutAnswer, WatchedRow
-from workbench.sections import RunSection
 from workbench.steps import StepPattern
 from workbench.training.accuracy import HeldOutAccuracy
 from workbench.training.methods import reward

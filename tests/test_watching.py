@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.stored_runs import config_of
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.rundir import RunDir
 from workbench.runs import Run
 from workbench.tasks import load_task

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from workbench import packages
-from workbench.config import LoraConfig, ModelConfig, PolicySection, RunConfig
+from workbench.config import LoraConfig, ModelConfig, PolicySection
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, PolicyError, WorkbenchError
 from workbench.policies import load
 from workbench.policies.find import policy_path

@@ -16,7 +16,7 @@ import torch
 from transformers import TrainerCallback
 
 from tests.resumes import CLERK
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.schema import WatchedRow
 from workbench.training.methods import METHODS, dpo, prm
 from workbench.training.methods.method import Listeners

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from workbench.checks.preflight import preflight
     from workbench.checks.probes import probe
     from workbench.checks.reward_check import check_reward
-    from workbench.config import RunConfig
+    from workbench.config.run import RunConfig
     from workbench.credit import assign_credit, compare_credits, credit_group
     from workbench.display import show
     from workbench.display.comparing import RunComparison, compare
@@ -99,7 +99,7 @@ for _name, _value in {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}.items():
     os.environ.setdefault(_name, _value)
 
 _MODULES = {
-    "workbench.config": ("RunConfig",),
+    "workbench.config.run": ("RunConfig",),
     "workbench.checks.preflight": ("preflight",),
     "workbench.checks.probes": ("probe",),
     "workbench.credit": ("assign_credit", "compare_credits", "credit_group"),

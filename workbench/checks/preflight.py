@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.checks.alarms import MOSTLY_UNSCORED
+from workbench.config import CreditConfig, RewardConfig
 from workbench.credit import credit_groups, why_no_spread
 from workbench.credit.explain import right_answers
 from workbench.errors import ConfigError, CreditError, RewardError
@@ -27,7 +28,6 @@ from workbench.rewards.protocol import columns_left_out
 from workbench.rewards.watch import DROWNED, scores_of, tell_apart
 from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, StepScores
 from workbench.schema.numbers import differ
-from workbench.sections import CreditConfig, RewardConfig
 from workbench.steps import StepPattern
 from workbench.steps.split import MAX_STEPS, turn_texts
 

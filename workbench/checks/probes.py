@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from workbench.checks.edits import EDITS, TURN_EDITS, Edit, Replay, Target, TurnEdit
+from workbench.config import RewardConfig
 from workbench.credit import SCHEMES, SHARED, credit_groups
 from workbench.errors import ConfigError, CreditError, PatternError
 from workbench.rewards import Reward, RewardWorker, score_group
@@ -26,7 +27,6 @@ from workbench.rewards.models.reward import Models
 from workbench.rewards.score import settle, split_answers
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
 from workbench.schema.numbers import signed
-from workbench.sections import RewardConfig
 from workbench.steps import Split, StepPattern, split_preview
 
 THRESHOLD = 0.25

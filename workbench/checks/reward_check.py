@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from workbench.config import RewardConfig
 from workbench.errors import ConfigError, RewardError, TaskError
 from workbench.rewards.builtin.steps import given_labels
 from workbench.rewards.client import RewardWorker
@@ -26,7 +27,6 @@ from workbench.rewards.reward import Reward, load_reward
 from workbench.rewards.score import score_completions
 from workbench.schema import Group, RewardKind, StepScores
 from workbench.schema.numbers import counted
-from workbench.sections import RewardConfig
 from workbench.steps import PRESETS, StepPattern
 
 Aggregate = Literal["min", "mean", "last"]

@@ -10,10 +10,10 @@ from typing import Any, get_args
 from workbench import runs
 from workbench.cli.export_model import add_model_export, asks_for_model, export_model
 from workbench.cli.output import print_result, say
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
+from workbench.config.shared import Sharding
 from workbench.errors import ConfigError
 from workbench.runs.check import TRACKERS, check_trackers
-from workbench.sections.run import Sharding
 
 AddCommand = Callable[..., argparse.ArgumentParser]
 

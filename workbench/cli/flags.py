@@ -17,21 +17,13 @@ from typing import Any, Literal, get_args, get_origin
 from workbench import runs
 from workbench.assets import ASSETS
 from workbench.cli.rewards import add_model_flags, add_reward_flags, named_rewards, put_reward_settings
-from workbench.config import (
-    METHODS,
-    MOVED,
-    SHORTHAND,
-    Leaf,
-    RunConfig,
-    SharedConfig,
-    leaves,
-    migrate,
-    put,
-)
+from workbench.config import Leaf, SharedConfig, leaves
+from workbench.config.migrate import MOVED, SHORTHAND, migrate, put
 from workbench.config.reading import read_text, read_yaml
+from workbench.config.run import METHODS, RunConfig
+from workbench.config.section import OURS
 from workbench.config.task_defaults import fill_from_task, method_of
 from workbench.errors import ConfigError, cut, did_you_mean
-from workbench.sections.passed_on import OURS
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from workbench.cli.output import say
-from workbench.config import RunConfig, TaskSection
+from workbench.config import TaskSection
+from workbench.config.run import RunConfig
 from workbench.errors import TaskError, cut
 from workbench.policies.find import check_there
 from workbench.schema import Example, Group

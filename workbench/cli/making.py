@@ -14,7 +14,7 @@ from workbench.cli.groups import read_group
 from workbench.cli.output import print_result, say
 from workbench.cli.rewards import set_reward_deadline
 from workbench.cli.trust import add_trust, require_trust
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import TaskError
 from workbench.runs import making
 

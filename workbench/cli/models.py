@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from workbench.cli.flags import flags, read_config
 from workbench.cli.groups import given_group
 from workbench.cli.output import print_result, say
-from workbench.config import LabelFormat, RewardConfig, RunConfig, SamplingConfig
+from workbench.config import LabelFormat, RewardConfig, SamplingConfig
+from workbench.config.run import RunConfig
 from workbench.display.tables import number, table, visible
 from workbench.errors import ConfigError
 from workbench.runs import making

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workbench import runs
 from workbench.cli.rewards import gives_rewards
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:

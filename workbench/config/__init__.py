@@ -1,134 +1,49 @@
-"""The configuration of one run: a tree of typed sections that is YAML, command line and form at once.
+"""The configuration of one run: a tree of typed sections, pydantic models with help texts and ranges.
 
-``RunConfig`` is what every run shares and one method's section, of those in ``training.methods``. Configurations of
-0.3.0 are read too (``config.migrate``). Importing this loads neither torch, TRL nor gradio.
+The sections are here for everybody below the training methods (``SharedConfig`` is a run whose method is not known
+more closely); ``RunConfig``, which knows the methods there are, is in ``config.run`` above these.
+Importing any of this loads neither torch, TRL nor gradio.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Union
-
-from pydantic import Discriminator, Field, Tag, model_validator
-
-from workbench.config.migrate import MOVED, SHORTHAND, migrate, put
-from workbench.config.reading import MAX_BYTES, read_text, read_yaml
-from workbench.sections import (
-    RUN_NAME,
-    CreditConfig,
+from workbench.config.credit import CreditConfig, Pattern
+from workbench.config.policy import LoraConfig, OptimiserSection, PolicySection, SamplingConfig
+from workbench.config.rewards import (
     JudgeConfig,
     LabelFormat,
-    Leaf,
-    LoraConfig,
-    MethodSection,
     ModelConfig,
     ModelFormat,
     MonteCarloConfig,
-    OptimiserSection,
-    Origin,
-    PolicySection,
-    PromptSection,
     Reduction,
     RewardConfig,
-    RunSection,
-    SamplingConfig,
-    Section,
-    SharedConfig,
-    TaskSection,
-    leaves,
-    run_name_of,
 )
-from workbench.sections.writing import check_writable
-from workbench.steps import StepPattern
-from workbench.training.methods import METHODS, Method, grpo, sampled
-from workbench.training.methods.grpo import GRPOSection
-from workbench.training.methods.sampled import SampledSection
-
-
-def _name_of(method: Any) -> Any:
-    return method.get("name") if isinstance(method, Mapping) else getattr(method, "name", None)
-
-
-if TYPE_CHECKING:
-    AnyMethod = MethodSection
-else:
-    _SECTIONS = tuple(Annotated[method.section, Tag(name)] for name, method in METHODS.items())
-    AnyMethod = Annotated[Union[_SECTIONS], Discriminator(_name_of)]  # noqa: UP007
-
-
-class RunConfig(SharedConfig):
-    """Everything a run is made of; a run's ``run.yaml`` is this, whole."""
-
-    method: AnyMethod = Field(default_factory=GRPOSection)
-    """The training method, by ``name``, with its settings."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_any_version(cls, data: Any) -> Any:
-        check_writable(data)
-        return migrate(data) if isinstance(data, Mapping) else data
-
-    @property
-    def grpo(self) -> GRPOSection:
-        """The method's section where it is GRPO. Raises ConfigError for another method."""
-        return grpo.section_of(self)
-
-    @property
-    def sampled(self) -> SampledSection:
-        """The method's section where it samples completions. Raises ConfigError for a method on stored rows."""
-        return sampled.section_of(self)
-
-    @classmethod
-    def from_yaml(cls, text: str) -> RunConfig:
-        """Raises ConfigError, with a line for every field that does not fit."""
-        data = read_yaml(text, "the configuration")
-        return cls.parse(data if data is not None else {})
-
-    @classmethod
-    def load(cls, path: Path) -> RunConfig:
-        """Raises ConfigError as ``from_yaml`` does, and for a file that cannot be read."""
-        return cls.from_yaml(read_text(path, str(path)))
-
-
-PatternConfig = StepPattern
-"""The name that 0.3.0 had for it."""
-
+from workbench.config.section import Leaf, Section, leaves
+from workbench.config.shared import RUN_NAME, MethodSection, Origin, RunSection, SharedConfig, run_name_of
+from workbench.config.task import EnvironmentSection, PromptSection, TaskSection
 
 __all__ = [
-    "MAX_BYTES",
-    "METHODS",
-    "MOVED",
     "RUN_NAME",
-    "SHORTHAND",
     "CreditConfig",
-    "GRPOSection",
+    "EnvironmentSection",
     "JudgeConfig",
     "LabelFormat",
     "Leaf",
     "LoraConfig",
-    "Method",
     "MethodSection",
     "ModelConfig",
     "ModelFormat",
     "MonteCarloConfig",
     "OptimiserSection",
     "Origin",
-    "PatternConfig",
+    "Pattern",
     "PolicySection",
     "PromptSection",
     "Reduction",
     "RewardConfig",
-    "RunConfig",
     "RunSection",
-    "SampledSection",
     "SamplingConfig",
     "Section",
     "SharedConfig",
-    "StepPattern",
     "TaskSection",
     "leaves",
-    "migrate",
-    "put",
     "run_name_of",
 ]

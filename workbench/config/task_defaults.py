@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Container, Mapping
 from typing import Any
 
+from workbench.config import RewardConfig, TaskSection
 from workbench.errors import ConfigError
-from workbench.sections import RewardConfig, TaskSection
 from workbench.training.methods import METHODS
 
 

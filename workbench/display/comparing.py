@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import runs as all_runs
 from workbench.assets import load_example
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.display.progress import Progress
 from workbench.figures.curves import points
 from workbench.figures.lines import Chart, Charts, Line

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from workbench.config import EnvironmentSection
 from workbench.environments import protocol
 from workbench.environments.builtin import ENVIRONMENTS
 from workbench.environments.protocol import Reply, TextEnvironment, check_class
@@ -20,7 +21,6 @@ from workbench.errors import ConfigError, EpisodeError, did_you_mean, shown
 from workbench.sandbox.child import is_json
 from workbench.schema import Prompt
 from workbench.schema.rollouts import state_of
-from workbench.sections import EnvironmentSection
 
 _numbers = itertools.count()
 _ALSO = 200  # characters of a message of the environment's

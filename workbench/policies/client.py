@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from workbench.config import EnvironmentSection, PromptSection, RewardConfig, SamplingConfig
 from workbench.errors import PatternError, RewardError, WorkbenchError
 from workbench.places import checkpoint_or
 from workbench.policies.find import check_there
 from workbench.policies.step_values import StepValues
 from workbench.sandbox.child import Child
 from workbench.schema import Example, Group
-from workbench.sections import EnvironmentSection, PromptSection, RewardConfig, SamplingConfig
 from workbench.steps import StepPattern
 
 SILENCE_SECONDS = 300.0

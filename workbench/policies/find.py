@@ -14,13 +14,13 @@ from typing import Any
 from huggingface_hub import try_to_load_from_cache
 
 from workbench.architecture import missing_package
+from workbench.config import PolicySection
 from workbench.errors import ConfigError, PolicyError, WorkbenchError, did_you_mean, shown
 from workbench.packages import lacking
 from workbench.places import ADAPTER, checkpoint_or, hub_problem, is_hub_id, local_path, no_folder
 from workbench.policies.adapters import check_fits, check_plain
 from workbench.policies.consent import check_weights
 from workbench.policies.embedded import EMBEDDED
-from workbench.sections import PolicySection
 
 
 def policy_path(name: str) -> str:

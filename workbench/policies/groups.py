@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from workbench.config import SamplingConfig
 from workbench.policies.load import Policy
 from workbench.policies.prompts import encode_prompt, prompt_record
 from workbench.policies.sampler import AnyEnvironment, episodes_of, recorded_of, sample_rows, to_rollout
 from workbench.policies.stops import StopStrings
 from workbench.schema import Example, Group
-from workbench.sections import SamplingConfig
 
 ROWS_AT_ONCE = 64
 

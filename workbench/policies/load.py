@@ -16,6 +16,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from workbench.architecture import missing_package
+from workbench.config import PolicySection
 from workbench.errors import PolicyError
 from workbench.policies.consent import check_weights, code_refused, pickles_refused
 from workbench.policies.find import (
@@ -30,7 +31,6 @@ from workbench.policies.find import (
 from workbench.policies.placing import Placing, precision, prepared
 from workbench.policies.stacked import Lora, local_adapter, read_lora
 from workbench.quiet import quiet_loading
-from workbench.sections import PolicySection
 from workbench.weights import (
     WeightsError,
     check_finite,

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from workbench.config import RewardConfig, SamplingConfig
 from workbench.errors import ConfigError
 from workbench.policies.load import Policy
 from workbench.policies.prompts import encode_prompt, thinking_open
@@ -30,7 +31,6 @@ from workbench.rewards.protocol import Batch
 from workbench.rewards.returned import Score
 from workbench.rewards.score import answer_texts
 from workbench.schema import Group, Prompt, Rollout
-from workbench.sections import RewardConfig, SamplingConfig
 from workbench.steps import StepPattern
 
 ROWS = 256

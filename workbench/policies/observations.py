@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.config import EnvironmentSection
 from workbench.errors import ConfigError, PolicyError
 from workbench.schema import Prompt
-from workbench.sections import EnvironmentSection
 
 _TURN, _THOUGHT = "a turn of the policy's", "a thought of the policy's"
 _CHARACTERS = 64

@@ -29,6 +29,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from workbench.config import EnvironmentSection, PromptSection, SamplingConfig
 from workbench.environments import TextEnvironment, load_environment
 from workbench.errors import PolicyError
 from workbench.policies.decoding import Decoder
@@ -40,7 +41,6 @@ from workbench.policies.prompts import encode_prompt, prompt_record
 from workbench.policies.stops import StopStrings
 from workbench.rewards.client import shared_worker
 from workbench.schema import Example, Group, Rollout, Turn
-from workbench.sections import EnvironmentSection, PromptSection, SamplingConfig
 from workbench.steps import token_texts
 
 OnTokens = Callable[[list[tuple[int, int]]], None]

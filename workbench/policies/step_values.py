@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from workbench.config import LabelFormat
 from workbench.rewards import Reward, score_group, split_group
 from workbench.schema import Group, ScoredGroup
-from workbench.sections import LabelFormat
 from workbench.steps import StepPattern
 from workbench.tasks.made import Made
 

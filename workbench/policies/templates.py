@@ -9,9 +9,9 @@ from typing import Any
 
 from jinja2 import Environment, TemplateError, meta
 
+from workbench.config import PromptSection
 from workbench.errors import PolicyError, did_you_mean
 from workbench.schema import Prompt
-from workbench.sections import PromptSection
 
 _FILLED_IN = frozenset(["messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"])
 """Names that ``apply_chat_template`` fills in; those of special tokens end in ``_token``."""

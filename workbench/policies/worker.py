@@ -12,11 +12,11 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from workbench.config import RewardConfig
 from workbench.errors import PolicyError, WorkbenchError
 from workbench.importing import uncollected
 from workbench.sandbox.child import Emitter, heartbeat, serve
 from workbench.schema import Example, Group
-from workbench.sections import RewardConfig
 from workbench.steps import StepPattern
 
 with uncollected():

@@ -18,7 +18,7 @@ import torch
 from transformers import PrinterCallback
 from transformers.utils import logging as transformers_logging
 
-from workbench.config import METHODS, RunConfig
+from workbench.config.run import METHODS, RunConfig
 from workbench.errors import RunError
 from workbench.process.failures import reason
 from workbench.process.recorder import NotANumberError, Recorder

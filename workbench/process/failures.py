@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from workbench.config import SharedConfig
 from workbench.errors import RewardError, WorkbenchError
 from workbench.files import no_room
-from workbench.sections import SharedConfig
 from workbench.weights import is_out_of_memory
 
 

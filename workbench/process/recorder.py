@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from workbench.config import SharedConfig
 from workbench.errors import WorkbenchError
 from workbench.rundir import RunDir
 from workbench.rundir.checkpoints import peak_memory_mb
 from workbench.rundir.metrics import resumed
 from workbench.schema import Credit, HeldOutAnswer, LossPass, WatchedRow
-from workbench.sections import SharedConfig
 from workbench.trackers import Tracking
 
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from workbench.config import RewardConfig
 from workbench.rewards.builtin import find_builtin
 from workbench.rewards.client import RewardWorker
 from workbench.rewards.models.reward import Models
 from workbench.rewards.reward import Reward
 from workbench.rewards.score import score_split, settle, split_group, weighted_sum
 from workbench.schema import Group, RewardSummary, ScoredGroup, StepScores
-from workbench.sections import RewardConfig
 from workbench.steps import StepPattern
 
 Spec = str | Callable[..., Any] | RewardConfig | Reward

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from workbench.config import RewardConfig
 from workbench.errors import (
     ChildDied,
     ChildError,
@@ -41,7 +42,6 @@ from workbench.rewards.wire import (
     read_signature_reply,
     read_split_reply,
 )
-from workbench.sections import RewardConfig
 from workbench.steps import Split, StepPattern, unsplit
 from workbench.steps.split import PREVIEW_TIMEOUT, TIMEOUT
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 
+from workbench.config import RewardConfig
 from workbench.errors import RewardError, shown
 from workbench.rewards.builtin import find_builtin
-from workbench.sections import RewardConfig
 
 _WRAPPED = '''
 

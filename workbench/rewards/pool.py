@@ -9,10 +9,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from workbench.child import Zygote
+from workbench.config import RewardConfig
 from workbench.rewards.client import RewardWorker
 from workbench.rewards.judges import Judges
 from workbench.rewards.sealed import warm_zygote
-from workbench.sections import RewardConfig
 
 KEPT = 8
 IDLE_SECONDS = 600.0

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
+from workbench.config import JudgeConfig, RewardConfig
+from workbench.config.rewards import Point, weight_at
 from workbench.errors import RewardCodeError, RewardError
 from workbench.rewards.asynchronous import is_async
 from workbench.rewards.builtin import Builtin, OptionValue, find_builtin
@@ -27,8 +29,6 @@ from workbench.rewards.protocol import (
 )
 from workbench.rewards.returned import Score
 from workbench.schema import RewardKind
-from workbench.sections import JudgeConfig, RewardConfig
-from workbench.sections.schedule import Point, weight_at
 from workbench.steps import StepPattern
 
 

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from workbench.answers import without_thinking
+from workbench.config import RewardConfig
 from workbench.errors import RewardCodeError
 from workbench.rewards.budget import FAILED, ErrorBudget
 from workbench.rewards.client import RewardWorker
@@ -26,7 +27,6 @@ from workbench.rewards.returned import Score
 from workbench.rewards.reward import Reward, load_reward
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, Step, StepScores
 from workbench.schema.rollouts import answer_span, ends_in_thinking
-from workbench.sections import RewardConfig
 from workbench.steps import Split, StepPattern, align_steps, split_by_tokens, split_leniently, split_preview
 from workbench.steps.split import align_turns, joined, turn_texts
 

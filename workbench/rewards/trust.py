@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
+from workbench.config import EnvironmentSection, RewardConfig
 from workbench.errors import ConfigError, RewardError
-from workbench.sections import EnvironmentSection, RewardConfig
 
 FILE = "trusted.txt"
 Foreign = RewardConfig | EnvironmentSection

@@ -43,6 +43,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import psutil
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from workbench.config import SharedConfig
+from workbench.config.reading import MAX_BYTES
 from workbench.errors import RunError
 from workbench.files import encode, move_in, opened, read_file, read_json, replace_file
 from workbench.redact import redact
@@ -50,15 +52,12 @@ from workbench.rundir import metrics as metrics_log
 from workbench.rundir.checkpoints import write_rewards
 from workbench.rundir.metrics import MetricsWriter
 from workbench.rundir.rollouts import Answers, Passes, Rollouts
-from workbench.sections import SharedConfig
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["FINAL_STATES", "RunDir", "RunState", "RunStatus"]
 
-MOST_CONFIG = 1_000_000
-"""Characters of a ``run.yaml``."""
 _RESERVE = ".reserve"
 _RESERVE_BYTES = 64 * 1024
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -231,7 +230,7 @@ class RunDir:
         """The stored configuration as YAML; ``RunConfig.from_yaml`` parses it."""
         try:
             with opened(self.path / "run.yaml") as file, io.TextIOWrapper(file, encoding="utf-8") as stream:
-                text = stream.read(MOST_CONFIG + 1)  # whoever parses it refuses what is longer
+                text = stream.read(MAX_BYTES + 1)  # whoever parses it refuses what is longer
         except FileNotFoundError as error:
             raise RunError(
                 f"run {self.name!r} cannot be read: its run.yaml is gone; restore it, or delete the run ({self.path})"

@@ -36,10 +36,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from workbench.config import RUN_NAME, RewardConfig, SharedConfig
 from workbench.errors import RunError
 from workbench.files import encode, opened, read_json, replace_file, sync
 from workbench.redact import redact_known
-from workbench.sections import RUN_NAME, RewardConfig, SharedConfig
 
 MANIFEST = "manifest.json"
 SAVING = ".saving"

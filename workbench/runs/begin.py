@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import WorkbenchError
 from workbench.rundir import RunDir, checkpoints
 from workbench.rundir.checkpoints import write_environment

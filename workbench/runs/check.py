@@ -16,7 +16,9 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from workbench.config import MAX_BYTES, JudgeConfig, ModelConfig, RewardConfig, RunConfig
+from workbench.config import JudgeConfig, ModelConfig, RewardConfig
+from workbench.config.reading import MAX_BYTES
+from workbench.config.run import RunConfig
 from workbench.environments import load_environment
 from workbench.errors import ConfigError, RewardError, TaskError, WorkbenchError, did_you_mean, shown
 from workbench.packages import OPTIONAL, lacking

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from workbench.architecture import saved_setting
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, did_you_mean
 from workbench.packages import lacking
 from workbench.policies.find import is_adapter, policy_path

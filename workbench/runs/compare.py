@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.credit.schemes import find_scheme
 from workbench.errors import RunError
 from workbench.files import read_json

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.config import METHODS, RunConfig
+from workbench.config.reading import write_yaml
+from workbench.config.run import METHODS, RunConfig
 from workbench.errors import RunError, cut, shown
 from workbench.places import is_hub_id, local_path
 from workbench.policies.embedded import EMBEDDED
@@ -22,7 +23,6 @@ from workbench.redact import redact
 from workbench.rundir.checkpoints import MANIFEST
 from workbench.runs.references import find_checkpoint
 from workbench.runs.run import Run, open_run
-from workbench.sections.writing import write_yaml
 
 Form = Literal["merged", "adapter"]
 _LEFT_OUT = re.compile(r"(optimizer|scheduler|rng-.*|critic|reference|trainer_state|training_args)\.[a-z]+")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RunError, cut, shown
 from workbench.rundir import RunDir
 from workbench.runs.check import checked, with_absolute_paths

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.config import LabelFormat, RunConfig
+from workbench.config import LabelFormat
+from workbench.config.run import RunConfig
 from workbench.errors import TaskError
 from workbench.files import encode, read_json
 from workbench.runs.references import resolved

@@ -11,13 +11,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.config import ModelConfig, Origin, RunConfig, Section
+from workbench.config import ModelConfig, Origin, Section
+from workbench.config.policy import MergedName
+from workbench.config.run import RunConfig
 from workbench.errors import RunError, WorkbenchError
 from workbench.places import is_of_run
 from workbench.policies.find import is_adapter
 from workbench.rundir import checkpoints
 from workbench.runs.run import open_run
-from workbench.sections.policy import MergedName
 
 REFERENCE = re.compile(r"run:([^@]+)(?:@(\d+))?")
 """A run's name and, if there is one, the step of a checkpoint."""

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench import hooks
-from workbench.config import METHODS, RUN_NAME, Method, RunConfig
+from workbench.config import RUN_NAME
+from workbench.config.run import METHODS, Method, RunConfig
 from workbench.errors import RunError, WorkbenchError, cut, did_you_mean, shown
 from workbench.places import RUN
 from workbench.rundir import RunDir, RunStatus

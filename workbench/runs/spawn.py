@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import RunError
 from workbench.rewards import find_builtin
 from workbench.rundir import RunDir

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from workbench.config import TaskSection
+from workbench.config.task import DRAWN
 from workbench.errors import TaskError, did_you_mean, shown
 from workbench.places import local_path
-from workbench.sections import TaskSection
-from workbench.sections.task import DRAWN
 from workbench.tasks.hub import PREFIX
 from workbench.tasks.mapping import drawn
 from workbench.tasks.reading import task_of_hub, task_of_path, task_of_rows

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from workbench.config import TaskSection
+from workbench.config.task import Condition, parse_filter
 from workbench.errors import TaskError, cut, did_you_mean
 from workbench.rollouts import Row
 from workbench.rollouts.columns import columns_of, has, names_of, value_at
 from workbench.schema import Prompt
-from workbench.sections import TaskSection
-from workbench.sections.row_filter import Condition, parse_filter
 from workbench.tasks.kinds import prompt_of
 from workbench.tasks.layouts import recognised
 

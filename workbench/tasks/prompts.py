@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from workbench.config import PromptSection
+from workbench.config.task import joined
 from workbench.schema import Example
-from workbench.sections import PromptSection
-from workbench.sections.prompt import joined
 from workbench.tasks.kinds import Demonstration, Kind, Pair
 from workbench.tasks.task import Examples, Task
 

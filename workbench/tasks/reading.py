@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from workbench.config import RewardConfig, TaskSection
 from workbench.errors import TaskError
 from workbench.rollouts import Row, read_splits, row_of
 from workbench.rollouts.folders import HELD_OUT
 from workbench.rollouts.labelled import stepwise_rows
 from workbench.schema import Example
-from workbench.sections import RewardConfig, TaskSection
 from workbench.tasks.hub import hub_rows
 from workbench.tasks.kinds import READERS, Kind, kind_of, prompt_of
 from workbench.tasks.mapping import RowMapping, drawn, taken

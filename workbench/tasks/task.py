@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
 from workbench.assets import GSM8K
+from workbench.config import RewardConfig
 from workbench.errors import TaskError
 from workbench.rewards.builtin import BUILTINS
 from workbench.schema import Example
 from workbench.schema.scores import EXTRACTED
-from workbench.sections import RewardConfig
 from workbench.steps import PRESETS, StepPattern
 from workbench.tasks import calculator, chain_arithmetic
 from workbench.tasks.kinds import Demonstration, Kind, LabelledSteps, Pair

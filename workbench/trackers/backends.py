@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from workbench.sections.writing import write_yaml
+from workbench.config.reading import write_yaml
 
 LONGEST_TITLE = 63
 """Characters of an alert's title that wandb takes."""

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workbench.checks import alarms
+from workbench.config import SharedConfig
 from workbench.errors import RunError, cut
 from workbench.figures import heatmap
 from workbench.rundir import RunDir
 from workbench.schema import Credit, WatchedRow
-from workbench.sections import SharedConfig
 from workbench.trackers.backends import BACKENDS, Tracked, Tracker
 
 _ROWS = 240  # four times what an alarm looks at, because not every row has every metric

@@ -9,10 +9,10 @@ import torch
 from accelerate.utils import gather_object
 from transformers import TrainerCallback
 
+from workbench.config import RunSection
 from workbench.rewards.score import split_rollouts, spoken, texts_read
 from workbench.schema import HeldOutAnswer, OnAnswers
 from workbench.schema.rollouts import prompt_text
-from workbench.sections import RunSection
 from workbench.steps import StepPattern, split_leniently
 from workbench.tasks import Task
 from workbench.training.sampling import PolicySampler

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from workbench.config import PolicySection, SharedConfig
 from workbench.errors import ConfigError
 from workbench.policies.embedded import EMBEDDED
 from workbench.policies.load import Policy, load_policy, pick_device
@@ -17,7 +18,6 @@ from workbench.policies.placing import prepared
 from workbench.policies.stacked import local_adapter, read_lora
 from workbench.policies.templates import check_template_kwargs
 from workbench.schema import Prompt
-from workbench.sections import PolicySection, SharedConfig
 
 
 def load_trained_policy(config: SharedConfig) -> Policy:

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from workbench.sections import SharedConfig
+from workbench.config import SharedConfig
 
 
 class Looks(TrainerCallback):

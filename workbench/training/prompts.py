@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from workbench.config import SamplingConfig, SharedConfig
 from workbench.errors import ConfigError
 from workbench.policies.load import Policy, context_length
 from workbench.policies.prompts import encode_prompt
 from workbench.schema import Example
-from workbench.sections import SamplingConfig, SharedConfig
 from workbench.tasks import Task
 
 _SPECIAL = 16  # tokens that a tokenizer may add to a text, at most

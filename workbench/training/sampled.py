@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 from datasets import Dataset
 
+from workbench.config import SharedConfig
 from workbench.environments import load_environment
 from workbench.policies.load import Policy
 from workbench.policies.monte_carlo import monte_carlo_reward
@@ -24,7 +25,6 @@ from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
 from workbench.rewards.models.local import LocalModels
 from workbench.rewards.protocol import columns_left_out
 from workbench.schema import LossPass, OnCredit, OnPass
-from workbench.sections import SharedConfig
 from workbench.tasks import Task, load_task
 from workbench.tasks.prompts import prompted
 from workbench.training.accuracy import HeldOut, HeldOutAccuracy

@@ -11,6 +11,7 @@ from typing import Any
 
 from trl.models import unwrap_model_for_generation
 
+from workbench.config import SamplingConfig
 from workbench.environments import Environment
 from workbench.errors import EpisodeError
 from workbench.policies.episodes import Episodes
@@ -20,7 +21,6 @@ from workbench.policies.prompts import encode_prompt, prompt_record, thinking_op
 from workbench.policies.sampler import Sampled, sample_rows, to_rollout
 from workbench.policies.stops import StopStrings
 from workbench.schema import Example, Prompt, Rollout
-from workbench.sections import SamplingConfig
 
 
 class PolicySampler:

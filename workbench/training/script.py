@@ -20,6 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench import answers
+from workbench.config import SharedConfig
+from workbench.config.reading import write_yaml
+from workbench.config.shared import Sharding
 from workbench.errors import ConfigError
 from workbench.packages import OPTIONAL, lacking
 from workbench.policies.embedded import EMBEDDED
@@ -29,9 +32,6 @@ from workbench.rewards import find_builtin
 from workbench.rewards.source import chosen_function
 from workbench.schema.rollouts import CLOSE, OPEN, answer_span
 from workbench.schema.scores import EXTRACTED
-from workbench.sections import SharedConfig
-from workbench.sections.run import Sharding
-from workbench.sections.writing import write_yaml
 from workbench.training.methods.grpo import GRPOSection
 from workbench.training.methods.sampled import SampledSection
 
@@ -101,7 +101,7 @@ if __name__ == "__main__":
 BUILT = """import os
 from pathlib import Path
 
-from workbench.config import METHODS, RunConfig
+from workbench.config.run import METHODS, RunConfig
 
 HERE = Path(__file__).resolve().parent
 

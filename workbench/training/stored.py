@@ -15,12 +15,12 @@ import torch
 from accelerate.utils import gather_object
 from datasets import Dataset, disable_progress_bars
 
+from workbench.config import SamplingConfig, SharedConfig
 from workbench.environments import load_environment
 from workbench.errors import ConfigError
 from workbench.policies.load import Policy
 from workbench.rewards import RewardWorker
 from workbench.schema import OnAnswers
-from workbench.sections import SamplingConfig, SharedConfig
 from workbench.tasks import load_task
 from workbench.tasks.prompts import prompted
 from workbench.training.accuracy import HeldOutAccuracy, Measure

@@ -29,13 +29,13 @@ import torch
 from accelerate.utils import gather, gather_object
 from trl import GRPOTrainer
 
+from workbench.config import SamplingConfig
 from workbench.credit import SCHEMES, credit_groups
 from workbench.environments import Environment
 from workbench.errors import ConfigError
 from workbench.policies.sampler import Sampled, ended, to_rollout
 from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
 from workbench.schema import Credit, OnCredit, OnPass, Rollout, ScoredGroup
-from workbench.sections import SamplingConfig
 from workbench.steps import StepPattern
 from workbench.training.by_length import ForwardByLength
 from workbench.training.config import ProcessGRPOConfig

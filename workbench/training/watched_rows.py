@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from datasets import Dataset
 
+from workbench.config import SharedConfig
 from workbench.errors import PatternError, WorkbenchError
 from workbench.rewards.score import split_rollouts
 from workbench.schema import OnRows, Rollout, Step, StepScores, TokenMeasure, WatchedRow, WatchedText
-from workbench.sections import SharedConfig
 from workbench.steps import StepPattern, align_steps, split_leniently, token_texts, unsplit
 from workbench.tasks import load_rows, load_task
 from workbench.tasks.prompts import prompted

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from workbench.config import SamplingConfig, SharedConfig
 from workbench.errors import WorkbenchError
 from workbench.rewards import Reward, RewardWorker, score_group
 from workbench.schema import Credit, Group, OnCredit
-from workbench.sections import SamplingConfig, SharedConfig
 from workbench.tasks import Task
 from workbench.training.looks import Looks
 from workbench.training.trainer import ProcessGRPOTrainer

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from workbench.config import ModelConfig
 from workbench.errors import ChildError, RewardError
 from workbench.places import checkpoint_or
 from workbench.rewards.returned import Score, check_outcome, check_steps
 from workbench.sandbox.child import Child
 from workbench.schema import Prompt
-from workbench.sections import ModelConfig
 
 OnEvent = Callable[[dict[str, Any]], None]
 SILENCE_SECONDS = 300.0

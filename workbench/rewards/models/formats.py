@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench.architecture import STEP_FORMAT, architecture, missing_package, saved_setting, writes_text
+from workbench.config import ModelConfig, ModelFormat
 from workbench.errors import RewardError, shown
 from workbench.packages import lacking
 from workbench.places import checkpoint_or, is_hub_id, local_path, no_folder
 from workbench.schema import Prompt
-from workbench.sections import ModelConfig, ModelFormat
 
 QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
 """The system message Qwen2.5-Math-PRM was trained with; a conversation that brings its own keeps that."""

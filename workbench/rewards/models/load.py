@@ -28,12 +28,12 @@ from transformers.utils import cached_file
 
 from workbench.architecture import END_TOKEN, STEP_FORMAT, STEP_SEPARATOR
 from workbench.bits import HEADS, quantised
+from workbench.config import ModelConfig, ModelFormat
 from workbench.errors import RewardError
 from workbench.places import hub_problem, local_path
 from workbench.quiet import quiet_loading
 from workbench.rewards.models.formats import FORMATS, check_bits, check_trained_format, model_path
 from workbench.rewards.models.model import Classifier, ProcessModel
-from workbench.sections import ModelConfig, ModelFormat
 from workbench.weights import (
     WeightsError,
     check_finite,

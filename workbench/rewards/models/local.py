@@ -11,12 +11,12 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
+from workbench.config import ModelConfig
 from workbench.errors import RewardError
 from workbench.rewards.models.load import good_label, load_model
 from workbench.rewards.models.model import Classifier, ProcessModel
 from workbench.rewards.returned import Score
 from workbench.schema import Prompt
-from workbench.sections import ModelConfig
 
 KEPT = 2
 """Models kept loaded; the longest unused goes first."""

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from workbench.config import ModelConfig, Reduction
 from workbench.errors import RewardCodeError
 from workbench.rewards.protocol import Splitter
 from workbench.rewards.returned import Score
 from workbench.schema import Prompt, RewardKind
-from workbench.sections import ModelConfig, Reduction
 from workbench.steps import StepPattern, split_leniently
 
 

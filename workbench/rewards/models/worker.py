@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from workbench.config import ModelConfig
 from workbench.errors import RewardError
 from workbench.importing import uncollected
 from workbench.sandbox.child import Emitter, heartbeat, serve
-from workbench.sections import ModelConfig
 
 with uncollected():
     from workbench.rewards.models.local import LocalModels

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from workbench.config import CreditConfig, SharedConfig
 from workbench.credit import SHARED, LossType
 from workbench.errors import ConfigError
-from workbench.sections import CreditConfig, SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method
 from workbench.training.methods.sampled import SampledSection
 

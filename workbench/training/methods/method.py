@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from workbench.config import MethodSection
 from workbench.schema import OnAnswers, OnCredit, OnPass, OnRows
-from workbench.sections import MethodSection
 
 
 class Trainer(Protocol):

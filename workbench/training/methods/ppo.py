@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from workbench.sections import RewardConfig, SamplingConfig, SharedConfig
+from workbench.config import RewardConfig, SamplingConfig, SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method
 from workbench.training.methods.modes import TokenCriticModes
 from workbench.training.methods.sampled import SampledSection

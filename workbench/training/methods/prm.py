@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.architecture import architecture, check_language_model, labels, scores_text
+from workbench.config import ModelFormat, SharedConfig
 from workbench.errors import ConfigError, PolicyError
 from workbench.places import local_path
-from workbench.sections import ModelFormat, SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
 from workbench.training.methods.stored import StoredSection
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from workbench.architecture import architecture, labels, scores_text
+from workbench.config import ModelFormat, SharedConfig
 from workbench.errors import PolicyError
 from workbench.schema import Prompt, TokenMeasure
 from workbench.schema.numbers import counted
-from workbench.sections import ModelFormat, SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
 from workbench.training.methods.stored import StoredSection
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from workbench.architecture import check_language_model
+from workbench.config import MethodSection, Pattern, RewardConfig, SamplingConfig, SharedConfig
+from workbench.config.section import fields_of
 from workbench.errors import ConfigError
 from workbench.schema.numbers import counted
-from workbench.sections import MethodSection, Pattern, RewardConfig, SamplingConfig, SharedConfig
-from workbench.sections.source import fields_of
 from workbench.steps import StepPattern
 from workbench.training.methods.modes import LossModes, check_stated
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from workbench.config import SamplingConfig, SharedConfig
 from workbench.schema import TokenMeasure
 from workbench.schema.numbers import counted
-from workbench.sections import SamplingConfig, SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
 from workbench.training.methods.stored import StoredSection
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from workbench.architecture import check_language_model
-from workbench.sections import MethodSection, SharedConfig
+from workbench.config import MethodSection, SharedConfig
 
 if TYPE_CHECKING:
     from workbench.tasks import Task

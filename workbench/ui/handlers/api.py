@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from workbench import credit as credits
-from workbench.config import RewardConfig, RunConfig
+from workbench.config import RewardConfig
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RewardError, did_you_mean, shown
 from workbench.redact import redact_known
 from workbench.rewards import BUILTINS, score_group

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from workbench.config import RunConfig
 from workbench.config.reading import decoded
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.rewards import TrustStore
 from workbench.tasks import HUB

@@ -14,19 +14,19 @@ from typing import Any, get_args
 
 from workbench.config import (
     CreditConfig,
+    EnvironmentSection,
     PolicySection,
     PromptSection,
     RewardConfig,
-    RunConfig,
     SamplingConfig,
     TaskSection,
 )
+from workbench.config.run import RunConfig
+from workbench.config.task import READING
 from workbench.credit import SCHEMES
 from workbench.errors import ConfigError, PatternError, RewardError, shown
 from workbench.rewards.client import DEADLINE
 from workbench.schema import Group, Prompt
-from workbench.sections import EnvironmentSection
-from workbench.sections.task import READING
 from workbench.steps import PatternKind, StepPattern
 from workbench.ui.handlers.credit import FIELDS as OPTIONS
 from workbench.ui.handlers.credit import Section, for_scheme, read_section, section_of, shown_values

@@ -9,7 +9,8 @@ from functools import cache, lru_cache
 from itertools import islice
 from typing import Any, cast
 
-from workbench.config import RunConfig, TaskSection
+from workbench.config import TaskSection
+from workbench.config.run import RunConfig
 from workbench.errors import PatternError, TaskError
 from workbench.places import local_path
 from workbench.policies.embedded import FIRST_GROUP

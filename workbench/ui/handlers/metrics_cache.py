@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from workbench.checks import Alarm, alarms
-from workbench.config import METHODS
+from workbench.config.run import METHODS
 from workbench.errors import RunError
 from workbench.figures.curves import Block, is_drawn, packed
 from workbench.rundir.metrics import NOT_FINITE

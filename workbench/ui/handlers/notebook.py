@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.config import RewardConfig, RunConfig, SamplingConfig
+from workbench.config import RewardConfig, SamplingConfig
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.policies.step_values import NAMES, StepValues
 from workbench.rewards.source import kind_in

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from workbench.config import METHODS, RewardConfig, RunConfig
+from workbench.config import RewardConfig
+from workbench.config.run import METHODS, RunConfig
 from workbench.credit import SCHEMES, Option
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.steps import PRESETS

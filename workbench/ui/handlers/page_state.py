@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from workbench.config import METHODS
+from workbench.config.run import METHODS
 from workbench.schema import Group
 from workbench.tasks import TASKS
 from workbench.ui.handlers.credit import changed

@@ -12,12 +12,12 @@ from functools import lru_cache
 from typing import Any
 
 from workbench.config import JudgeConfig, ModelConfig, MonteCarloConfig, RewardConfig
+from workbench.config.rewards import read_schedule, schedule_text, weight_at
 from workbench.errors import ConfigError, RewardError
 from workbench.policies.step_values import StepValues
 from workbench.rewards import BUILTINS, find_builtin
 from workbench.rewards.source import functions_in, kind_in, reward_functions
 from workbench.schema import Group, RewardKind
-from workbench.sections.schedule import read_schedule, schedule_text, weight_at
 
 SLOTS = 12
 """Reward functions that fit on the page."""

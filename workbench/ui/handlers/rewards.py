@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.checks import split_step_demo
+from workbench.config import EnvironmentSection, PolicySection
 from workbench.errors import WorkbenchError, cut
 from workbench.figures.rewards import watch_payload
 from workbench.policies.embedded import EMBEDDED
@@ -28,7 +29,6 @@ from workbench.rewards.source import kind_in
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
 from workbench.schema import RewardKind, ScoredGroup
 from workbench.schema.numbers import counted, two_places
-from workbench.sections import EnvironmentSection, PolicySection
 from workbench.tasks import Task
 from workbench.ui.handlers.credit import for_scheme
 from workbench.ui.handlers.draft import Draft

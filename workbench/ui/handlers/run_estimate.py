@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.config import PolicySection, RunConfig
+from workbench.config import PolicySection
+from workbench.config.run import RunConfig
+from workbench.config.section import fields_of
 from workbench.errors import WorkbenchError
 from workbench.runs import list_runs
 from workbench.schema.numbers import counted
-from workbench.sections.source import fields_of
 from workbench.ui.handlers.metrics_cache import kept
 
 LOOKED_AT = 30

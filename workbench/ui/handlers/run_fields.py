@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
-from workbench.config import METHODS, Leaf, MethodSection, PolicySection, SharedConfig, TaskSection, leaves
+from workbench.config import Leaf, MethodSection, PolicySection, SharedConfig, TaskSection, leaves
+from workbench.config.run import METHODS
+from workbench.config.section import as_text
+from workbench.config.task import READING
 from workbench.credit import SCHEMES
-from workbench.sections.passed_on import as_text
-from workbench.sections.task import READING
 
 NUMBER, TEXT, SWITCH = "number", "text", "switch"
 LINES, PAIRS = "lines", "pairs"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from workbench.checks import Alarm
-from workbench.config import Method
+from workbench.config.run import Method
 from workbench.errors import PatternError, RunError, WorkbenchError
 from workbench.figures.curves import Block, PanelPayload, panels_payload
 from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, to_json

@@ -5,7 +5,8 @@ Training itself is a process of its own that this one only starts.
 
 from __future__ import annotations
 
-from workbench.config import METHODS, TaskSection
+from workbench.config import TaskSection
+from workbench.config.run import METHODS
 from workbench.errors import WorkbenchError
 from workbench.figures.heatmap import to_json
 from workbench.redact import redact

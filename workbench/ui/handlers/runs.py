@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from workbench.config import RunConfig
+from workbench.config.run import RunConfig
 from workbench.errors import WorkbenchError
 from workbench.figures.overlay import Columns, OverlayPanel, Seeds, over, overlay_payload
 from workbench.runs import Run, list_runs, open_run, trashed

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from workbench.checks import ProbeReport
+from workbench.config import RewardConfig
 from workbench.errors import ConfigError
 from workbench.places import is_of_run
 from workbench.policies.client import PolicyWorker
@@ -21,7 +22,6 @@ from workbench.rewards.models.client import ModelWorker
 from workbench.rewards.watch import CallTimes
 from workbench.runs import default_workspace, find_checkpoint
 from workbench.schema import Credit
-from workbench.sections import RewardConfig
 from workbench.ui.handlers.background_jobs import Works
 from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.visitors import Limits, MeteredPolicy, Visitors

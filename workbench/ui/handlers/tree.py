@@ -10,8 +10,10 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
-from workbench.config import METHODS, LoraConfig, RunConfig, SamplingConfig, put
-from workbench.sections.task import text_of_columns
+from workbench.config import LoraConfig, SamplingConfig
+from workbench.config.migrate import put
+from workbench.config.run import METHODS, RunConfig
+from workbench.config.task import text_of_columns
 from workbench.steps import StepPattern
 from workbench.ui.handlers.run_fields import COLUMNS, FIRST, LORA_RANK, own_defaults, takes
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.config import PolicySection, RewardConfig, RunConfig, SamplingConfig, TaskSection
+from workbench.config import EnvironmentSection, PolicySection, RewardConfig, SamplingConfig, TaskSection
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RewardError, WorkbenchError, shown
 from workbench.places import RUN, is_of_run
 from workbench.policies.client import OnEvent, PolicyWorker
@@ -28,7 +29,6 @@ from workbench.policies.step_values import StepValues
 from workbench.runs import list_runs
 from workbench.schema import Example, Group
 from workbench.schema.numbers import counted
-from workbench.sections import EnvironmentSection
 from workbench.steps import StepPattern
 from workbench.tasks import TASKS
 

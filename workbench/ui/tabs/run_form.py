@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import gradio as gr
 
-from workbench.config import METHODS
+from workbench.config.run import METHODS
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.run_fields import LINES, PAIRS, TEXT, Field, run_fields
 from workbench.ui.payloads import FieldPayload, RunFormPayload

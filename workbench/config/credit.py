@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, cast
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated, Any, Self, cast
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from workbench.config.section import Section
 from workbench.credit import SCHEMES, SHARED, Normalise, Scheme, check_options
 from workbench.errors import CreditError, did_you_mean
-from workbench.sections.section import Section
+from workbench.redact import redact_known
+from workbench.steps import StepPattern
+from workbench.steps.pattern import MAX_BYTES
 
 
 class CreditConfig(Section):
@@ -57,3 +62,16 @@ class CreditConfig(Section):
         """Everything that is set, as `assign_credit` and `credit_group` take it, without what is named in `but`."""
         values = self.model_dump(exclude={"options"}) | self.options
         return {name: value for name, value in values.items() if value is not None and name not in but}
+
+
+def _checked(value: Any) -> Any:
+    if isinstance(value, StepPattern):
+        value = asdict(value)
+    if not isinstance(value, Mapping) or not isinstance(regex := value.get("regex"), str):
+        return value
+    if len(regex) > MAX_BYTES:
+        raise ValueError(f"regex has {len(regex):,} characters; the limit is {MAX_BYTES:,}")
+    return {**value, "regex": redact_known(regex)}
+
+
+Pattern = Annotated[StepPattern, BeforeValidator(_checked)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from workbench.config.section import Section
 from workbench.errors import ConfigError
-from workbench.sections.section import Section
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Attention = Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
@@ -124,3 +125,88 @@ class MergedName:
             raise ConfigError(f"policy.merge: {self._path!r} is {same!r}, which is named already; name it once")
         self.policy.merge = {names[name]: weight for name, weight in self.policy.merge.items()}
         self._path = path
+
+
+Optimiser = Literal[
+    "adamw_torch_fused",
+    "adamw_torch",
+    "adafactor",
+    "sgd",
+    "adagrad",
+    "rmsprop",
+    "stable_adamw",
+    "adamw_bnb_8bit",
+    "paged_adamw_32bit",
+    "paged_adamw_8bit",
+    "lion_32bit",
+    "lion_8bit",
+    "paged_lion_8bit",
+    "ademamix",
+    "ademamix_8bit",
+    "paged_ademamix_8bit",
+    "galore_adamw",
+    "apollo_adamw",
+]
+"""transformers' names of optimisers that a run can be resumed with."""
+
+
+class OptimiserSection(Section):
+    learning_rate: float = Field(default=3.5e-4, gt=0, le=1)
+    """Peak learning rate."""
+    optim: Optimiser = Field(default="adamw_torch_fused", title="Optimiser")
+    """The optimiser (transformers' names); 8-bit and paged ones, Lion and AdEMAMix are bitsandbytes'."""
+    warmup_steps: int = Field(default=5, ge=0, le=1_000_000)
+    """Steps over which the rate rises from 0."""
+    warmup_ratio: float | None = Field(default=None, ge=0, lt=1)
+    """Share of all steps over which the rate rises, in place of warmup_steps."""
+    lr_scheduler: Literal[
+        "linear", "cosine", "constant_with_warmup", "constant", "cosine_with_restarts", "polynomial", "inverse_sqrt"
+    ] = "linear"
+    """How the rate falls after warm-up; constant has none."""
+    adam_beta1: float = Field(default=0.9, ge=0, lt=1)
+    """Adam β₁."""
+    adam_beta2: float = Field(default=0.99, ge=0, lt=1)
+    """Adam β₂."""
+    adam_epsilon: float = Field(default=1e-6, ge=1e-30, le=1)
+    """Added to Adam's denominator."""
+    weight_decay: float = Field(default=0.0, ge=0, le=1000)
+    """AdamW's weight decay."""
+    max_grad_norm: float = Field(default=0.5, ge=0, le=1e9)
+    """Gradient clipping threshold."""
+    gradient_checkpointing: bool = False
+    """Trade time for memory in the backward pass."""
+
+    def warmup(self, steps: int) -> int:
+        """Of so many steps, those over which the rate rises."""
+        return self.warmup_steps if self.warmup_ratio is None else math.ceil(self.warmup_ratio * steps)
+
+
+class SamplingConfig(Section):
+    num_generations: int = Field(default=8, ge=2, le=64)
+    """G, the rollouts of one prompt."""
+    max_completion_length: int = Field(default=128, ge=1, le=32_768)
+    """Tokens after which a completion is truncated."""
+    temperature: float = Field(default=1.0, ge=0.001, le=10)
+    """Divides the logits before sampling."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Sample from the smallest set of tokens with this much probability."""
+    top_k: int = Field(default=0, ge=0, le=1_000_000)
+    """Sample from the k likeliest tokens; 0 for all."""
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    """Drop tokens less likely than this share of the likeliest."""
+    repetition_penalty: float = Field(default=1.0, ge=0.01, le=10)
+    """Above 1 makes tokens already used less likely."""
+    stop: list[str] = Field(default_factory=list, max_length=16)
+    """Texts that end a completion, which is not truncated then; their tokens belong to it."""
+
+    @field_validator("stop")
+    @classmethod
+    def _stop_is_text(cls, stop: list[str]) -> list[str]:
+        if any(not text for text in stop):
+            raise ValueError("an empty text would end every completion at its first token; leave it out")
+        return stop
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What a group's record says of how it was sampled."""
+        return self.model_dump(exclude=set() if self.stop else {"stop"})

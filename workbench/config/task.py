@@ -1,0 +1,366 @@
+"""The task that is trained on: where its rows are, which of them are taken, and what their columns become."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from workbench.config.section import Section
+from workbench.errors import shown
+from workbench.schema import Prompt
+
+READING = (
+    *("split", "held_out_split", "columns", "prompt_template", "filter", "max_prompt_characters"),
+    *("rows", "held_out_rows", "sample_seed", "checker"),
+)
+"""The fields that say how rows are read."""
+DRAWN = ("rows", "held_out_rows", "sample_seed", "checker")
+"""Those of them that rows of any origin can be read with."""
+
+
+def columns_of_text(text: str) -> dict[str, str]:
+    """``prompt=question,answer=meta.truth`` as name → source. Raises ValueError for a part without =."""
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if wrong := [name for name, equals, _ in pairs if not equals]:
+        raise ValueError(f"{shown(wrong[0].strip())} has no '='; write before it what it becomes, prompt=…")
+    return {name.strip(): source.strip() for name, _, source in pairs}
+
+
+def text_of_columns(columns: Mapping[str, str]) -> str:
+    """What ``columns_of_text`` reads."""
+    return ",".join(f"{name}={source}" for name, source in columns.items())
+
+
+class TaskSection(Section):
+    """A plain string is taken for ``name``."""
+
+    name: str = "chain-arithmetic"
+    """A task's name, a data file or a folder of them, or a data set of the Hub: ``hub:openai/gsm8k``."""
+
+    data: str | None = None
+    """A file of pairs or demonstrations to train on, while accuracy is measured on the held-out prompts of `name`."""
+    data_columns: dict[str, str] = Field(default_factory=dict)
+    """What the columns of `data` become, as `columns` are those of `name`."""
+    long_prompts: Literal["refuse", "skip"] = "refuse"
+    """Prompts that leave no room for an answer in the policy's context: refuse the run, or leave out their rows."""
+    split: str | None = None
+    """The split to train on, of a folder or a data set of the Hub; none for train, or the first."""
+    held_out_split: str | None = None
+    """The split to measure on; none for test or validation, and without either the last tenth of the rows."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """What a row's columns become: answer=reward_model.ground_truth, prompt=question. Dots lead into objects and
+    lists (messages.0.content)."""
+    prompt_template: str | None = None
+    """The prompt, with columns of the row in braces: Question: {question}\\nAnswer:"""
+    filter: str | None = None
+    """The rows to take, by columns: level >= 3 and subject in [algebra, geometry] and text contains x. There are
+    == != < <= > >= in, not in, contains."""
+    max_prompt_characters: int | None = Field(default=None, ge=1, le=100_000_000)
+    """Leave out rows whose prompt is longer."""
+    rows: int | None = Field(default=None, ge=1, le=100_000_000)
+    """Training rows that are drawn; none for all."""
+    held_out_rows: int | None = Field(default=None, ge=1, le=100_000_000)
+    """Held-out rows that are drawn; none for all."""
+    checker: Literal["answer_correctness", "gsm8k_answer", "math_equality"] | None = None
+    """The reward that says which held-out answers are right; none for math_equality if answers hold LaTeX, else
+    answer_correctness."""
+    sample_seed: int | None = Field(default=0, ge=0, lt=2**31)
+    """Seed of these draws; none takes the first rows instead."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, data: Any) -> Any:
+        return {"name": data} if isinstance(data, str) else data
+
+    @field_validator("columns", "data_columns", mode="before")
+    @classmethod
+    def _columns_of_text(cls, value: Any) -> Any:
+        return columns_of_text(value) if isinstance(value, str) else value
+
+    @field_validator("columns", "data_columns")
+    @classmethod
+    def _columns_have_names(cls, value: dict[str, str]) -> dict[str, str]:
+        if empty := next((name for name, source in value.items() if not name or not source.strip(".")), None):
+            raise ValueError(f"{shown(empty)} names no column of the rows; write prompt=question")
+        return value
+
+    @field_validator("split", "held_out_split", "prompt_template", "filter", mode="before")
+    @classmethod
+    def _empty_is_none(cls, value: Any) -> Any:
+        return None if isinstance(value, str) and not value.strip() else value
+
+    @field_validator("filter")
+    @classmethod
+    def _filter_can_be_read(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_filter(value)
+        return value
+
+    @model_validator(mode="after")
+    def _columns_are_of_something(self) -> Self:
+        if self.data_columns and self.data is None:
+            raise ValueError("data_columns: there is no task.data whose columns they are; give it, or leave them out")
+        return self
+
+    def reads(self, *, but: tuple[str, ...] = ()) -> list[str]:
+        """The fields that say how rows are read and are set, without those in ``but``."""
+        default = TaskSection.model_fields
+        return [
+            name
+            for name in READING
+            if name not in but and getattr(self, name) != default[name].get_default(call_default_factory=True)
+        ]
+
+
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<text>"[^"]*"|'[^']*')|(?P<sign>==|!=|<=|>=|=|<|>)|(?P<mark>[\[\],])|(?P<word>[^\s\[\],=<>!"']+))"""
+)
+_WORDS = {"true": True, "false": False, "null": None, "none": None}
+LONGEST = 10_000
+"""Characters of a filter."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    column: str
+    operator: str
+    value: Any
+
+    def holds(self, value: Any) -> bool:
+        """Whether a row's value fulfils it; one that cannot be compared does not."""
+        return OPERATORS[self.operator](value, self.value)
+
+
+def parse_filter(text: str) -> tuple[Condition, ...]:
+    """The conditions, all of which must hold. Raises ValueError saying what was read and what is wanted."""
+    if len(text) > LONGEST:
+        raise ValueError(f"the filter has {len(text):,} characters; the limit is {LONGEST:,}")
+    tokens = _tokens(text)
+    conditions = []
+    while True:
+        conditions.append(_condition(tokens))
+        if not tokens:
+            return tuple(conditions)
+        kind, word = tokens.pop(0)
+        if (kind, word) != ("word", "and"):
+            raise ValueError(f"{word!r} is where 'and' or the end is wanted; conditions are joined by 'and'")
+
+
+def _tokens(text: str) -> list[tuple[str, str]]:
+    tokens, at = [], 0
+    while text[at:].strip():
+        match = _TOKEN.match(text, at)
+        if match is None or match.lastgroup is None:
+            raise ValueError(f"{text[at:].strip()[:20]!r} cannot be read; close the quotes, write != for unequal")
+        tokens.append((match.lastgroup, match[match.lastgroup]))
+        at = match.end()
+    return tokens
+
+
+def _condition(tokens: list[tuple[str, str]]) -> Condition:
+    kind, column = _next(tokens, "a column")
+    if kind not in ("word", "text"):
+        raise ValueError(f"{column!r} is where a column's name is wanted")
+    kind, operator = _next(tokens, f"an operator behind {column!r}")
+    if operator == "not":
+        kind, second = _next(tokens, "'in' behind 'not'")
+        operator = f"not {second}"
+    operator = "==" if operator == "=" else operator
+    if operator not in OPERATORS or kind == "text":
+        raise ValueError(f"{operator!r} is no operator; there are {', '.join(OPERATORS)}")
+    value = _value(tokens, operator)
+    if operator.endswith("in") and not isinstance(value, list):
+        raise ValueError(f"{operator!r} wants a list in brackets, [a, b]")
+    if not operator.endswith("in") and isinstance(value, list):
+        raise ValueError(f"{operator!r} wants one value, and a list stands behind it; write in")
+    return Condition(column.strip("\"'"), operator, value)
+
+
+def _value(tokens: list[tuple[str, str]], operator: str) -> Any:
+    kind, word = _next(tokens, f"a value behind {operator!r}")
+    if (kind, word) != ("mark", "["):
+        return _literal(kind, word)
+    values: list[Any] = []
+    while (token := _next(tokens, "']' at the end of a list")) != ("mark", "]"):
+        if token != ("mark", ","):
+            values.append(_literal(*token))
+    return values
+
+
+def _literal(kind: str, word: str) -> Any:
+    if kind == "text":
+        return word[1:-1]
+    if kind != "word":
+        raise ValueError(f"{word!r} is where a value is wanted")
+    if word.lower() in _WORDS:
+        return _WORDS[word.lower()]
+    number = _number(word)
+    return word if number is None else number
+
+
+def _next(tokens: list[tuple[str, str]], wanted: str) -> tuple[str, str]:
+    if not tokens:
+        raise ValueError(f"the filter ends where {wanted} is wanted")
+    return tokens.pop(0)
+
+
+# --- comparisons ---------------------------------------------------------------------------------------------------
+
+
+def _number(value: Any) -> float | None:
+    """A number, or a text that is one; None for all else, also for true, false and what is endless."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if abs(number) != float("inf") and number == number else None
+
+
+def _equal(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, float):
+        return _number(value) == wanted
+    return bool(value == wanted and isinstance(value, bool) == isinstance(wanted, bool))
+
+
+def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    def holds(value: Any, wanted: Any) -> bool:
+        if isinstance(wanted, float):
+            number = _number(value)
+            return number is not None and compare(number, wanted)
+        return isinstance(value, str) and isinstance(wanted, str) and compare(value, wanted)
+
+    return holds
+
+
+def _contains(value: Any, wanted: Any) -> bool:
+    if isinstance(value, list):
+        return any(_equal(item, wanted) for item in value)
+    text = f"{wanted:g}" if isinstance(wanted, float) else str(wanted)
+    return isinstance(value, str) and text in value
+
+
+OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "==": _equal,
+    "!=": lambda value, wanted: not _equal(value, wanted),
+    "<": _ordered(lambda a, b: a < b),
+    "<=": _ordered(lambda a, b: a <= b),
+    ">": _ordered(lambda a, b: a > b),
+    ">=": _ordered(lambda a, b: a >= b),
+    "in": lambda value, wanted: any(_equal(value, item) for item in wanted),
+    "not in": lambda value, wanted: not any(_equal(value, item) for item in wanted),
+    "contains": _contains,
+}
+"""Operator → whether it holds between a row's value and the filter's."""
+
+
+_TEMPLATES_OWN = frozenset(
+    (
+        *("conversation", "messages", "tools", "documents", "chat_template", "add_generation_prompt"),
+        *("continue_final_message", "tokenize", "padding", "truncation", "max_length", "return_tensors"),
+        *("return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs"),
+    )
+)
+"""What ``apply_chat_template`` takes itself, or a template gets from it."""
+_SWITCHES = {"true": True, "false": False}
+
+
+class PromptSection(Section):
+    system: str | None = None
+    """A system message before each prompt that has none; a plain prompt becomes the user's message after it."""
+    template_kwargs: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    """Arguments of the policy's chat template, by name: `enable_thinking: false`, say."""
+    apply_template: Literal["auto", "always", "never"] = "auto"
+    """The chat template: auto for conversations, always for plain prompts too, never to join messages as plain text."""
+
+    @field_validator("template_kwargs", mode="before")
+    @classmethod
+    def _switches_of_text(cls, kwargs: Any) -> Any:
+        """A template takes the text ``false`` for true: it is not empty."""
+        if not isinstance(kwargs, Mapping):
+            return kwargs
+        return {
+            name: _SWITCHES.get(value.strip().lower(), value) if isinstance(value, str) else value
+            for name, value in kwargs.items()
+        }
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if taken := sorted(_TEMPLATES_OWN.intersection(self.template_kwargs)):
+            raise ValueError(
+                f"template_kwargs: {taken[0]!r} is filled in when the template is applied, and cannot be set; leave it "
+                "out"
+            )
+        if self.apply_template == "never" and (self.system is not None or self.template_kwargs):
+            name = "system" if self.system is not None else "template_kwargs"
+            raise ValueError(
+                f"{name}: there is no chat template to put it in while apply_template is 'never'; leave it out, or set "
+                "apply_template to auto or always"
+            )
+        return self
+
+    def of(self, prompt: Prompt) -> Prompt:
+        """The prompt as the policy gets it: text, or messages that its chat template writes. Twice is as once."""
+        if self.apply_template == "never":
+            return prompt if isinstance(prompt, str) else joined(prompt)
+        if isinstance(prompt, str):
+            if self.system is None and self.apply_template == "auto":
+                return prompt
+            prompt = [{"role": "user", "content": prompt}]
+        if self.system is None or any(message["role"] == "system" for message in prompt):
+            return prompt
+        return [{"role": "system", "content": self.system}, *prompt]
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What a group's record needs beside its prompt, so that the prompt can be encoded again."""
+        return {"template_kwargs": dict(self.template_kwargs)} if self.template_kwargs else {}
+
+
+def joined(messages: Prompt) -> str:
+    """Messages as plain text, a blank line between them."""
+    return messages if isinstance(messages, str) else "\n\n".join(message["content"] for message in messages)
+
+
+OnEnvironmentError = Literal["row", "run"]
+
+
+class EnvironmentSection(Section):
+    """A plain string is taken for ``name``."""
+
+    name: str | None = None
+    """A built-in environment's name, or the name of your own class in `code`; none for completions of one turn."""
+    code: str | None = None
+    """Python source that defines the class, which runs in the sealed worker; none for a built-in."""
+    max_turns: int = Field(default=8, ge=1, le=1000)
+    """Turns of the policy's in one episode, at most."""
+    max_observation_length: int = Field(default=256, ge=1, le=32_768)
+    """Tokens of one observation at most; a longer one is cut, which the episode says."""
+    deadline: float = Field(default=5.0, gt=0, le=3600, title="Deadline (s)")
+    """Seconds one call of the environment's own code may take."""
+    on_environment_error: OnEnvironmentError = "row"
+    """When the environment raises, hangs or answers what is no text: end that episode (row), or the run."""
+    rewritten_turns: Literal["refuse", "keep"] = "refuse"
+    """Where the chat template writes earlier turns anew, without their thinking say: refuse the run, or keep the ids
+    that were sampled, so that the policy sees more of them than the template would show."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, data: Any) -> Any:
+        return {"name": data} if isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _code_has_a_name(self) -> Self:
+        if self.code is not None and self.name is None:
+            raise ValueError("name: the class in `code` has no name here; give its name")
+        return self
+
+    @property
+    def foreign(self) -> str | None:
+        """What of it is asked for before it runs: its code; None for a built-in."""
+        return self.code
