@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Test files that run at the same time; each starts processes of its own, and waits for them.
 WORKERS ?= 3
 # Scripts whose types are checked, with all that they import.
-SCRIPTS := $(wildcard workbench/figures/*.js workbench/figures/*/*.js workbench/ui/assets/*.js workbench/ui/assets/*/*.js)
+SCRIPTS := $(wildcard workbench/views/*.js workbench/views/*/*.js workbench/ui/assets/*.js workbench/ui/assets/*/*.js)
 # What does not wait for each other is done side by side: a browser is installed while packages are, types are checked beside style.
 MAKEFLAGS += --jobs=2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check

@@ -10,8 +10,8 @@ from pathlib import Path
 from benchmarks import BENCHES
 from benchmarks.trained import Where
 from workbench.cli.output import print_result
-from workbench.display.tables import table
 from workbench.errors import WorkbenchError
+from workbench.views.cards import table
 
 
 def parser() -> argparse.ArgumentParser:

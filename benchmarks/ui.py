@@ -26,11 +26,11 @@ from benchmarks import Measure
 from benchmarks.following import LIVE, ROWS, longest_tasks
 from workbench.credit import credit_group
 from workbench.errors import ChildDied, WorkbenchError
-from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, to_json
 from workbench.rewards import score_group
 from workbench.schema import Example, Group, Rollout
 from workbench.tasks import load_task
 from workbench.ui.handlers.groups import GroupStore
+from workbench.views.heatmap import EXPLAINED_AT_ONCE, credit_payload, to_json
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

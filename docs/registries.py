@@ -19,13 +19,13 @@ from workbench.checks.probes import split_step_demo
 from workbench.config import Section
 from workbench.config.run import METHODS, RunConfig
 from workbench.credit import LOSS_TYPES, NORMALISATIONS, SCHEMES, credit_group, length_normalisers
-from workbench.figures import heatmap
-from workbench.figures.lines import Chart, Charts, Line
-from workbench.figures.metrics import METRICS, SYMBOLS
 from workbench.packages import OPTIONAL, Needed, sentence
 from workbench.rewards import BUILTINS, score_group
 from workbench.rollouts.formats import FORMATS
 from workbench.steps import PRESETS
+from workbench.views.heatmap import heatmap
+from workbench.views.lines import Chart, Charts, Line
+from workbench.views.metrics import METRICS, SYMBOLS
 
 
 def write(docs: Path) -> None:

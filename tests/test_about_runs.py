@@ -11,12 +11,12 @@ import pytest
 from tests.credits import worked_credit
 from tests.stored_runs import store
 from workbench.errors import RunError
-from workbench.figures.overlay import over
 from workbench.runs import list_runs, open_run
 from workbench.runs.about import About, about, describe, rename
 from workbench.ui.handlers import run_changes, runs
 from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.sides import side_by_side
+from workbench.views.overlay import over
 
 
 def test_a_note_and_tags_are_kept_and_a_damaged_file_says_nothing(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import pytest
 from workbench.cli import main
 from workbench.config import RewardConfig
 from workbench.credit import compare_credits, credit_group
-from workbench.figures.heatmap import credit_payload
 from workbench.policies.embedded import FIRST_GROUP
 from workbench.rewards import Reward, score_both, score_group
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
+from workbench.views.heatmap import credit_payload
 
 PATTERN = StepPattern("S")
 GROUP = Group(

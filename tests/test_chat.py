@@ -14,7 +14,6 @@ from workbench.config import PromptSection, SamplingConfig
 from workbench.config.run import RunConfig
 from workbench.credit import credit_group
 from workbench.errors import ConfigError, PolicyError
-from workbench.figures.heatmap import group_payload
 from workbench.policies.embedded import EMBEDDED
 from workbench.policies.load import Policy
 from workbench.policies.prompts import encode_prompt, prompt_record, thinking_open, turn_end_note
@@ -35,6 +34,7 @@ from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.notebook import can_sample_again
 from workbench.ui.handlers.page_restore import restore
 from workbench.ui.handlers.page_state import link_of
+from workbench.views.heatmap import group_payload
 
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"

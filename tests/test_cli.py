@@ -21,12 +21,12 @@ from workbench.cli import main, make_parser, show
 from workbench.cli.flags import add_flags, flags, read_config
 from workbench.config import RewardConfig
 from workbench.config.run import RunConfig
-from workbench.display.tables import table, visible
 from workbench.errors import ConfigError
 from workbench.rewards import TrustStore
 from workbench.rundir import RunDir
 from workbench.runs import Run, list_runs
 from workbench.schema import Group, Rollout
+from workbench.views.cards import table, visible
 
 pytestmark = pytest.mark.usefixtures("warm_fake_runs")
 

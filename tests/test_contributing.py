@@ -90,8 +90,8 @@ def test_a_new_curve_is_computed_explained_and_drawn(tree: Path) -> None:
 import json
 from pathlib import Path
 import workbench as wb
-from workbench.figures.curves import panels_payload
-from workbench.figures.metrics import find_metric
+from workbench.views.curves import panels_payload
+from workbench.views.metrics import find_metric
 from workbench.training.metrics import group_metrics
 
 group = wb.Group.from_json(json.loads(Path("assets/first-group.json").read_text()))

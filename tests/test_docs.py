@@ -14,9 +14,9 @@ from workbench.checks import ALL_EDITS
 from workbench.config import Section
 from workbench.config.run import METHODS
 from workbench.credit import SCHEMES
-from workbench.figures.metrics import METRICS
 from workbench.packages import OPTIONAL
 from workbench.rewards import BUILTINS
+from workbench.views.metrics import METRICS
 
 ROOT = Path(__file__).parents[1]
 _FETCHED = re.compile(r"""(?:<link[^>]+href|<script[^>]+src|<img[^>]+src|<iframe[^>]+src)="(https?:)?//""")

@@ -11,9 +11,9 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browsing import visit
 from tests.credits import make_credit, make_rollout, worked_credit
 from tests.test_figures import NASTY
-from workbench.figures import heatmap
-from workbench.figures.lines import Chart, Charts, Line
 from workbench.schema import Credit
+from workbench.views.heatmap import heatmap
+from workbench.views.lines import Chart, Charts, Line
 
 pytestmark = pytest.mark.browser
 

@@ -13,9 +13,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browsing import visit
 from tests.credits import worked_credit
-from workbench.figures.fragment import asset
-from workbench.figures.heatmap import credit_payload, to_json
-from workbench.figures.modules import bundle
+from workbench.views.fragment import asset, bundle
+from workbench.views.heatmap import credit_payload, to_json
 
 pytestmark = pytest.mark.browser
 

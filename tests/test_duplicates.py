@@ -24,9 +24,7 @@ from workbench.credit import (
     group_normalisers,
     loss_weights,
 )
-from workbench.display import text as as_text
 from workbench.errors import ConfigError, CreditError
-from workbench.figures import heatmap
 from workbench.schema import Credit, Group, Rollout, ScoredGroup
 from workbench.steps import StepPattern
 from workbench.training.config import ProcessGRPOConfig
@@ -34,6 +32,8 @@ from workbench.training.methods.grpo import build, trainer_arguments
 from workbench.training.methods.method import Listeners
 from workbench.training.ppo import ProcessPPOConfig
 from workbench.training.rank_rows import leave_copies_out
+from workbench.views import text as as_text
+from workbench.views.heatmap import heatmap
 
 GOOD, BAD = (make_rollout(["a", "b"], first_id=first) for first in (10, 20))
 LONG = make_rollout(["a", "b", "c", "d"], first_id=30)

@@ -17,11 +17,11 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer
 
 from workbench.credit import LOSS_TYPES, loss_weights
-from workbench.figures import heatmap
 from workbench.schema import Credit
 from workbench.steps import StepPattern
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.trainer import ProcessGRPOTrainer
+from workbench.views.heatmap import heatmap
 
 pytestmark = [pytest.mark.training, pytest.mark.filterwarnings("ignore:You are using 'environment_factory'")]
 

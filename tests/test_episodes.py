@@ -21,7 +21,6 @@ from workbench.config import EnvironmentSection, SamplingConfig
 from workbench.credit import credit_group
 from workbench.environments import load_environment
 from workbench.errors import ConfigError, EpisodeError
-from workbench.figures import heatmap
 from workbench.policies import sampler
 from workbench.policies.decoding import decoders
 from workbench.policies.episodes import Episodes
@@ -36,6 +35,7 @@ from workbench.schema import Example, Group, Rollout, Turn
 from workbench.steps import StepPattern
 from workbench.steps.split import turn_texts
 from workbench.ui.handlers.group_export import EXPORTS
+from workbench.views.heatmap import heatmap
 
 PROMPTS = ["Start with 7, add 5.\n", "Start with 12, subtract 4, multiply by 2, add 9.\n"]
 

@@ -11,11 +11,10 @@ import psutil
 import pytest
 
 from tests.stored_runs import store
-from workbench import display, runs
+from workbench import runs, views
 from workbench.assets import load_example
 from workbench.cli import main
 from workbench.config.run import RunConfig
-from workbench.display.comparing import RunComparison
 from workbench.errors import ConfigError
 from workbench.policies.step_values import StepValues, labelled_rows
 from workbench.rundir.checkpoints import peak_memory_mb
@@ -26,6 +25,7 @@ from workbench.schema import Group, Rollout
 from workbench.tasks import load_task
 from workbench.tasks.kinds import Pair
 from workbench.tasks.made import provenance_of
+from workbench.views.notebook import RunComparison
 
 OUTCOME = {"name": "answer_correctness", "kind": "outcome"}
 
@@ -155,7 +155,7 @@ def test_curves_are_by_completions_and_a_seeds_last_value_holds_until_its_next(t
     assert line.high == [0.3, 0.7, 0.7, 0.7, 0.6, 0.62, 0.62]
     assert compared.charts().charts[0].x_label == "completions sampled"
     assert compared.by_method("completions").loc["prm"].tolist() == [2, 400, 395, 405]
-    assert "completions_to_65" in display.text(compared).splitlines()[0]
+    assert "completions_to_65" in views.text(compared).splitlines()[0]
 
 
 def test_schemes_go_on_under_their_name_too(tmp_path: Path, warm_fake_runs: None) -> None:

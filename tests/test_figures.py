@@ -11,11 +11,10 @@ import pytest
 from tests.credits import make_credit, make_rollout, worked_credit
 from workbench.config.run import METHODS
 from workbench.credit import credit_group
-from workbench.figures import PANELS, heatmap
-from workbench.figures.curves import panels_of, panels_payload, points
-from workbench.figures.heatmap import credit_payload, group_payload, to_json, why_payload
-from workbench.figures.lines import Chart, Line, run_charts
-from workbench.figures.overlay import Seeds, overlay_payload
+from workbench.views.curves import PANELS, panels_of, panels_payload, points
+from workbench.views.heatmap import credit_payload, group_payload, heatmap, to_json, why_payload
+from workbench.views.lines import Chart, Line, run_charts
+from workbench.views.overlay import Seeds, overlay_payload
 
 NASTY = [
     "<img src=x onerror=alert(1)>",

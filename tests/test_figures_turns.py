@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tests.credits import make_rollout
-from workbench.figures.turns import called, turns_payload
 from workbench.schema.rollouts import Turn
+from workbench.views.heatmap import called, turns_payload
 
 
 def test_turns_have_their_tokens_seconds_and_what_went_wrong():

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.credits import make_credit, make_rollout
 from workbench.credit import GAEOptions, Measured, credit_by_gae, gae, unused_rewards, why_no_spread
 from workbench.errors import CreditError
-from workbench.figures.heatmap import credit_payload, why_payload
 from workbench.rundir import rollouts as stored
 from workbench.schema import RewardSummary, ScoredGroup
+from workbench.views.heatmap import credit_payload, why_payload
 
 PLAIN = GAEOptions(gamma=0.5, lam=0.5, kl_coef=0.1, score_clip=2.0, whiten=False)
 

@@ -17,11 +17,11 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from workbench.assets import GSM8K
 from workbench.credit import credit_group
-from workbench.figures.heatmap import credit_payload, to_json
 from workbench.rewards import score_group
 from workbench.rewards.builtin.answers import gsm8k_answer
 from workbench.rollouts import read_groups
 from workbench.steps import PRESETS
+from workbench.views.heatmap import credit_payload, to_json
 
 LINES = PRESETS["line"].pattern
 ROWS = [json.loads(line) for line in (GSM8K / "model-solutions-300.jsonl").read_text("utf-8").split("\n")[:-1]]

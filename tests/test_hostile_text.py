@@ -19,10 +19,10 @@ from tests.browsing import SECONDS, App, expect_rollouts, visit, with_token
 from tests.credits import make_credit, make_rollout
 from tests.hostile import ACTIVE, ALL, INJECTED, ONE_LINE, PAYLOADS, WATCH, check
 from workbench.config.run import RunConfig
-from workbench.figures import heatmap
 from workbench.rundir import RunDir
 from workbench.schema import Credit, RewardSummary
 from workbench.schema.rollouts import Turn
+from workbench.views.heatmap import heatmap
 
 pytestmark = pytest.mark.browser
 

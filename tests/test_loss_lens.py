@@ -17,7 +17,6 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from workbench import figures
 from workbench.credit import (
     LENS_LOSSES,
     gradient_shares,
@@ -27,7 +26,6 @@ from workbench.credit import (
     token_losses,
 )
 from workbench.errors import CreditError
-from workbench.figures.loss import DrawnLoss
 from workbench.schema import (
     Credit,
     Group,
@@ -40,6 +38,8 @@ from workbench.schema import (
     Step,
     StepScores,
 )
+from workbench.views.fragment import FOLDER
+from workbench.views.heatmap import DrawnLoss
 
 LENGTHS, LONGEST, REL = (7, 12, 1, 9, 12, 4), 12, 1e-6
 COUNT = len(LENGTHS)
@@ -206,7 +206,7 @@ def test_what_cannot_be_read_is_named() -> None:
 
 
 DENO = Path(sysconfig.get_path("scripts")) / "deno"
-LOSS_SCRIPT = (Path(figures.__file__).parent / "drawing" / "loss.js").as_uri()
+LOSS_SCRIPT = (FOLDER / "drawing" / "loss.js").as_uri()
 SECOND = f"""
 import {{ tokenLosses }} from "{LOSS_SCRIPT}";
 const cases = JSON.parse(await new Response(Deno.stdin.readable).text());

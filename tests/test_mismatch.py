@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from workbench.config.run import RunConfig
-from workbench.figures.heatmap import credit_payload
 from workbench.rundir import rollouts
 from workbench.schema import Credit
 from workbench.training.methods import grpo
 from workbench.training.methods.method import Listeners
+from workbench.views.heatmap import credit_payload
 
 OFF = 0.25
 """What the engine's log-probability of every token differs by."""

@@ -21,7 +21,6 @@ from workbench.checks.difficulty import calibration_error
 from workbench.config import ModelConfig, PolicySection, RewardConfig
 from workbench.config.run import METHODS, RunConfig
 from workbench.errors import ConfigError, PolicyError, TaskError, WorkbenchError
-from workbench.figures.metrics import find_metric
 from workbench.policies.find import base_and_adapters, base_of
 from workbench.policies.load import load_policy
 from workbench.policies.prompts import encode_prompt
@@ -39,6 +38,7 @@ from workbench.tasks.kinds import Pair
 from workbench.training.methods import dpo, reward
 from workbench.training.methods.method import Listeners
 from workbench.training.pairs import held_out_pairs, pair_metrics
+from workbench.views.metrics import find_metric
 
 SUMS = [(a, b) for a in range(2, 8) for b in range(3, 7)]
 

@@ -15,10 +15,6 @@ import pytest
 from tests.credits import make_rollout, worked_credit
 from tests.stored_runs import store
 from tests.watched import before_and_now
-from workbench.figures import curves, lines, overlay
-from workbench.figures import payloads as drawing
-from workbench.figures.heatmap import credit_payload, group_payload, why_payload
-from workbench.figures.rows import row_payload
 from workbench.runs import discard
 from workbench.schema import Group
 from workbench.schema.rollouts import Turn
@@ -27,13 +23,16 @@ from workbench.ui.handlers import held_out, run_changes, run_follow, run_loss, r
 from workbench.ui.handlers.help import guide, live
 from workbench.ui.tabs import runs as runs_tab
 from workbench.ui.tabs import train as train_tab
+from workbench.views import curves, lines, overlay
+from workbench.views import payloads as drawing
+from workbench.views.heatmap import credit_payload, group_payload, row_payload, why_payload
 
 ROOT = Path(__file__).resolve().parents[1] / "workbench"
 ASSETS = ROOT / "ui" / "assets"
-DRAWING = ROOT / "figures" / "drawing" / "payload.js"
+DRAWING = ROOT / "views" / "drawing" / "payload.js"
 FILES = {
     DRAWING: [drawing],
-    ROOT / "figures" / "charts" / "payload.js": [curves, overlay, lines],
+    ROOT / "views" / "charts" / "payload.js": [curves, overlay, lines],
     ASSETS / "payloads.js": [page],
     ASSETS / "train" / "payloads.js": [run_follow, run_loss, held_out],
     ASSETS / "runs" / "payloads.js": [runs, run_changes, sides],

@@ -20,15 +20,15 @@ from tests.stored_runs import config_of
 from workbench.config.run import RunConfig
 from workbench.credit import gae
 from workbench.errors import ConfigError, RunError
-from workbench.figures.curves import is_drawn
-from workbench.figures.heatmap import credit_payload
-from workbench.figures.metrics import find_metric
 from workbench.process.recorder import Recorder
 from workbench.rundir import RunDir
 from workbench.training.methods import METHODS
 from workbench.training.methods.method import Listeners
 from workbench.training.methods.ppo import build as build_trainer
 from workbench.training.ppo import ProcessPPOConfig, ProcessPPOTrainer, value_losses
+from workbench.views.curves import is_drawn
+from workbench.views.heatmap import credit_payload
+from workbench.views.metrics import find_metric
 
 pytestmark = pytest.mark.training
 

@@ -20,7 +20,6 @@ from workbench.checks.difficulty import auc
 from workbench.config import ModelConfig
 from workbench.config.run import METHODS, RunConfig
 from workbench.errors import ConfigError, PolicyError, RewardError, TaskError
-from workbench.figures.metrics import find_metric
 from workbench.process.recorder import Recorder
 from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.rewards.models.load import load_model
@@ -33,6 +32,7 @@ from workbench.tasks.kinds import LabelledSteps, first_wrong
 from workbench.training.labelled import UNKNOWN, step_losses, step_metrics, token_rows, until_first_error
 from workbench.training.methods import prm
 from workbench.training.methods.method import Listeners
+from workbench.views.metrics import find_metric
 
 LABELS = ([1.0, 0.75, 0.0], [0.25], [1.0])
 

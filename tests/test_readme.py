@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import workbench as wb
-from workbench.figures.heatmap import Heatmap
+from workbench.views.heatmap import Heatmap
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCKS = [dedent(block) for block in re.findall(r"^ *```python\n(.*?)^ *```$", README.read_text("utf-8"), re.M | re.S)]

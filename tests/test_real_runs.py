@@ -18,13 +18,13 @@ from tests.ranks import on_ranks
 from tests.stored_runs import config_of
 from tests.waiting import until_warm
 from workbench.config.run import METHODS
-from workbench.figures.metrics import find_metric
 from workbench.process import child
 from workbench.process.child import NotANumberError, Recorder, main
 from workbench.process.imports import PACKAGE, without_folders
 from workbench.rundir import RunDir
 from workbench.training.methods.grpo import build as build_trainer
 from workbench.training.methods.method import Listeners
+from workbench.views.metrics import find_metric
 
 pytestmark = [pytest.mark.training, pytest.mark.usefixtures("warm_runs")]
 

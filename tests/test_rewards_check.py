@@ -11,7 +11,7 @@ import pytest
 from sklearn.metrics import accuracy_score
 
 import workbench as wb
-from workbench import display
+from workbench import views
 from workbench.checks.reward_check import Chain, check_reward, first_error
 from workbench.errors import ConfigError, RewardError, TaskError
 from workbench.schema import Group, Rollout
@@ -98,7 +98,7 @@ def test_with_one_class_the_auc_is_undefined_and_said_to_be(label, word):
     assert check.best.share == 1.0
     assert check.best.threshold == (0.0 if label else math.inf)
     assert json.dumps(check.to_json(), allow_nan=False)
-    assert "undefined" in display.html(check)
+    assert "undefined" in views.html(check)
 
 
 def test_a_reward_that_is_the_wrong_way_round_is_told():
@@ -273,7 +273,7 @@ def test_it_shows_itself_as_a_table_with_nothing_read_as_markup():
         return [1.0 for _ in completions]
 
     odd.__name__ = "<img onerror>"
-    html = display.html(check_reward([group(("1", {"correct": True}))], odd))
+    html = views.html(check_reward([group(("1", {"correct": True}))], odd))
     assert "&lt;img onerror&gt;" in html
     assert "<img" not in html
 

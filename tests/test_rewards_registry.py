@@ -17,13 +17,13 @@ from workbench.config import RewardConfig
 from workbench.config.run import RunConfig
 from workbench.credit import credit_group
 from workbench.errors import RewardCodeError, RewardError
-from workbench.figures.heatmap import credit_payload
 from workbench.rewards import BUILTINS, RewardWorker, find_builtin, load_reward, score_group
 from workbench.rewards.protocol import Batch
 from workbench.rundir import RunDir
 from workbench.schema.scores import JUDGES
 from workbench.steps import StepPattern
 from workbench.ui.handlers.example import first_group
+from workbench.views.heatmap import credit_payload
 
 STEPS = ["Step 1: 7 + 5 = 12\n", "Answer: 12"]
 TEXTS = [

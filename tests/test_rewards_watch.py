@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from workbench.figures.rewards import watch_payload
 from workbench.rewards.watch import distribution, noted_calls, slower_than, watch_rewards
 from workbench.schema import Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
+from workbench.ui.handlers.rewards import watch_payload
 
 
 def rollout(*steps: float | None, outcome: float | None) -> StepScores:

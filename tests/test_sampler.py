@@ -9,11 +9,11 @@ import torch
 
 from workbench.config import SamplingConfig
 from workbench.errors import PolicyError
-from workbench.figures.heatmap import group_payload
 from workbench.policies.prompts import encode_prompt
 from workbench.policies.reference import with_reference
 from workbench.policies.sampler import draw, sample_group, sample_rows
 from workbench.schema import Example, Group
+from workbench.views.heatmap import group_payload
 
 PROMPTS = ["Start with 7, add 5.\n", "Start with 12, subtract 4, multiply by 2, add 9.\n"]
 

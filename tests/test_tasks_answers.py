@@ -118,8 +118,8 @@ def test_what_was_extracted_stands_beside_the_score() -> None:
         {"answer_correctness": "5"},
         {"answer_correctness": ""},
     ]
-    from workbench.display import html, text
-    from workbench.figures.heatmap import credit_payload
+    from workbench.views import html, text
+    from workbench.views.heatmap import credit_payload
 
     for shown in (text(credit), html(scored)):
         assert "answer read: 5" in shown

@@ -74,7 +74,7 @@ class Watch:
 )
 def test_invariant_parity(tmp_path, credit):
     """What is stored for a rollout, and what the heatmap draws of it, is bit for bit what the loss used."""
-    from workbench.figures import heatmap
+    from workbench.views.heatmap import heatmap
 
     run = RunDir.create(tmp_path, config(training={"micro_batch_size": 4}, credit=credit))
     trainer = build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write))

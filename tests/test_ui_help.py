@@ -9,9 +9,9 @@ import pytest
 from tests.credits import make_credit, make_rollout, worked_credit
 from workbench.credit import SCHEMES
 from workbench.credit.explain import NO_SPREAD
-from workbench.figures.curves import PANELS
-from workbench.figures.metrics import METRICS, find_metric
 from workbench.ui.handlers.help import guide, live
+from workbench.views.curves import PANELS
+from workbench.views.metrics import METRICS, find_metric
 
 
 def test_the_first_token_is_explained_where_none_is_pinned() -> None:

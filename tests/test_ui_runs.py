@@ -24,9 +24,6 @@ from tests.stored_runs import learning, store
 from workbench.config import LoraConfig
 from workbench.config.run import RunConfig
 from workbench.errors import RunError
-from workbench.figures.curves import is_drawn
-from workbench.figures.lines import run_charts
-from workbench.figures.overlay import Seeds, band, overlay_payload
 from workbench.rundir.metrics import resumed
 from workbench.runs import discard, list_runs, open_run, restore, trashed
 from workbench.ui.access import Access
@@ -38,6 +35,9 @@ from workbench.ui.handlers.run_download import metrics_csv, run_json, write_zip
 from workbench.ui.handlers.run_estimate import Pace, estimate, measured_pace
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.train import _live_value
+from workbench.views.curves import is_drawn
+from workbench.views.lines import run_charts
+from workbench.views.overlay import Seeds, band, overlay_payload
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────
 

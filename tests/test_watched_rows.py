@@ -20,10 +20,7 @@ from tests.test_pairs import SUMS, completion_logprobs, configuration, numbers, 
 from tests.watched import before_and_now, pair
 from workbench.config import RunSection
 from workbench.config.run import METHODS, RunConfig
-from workbench.display import html, text
-from workbench.display.live import Watch
 from workbench.errors import RunError
-from workbench.figures.rows import row_payload
 from workbench.process.recorder import Recorder
 from workbench.rundir import RunDir
 from workbench.runs import Run
@@ -34,6 +31,9 @@ from workbench.training.methods import reward
 from workbench.training.methods.method import Listeners
 from workbench.training.watched_rows import completion
 from workbench.ui.handlers import run_follow
+from workbench.views import html, text
+from workbench.views.heatmap import row_payload
+from workbench.views.notebook import Watch
 
 TOKENS_OFF = 1e-5
 """The largest difference was 3e-6: float32 against float64."""

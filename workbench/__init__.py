@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from workbench.checks.reward_check import check_reward
     from workbench.config.run import RunConfig
     from workbench.credit import assign_credit, compare_credits, credit_group
-    from workbench.display import show
-    from workbench.display.comparing import RunComparison, compare
-    from workbench.display.live import watch
-    from workbench.display.page import open_in_page
-    from workbench.display.progress import Progress
-    from workbench.figures import heatmap
     from workbench.policies.load import load_policy
     from workbench.policies.monte_carlo import step_values
     from workbench.policies.reference import with_reference
@@ -45,6 +39,9 @@ if TYPE_CHECKING:
     from workbench.schema import Credit, Example, Group, Rollout, ScoredGroup, Step, StepScores
     from workbench.steps import StepPattern, align_steps, split_steps, token_texts
     from workbench.tasks import load_task
+    from workbench.views import show
+    from workbench.views.heatmap import heatmap
+    from workbench.views.notebook import Progress, RunComparison, compare, open_in_page, watch
 
 __all__ = [
     "Credit",
@@ -103,12 +100,9 @@ _MODULES = {
     "workbench.checks.preflight": ("preflight",),
     "workbench.checks.probes": ("probe",),
     "workbench.credit": ("assign_credit", "compare_credits", "credit_group"),
-    "workbench.display": ("show",),
-    "workbench.display.comparing": ("RunComparison", "compare"),
-    "workbench.display.live": ("watch",),
-    "workbench.display.page": ("open_in_page",),
-    "workbench.display.progress": ("Progress",),
-    "workbench.figures": ("heatmap",),
+    "workbench.views": ("show",),
+    "workbench.views.heatmap": ("heatmap",),
+    "workbench.views.notebook": ("Progress", "RunComparison", "compare", "open_in_page", "watch"),
     "workbench.policies.load": ("load_policy",),
     "workbench.policies.monte_carlo": ("step_values",),
     "workbench.policies.reference": ("with_reference",),
@@ -136,7 +130,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _watch(run: Any, *panels: str, every: float) -> Any:
-    return import_module("workbench.display.live").watch(run, *panels, every=every)
+    return import_module("workbench.views.notebook").watch(run, *panels, every=every)
 
 
 def _find_checkpoint(reference: str) -> Any:
@@ -154,7 +148,7 @@ hooks.reward_kind = _reward_kind
 
 def load_ipython_extension(shell: Any) -> None:
     """``%load_ext workbench``; where IPython runs already, importing the package does the same."""
-    import_module("workbench.display").register(shell)
+    import_module("workbench.views").register(shell)
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 watch: Callable[..., Any] | None = None
-"""``watch(run, *panels, every)``: what ``Run.watch`` gives; ``workbench.display.live`` has it."""
+"""``watch(run, *panels, every)``: what ``Run.watch`` gives; ``workbench.views.notebook`` has it."""
 find_checkpoint: Callable[[str], Path] | None = None
 """``find_checkpoint(reference)``: the folder that run:NAME or run:NAME@STEP names; ``workbench.runs`` has it."""
 reward_kind: Callable[[str, str | None], str] | None = None

@@ -1,4 +1,4 @@
-import { changes, differences } from "../../workbench/figures/drawing/beside.js";
+import { changes, differences } from "../../workbench/views/drawing/beside.js";
 import { sorted } from "../../workbench/ui/assets/train/problems.js";
 import { equal } from "./assert.js";
 

@@ -12,11 +12,11 @@ import {
   tickLabel,
   ticks,
   valueText,
-} from "../../workbench/figures/charts/scale.js";
-import { columnsOf, csv, fileName, nameIn, numbers } from "../../workbench/figures/charts/data.js";
-import { keyChange } from "../../workbench/figures/charts/keys.js";
-import { overlayPanels } from "../../workbench/figures/charts/overlay.js";
-import { colour } from "../../workbench/figures/charts/style.js";
+} from "../../workbench/views/charts/scale.js";
+import { columnsOf, csv, fileName, nameIn, numbers } from "../../workbench/views/charts/data.js";
+import { keyChange } from "../../workbench/views/charts/keys.js";
+import { overlayPanels } from "../../workbench/views/charts/overlay.js";
+import { colour } from "../../workbench/views/charts/style.js";
 
 const line = (x, y = x) => ({ label: "a", x, y, colour: 0, dash: 0, least: 0 });
 

@@ -8,7 +8,7 @@ import {
   keyOf,
   named,
   scoredAlike,
-} from "../../workbench/figures/drawing/copies.js";
+} from "../../workbench/views/drawing/copies.js";
 import { equal } from "./assert.js";
 import { rollout } from "./rollout.js";
 

@@ -1,7 +1,7 @@
-import { asksForSearch } from "../../workbench/figures/drawing/finder.js";
-import { arranged, filtersOf, isShort, judge, missed } from "../../workbench/figures/drawing/finding.js";
-import { placesOf } from "../../workbench/figures/drawing/marking.js";
-import { moved } from "../../workbench/figures/drawing/overview.js";
+import { asksForSearch } from "../../workbench/views/drawing/finder.js";
+import { arranged, filtersOf, isShort, judge, missed } from "../../workbench/views/drawing/finding.js";
+import { placesOf } from "../../workbench/views/drawing/marking.js";
+import { moved } from "../../workbench/views/drawing/overview.js";
 import { equal } from "./assert.js";
 import { rollout } from "./rollout.js";
 

@@ -1,7 +1,7 @@
-import { advantageParts, lossFormula, lossParts } from "../../workbench/figures/drawing/formula.js";
-import { lit } from "../../workbench/figures/drawing/lighting.js";
-import { readRollout, settingsFor, tokenLosses } from "../../workbench/figures/drawing/loss.js";
-import { MEASURES, ofWhole, stepText } from "../../workbench/figures/drawing/measures.js";
+import { advantageParts, lossFormula, lossParts } from "../../workbench/views/drawing/formula.js";
+import { lit } from "../../workbench/views/drawing/lighting.js";
+import { readRollout, settingsFor, tokenLosses } from "../../workbench/views/drawing/loss.js";
+import { MEASURES, ofWhole, stepText } from "../../workbench/views/drawing/measures.js";
 import { equal, near } from "./assert.js";
 import { rollout } from "./rollout.js";
 

@@ -1,5 +1,5 @@
-import { endsOf, swatchTitle } from "../../workbench/figures/drawing/legend.js";
-import { MEASURES, ofWhole, rangeOf, stepSaid, stepText, tint } from "../../workbench/figures/drawing/measures.js";
+import { endsOf, swatchTitle } from "../../workbench/views/drawing/legend.js";
+import { MEASURES, ofWhole, rangeOf, stepSaid, stepText, tint } from "../../workbench/views/drawing/measures.js";
 import { equal, near } from "./assert.js";
 import { rollout } from "./rollout.js";
 

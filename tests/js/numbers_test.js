@@ -1,4 +1,4 @@
-import * as numbers from "../../workbench/figures/numbers.js";
+import * as numbers from "../../workbench/views/numbers.js";
 import { equal, near } from "./assert.js";
 
 Deno.test("numbers have a true minus and no sign where they round to zero", () => {

@@ -1,4 +1,4 @@
-import { prepare } from "../../workbench/figures/drawing/tokens.js";
+import { prepare } from "../../workbench/views/drawing/tokens.js";
 
 // A rollout of "3 + 4 = 7;" in the tokens "3 +", " 4", " = 7", ";", two steps of which the second begins inside a token.
 export const rollout = (more = {}) => {

@@ -1,4 +1,4 @@
-import { ofWhole, stepSaid, stepText } from "../../workbench/figures/drawing/measures.js";
+import { ofWhole, stepSaid, stepText } from "../../workbench/views/drawing/measures.js";
 import {
   factText,
   isWatched,
@@ -7,8 +7,8 @@ import {
   nameOf,
   paneTitles,
   rowsOfToken,
-} from "../../workbench/figures/drawing/rows.js";
-import { prepare } from "../../workbench/figures/drawing/tokens.js";
+} from "../../workbench/views/drawing/rows.js";
+import { prepare } from "../../workbench/views/drawing/tokens.js";
 import { withoutRollouts } from "../../workbench/ui/assets/train/state.js";
 import { equal, near } from "./assert.js";
 

@@ -1,4 +1,4 @@
-import { Cuts, partsOf, prepare, runsOf } from "../../workbench/figures/drawing/tokens.js";
+import { Cuts, partsOf, prepare, runsOf } from "../../workbench/views/drawing/tokens.js";
 import { equal } from "./assert.js";
 import { rollout } from "./rollout.js";
 

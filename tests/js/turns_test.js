@@ -1,5 +1,5 @@
-import { filtersOf, fits, missed, ordered } from "../../workbench/figures/drawing/finding.js";
-import { MEASURES, rangeOf } from "../../workbench/figures/drawing/measures.js";
+import { filtersOf, fits, missed, ordered } from "../../workbench/views/drawing/finding.js";
+import { MEASURES, rangeOf } from "../../workbench/views/drawing/measures.js";
 import {
   isLong,
   observationAt,
@@ -7,8 +7,8 @@ import {
   sampledLength,
   secondsOf,
   turnSaid,
-} from "../../workbench/figures/drawing/turns.js";
-import { facts } from "../../workbench/figures/drawing/why.js";
+} from "../../workbench/views/drawing/turns.js";
+import { facts } from "../../workbench/views/drawing/why.js";
 import { equal } from "./assert.js";
 import { rollout } from "./rollout.js";
 

@@ -1,7 +1,7 @@
-import { rowsOf } from "../../workbench/figures/drawing/compare.js";
-import { rank } from "../../workbench/figures/drawing/cards.js";
-import { MEASURES, OF_TOKENS } from "../../workbench/figures/drawing/measures.js";
-import { facts, quoted, remarksOf, sumLine, termName, termsOf } from "../../workbench/figures/drawing/why.js";
+import { rowsOf } from "../../workbench/views/drawing/compare.js";
+import { rank } from "../../workbench/views/drawing/cards.js";
+import { MEASURES, OF_TOKENS } from "../../workbench/views/drawing/measures.js";
+import { facts, quoted, remarksOf, sumLine, termName, termsOf } from "../../workbench/views/drawing/why.js";
 import { equal } from "./assert.js";
 import { rollout } from "./rollout.js";
 

@@ -1,6 +1,6 @@
 // Work done a few milliseconds a turn.
 
-import { later } from "../../workbench/figures/charts/work.js";
+import { later } from "../../workbench/views/charts/work.js";
 import { equal } from "./assert.js";
 
 Deno.test("a job that fails is reported, and those after it are done all the same", async () => {

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench import display, runs
+from workbench import runs, views
 from workbench.assets import load_example, recipes
 from workbench.cli import show
 from workbench.cli.flags import other_config, read_config
@@ -21,10 +21,10 @@ from workbench.cli.output import print_result, say
 from workbench.cli.rewards import gives_rewards, set_reward_deadline
 from workbench.cli.space import place_of
 from workbench.cli.trust import require_trust, require_trust_of_other
-from workbench.display.tables import table
 from workbench.errors import ConfigError, did_you_mean
 from workbench.files import encode
 from workbench.importing import uncollected, without_interfaces
+from workbench.views.cards import table
 
 RECIPE = "recipe:"
 DIFFERENCES = ("flipped_share", "correlation", "mean_absolute_difference")
@@ -55,15 +55,15 @@ def app(args: argparse.Namespace) -> int:
 
 def sample(args: argparse.Namespace) -> int:
     group = sampled_group(args, read_config(args))
-    return print_result(args, group.to_json(), lambda: display.text(group))
+    return print_result(args, group.to_json(), lambda: views.text(group))
 
 
 def score(args: argparse.Namespace) -> int:
     from workbench.checks import splitting_findings
     from workbench.cli.models import with_policy
     from workbench.credit import compare_credits, credit_group
-    from workbench.figures import heatmap
     from workbench.rewards import score_both, score_group
+    from workbench.views.heatmap import heatmap
 
     config = require_trust(args, read_config(args))
     side = None if args.other is None else require_trust_of_other(args, other_config(args.other, config), config)
@@ -71,7 +71,7 @@ def score(args: argparse.Namespace) -> int:
     group, pattern, other = given_group(args, config), config.sampled.pattern, None
     if side is None:
         credit = credit_group(score_group(group, pattern, with_policy(config)), **config.grpo.credit.keywords())
-        print_result(args, credit.to_json(), lambda: display.text(credit))
+        print_result(args, credit.to_json(), lambda: views.text(credit))
     else:
         scored = score_both(group, pattern, with_policy(config), with_policy(side))
         sections = config.grpo.credit, side.grpo.credit
@@ -79,7 +79,7 @@ def score(args: argparse.Namespace) -> int:
         compared = compare_credits(credit, other)
         numbers = {name: getattr(compared, name) for name in ("names", *DIFFERENCES)}
         data = {"credit": credit.to_json(), "other": other.to_json(), "compared": numbers}
-        print_result(args, data, lambda: display.text(compared))
+        print_result(args, data, lambda: views.text(compared))
     if args.html is not None:  # what cannot be written loses nothing that was computed
         args.html.write_text(heatmap(credit, other=other).html(), encoding="utf-8")
     for finding in splitting_findings([credit.scored]):

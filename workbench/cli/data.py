@@ -9,10 +9,10 @@ from typing import Any
 from workbench.cli.flags import read_config
 from workbench.cli.rewards import read_rewards, set_reward_deadline
 from workbench.config.task import columns_of_text
-from workbench.display.tables import table, visible
 from workbench.errors import ConfigError, TaskError, cut
 from workbench.files import encode
 from workbench.schema.numbers import counted
+from workbench.views.cards import table, visible
 
 _SHOWN = 100
 """Characters of a text in a list."""

@@ -12,10 +12,10 @@ from workbench.cli.groups import given_group
 from workbench.cli.output import print_result, say
 from workbench.config import LabelFormat, RewardConfig, SamplingConfig
 from workbench.config.run import RunConfig
-from workbench.display.tables import number, table, visible
 from workbench.errors import ConfigError
 from workbench.runs import making
 from workbench.schema.numbers import counted
+from workbench.views.cards import number, table, visible
 
 if TYPE_CHECKING:
     from workbench.policies.load import Policy
@@ -54,7 +54,7 @@ def step_values(args: argparse.Namespace) -> int:
         say(str(_label_steps(args, config, [(group, values)])))
     if args.html is not None:
         from workbench.credit import credit_group
-        from workbench.figures import heatmap
+        from workbench.views.heatmap import heatmap
 
         credit = credit_group(values.as_scores(group), **config.grpo.credit.keywords())
         args.html.write_text(heatmap(credit).html(), encoding="utf-8")

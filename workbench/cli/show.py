@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.display.tables import number, table, visible
 from workbench.errors import WorkbenchError
 from workbench.rundir import RunStatus
 from workbench.runs import ComparedMethod, ComparedRun, Run, RunSummary
+from workbench.views.cards import number, table, visible
 
 _WATCHED = {
     "reward": "reward",

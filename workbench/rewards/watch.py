@@ -1,6 +1,6 @@
 """Reward statistics: score distribution by position, correlation of functions, and time per call.
 
-From scored groups to plain records; drawing them is for ``figures.rewards``. A score that was not given (None) is
+From scored groups to plain records; drawing them is for ``ui.handlers.rewards``. A score that was not given (None) is
 counted as unscored and enters nothing else. Two functions are compared completion by completion, a step function by the
 mean of its scored steps.
 """

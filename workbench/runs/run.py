@@ -302,9 +302,9 @@ class Run(Job):
     def figure(self, *panels: str) -> Figure:
         """The run's curves as a Plotly figure, to restyle and export.
 
-        ``panels`` are keys of ``figures.PANELS``; all by default. Raises ValueError where none of them has a value.
+        ``panels`` are keys of ``views.curves.PANELS``; all by default. Raises ValueError if none has a value.
         """
-        from workbench.figures.lines import run_charts
+        from workbench.views.lines import run_charts
 
         return run_charts(self.metrics_rows()[0], panels, name=self.name, metrics=self.method.metrics).figure()
 

@@ -10,10 +10,10 @@ from typing import Any
 from workbench.checks import alarms
 from workbench.config import SharedConfig
 from workbench.errors import RunError, cut
-from workbench.figures import heatmap
 from workbench.rundir import RunDir
 from workbench.schema import Credit, WatchedRow
 from workbench.trackers.backends import BACKENDS, Tracked, Tracker
+from workbench.views.heatmap import heatmap
 
 _ROWS = 240  # four times what an alarm looks at, because not every row has every metric
 _NOT_METRICS = ("step", "time")

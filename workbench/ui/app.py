@@ -26,9 +26,7 @@ import uvicorn
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import FileResponse
 
-from workbench import figures
 from workbench.errors import WorkbenchError
-from workbench.figures.modules import bundle
 from workbench.handoff import announced
 from workbench.packages import lacking
 from workbench.ports import PORT, free_port
@@ -56,6 +54,8 @@ from workbench.ui.tabs.train import build_train, inherited_value, wire_train
 from workbench.ui.tabs.widgets import Form, UndoWidgets
 from workbench.ui.theme import theme
 from workbench.ui.visits import Visits, asking
+from workbench.views.fragment import FOLDER as VIEWS
+from workbench.views.fragment import bundle
 
 TITLE = "Process-GRPO workbench"
 LOOP = "sample → split into steps → score each → normalise in the group → token advantages → train"
@@ -73,9 +73,8 @@ HIDES = "visitors.css"
 
 def files() -> dict[str, Path]:
     """The style sheets and typefaces that the page may fetch, by name; no other path is served."""
-    figures_folder = Path(figures.__file__).parent
     assets = Path(__file__).parent / "assets"
-    sheets = [path for folder in (figures_folder, figures_folder / "drawing", assets) for path in folder.glob("*.css")]
+    sheets = [path for folder in (VIEWS, VIEWS / "drawing", assets) for path in folder.glob("*.css")]
     return {path.name: path for path in (*sheets, *(assets / "fonts").glob("*.woff2"))}
 
 

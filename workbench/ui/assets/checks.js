@@ -3,9 +3,9 @@
 /** @import { Call, FindingPayload, FindingsPayload, Handles, ProbePair, ProbeRow, ProbesPayload } from "./payloads.js" */
 /** @typedef {{ tab: string, edit: string, scheme: string }} ProbeAsked */
 
-import { el } from "../../figures/dom.js";
-import { count, precise, signed } from "../../figures/numbers.js";
-import { mount } from "../../figures/drawing/heatmap.js";
+import { el } from "../../views/dom.js";
+import { count, precise, signed } from "../../views/numbers.js";
+import { mount } from "../../views/drawing/heatmap.js";
 import { address } from "./address.js";
 import { answerOf, follow } from "./widget.js";
 

@@ -1,6 +1,6 @@
 // Small behaviour of Gradio's own controls: shortcuts, folding on a narrow screen, and code editors.
 
-import { el } from "../../figures/dom.js";
+import { el } from "../../views/dom.js";
 
 const COLUMNS = "#controls, #train-controls";
 

@@ -1,13 +1,13 @@
 // The Help tab. Its value never changes but for the numbers of the pinned token, asked for each time it is shown.
 
-/** @import { TermPayload } from "../../figures/drawing/payload.js" */
+/** @import { TermPayload } from "../../views/drawing/payload.js" */
 /** @import { Call, GuidePayload, Handles, LivePayload, MetricPayload, SchemeGuide } from "./payloads.js" */
 /** @typedef {{ tab: string, rollout: number | null, token: number | null }} LiveAsked */
 
-import { copy, el } from "../../figures/dom.js";
-import { MINUS, number } from "../../figures/numbers.js";
-import { noSpreadText } from "../../figures/drawing/notices.js";
-import { termName } from "../../figures/drawing/why.js";
+import { copy, el } from "../../views/dom.js";
+import { MINUS, number } from "../../views/numbers.js";
+import { noSpreadText } from "../../views/drawing/notices.js";
+import { termName } from "../../views/drawing/why.js";
 import { address } from "./address.js";
 import { showTour } from "./tour.js";
 import { answerOf, follow, link } from "./widget.js";

@@ -1,11 +1,11 @@
 // The Inspect tab's right side: the group, and a line above it that says what it is or what is going on.
 
-/** @import { Why, GroupPayload } from "../../figures/drawing/payload.js" */
+/** @import { Why, GroupPayload } from "../../views/drawing/payload.js" */
 /** @import { Call, DrawingMessage, Handles, LabelServer } from "./payloads.js" */
 /** @typedef {{ tab: string, rollout: number, token: number, which: "a" | "b" }} WhyAsked */
 
-import { el, say } from "../../figures/dom.js";
-import { mount } from "../../figures/drawing/heatmap.js";
+import { el, say } from "../../views/dom.js";
+import { mount } from "../../views/drawing/heatmap.js";
 import { address } from "./address.js";
 import { HandLabels } from "./labels.js";
 import { follow, rootOf } from "./widget.js";

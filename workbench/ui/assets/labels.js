@@ -1,15 +1,15 @@
 // Labels by hand: a step of a drawing marked right, neutral or wrong by a key or a click, and how far each step reward
 // agrees. A drawing elsewhere than on the page has none.
 
-/** @import { Heatmap } from "../../figures/drawing/heatmap.js" */
-/** @import { Credited, Prepared, StepPayload } from "../../figures/drawing/payload.js" */
+/** @import { Heatmap } from "../../views/drawing/heatmap.js" */
+/** @import { Credited, Prepared, StepPayload } from "../../views/drawing/payload.js" */
 /** @import { HandLabel, LabelServer } from "./payloads.js" */
 /** @typedef {1 | 0 | -1} Label */
 /** @typedef {{ key: string, label: Label, name: string }} Kind */
 /** @typedef {{ g: number, k: number }} Step */
 
-import { download, el } from "../../figures/dom.js";
-import { count } from "../../figures/numbers.js";
+import { download, el } from "../../views/dom.js";
+import { count } from "../../views/numbers.js";
 import { answerOf, link } from "./widget.js";
 
 /** @type {Kind[]} */

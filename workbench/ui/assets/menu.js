@@ -1,6 +1,6 @@
 // A button that unfolds a list of things to do; it folds up when something is chosen, at Escape, and when left.
 
-import { el } from "../../figures/dom.js";
+import { el } from "../../views/dom.js";
 
 /** @typedef {{ id: string, label: string, title?: string, chosen: () => unknown }} Item */
 

@@ -2,7 +2,7 @@
 
 /** @import { FactsPayload, Handles, NotePayload } from "./payloads.js" */
 
-import { el } from "../../figures/dom.js";
+import { el } from "../../views/dom.js";
 import { follow, link } from "./widget.js";
 
 /** @param {Handles} handles A sentence beside a control, which may highlight a line of a code editor. */

@@ -2,7 +2,7 @@
 
 /** @import { Call, Handles, HeaderPayload, PolicyStatusPayload } from "./payloads.js" */
 
-import { el, once } from "../../figures/dom.js";
+import { el, once } from "../../views/dom.js";
 import { watchControls } from "./controls.js";
 import { isFirstVisit, showTour } from "./tour.js";
 import { answerOf, follow, whileVisible } from "./widget.js";

@@ -1,7 +1,7 @@
 // The types of what the page draws and of what it asks the server: each is the TypedDict of the same name in
 // ui/payloads.py; a test holds their keys against each other. Nothing imports this module when it runs.
 
-/** @import { GroupPayload, NoSpreadPayload, TermPayload } from "../../figures/drawing/payload.js" */
+/** @import { GroupPayload, NoSpreadPayload, TermPayload } from "../../views/drawing/payload.js" */
 
 /**
  * @template [Server=unknown]

@@ -1,6 +1,6 @@
 // A picture of the heatmap: its element, laid out by the browser itself inside an SVG image; nothing is fetched for it.
 
-import { el, pngOf, rasterised, svg } from "../../figures/dom.js";
+import { el, pngOf, rasterised, svg } from "../../views/dom.js";
 
 const LARGEST_SIDE = 16384; // pixels that browsers draw into one canvas
 const LARGEST_AREA = 120e6;

@@ -3,8 +3,8 @@
 /** @import { Call, FilePayload, Handles } from "./payloads.js" */
 /** @import { CorrelationPayload, FunctionPayload, ScoresPayload, WatchPayload } from "./payloads.js" */
 
-import { download, el, svg } from "../../figures/dom.js";
-import { NONE, percent, precise } from "../../figures/numbers.js";
+import { download, el, svg } from "../../views/dom.js";
+import { NONE, percent, precise } from "../../views/numbers.js";
 import { answerOf, follow, rootOf, whileVisible } from "./widget.js";
 
 const SCORES = "All scores of the group on screen; p50 and p99 are of the calls since the code last changed";

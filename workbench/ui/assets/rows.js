@@ -2,7 +2,7 @@
 
 /** @import { Handles, RowsPayload } from "./payloads.js" */
 
-import { el } from "../../figures/dom.js";
+import { el } from "../../views/dom.js";
 import { follow } from "./widget.js";
 
 /** @param {Handles} handles */

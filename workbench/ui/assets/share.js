@@ -7,7 +7,7 @@
  * @property {Call<{ tab: string, kind: string }, ExportPayload | null>} export
  */
 
-import { copy, download, el } from "../../figures/dom.js";
+import { copy, download, el } from "../../views/dom.js";
 import { address } from "./address.js";
 import { menu } from "./menu.js";
 import { picture } from "./picture.js";

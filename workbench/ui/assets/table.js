@@ -5,8 +5,8 @@
 /** @typedef {{ name: string, picks: boolean, headings: Heading[] }} TableSpec `picks`: a row can be chosen */
 /** @typedef {{ column: number, down: boolean } | null} Order */
 
-import { csvCell, fileName } from "../../figures/charts/data.js";
-import { copy, download, el } from "../../figures/dom.js";
+import { csvCell, fileName } from "../../views/charts/data.js";
+import { copy, download, el } from "../../views/dom.js";
 import { follow, link } from "./widget.js";
 
 const SAID_FOR = 2000; // milliseconds

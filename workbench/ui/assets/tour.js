@@ -1,7 +1,7 @@
 // The first visit's tour: three things to look at, left at any moment. It is drawn once by itself and never again; Help
 // shows it when asked.
 
-import { el } from "../../figures/dom.js";
+import { el } from "../../views/dom.js";
 
 const SEEN = "workbench-tour"; // in the browser's storage
 

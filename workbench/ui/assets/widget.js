@@ -1,9 +1,9 @@
 // What every element of the page that draws a JSON value does: read it, draw it, and ask the server while it can be seen.
 
-/** @import { Attributes } from "../../figures/dom.js" */
+/** @import { Attributes } from "../../views/dom.js" */
 /** @import { Handles } from "./payloads.js" */
 
-import { el } from "../../figures/dom.js";
+import { el } from "../../views/dom.js";
 
 /** @param {Handles<any>} handles The node that an element draws in. */
 export const rootOf = ({ element }) => /** @type {HTMLElement} */ (element.querySelector(".drawn"));

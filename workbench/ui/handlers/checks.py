@@ -15,7 +15,6 @@ from workbench.checks import ALL_EDITS, ProbeReport, preflight, probe, split_ste
 from workbench.config import TaskSection
 from workbench.credit import SCHEMES
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.figures.heatmap import credit_payload, to_json
 from workbench.rewards import RewardWorker
 from workbench.rewards.models.reward import Models
 from workbench.schema import Example, Group
@@ -26,6 +25,7 @@ from workbench.ui.handlers.rewards import demo_rows, keep_written
 from workbench.ui.handlers.scoring import Note, findings_json, portable_configs
 from workbench.ui.handlers.session import Services
 from workbench.ui.payloads import ProbePair
+from workbench.views.heatmap import credit_payload, to_json
 
 PREFLIGHT_PROMPTS = 8
 

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from workbench.figures import heatmap
-from workbench.figures.heatmap import even_shares
 from workbench.schema import Credit
 from workbench.ui.handlers.api import credit_data
 from workbench.ui.handlers.csv_text import csv_text
+from workbench.views.heatmap import even_shares, heatmap
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from typing import Any
 from workbench.checks import Alarm, alarms
 from workbench.config.run import METHODS
 from workbench.errors import RunError
-from workbench.figures.curves import Block, is_drawn, packed
 from workbench.rundir.metrics import NOT_FINITE
 from workbench.runs import Run
 from workbench.runs.follow import MetricsReader
+from workbench.views.curves import Block, is_drawn, packed
 
 KEPT_RUNS = 64
 KEPT_FIGURES = 4096

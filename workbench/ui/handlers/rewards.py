@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from inspect import getsource
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any
 from workbench.checks import split_step_demo
 from workbench.config import EnvironmentSection, PolicySection
 from workbench.errors import WorkbenchError, cut
-from workbench.figures.rewards import watch_payload
 from workbench.policies.embedded import EMBEDDED
 from workbench.rewards import BUILTINS, find_builtin
 from workbench.rewards.saved import (
@@ -355,3 +354,30 @@ def _gave(function: Watched, is_judge: bool) -> str:
             return f"{round(right * scores.count)} of {counted(scores.count, 'answer')} right"
         return f"{int(100 * right + 0.5)} % of steps right"
     return f"mean {two_places(scores.mean)}" + (f"  ·  {int(100 * scores.zeros + 0.5)} % zero" if scores.zeros else "")
+
+
+SHOWN_POSITIONS = 24
+"""Step positions drawn at most; few completions have more steps, and their means say little."""
+
+
+def watch_payload(watched: RewardWatch) -> dict[str, Any]:
+    """As ``rewards.js`` takes it; ``slow`` is a sentence for each function slower than the sampler."""
+    functions = [
+        asdict(replace(function, positions=()))
+        | {"positions": [{"mean": d.mean} for d in function.positions[:SHOWN_POSITIONS]]}
+        for function in watched.functions
+    ]
+    return {
+        "functions": functions,
+        "correlations": [asdict(pair) for pair in watched.correlations],
+        "slow": [
+            _slow(function, watched.sampler_seconds)
+            for function in watched.functions
+            if function.name in watched.slower
+        ],
+    }
+
+
+def _slow(function: Watched, sampler_seconds: float | None) -> str:
+    seconds = f"{function.p50:.2g} s a call, sampling the group {sampler_seconds:.2g} s"
+    return f"{function.name} takes {seconds}: it sets the pace"

@@ -15,11 +15,6 @@ from typing import Any, TypedDict
 from workbench.checks import Alarm
 from workbench.config.run import Method
 from workbench.errors import PatternError, RunError, WorkbenchError
-from workbench.figures.curves import Block, PanelPayload, panels_payload
-from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, to_json
-from workbench.figures.loss import DrawnLoss
-from workbench.figures.payloads import WhyPayload
-from workbench.figures.rows import row_payload
 from workbench.runs import Run, list_runs, open_run
 from workbench.runs.follow import MetricsReader
 from workbench.runs.summary import RunSummary
@@ -28,6 +23,9 @@ from workbench.ui.handlers.metrics_cache import KeptRun, kept
 from workbench.ui.handlers.run_loss import SharePayload, drawn_loss, shares
 from workbench.ui.handlers.scoring import explain_token, split
 from workbench.ui.handlers.session import Services
+from workbench.views.curves import Block, PanelPayload, panels_payload
+from workbench.views.heatmap import EXPLAINED_AT_ONCE, DrawnLoss, credit_payload, row_payload, to_json
+from workbench.views.payloads import WhyPayload
 
 LOG_LINES = 14
 LISTED_RUNS = 200

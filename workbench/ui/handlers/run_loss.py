@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import TypedDict
 
 from workbench.credit import gradient_shares, pass_losses
-from workbench.figures.loss import DrawnLoss
 from workbench.runs import Run
 from workbench.schema import Credit, LossPass
+from workbench.views.heatmap import DrawnLoss
 
 
 class SharePayload(TypedDict):

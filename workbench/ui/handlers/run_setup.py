@@ -8,7 +8,6 @@ from __future__ import annotations
 from workbench.config import TaskSection
 from workbench.config.run import METHODS
 from workbench.errors import WorkbenchError
-from workbench.figures.heatmap import to_json
 from workbench.redact import redact
 from workbench.runs import default_workspace, start
 from workbench.runs.check import with_absolute_paths
@@ -22,6 +21,7 @@ from workbench.ui.handlers.run_estimate import estimate, measured_pace
 from workbench.ui.handlers.run_fields import takes
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
+from workbench.views.heatmap import to_json
 
 
 def inherited(draft: Draft) -> list[tuple[str, str]]:

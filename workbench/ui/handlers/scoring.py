@@ -14,8 +14,6 @@ from workbench.checks import Finding, preflight_of
 from workbench.config import RewardConfig
 from workbench.credit import SCHEMES, credit_group, unused_rewards, why_no_spread
 from workbench.errors import ConfigError, PatternError, RewardError, WorkbenchError
-from workbench.figures.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
-from workbench.figures.payloads import GroupPayload, WhyPayload
 from workbench.redact import redact
 from workbench.rewards import Reward, RewardWorker, score_split, split_group
 from workbench.rewards.logged import preview_state
@@ -26,6 +24,8 @@ from workbench.steps.split import MAX_STEPS
 from workbench.ui.handlers.credit import Section, credit_config, shown_values, with_settings
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.reward_rows import RewardRow
+from workbench.views.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
+from workbench.views.payloads import GroupPayload, WhyPayload
 
 SEAL = "Reward code runs sealed: no network, no processes, no writing to your files."
 TRUST_MODEL = (

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from workbench.errors import RunError, WorkbenchError
-from workbench.figures.heatmap import to_json
 from workbench.runs import open_run
 from workbench.ui.handlers.run_follow import drawn_credit, stored_credits
 from workbench.ui.handlers.session import Services
+from workbench.views.heatmap import to_json
 
 
 class Sides(TypedDict):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from workbench.errors import WorkbenchError, cut
-from workbench.figures.heatmap import to_json
 from workbench.files import encode
 from workbench.redact import redact
 from workbench.tasks import preview_of
@@ -14,6 +13,7 @@ from workbench.ui.handlers.example import choose_example, find_task
 from workbench.ui.handlers.rewards import with_task
 from workbench.ui.handlers.run_fields import task_fields
 from workbench.ui.payloads import Pairs, RowsPayload
+from workbench.views.heatmap import to_json
 
 SHOWN_ROWS = 3
 LONGEST = 400

@@ -7,7 +7,6 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.figures.payloads import WhyPayload
 from workbench.policies.embedded import EMBEDDED
 from workbench.steps import PRESETS
 from workbench.tasks import TASKS
@@ -29,6 +28,7 @@ from workbench.ui.tabs.rollout_import import build_rollout_import
 from workbench.ui.tabs.share import build_share
 from workbench.ui.tabs.task_rows import build_task_rows
 from workbench.ui.tabs.widgets import InspectWidgets, RewardWidgets
+from workbench.views.payloads import WhyPayload
 
 KINDS = [
     ("starts a step", "starts"),

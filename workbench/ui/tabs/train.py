@@ -13,7 +13,6 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.figures.payloads import WhyPayload
 from workbench.ui.handlers import held_out, run_follow, run_setup
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import first_draft
@@ -24,6 +23,7 @@ from workbench.ui.tabs.form import form_note_value, read
 from workbench.ui.tabs.hand_labels import labelling
 from workbench.ui.tabs.run_form import build_run_form
 from workbench.ui.tabs.widgets import Form, TrainWidgets
+from workbench.views.payloads import WhyPayload
 
 
 def build_train(services: Services) -> tuple[gr.HTML, TrainWidgets]:

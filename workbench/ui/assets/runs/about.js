@@ -3,7 +3,7 @@
 /** @import { RunRow } from "./payloads.js" */
 /** @typedef {{ run: string, name: string, note: string, tags: string[] }} Said */
 
-import { el } from "../../../figures/dom.js";
+import { el } from "../../../views/dom.js";
 
 /** @param {string} text Tags as they are typed, between commas. */
 export const tagsOf = (text) => [...new Set(text.split(",").map((tag) => tag.trim()).filter(Boolean))];

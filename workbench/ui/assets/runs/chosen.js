@@ -1,15 +1,15 @@
 // The chosen runs together: their curves, which can be switched off one by one, and what sets them apart.
 
-/** @import { Range } from "../../../figures/charts/scale.js" */
-/** @import { Child } from "../../../figures/dom.js" */
+/** @import { Range } from "../../../views/charts/scale.js" */
+/** @import { Child } from "../../../views/dom.js" */
 /** @import { Configuration, Overlay } from "./payloads.js" */
 /** @import { Sides } from "./sides.js" */
 /** @typedef {Configuration & { colour: number }} Coloured */
 
-import { mount as mountCurves } from "../../../figures/charts/curves.js";
-import { overlayPanels } from "../../../figures/charts/overlay.js";
-import { colour } from "../../../figures/charts/style.js";
-import { el, once } from "../../../figures/dom.js";
+import { mount as mountCurves } from "../../../views/charts/curves.js";
+import { overlayPanels } from "../../../views/charts/overlay.js";
+import { colour } from "../../../views/charts/style.js";
+import { el, once } from "../../../views/dom.js";
 import { giveColours, NONE, plural } from "./columns.js";
 
 const HEIGHT = 190;

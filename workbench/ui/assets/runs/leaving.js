@@ -1,6 +1,6 @@
 // Where a row of the table leads: a run opened on Train, or exported as a file as `python -m workbench export` writes it.
 
-import { download } from "../../../figures/dom.js";
+import { download } from "../../../views/dom.js";
 import { tabs } from "../widget.js";
 
 const OF_TRAIN = ["step", "group", "watched", "rollout", "k", "xmin", "xmax"]; // parameters of the address

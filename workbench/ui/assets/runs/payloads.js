@@ -1,7 +1,7 @@
 // The types of what the Runs tab asks the server: each typedef is the TypedDict of the same name in handlers/runs.py; a
 // test holds their keys, and what each call answers, against each other. Nothing imports this module when it runs.
 
-/** @import { OverlayPanel } from "../../../figures/charts/payload.js" */
+/** @import { OverlayPanel } from "../../../views/charts/payload.js" */
 /** @import { Call } from "../payloads.js" */
 /** @import { Answer } from "../train/payloads.js" */
 

@@ -10,7 +10,7 @@
 /** @import { Column } from "./columns.js" */
 /** @import { RunRow, RunsServer, RunsValue, TrashedPayload } from "./payloads.js" */
 
-import { el, once, say, setText } from "../../../figures/dom.js";
+import { el, once, say, setText } from "../../../views/dom.js";
 import { answerOf, follow, rootOf, tabs, whileVisible } from "../widget.js";
 import { readRange } from "../train/state.js";
 import { AboutRun } from "./about.js";

@@ -1,10 +1,10 @@
 // Two chosen runs' newest answers to a prompt that both watch: two heatmaps side by side.
 
-/** @import { Heatmap } from "../../../figures/drawing/heatmap.js" */
+/** @import { Heatmap } from "../../../views/drawing/heatmap.js" */
 /** @import { RunsServer } from "./payloads.js" */
 
-import { el, say } from "../../../figures/dom.js";
-import { mount } from "../../../figures/drawing/heatmap.js";
+import { el, say } from "../../../views/dom.js";
+import { mount } from "../../../views/drawing/heatmap.js";
 import { answerOf } from "../widget.js";
 
 export class Sides {

@@ -31,7 +31,7 @@
  */
 /** @typedef {Parts & { node: HTMLElement, badge: HTMLElement, cells: HTMLElement[], run: string }} Drawn a row */
 
-import { el, once, setText } from "../../../figures/dom.js";
+import { el, once, setText } from "../../../views/dom.js";
 import { link } from "../widget.js";
 import { INSPECT_TITLE, SETTLE_TITLE } from "../train/head.js";
 import { COLUMNS, hiddenColumns, keepHidden, OPTIONAL, plural } from "./columns.js";

@@ -2,7 +2,7 @@
 
 /** @import { TrashedPayload } from "./payloads.js" */
 
-import { el, once } from "../../../figures/dom.js";
+import { el, once } from "../../../views/dom.js";
 import { link } from "../widget.js";
 import { plural, when } from "./columns.js";
 

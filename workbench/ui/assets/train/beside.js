@@ -1,10 +1,10 @@
 // The switch that shows a watched prompt's answers of the first step beside those of the step that is shown.
 
-/** @import { GroupPayload } from "../../../figures/drawing/payload.js" */
+/** @import { GroupPayload } from "../../../views/drawing/payload.js" */
 /** @import { GroupAsked, TrainServer } from "./payloads.js" */
 
-import { el } from "../../../figures/dom.js";
-import { beside } from "../../../figures/drawing/beside.js";
+import { el } from "../../../views/dom.js";
+import { beside } from "../../../views/drawing/beside.js";
 import { answerOf } from "../widget.js";
 
 export class BesideFirst {

@@ -7,7 +7,7 @@
 
 /** @import { FieldPayload, Handles, NotePayload, RunFormPayload } from "../payloads.js" */
 
-import { el, say } from "../../../figures/dom.js";
+import { el, say } from "../../../views/dom.js";
 import { follow, rootOf } from "../widget.js";
 
 const METHOD = "method.name";

@@ -1,6 +1,6 @@
 // What stands above and below a run's curves: its state, progress, messages, settings and log.
 
-/** @import { Attributes, Child } from "../../../figures/dom.js" */
+/** @import { Attributes, Child } from "../../../views/dom.js" */
 /** @import { ListedRun, News } from "./payloads.js" */
 /**
  * @typedef {Object} HeadActions What the buttons do.
@@ -15,7 +15,7 @@
  * @property {(metrics: string[]) => void} lead
  */
 
-import { el, once, say, setText } from "../../../figures/dom.js";
+import { el, once, say, setText } from "../../../views/dom.js";
 import { ADVICE, progressText, stateOf } from "./state.js";
 
 export const INSPECT_TITLE = "Sample from its newest checkpoint on Inspect";

@@ -2,7 +2,7 @@
 
 /** @import { ListedRun } from "./payloads.js" */
 
-import { el } from "../../../figures/dom.js";
+import { el } from "../../../views/dom.js";
 import { when } from "../runs/columns.js";
 import { link } from "../widget.js";
 

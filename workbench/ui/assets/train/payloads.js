@@ -2,8 +2,8 @@
 // handlers/run_follow.py; a test holds their keys, and what each call answers, against each other. Nothing imports this
 // module when it runs.
 
-/** @import { WhyPayload } from "../../../figures/drawing/payload.js" */
-/** @import { Block, PanelPayload } from "../../../figures/charts/payload.js" */
+/** @import { WhyPayload } from "../../../views/drawing/payload.js" */
+/** @import { Block, PanelPayload } from "../../../views/charts/payload.js" */
 /** @import { Call } from "../payloads.js" */
 
 /**

@@ -2,8 +2,8 @@
 
 /** @import { AnswerPayload, ProblemPayload, Problems, TrainServer } from "./payloads.js" */
 
-import { el } from "../../../figures/dom.js";
-import { pairElement } from "../../../figures/drawing/beside.js";
+import { el } from "../../../views/dom.js";
+import { pairElement } from "../../../views/drawing/beside.js";
 import { answerOf } from "../widget.js";
 
 const DRAWN = 60; // problems at once

@@ -1,7 +1,7 @@
 // The stored rollouts, or watched rows, of a run: a slider over its steps, its groups, and the heatmap of the one that
 // is shown.
 
-/** @import { GroupPayload, Place as Pin } from "../../../figures/drawing/payload.js" */
+/** @import { GroupPayload, Place as Pin } from "../../../views/drawing/payload.js" */
 /** @import { LabelServer } from "../payloads.js" */
 /** @import { Failed, GroupAsked, News, StoredGroup, TrainServer } from "./payloads.js" */
 /** @import { Place, Shown } from "./state.js" */
@@ -13,8 +13,8 @@
  * @property {(watched: boolean) => void} watch
  */
 
-import { el, setText } from "../../../figures/dom.js";
-import { mount as mountHeatmap } from "../../../figures/drawing/heatmap.js";
+import { el, setText } from "../../../views/dom.js";
+import { mount as mountHeatmap } from "../../../views/drawing/heatmap.js";
 import { HandLabels } from "../labels.js";
 import { answerOf } from "../widget.js";
 import { BesideFirst } from "./beside.js";

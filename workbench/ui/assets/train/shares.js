@@ -2,8 +2,8 @@
 
 /** @import { SharePayload } from "./payloads.js" */
 
-import { el } from "../../../figures/dom.js";
-import { share as percent } from "../../../figures/numbers.js";
+import { el } from "../../../views/dom.js";
+import { share as percent } from "../../../views/numbers.js";
 
 const TITLE = "Sum of |push| over these tokens ÷ the sum over all tokens of the step’s batch; a push is minus the " +
   "derivative of the loss by a token’s log-prob. Blue: the part that makes them more likely; orange: less likely.";

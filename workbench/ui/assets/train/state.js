@@ -1,7 +1,7 @@
 // What is said of a run's state, and what the page's address holds of it. Pure functions.
 // @ts-check
 
-import { precise } from "../../../figures/numbers.js";
+import { precise } from "../../../views/numbers.js";
 
 /** @import { News } from "./payloads.js" */
 /**

@@ -10,8 +10,8 @@
 /** @import { Answer, Failed, ListedRun, LiveValue, News, TrainServer } from "./payloads.js" */
 /** @import { Shown } from "./state.js" */
 
-import { mount as mountCurves } from "../../../figures/charts/curves.js";
-import { el, say } from "../../../figures/dom.js";
+import { mount as mountCurves } from "../../../views/charts/curves.js";
+import { el, say } from "../../../views/dom.js";
 import { answerOf, follow, rootOf, tabs, whileVisible } from "../widget.js";
 import { RunHead } from "./head.js";
 import { followHistory, newEntry } from "./history.js";

@@ -10,32 +10,60 @@ JavaScript does.
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.credit import GAE, SCHEMES, compare_credits, group_normalisers, why_no_spread
+from workbench.credit import (
+    GAE,
+    LENS_LOSSES,
+    SCHEMES,
+    Comparison,
+    compare_credits,
+    group_normalisers,
+    pass_losses,
+    why_no_spread,
+)
 from workbench.credit.critic import FORMULA as GAE_FORMULA
 from workbench.credit.explain import what_counts
-from workbench.figures.fragment import fragment, page
-from workbench.figures.fragment import to_json as to_json
-from workbench.figures.loss import DrawnLoss
-from workbench.figures.payloads import (
+from workbench.credit.loss import pass_normalisers
+from workbench.schema import (
+    Credit,
+    Group,
+    LossPass,
+    LossSettings,
+    Rollout,
+    RolloutPass,
+    StepScores,
+    WatchedRow,
+    WatchedText,
+)
+from workbench.schema.credit import token_spans
+from workbench.schema.rollouts import ASSISTANT, Turn, prompt_text, sampled_runs
+from workbench.views.fragment import fragment, page
+from workbench.views.fragment import to_json as to_json
+from workbench.views.payloads import (
+    BeforePayload,
     CreditedPayload,
+    FactPayload,
     GroupPayload,
+    LossPayload,
     NoSpreadPayload,
+    PassPayload,
+    RolloutLossPayload,
     RolloutPayload,
     StretchPayload,
+    TurnPayload,
     WhyPayload,
 )
-from workbench.figures.turns import turns_payload
-from workbench.schema import Credit, Group, Rollout, StepScores
-from workbench.schema.credit import token_spans
-from workbench.schema.rollouts import prompt_text
 
 Payload = dict[str, Any]
 Spans = Sequence[tuple[int, int]]
@@ -332,3 +360,242 @@ def utf16_offsets(text: str) -> Any:
     """A function from character offsets of ``text`` to UTF-16 offsets: each astral character counts twice."""
     astral = [i for i, character in enumerate(text) if ord(character) > 0xFFFF]
     return lambda position: position + bisect_right(astral, position - 1)
+
+
+OBSERVATION = "observation"
+"""The role of a stretch that nothing but a mask tells of."""
+_LINE = re.compile(r"[ \t]*call:(.*)")
+_TOOL_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+_END = re.compile(r"\s*(?:<[^<>\s]{1,40}>)?\s*")  # what may follow a call: an end-of-sequence token
+_LONGEST_NAME = 60
+
+
+def turns_payload(rollout: Rollout) -> list[TurnPayload]:
+    """Every stretch of an episode, in order; of a completion that is none, nothing."""
+    if not rollout.is_episode:
+        return []
+    return [_turn_payload(turn, rollout.texts[turn.start : turn.end]) for turn in rollout.turns or _of_mask(rollout)]
+
+
+def _of_mask(rollout: Rollout) -> Iterator[Turn]:
+    """The stretches of a mask, which says no more than where they are."""
+    at = 0
+    for first, last in sampled_runs(rollout.mask or ()):
+        if first > at:
+            yield Turn(OBSERVATION, at, first)
+        yield Turn(ASSISTANT, first, last + 1)
+        at = last + 1
+    if at < len(rollout):
+        yield Turn(OBSERVATION, at, len(rollout))
+
+
+def _turn_payload(turn: Turn, texts: Sequence[str]) -> TurnPayload:
+    text = "".join(texts)
+    payload: TurnPayload = {
+        "role": turn.role,
+        "sampled": turn.is_sampled,
+        "start": turn.start,
+        "end": turn.end,
+        "seconds": round(turn.seconds, 4),
+        "error": turn.error,
+        "note": turn.note,
+    }
+    if turn.is_sampled and (names := called(text)):
+        payload["calls"] = names
+        payload["isCall"] = bool(_END.fullmatch(_LINE.sub("", _TOOL_CALL.sub("", text))))
+    return payload
+
+
+def called(text: str) -> list[str]:
+    """The tool that each call of a turn names, "" where it names none."""
+    lines = ["" for line in text.splitlines() if _LINE.match(line)]
+    return lines + [_name(call) for call in _TOOL_CALL.findall(text)]
+
+
+def _name(call: str) -> str:
+    try:
+        read = json.loads(call)
+    except (ValueError, RecursionError):
+        return ""
+    name = read.get("name") if isinstance(read, dict) else None
+    return name[:_LONGEST_NAME] if isinstance(name, str) else ""
+
+
+@dataclass(frozen=True)
+class DrawnLoss:
+    """A group's loss: in each of ``passes``, or on policy where there is none.
+
+    ``coefficients[loss][i]`` is what rollout i's tokens are multiplied with; ``rollouts[n]`` is what pass n saw.
+    """
+
+    settings: LossSettings
+    coefficients: Mapping[str, Sequence[float]]
+    passes: Sequence[PassPayload] = ()
+    rollouts: Sequence[Sequence[RolloutPass]] = ()
+
+    @classmethod
+    def on_policy(cls, credit: Credit, settings: LossSettings | None = None) -> DrawnLoss:
+        """As a first pass with the group as the whole batch would have it."""
+        settings = settings or LossSettings()
+        limit, group = settings.max_completion_length, credit.scored.group
+        coefficients = {
+            loss: group_normalisers(group, loss, max_completion_length=limit, left_out=credit.left_out).tolist()
+            for loss in LENS_LOSSES
+        }
+        return cls(settings, coefficients)
+
+    @classmethod
+    def of_passes(cls, credits: Sequence[Credit], group: int, passes: Sequence[LossPass]) -> DrawnLoss:
+        """Group number ``group`` of a stored generation in the passes over it; at least one."""
+        settings = passes[0].settings
+        start = sum(len(credit.scored.group) for credit in credits[:group])
+        rows = slice(start, start + len(credits[group].scored.group))
+        of_losses = {
+            loss: pass_normalisers(credits, passes[0], replace(settings, loss_type=loss)) for loss in LENS_LOSSES
+        }
+        return cls(
+            settings,
+            {loss: values[rows].tolist() for loss, values in of_losses.items()},
+            [_pass_payload(credits, seen) for seen in passes],
+            [seen.rollouts[rows] for seen in passes],
+        )
+
+    def payload(self) -> LossPayload:
+        settings = self.settings
+        return {
+            "type": settings.loss_type,
+            "epsilon": settings.epsilon,
+            "epsilonHigh": settings.epsilon_high,
+            "delta": settings.delta,
+            "beta": settings.beta,
+            "klTimesRatio": settings.kl_times_ratio,
+            "sequenceRatio": settings.sequence_ratio,
+            "sapoTemperatures": settings.sapo_temperatures,
+            "vespoK": settings.vespo_k,
+            "vespoLambda": settings.vespo_lambda,
+            "passes": self.passes,
+        }
+
+    def of_rollout(self, credit: Credit, i: int) -> RolloutLossPayload:
+        payload: RolloutLossPayload = {
+            "coefficients": {loss: values[i] for loss, values in self.coefficients.items()},
+            "passes": [
+                {"logprobs": _numbers(rows[i].logprobs), "old": _numbers(rows[i].old_logprobs)}
+                for rows in self.rollouts
+            ],
+        }
+        for seen, rows in zip(payload["passes"], self.rollouts, strict=True):
+            if (weights := _numbers(rows[i].weights)) is not None:
+                seen["weights"] = weights
+            if (bonus := rows[i].bonus) is not None:
+                seen["bonus"] = [float(f"{value:.6g}") for value in bonus]
+        if mask := credit.scored.group.rollouts[i].mask:
+            payload["sampled"] = list(mask)
+        return payload
+
+
+def _pass_payload(credits: Sequence[Credit], seen: LossPass) -> PassPayload:
+    total = seen.router + sum(float(row.contribution.sum()) for row in pass_losses(credits, seen))
+    return {"step": seen.step, "number": seen.number, "total": total, "logged": seen.loss, "router": seen.router}
+
+
+def _numbers(values: Any) -> list[float] | None:
+    """Of float32, with six decimals: a ratio of two is off by a millionth at most."""
+    return None if values is None else np.round(values.astype(np.float64), 6).tolist()
+
+
+class RowHeatmap(Drawn):
+    """A drawn watched row: a card for each of its texts, which has it before and now."""
+
+    def __init__(self, row: WatchedRow) -> None:
+        self.row = row
+
+    @property
+    def title(self) -> str:
+        return f"{self.row.measures[0].label} at step {self.row.step}"
+
+    def payload(self) -> Payload:
+        return row_payload(self.row)
+
+    def __repr__(self) -> str:
+        return f"<RowHeatmap of {self.row!r}>"
+
+
+def heatmap(
+    shown: Credit | Comparison | WatchedRow,
+    matches: Sequence[Spans] | None = None,
+    *,
+    other: Credit | None = None,
+    loss: DrawnLoss | None = None,
+) -> Heatmap | RowHeatmap:
+    """Draw a credit, two of one group, or a watched row; a notebook cell shows it, ``.html()`` gives a page to keep.
+
+    ``loss`` is what the advantages are put into, by default dapo on policy.
+    """
+    if isinstance(shown, WatchedRow):
+        return RowHeatmap(shown)
+    if isinstance(shown, Comparison):
+        return Heatmap(shown.a, matches, shown.b, loss)
+    return Heatmap(shown, matches, other, loss)
+
+
+def row_payload(row: WatchedRow) -> Payload:
+    """Everything the drawing needs of a watched row, as plain JSON values."""
+    before = row.before
+    payload: Payload = {
+        **group_payload(Group(row.prompt, tuple(text.rollout for text in row.texts))),
+        "measures": [dataclasses.asdict(measure) for measure in row.measures],
+        "facts": _facts(row.numbers, None if before is None else before.numbers),
+        "step": row.step,
+        "before": None if before is None else before.step,
+    }
+    for i, text in enumerate(row.texts):
+        payload["rollouts"][i].pop("copyOf", None)  # chosen and rejected may be cut to the same tokens
+        payload["rollouts"][i] |= _text(text, None if before is None else before.texts[i])
+    return payload
+
+
+def _text(text: WatchedText, before: WatchedText | None) -> Payload:
+    offset, scored = utf16_offsets(text.rollout.text), text.scored
+    payload: Payload = {
+        "name": text.name,
+        "values": _values(text),
+        "facts": _facts(text.numbers, None if before is None else before.numbers),
+        "matched": scored.matched,
+        "outcome": None,
+        "outcomes": {},
+        "matches": [],
+        "steps": [
+            {
+                "start": offset(row["start"]),
+                "end": offset(row["end"]),
+                "first": row["first_token"],
+                "last": row["last_token"],
+                "reward": row["reward"],
+                "normalised": None,
+                "scores": {},
+            }
+            for row in scored.rows(text.rollout.text)
+        ],
+    }
+    if before is not None:
+        payload["before"] = _before(before)
+    return payload
+
+
+def _before(text: WatchedText) -> BeforePayload:
+    payload: BeforePayload = {"values": _values(text), "logprobs": rounded(text.rollout.logprobs)}
+    if payload["logprobs"] and (reference := rounded(text.rollout.ref_logprobs)):
+        payload |= {"reference": reference, "raw": payload["logprobs"]}
+    return payload
+
+
+def _values(text: WatchedText) -> dict[str, Any]:
+    return {key: rounded(values) for key, values in text.values.items()}
+
+
+def _facts(numbers: Mapping[str, float], before: Mapping[str, float] | None) -> list[FactPayload]:
+    return [
+        {"name": name, "value": value, "before": None if before is None else before.get(name)}
+        for name, value in numbers.items()
+    ]

@@ -1,5 +1,5 @@
-// The types of what is drawn: JSON as figures/heatmap.py makes it (each typedef there is the TypedDict of the same name
-// in figures/payloads.py; a test holds their keys against each other), and what `prepare` in tokens.js adds to it.
+// The types of what is drawn: JSON as views/heatmap.py makes it (each typedef there is the TypedDict of the same name
+// in views/payloads.py; a test holds their keys against each other), and what `prepare` in tokens.js adds to it.
 // Nothing imports this module when it runs.
 
 /**

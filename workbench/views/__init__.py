@@ -1,16 +1,14 @@
-"""How the nouns show themselves: as HTML in a notebook, as text in a terminal; and what else only a notebook has.
+"""What is shown in pages, notebooks and terminals: the token heatmap, curves, and the nouns' own views.
 
-``register`` tells IPython; ``import workbench`` does that where IPython is running. Classes are named and looked up
-when one of their objects is shown, so that nothing is loaded before it is needed and no noun has to know how it looks.
-``describe`` says what to show, ``cards`` draws that as HTML and ``terminal`` as text; ``live`` follows a run,
-``comparing`` sets runs side by side, ``page`` opens a group in the running app.
+``register`` tells IPython how the nouns show themselves; ``import workbench`` does that where IPython is running.
+Classes are named and looked up when one of their objects is shown, so that nothing is loaded before it is needed and no
+noun has to know how it looks. ``describe`` says what to show, ``cards`` draws that as HTML and as text; ``heatmap`` and
+``curves`` draw for the page, too; ``notebook`` follows runs, compares them and opens a group in the running app.
 """
 
 from __future__ import annotations
 
 from typing import Any
-
-from workbench.display.shell import running_shell
 
 VIEWS: dict[tuple[str, str], str] = {
     ("workbench.steps.split", "Steps"): "steps",
@@ -29,29 +27,30 @@ VIEWS: dict[tuple[str, str], str] = {
     ("workbench.policies.load", "Policy"): "policy",
     ("workbench.tasks.task", "Task"): "task",
     ("workbench.runs.run", "Run"): "run",
-    ("workbench.display.comparing", "RunComparison"): "run_comparison",
+    ("workbench.views.notebook", "RunComparison"): "run_comparison",
 }
 """The function of ``describe`` for an object, by the module and name of its class."""
 
 
 def html(value: Any) -> str:
     """The HTML that a notebook shows for ``value``. Raises TypeError for what has no view here."""
-    from workbench.display import cards
+    from workbench.views.cards import draw_html
 
-    return cards.draw(_description(value))
+    return draw_html(_description(value))
 
 
 def text(value: Any) -> str:
     """The text that a terminal shows for ``value``. Raises TypeError for what has no view here."""
-    from workbench.display import terminal
+    from workbench.views.cards import draw_text
 
-    return terminal.draw(_description(value))
+    return draw_text(_description(value))
 
 
 def show(value: Any) -> None:
     """Show a value here and now: richly in a notebook, as text in a terminal."""
-    shell = running_shell()
-    if shell is not None:
+    from workbench.views.cards import running_shell
+
+    if running_shell() is not None:
         from IPython.display import display
 
         display(value)
@@ -79,7 +78,7 @@ def _key(value: Any) -> tuple[str, str]:
 
 
 def _description(value: Any) -> Any:
-    from workbench.display import describe
+    from workbench.views import describe
 
     if _key(value) not in VIEWS:
         known = ", ".join(name for _, name in VIEWS)

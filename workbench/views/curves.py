@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
-from workbench.figures.metrics import REWARD, find_metric, reward_name
+from workbench.views.metrics import REWARD, find_metric, reward_name
 
 Row = Mapping[str, Any]
 

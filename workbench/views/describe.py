@@ -1,4 +1,4 @@
-"""Descriptions of objects: one function a class, giving the blocks that a notebook and a terminal show."""
+"""Descriptions of values: one function a class, giving the parts that a notebook and a terminal show."""
 
 from __future__ import annotations
 
@@ -7,22 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.credit import why_no_spread
-from workbench.display.blocks import (
-    Block,
-    Cell,
-    Drawing,
-    Line,
-    Section,
-    Table,
-    Text,
-    Title,
-    in_notebook,
-    in_terminal,
-)
-from workbench.display.cards import STRONGEST
-from workbench.display.tables import number, visible
-from workbench.figures import Heatmap, heatmap
-from workbench.figures.lines import run_charts
 from workbench.schema import (
     Credit,
     Example,
@@ -37,58 +21,71 @@ from workbench.schema import (
     WatchedText,
 )
 from workbench.schema.numbers import counted, signed
+from workbench.views.cards import (
+    STRONGEST,
+    Cell,
+    Drawing,
+    Note,
+    Part,
+    Section,
+    Table,
+    Text,
+    Title,
+    draw_html,
+    number,
+    visible,
+)
+from workbench.views.heatmap import Heatmap, heatmap
+from workbench.views.lines import run_charts
 
 if TYPE_CHECKING:
     from workbench.checks import Preflight, ProbeReport
     from workbench.checks.probes import ProbeResult
     from workbench.checks.reward_check import RewardCheck
     from workbench.credit import Comparison
-    from workbench.display.comparing import RunComparison
     from workbench.policies.load import Policy
     from workbench.policies.step_values import StepValues
     from workbench.runs import Run
     from workbench.steps.split import Steps
     from workbench.tasks.task import Task
+    from workbench.views.notebook import RunComparison
 
-Blocks = tuple[Block, ...]
+Parts = tuple[Part, ...]
 
 
-def steps(value: Steps) -> Blocks:
+def steps(value: Steps) -> Parts:
     rows = [
         (k, step.start, step.end, Cell(value.text[step.start : step.end], "text")) for k, step in enumerate(value, 1)
     ]
-    missed = () if all(step.matched for step in value) else (Line("no match: the whole text is one step", "note"),)
-    return in_notebook(*missed), Table(("k", "start", "end", "step"), rows)
+    missed = () if all(step.matched for step in value) else (Note("no match: the whole text is one step"),)
+    return *missed, Table(("k", "start", "end", "step"), rows)
 
 
-def example(value: Example) -> Blocks:
+def example(value: Example) -> Parts:
     rows = [(name, Cell(str(column), "text")) for name, column in value.columns.items()]
     prompt = Text(_prompt(value.prompt).text.rstrip())
     return (prompt, Table(("column", "value"), rows)) if rows else (prompt,)
 
 
-def rollout(value: Rollout) -> Blocks:
-    return Line(_length(value)), Text(value.text)
+def rollout(value: Rollout) -> Parts:
+    return _length(value), Text(value.text)
 
 
-def group(value: Group) -> Blocks:
-    sampling = ", ".join(f"{name} {setting}" for name, setting in value.sampling.items() if setting is not None)
+def group(value: Group) -> Parts:
     shown = [(members, value.rollouts[members[0]]) for members in value.distinct]
-    rows = [
-        (_numbered(members), len(rollout), "truncated" if rollout.truncated else "yes", Cell(rollout.text, "text"))
-        for members, rollout in shown
-    ]
-    texts = [Section(f"rollout {_numbered(members)}: {_length(r)}", (Text(r.text),)) for members, r in shown]
     distinct = "" if len(shown) == len(value) else f", {len(shown)} distinct,"
+    head = (
+        Title(f"{counted(len(value), 'rollout')}{distinct} of {value.policy or 'a file'}"),
+        ", ".join(f"{name} {setting}" for name, setting in value.sampling.items() if setting is not None),
+    )
     return (
-        in_notebook(Title(f"{counted(len(value), 'rollout')}{distinct} of {value.policy or 'a file'}"), Line(sampling)),
+        Drawing(lambda: draw_html(head)),
         _prompt(value.prompt),
-        in_notebook(Table(("rollout", "tokens", "finished", "text"), rows)),
-        in_terminal(*texts),
+        *(Section(f"rollout {_numbered(members)}: {_length(one)}", (Text(one.text),)) for members, one in shown),
     )
 
 
-def scored(value: ScoredGroup) -> Blocks:
+def scored(value: ScoredGroup) -> Parts:
     """Each rollout's steps with every function's score, coloured by the step's reward."""
     names = [reward.name for reward in value.rewards if reward.kind == "step"]
     sections = []
@@ -105,36 +102,32 @@ def scored(value: ScoredGroup) -> Blocks:
         ]
         outcomes = ", ".join(f"{name} {number(score, 2)}" for name, score in scores.outcome_scores.items())
         table = Table(("k", *names, "reward", "step"), rows)
-        sections.append(
-            Section(f"rollout {_numbered(members)}{_outcome(scores)}", (in_notebook(Line(outcomes)), table)),
-        )
+        sections.append(Section(f"rollout {_numbered(members)}{_outcome(scores)}", (outcomes, table)))
     return _prompt(value.group.prompt), *sections
 
 
-def credit(value: Credit) -> Blocks:
+def credit(value: Credit) -> Parts:
     """The heatmap; in a terminal, each step's reward, normalised reward and the advantage of its last token."""
     numbers = ("reward", "normalised", "advantage")
-    blocks: list[Block] = [
+    parts: list[Part] = [
         _prompt(value.scored.group.prompt),
-        Line(f"scheme {value.scheme}: mean {number(value.mean)}, std {number(value.std)}"),
+        f"scheme {value.scheme}: mean {number(value.mean)}, std {number(value.std)}",
     ]
     if (flat := why_no_spread(value)) is not None:
-        blocks.append(Line(f"{flat}; {flat.advice}" if flat.remedies else str(flat)))
-    blocks += [Line(warning, "note") for warning in value.warnings]
+        parts.append(f"{flat}; {flat.advice}" if flat.remedies else str(flat))
+    parts += map(Note, value.warnings)
     for members in _alike(value.scored):
         i = members[0]
         rollout, scores = value.scored.group.rollouts[i], value.scored.scored[i]
         rows = [(str(k), *(step[name] for name in numbers), step["text"]) for k, step in enumerate(value.rows(i), 1)]
         matched = "" if scores.matched else ", over 1,000 steps, unsplit" if scores.unsplit else ", no match"
-        end = ", truncated" if rollout.truncated else ""
         once = ", counted once" if any(value.left_out[member] for member in members) else ""
-        head = f"rollout {_numbered(members)}: {counted(len(rollout), 'token')}"
-        title = f"{head}{_outcome(scores)}{matched}{end}{once}"
-        blocks.append(Section(title, (Table(("k", *numbers, "step"), rows),)))
-    return Drawing(Heatmap(value)._repr_html_), in_terminal(*blocks)
+        title = f"rollout {_numbered(members)}: {_length(rollout, _outcome(scores) + matched)}{once}"
+        parts.append(Section(title, (Table(("k", *numbers, "step"), rows),)))
+    return (Drawing(Heatmap(value)._repr_html_, tuple(parts)),)
 
 
-def explanation(value: Explanation) -> Blocks:
+def explanation(value: Explanation) -> Parts:
     """The terms, their sum, and the advantage in float32."""
     rows = [
         (
@@ -145,20 +138,17 @@ def explanation(value: Explanation) -> Blocks:
         for term in value.terms
     ]
     bound = "" if value.clip is None else f", bounded by {value.clip:g}"
-    head, advantage = f"rollout {value.rollout + 1}, token {value.token}", float(value.advantage)
     headers = ("of", "raw", "mean", "std", "normalised", "× factor", "= value")
     return (
-        in_notebook(Title(f"{head.capitalize()}: advantage {advantage:+.4f}{bound}")),
-        in_terminal(Line(head)),
-        Table(headers, rows, totals=("sum", *[""] * 5, _signed(value.total)), empty="no term"),
-        in_terminal(Line(f"sum {value.total:+.6f}, advantage {advantage:+.6f}{bound}")),
+        Title(f"Rollout {value.rollout + 1}, token {value.token}: advantage {float(value.advantage):+.6f}{bound}"),
+        Table(headers, rows, totals=("sum", *[""] * 5, _signed(value.total))),
     )
 
 
-def watched_row(value: WatchedRow) -> Blocks:
+def watched_row(value: WatchedRow) -> Parts:
     """The heatmap, before and now; in a terminal, the numbers of each text and of its steps."""
     before, measure = value.before or value, value.measures[0]
-    blocks: list[Block] = [Text(value.prompt), Line(_numbers(value.numbers, before.numbers))]
+    parts: list[Part] = [Text(value.prompt), _numbers(value.numbers, before.numbers)]
     for text, first in zip(value.texts, before.texts, strict=True):
         labelled = any(label is not None for label in text.scored.rewards)
         rows = [
@@ -170,8 +160,8 @@ def watched_row(value: WatchedRow) -> Blocks:
         ]
         headers = ("k", *["label"] * labelled, f"step {before.step}", f"step {value.step}", "step")
         title = f"{text.name}, {measure.short}"
-        blocks.append(Section(title, (Line(_numbers(text.numbers, first.numbers)), Table(headers, rows))))
-    return Drawing(heatmap(value)._repr_html_), in_terminal(*blocks)
+        parts.append(Section(title, (_numbers(text.numbers, first.numbers), Table(headers, rows))))
+    return (Drawing(heatmap(value)._repr_html_, tuple(parts)),)
 
 
 def _of_step(text: WatchedText, k: int, measure: TokenMeasure) -> float:
@@ -185,40 +175,41 @@ def _numbers(now: Mapping[str, float], before: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {number(before[name])} → {number(value)}" for name, value in now.items())
 
 
-def comparison(value: Comparison) -> Blocks:
+def comparison(value: Comparison) -> Parts:
     names = value.names
     correlation = "undefined" if value.correlation is None else f"{value.correlation:.3f}"
     columns = names if names == (value.a.scheme, value.b.scheme) else ("A", "B")
     rows = [(s.rollout + 1, s.step + 1, s.tokens, s.mean_a, s.mean_b, s.flipped) for s in value.steps]
     return (
-        Line(
-            f"{names[0]} against {names[1]}: {value.flipped_share:.1%} of the tokens change sign, correlation "
-            f"{correlation}, mean absolute difference {value.mean_absolute_difference:.3f}"
+        f"{names[0]} against {names[1]}: {value.flipped_share:.1%} of the tokens change sign, correlation "
+        f"{correlation}, mean absolute difference {value.mean_absolute_difference:.3f}",
+        Drawing(
+            Heatmap(value.a, other=value.b)._repr_html_, (Table(("rollout", "k", "tokens", *columns, "flipped"), rows),)
         ),
-        Drawing(Heatmap(value.a, other=value.b)._repr_html_),
-        in_terminal(Table(("rollout", "k", "tokens", *columns, "flipped"), rows)),
     )
 
 
-def probes(value: ProbeReport) -> Blocks:
+def probes(value: ProbeReport) -> Parts:
     about = (
         f"Largest gain of advantage over {counted(value.rollouts, 'rollout')}, for an edit that adds no content; "
         f"orange where the scheme pays for it. Rewards: {', '.join(value.rewards)}."
     )
     rows = [(edit, *map(_gain, row.values())) for edit, row in value.results.items()]
-    left_out = (Line(f"{scheme} left out: {why}", "note") for scheme, why in value.left_out.items())
-    return in_notebook(Line(about), Table(("edit", *value.schemes), rows), *left_out), in_terminal(Text(str(value)))
+    left_out = [Note(f"{scheme} left out: {why}") for scheme, why in value.left_out.items()]
+    parts: list[Part] = [about, Table(("edit", *value.schemes), rows), *left_out]
+    return (Drawing(lambda: draw_html(parts), (Text(str(value)),)),)
 
 
-def preflight(value: Preflight) -> Blocks:
+def preflight(value: Preflight) -> Parts:
     rows = [
         (Cell(f.level, f.level), f.name, f.value, f.meaning + (f" → {f.advice}" if f.advice else ""))
         for f in value.findings
     ]
-    return in_notebook(Table(("", "what", "measured", "meaning"), rows)), in_terminal(Text(str(value)))
+    table = Table(("", "what", "measured", "meaning"), rows)
+    return (Drawing(lambda: draw_html([table]), (Text(str(value)),)),)
 
 
-def reward_check(value: RewardCheck) -> Blocks:
+def reward_check(value: RewardCheck) -> Parts:
     worst = [
         (
             *(item.group + 1, item.rollout + 1, None if item.step is None else item.step + 1, item.score),
@@ -227,11 +218,11 @@ def reward_check(value: RewardCheck) -> Blocks:
         for item in value.worst[:5]
     ]
     headers = ("group", "rollout", "step", "score", "labelled", "text")
-    wrong = (Line("Where they disagree most:"), Table(headers, worst)) if worst else ()
-    return Title(f"{value.reward} against {value.labels}"), Table(("", ""), value.rows()), in_notebook(*wrong)
+    wrong = ("Where they disagree most:", Table(headers, worst)) if worst else ()
+    return Title(f"{value.reward} against {value.labels}"), Table(("", ""), value.rows()), *wrong
 
 
-def step_values(value: StepValues) -> Blocks:
+def step_values(value: StepValues) -> Parts:
     """A row a rollout, a column a step, coloured from the lowest value to the highest; in a terminal a row a step."""
     known = [v for row in value.values for v in row if v is not None]
     low, high = min(known, default=0.0), max(known, default=1.0)
@@ -246,23 +237,20 @@ def step_values(value: StepValues) -> Blocks:
         f"step's end. The last step of a finished answer has its own outcome. The prompt's value is "
         f"{number(value.start, 2)}."
     )
-    head = f"values by {value.outcome}, {value.k} continuations a step, prompt {number(value.start)}"
+    shown = Table(("rollout", *(f"step {k}" for k in range(1, width + 1))), wide)
     headers = ("rollout", "k", "value", "standard error", "continuations")
-    return (
-        in_notebook(Line(about), Table(("rollout", *(f"step {k}" for k in range(1, width + 1))), wide)),
-        in_terminal(Line(head), Table(headers, long)),
-    )
+    return about, Drawing(lambda: draw_html([shown]), (Table(headers, long),))
 
 
-def policy(value: Policy) -> Blocks:
+def policy(value: Policy) -> Parts:
     from workbench.policies.plain import decoding_of  # torch is there already: the policy is its
 
     millions = sum(p.numel() for p in value.model.parameters()) / 1e6
     size = f"policy {value.name}: {millions:.1f} million parameters on {value.model.device}"
-    return (Line(f"{size}, decoded by the {decoding_of(value.model)}"),)
+    return (f"{size}, decoded by the {decoding_of(value.model)}",)
 
 
-def task(value: Task) -> Blocks:
+def task(value: Task) -> Parts:
     facts = {
         "task": value.name,
         "examples": f"{len(value.examples):,} to train on, {len(value.held_out):,} held out",
@@ -274,26 +262,25 @@ def task(value: Task) -> Blocks:
     return (Table(("", ""), [(name, Cell(fact, "text")) for name, fact in facts.items()]),)
 
 
-def run(value: Run) -> Blocks:
+def run(value: Run) -> Parts:
     """The run's state, its settings and its curves so far."""
     row = value.summary().row("state", "reason", "step", "total_steps", "task", "policy", "scheme", "seed")
     charts = run_charts(value.metrics_rows()[0], name=value.name, metrics=value.method.metrics)
-    place, reason = f"step {row['step']} of {row['total_steps']}", row["reason"]
     settings = f"{row['task']}, {row['policy']}, scheme {row['scheme']}, seed {row['seed']}"
     return (
-        in_notebook(Title(value.name, row["state"]), Line(f"{settings}; {place}. {reason}".rstrip())),
-        in_terminal(Line(f"{value.name}: {row['state']}{f', {reason}' if reason else ''}, {place}")),
-        Drawing(charts.html, str(charts)),
+        Title(value.name, row["state"]),
+        f"{settings}; step {row['step']} of {row['total_steps']}. {row['reason']}".rstrip(),
+        Drawing(charts.html, (Text(str(charts)),)),
     )
 
 
-def run_comparison(value: RunComparison) -> Blocks:
+def run_comparison(value: RunComparison) -> Parts:
     fields = [field.name for field in dataclasses.fields(value.rows[0])] if value.rows else []
-    table = Table(fields, [tuple(dataclasses.asdict(row).values()) for row in value.rows], empty="no runs")
+    table = Table(fields, [tuple(dataclasses.asdict(row).values()) for row in value.rows])
     try:
         return table, Drawing(value.charts().html)
     except ValueError as error:  # no run has measured what the figure shows
-        return table, in_notebook(Line(str(error)))
+        return table, str(error)
 
 
 def _prompt(prompt: Prompt) -> Text:
@@ -321,8 +308,8 @@ def _numbered(members: Sequence[int]) -> str:
     return numbers if len(members) == 1 else f"{numbers} (×{len(members)})"
 
 
-def _length(rollout: Rollout) -> str:
-    return f"{counted(len(rollout), 'token')}{', truncated' if rollout.truncated else ''}"
+def _length(rollout: Rollout, more: str = "") -> str:
+    return f"{counted(len(rollout), 'token')}{more}{', truncated' if rollout.truncated else ''}"
 
 
 def _outcome(scores: StepScores) -> str:

@@ -16,7 +16,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.figures.curves import Panel, PanelPayload, expanded, packed, panel_payload, panels_of
+from workbench.views.curves import Panel, PanelPayload, expanded, packed, panel_payload, panels_of
 
 POINTS = 2_000
 """More than a chart has columns of pixels, also where a part of it is zoomed to."""

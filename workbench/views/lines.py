@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from workbench.figures.curves import expanded, packed, panels_of, points
-from workbench.figures.fragment import fragment, page
+from workbench.views.curves import expanded, packed, panels_of, points
+from workbench.views.fragment import fragment, page
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure, Scatter

@@ -1,0 +1,234 @@
+"""The parts that a value is described by, drawn as HTML for a notebook cell and as text for a terminal.
+
+Every text, and most are a model's, is escaped, its control characters are written out, and a $ in it starts no formula.
+Colours follow JupyterLab's theme, and stay in an exported file.
+"""
+
+from __future__ import annotations
+
+import html
+import sys
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+STRONGEST = 2.0
+"""The advantage (or value) that is drawn in the full colour."""
+PLAIN = "mathjax_ignore tex2jax_ignore"
+"""Classes under which MathJax leaves text alone, which JupyterLab and nbconvert's pages run over every output."""
+
+
+@dataclass(frozen=True)
+class Title:
+    """A heading; ``state`` stands behind it."""
+
+    text: str
+    state: str = ""
+
+
+@dataclass(frozen=True)
+class Note:
+    """A warning."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text with its line breaks, such as a prompt."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A table cell. ``kind`` is a style class ("text" is monospaced), ``rich`` the words for HTML if they differ.
+
+    A ``shade`` above 0 is blue and below orange.
+    """
+
+    value: Any
+    kind: str = ""
+    rich: str = ""
+    shade: float | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of plain values and cells; ``totals`` is a last row. A terminal shows no line of empty headers."""
+
+    headers: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    totals: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What makes its own HTML, and the parts that a terminal shows in its place."""
+
+    draw: Callable[[], str]
+    words: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """Parts under a title; sections in a row stand beside each other in HTML."""
+
+    title: str
+    parts: tuple[Part, ...]
+
+
+Part = str | Title | Note | Text | Table | Drawing | Section
+"""A plain string is a paragraph."""
+
+
+# ── HTML ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@cache
+def style() -> str:
+    return (Path(__file__).parent / "cards.css").read_text(encoding="utf-8")
+
+
+def card(*parts: str) -> str:
+    return f'<style>{style()}</style><div class="wd {PLAIN}">{"".join(parts)}</div>'
+
+
+def draw_html(parts: Sequence[Part]) -> str:
+    """Cards of the parts, with drawings between them."""
+    return "".join(
+        "".join(_html(part) for part in members) if drawings else card(_sections(list(members)))
+        for drawings, members in groupby(parts, lambda part: isinstance(part, Drawing))
+    )
+
+
+def escape(text: str) -> str:
+    """For HTML, with what acts on a reader's screen unseen (control characters, changes of direction) written out."""
+    return html.escape(visible(text))
+
+
+def _sections(parts: Sequence[Part]) -> str:
+    return "".join(
+        f'<div class="side">{"".join(map(_html, members))}</div>' if sections else "".join(map(_html, members))
+        for sections, members in groupby(parts, lambda part: isinstance(part, Section))
+    )
+
+
+def _html(part: Part) -> str:
+    match part:
+        case str():
+            return f"<p>{escape(part)}</p>" if part else ""
+        case Title(text, state):
+            pill = f' <span class="state">{escape(state)}</span>' if state else ""
+            return f"<h4>{escape(text)}{pill}</h4>"
+        case Note(text):
+            return f'<p class="note">{escape(text)}</p>'
+        case Text(text):
+            return f"<pre>{escape(text)}</pre>"
+        case Drawing(draw):
+            return draw()
+        case Section(title, inner):
+            return f"<div><h4>{escape(title)}</h4>{_sections(inner)}</div>"
+        case Table():
+            return _html_table(part)
+
+
+def _html_table(table: Table) -> str:
+    """Numbers to the right with three digits."""
+    rows = [[value if isinstance(value, Cell) else Cell(value) for value in row] for row in table.rows]
+    right = [bool(rows) and all(_is_number(row[i].value) for row in rows) for i in range(len(table.headers))]
+    sides = [' class="number"' if to_right else "" for to_right in right]
+    head = "".join(f"<th{side}>{escape(name)}</th>" for name, side in zip(table.headers, sides, strict=True))
+    body = "".join(f"<tr>{''.join(map(_html_cell, row, right))}</tr>" for row in rows)
+    foot = f'<tr class="total">{"".join(map(_html_cell, table.totals, right))}</tr>' if table.totals else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}{foot}</tbody></table>"
+
+
+def _is_number(value: Any) -> bool:
+    return value == "" or isinstance(value, int | float | None)
+
+
+def _html_cell(value: Any, right: bool) -> str:
+    cell = value if isinstance(value, Cell) else Cell(value)
+    side = "" if not cell.shade else "above" if cell.shade > 0 else "below"
+    strength = f' style="--s:{min(abs(cell.shade) / STRONGEST, 1):.2f}"' if cell.shade else ""
+    classes = " ".join(filter(None, [cell.kind or "number" * (right and cell.value != ""), side]))
+    return f'<td class="{classes}"{strength}>{escape(cell.rich or cell_text(cell.value))}</td>'
+
+
+# ── text ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def draw_text(parts: Sequence[Part]) -> str:
+    """A part a line or more, with empty lines around sections."""
+    gap = "\n\n" if any(isinstance(part, Section) for part in parts) else "\n"
+    return gap.join(filter(None, map(_text, parts)))
+
+
+def _text(part: Part) -> str:
+    match part:
+        case str():
+            return visible(part)
+        case Text(text):
+            return visible(text)
+        case Title(text, state):
+            return visible(f"{text}: {state}" if state else text)
+        case Note(text):
+            return f"note: {visible(text)}"
+        case Drawing(_, words):
+            return draw_text(words)
+        case Section(title, inner):
+            return f"— {visible(title)}\n{draw_text(inner)}"
+        case Table(headers, rows, totals):
+            lines = [[_text_cell(value) for value in row] for row in (*rows, *([totals] if totals else []))]
+            shown = table([_text_cell(name) for name in headers], lines)
+            return shown if any(headers) else shown.partition("\n")[2]
+
+
+def _text_cell(value: Any) -> Any:
+    value = value.value if isinstance(value, Cell) else value
+    return visible(value, one_line=True) if isinstance(value, str) else value
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Columns as wide as they need to be; numbers to the right, text to the left, ``None`` as a dash."""
+    lines = [list(headers), *([cell_text(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    right = [all(not isinstance(row[i], str) for row in rows) for i in range(len(headers))]
+    return "\n".join(
+        "  ".join(
+            text.rjust(width) if to_right else text.ljust(width)
+            for text, width, to_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def visible(text: str, *, one_line: bool = False) -> str:
+    """``text`` with control, format and unpaired characters written out, so that none acts on the terminal."""
+    acts = ("Cc", "Cf", "Cs", "Zl", "Zp")
+    shown = "".join(
+        f"<U+{ord(char):04X}>" if char not in "\n\t" and unicodedata.category(char) in acts else char for char in text
+    )
+    return shown.replace("\n", "↵").replace("\t", "→") if one_line else shown
+
+
+def cell_text(value: Any) -> str:
+    """A dash for ``None``, three digits of a float."""
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def running_shell() -> Any:
+    """The IPython shell this runs in, None where there is none; IPython is not imported for the question."""
+    ipython = sys.modules.get("IPython")
+    return None if ipython is None else ipython.get_ipython()

@@ -1,0 +1,453 @@
+"""What only a notebook has: a run that is watched while it goes, comparisons, progress, and a link into the page.
+
+A watched run is read from its directory in a thread, so the kernel stays free for other cells; what a cell shows is
+replaced through IPython's display handles and stays in the notebook when the run is over. The stop button is an
+ipywidgets one, as only a widget can call back into the kernel. In JupyterLab 4.4 and later, with ipykernel 7, it is
+heard at once, also while a cell runs (``run.wait()``, say); in a front end that knows no subshells it is heard when the
+running cell has ended, so interrupt that cell, or have ``run.stop()`` called from anywhere: another notebook, the page,
+``python -m workbench``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlencode
+
+from workbench import runs as all_runs
+from workbench.assets import load_example
+from workbench.config.run import RunConfig
+from workbench.errors import PatternError, WorkbenchError
+from workbench.handoff import keep, page_link
+from workbench.runs import Run, default_workspace
+from workbench.runs.compare import ComparedMethod, ComparedRun, MethodStages, summarise
+from workbench.runs.follow import MetricsReader
+from workbench.runs.spawn import TRAINING
+from workbench.schema import Credit, Group, ScoredGroup
+from workbench.steps import PRESETS, StepPattern, split_all
+from workbench.views.cards import card, running_shell, visible
+from workbench.views.curves import points
+from workbench.views.heatmap import heatmap
+from workbench.views.lines import Chart, Charts, Line, run_charts
+from workbench.views.overlay import band
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from plotly.graph_objects import Figure
+
+
+WATCHED = ("accuracy", "reward", "loss", "kl", "length", "entropy")
+"""Panels that are shown unless others are asked for."""
+
+
+class Watch:
+    """Follows one run. Shown in a cell it draws itself; elsewhere ``follow`` may be called with what to do on news."""
+
+    def __init__(self, run: Run, panels: tuple[str, ...] = WATCHED, every: float = 0.5) -> None:
+        self.run = run
+        self.panels = panels
+        self.every = every
+        self._rows: list[dict[str, Any]] = []
+        self._reader = MetricsReader(run.dir)
+        self._rows_step: int | None = None  # of the watched rows that are shown
+        self._thread: threading.Thread | None = None
+        self._left = threading.Event()
+        self._key = f"{run.name}-{secrets.token_hex(4)}"  # one zoom for all that is drawn
+
+    def html(self) -> str:
+        """State, progress and curves as they are now."""
+        status = self.run.status()
+        why = f"<p>{escape(visible(status.reason))}</p>" if status.reason else ""
+        shares = f"<progress value='{status.step}' max='{max(status.total_steps, 1)}'></progress>"
+        told = f"{shares} step {status.step} of {status.total_steps}"
+        head = f'<h4>{escape(self.run.name)} <span class="state">{status.state}</span> {told}</h4>{why}'
+        charts = run_charts(self._rows, self.panels, name=self.run.name, metrics=self.run.method.metrics)
+        return card(head) + charts.html(self._key)
+
+    def rows_html(self) -> str | None:
+        """The watched rows at the newest look, before and now, of a method that trains on stored rows.
+
+        None where nothing new was stored since the last call.
+        """
+        steps = self.run.rollout_steps(watched=True)
+        if not steps or steps[-1] == self._rows_step or self.run.method.has_rollouts:
+            return None
+        self._rows_step = steps[-1]
+        rows = self.run.watched_rows(steps[-1])
+        return "".join(card(f"<pre>{escape(visible(row.prompt))}</pre>") + heatmap(row)._repr_html_() for row in rows)
+
+    def read(self) -> bool:
+        """Take in the rows written since; whether there were any."""
+        return self._take(*self._reader.read())
+
+    def _take(self, rows: list[dict[str, Any]], restarted: bool) -> bool:
+        self._rows = rows if restarted else self._rows + rows
+        return bool(rows)
+
+    def follow(self, draw: Any) -> None:
+        """Call ``draw(html)`` whenever there is something new, until the run is over or ``leave`` is called."""
+        shown: Any = None
+        for news in self._reader.follow(self.run.status, lambda: self._left.wait(self.every)):
+            state = (news.status.state, news.status.reason, news.status.step)
+            if self._take(news.rows, news.restarted) or state != shown:
+                draw(self.html())
+                shown = state
+
+    def leave(self) -> None:
+        """Stop watching; the run goes on."""
+        self._left.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the last drawing is done. A cell that calls this shows nothing more afterwards."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import HTML, display
+
+        self.read()
+        drawing = display(HTML(self.html()), display_id=True)
+        rows = display(HTML(self.rows_html() or ""), display_id=True)
+        button = self._button()
+        controls = display(button, display_id=True)
+
+        def draw(html: str) -> None:
+            drawing.update(HTML(html))
+            if (looked := self.rows_html()) is not None:  # seldom: not with every row of metrics
+                rows.update(HTML(looked))
+
+        def watch() -> None:
+            self.follow(draw)
+            if self.run.status().final:
+                button.close()
+                controls.update(HTML(""))
+
+        self._thread = threading.Thread(target=watch, name=f"watch {self.run.name}", daemon=True)
+        self._thread.start()
+
+    def _button(self) -> Any:
+        from ipywidgets import Button
+
+        button = Button(description="Stop", tooltip=f"Stop {self.run.name}; what it has learnt is kept")
+
+        def stop(_: Any) -> None:  # in a thread of its own: ending a run takes seconds, and the kernel has other work
+            button.disabled = True
+            button.description = "Stopping…"
+            threading.Thread(target=self._stop, args=[button], name=f"stop {self.run.name}", daemon=True).start()
+
+        button.on_click(stop)
+        _heard_at_once(button)
+        return button
+
+    def _stop(self, button: Any) -> None:
+        try:
+            self.run.stop()
+        except WorkbenchError as error:  # it was over before the click
+            button.description = "Over"
+            button.tooltip = str(error)
+
+
+def watch(run: Run, *panels: str, every: float = 0.5) -> Watch:
+    """What a notebook cell shows of a run while it goes: curves, state, a stop button.
+
+    ``panels`` are keys of ``views.curves.PANELS``, those of ``WATCHED`` by default.
+    """
+    return Watch(run, panels or WATCHED, every)
+
+
+def _heard_at_once(button: Any) -> None:
+    """Let the front end say where a click is handled.
+
+    JupyterLab asks for a subshell (a kernel's second thread of messages, JEP 91) for what its widgets say, and sets
+    it up itself. ipykernel 7.4 puts that aside in favour of the shell in which the widget was made, where a click
+    waits for the running cell to end: that is for cells that wait for a widget's answer, which none does here.
+    """
+    if hasattr(button.comm, "_reply_subshell_for"):
+        button.comm._reply_subshell_for = lambda data, asked: asked
+
+
+Series = tuple[list[float], list[float]]
+Report = Callable[[Run, Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """Runs that differ in scheme and seed, or methods' stages, and what each came to, in one order."""
+
+    runs: tuple[Run | MethodStages, ...]
+    rows: tuple[ComparedRun | ComparedMethod, ...]
+
+    @classmethod
+    def of(cls, compared: Iterable[Run | MethodStages]) -> RunComparison:
+        """Of runs, or of methods' stages, that are there already, finished or not."""
+        there = tuple(compared)
+        return cls(there, tuple(map(_summary, there)))
+
+    def frame(self) -> pd.DataFrame:
+        """One row a run, or a method and seed."""
+        import pandas as pd
+
+        table = pd.DataFrame([dataclasses.asdict(row) for row in self.rows])
+        return table.astype({row.to_65: "Int64" for row in self.rows[:1]})  # a count, or <NA> if it never got there
+
+    def by_scheme(self, column: str = "final_accuracy") -> pd.DataFrame:
+        """Number of seeds, mean, lowest and highest of ``column`` for each scheme (or method)."""
+        return self.frame().groupby(self.rows[0].grouped_by, sort=False)[column].agg(["count", "mean", "min", "max"])
+
+    by_method = by_scheme
+
+    def lines(self, metric: str = "accuracy") -> list[Line]:
+        """For each scheme the mean over its seeds and their band (``views.curves.band``), by training step.
+
+        For methods by completions sampled, those for data among them: the last value measured after so many. Raises
+        ValueError where nothing has the metric.
+        """
+        series: dict[str, list[Series]] = {}
+        for compared, row in zip(self.runs, self.rows, strict=True):
+            series.setdefault(getattr(row, row.grouped_by), []).append(_series(compared, metric))
+        lines = []
+        for style, (label, seeds) in enumerate(series.items()):
+            measured = [seed for seed in seeds if seed[0]]
+            drawn = band(carried_forward(measured) if self._of_methods else measured)
+            if measured:
+                x, mean, low, high = (numbers.tolist() for numbers in (drawn.steps, drawn.mean, drawn.low, drawn.high))
+                lines.append(Line(label, x, mean, low, high, style))
+        if not lines:
+            what = self.rows[0].grouped_by if self.rows else "run"
+            raise ValueError(f"no {what} has {metric!r} at any step; see run.metrics() for what was logged")
+        return lines
+
+    def charts(self, *metrics: str) -> Charts:
+        """A chart for each metric (held-out accuracy by default) with a line and a band for each scheme or method."""
+        return Charts(tuple(self._chart(metric) for metric in metrics or ("accuracy",)))
+
+    def figure(self, *metrics: str) -> Figure:
+        """The same as a Plotly figure, to restyle and export."""
+        return self.charts(*metrics).figure()
+
+    def _chart(self, metric: str) -> Chart:
+        share = metric.startswith("accuracy") or metric.endswith("_share")
+        about = "Mean over the seeds that got so far, which may jump where one ends; the band is lowest to highest."
+        x_label = "completions sampled" if self._of_methods else "step"
+        return Chart(metric, tuple(self.lines(metric)), x_label, about, share, named=True)
+
+    @property
+    def _of_methods(self) -> bool:
+        return any(isinstance(row, ComparedMethod) for row in self.rows)
+
+
+def carried_forward(seeds: Sequence[Series]) -> list[Series]:
+    """Each series at every place where any has a value: its last value up to there.
+
+    Seeds of one method sample slightly different numbers of completions for data: without this, a mean would be over
+    other seeds at each place.
+    """
+    places = sorted({x for xs, _ in seeds for x in xs})
+    filled = []
+    for xs, ys in seeds:
+        values = [(x, y) for x, y in zip(xs, ys, strict=True)]
+        there = [x for x in places if x >= xs[0]]
+        filled.append((there, [[y for x, y in values if x <= place][-1] for place in there]))
+    return filled
+
+
+def compare(
+    config: RunConfig,
+    schemes: Sequence[str] = ("outcome", "process"),
+    seeds: int = 3,
+    workspace: Path | str | None = None,
+    *,
+    methods: Sequence[str] | None = None,
+    completions: int | None = None,
+    report: Report | None = None,
+    module: str = TRAINING,
+) -> RunComparison:
+    """Train ``config`` under every scheme with ``seeds`` seeds, one run after the other, showing how far it is.
+
+    With ``methods`` instead by each of these training methods, on a budget of ``completions`` sampled by each
+    (``examples/compare_methods.py``).
+
+    It blocks until all have ended; interrupting it stops what is at hand, and the others stay in the workspace: with
+    the same ``config.name`` it goes on with what is not finished. Raises CreditError for an unknown scheme, and
+    ConfigError for an unknown method and where the name does not fit.
+    """
+    of_methods = methods is not None
+    total = seeds * (len(methods) if methods is not None else len(schemes) * config.run.steps)
+    with Progress("methods and seeds" if of_methods else "steps of all runs") as progress:
+        found: list[tuple[Any, Any]] = []
+
+        def tell(run: Run, row: Mapping[str, Any]) -> None:
+            if not of_methods:
+                progress(len(found) * config.run.steps + int(row.get("step", 0)), total)
+            if report is not None:
+                report(run, row)
+
+        compared: Iterable[tuple[Any, Any]]
+        if methods is None:
+            compared = all_runs.compare(config, schemes, seeds, workspace, report=tell, tell=print, module=module)
+        else:
+            budget = {} if completions is None else {"completions": completions}
+            program = load_example("compare_methods")
+            compared = program.compare(config, methods, seeds, workspace, report=tell, tell=print, **budget)
+        for pair in compared:
+            found.append(pair)
+            if of_methods:
+                progress(len(found), total)
+    return RunComparison(tuple(run for run, _ in found), tuple(row for _, row in found))
+
+
+def _summary(compared: Run | MethodStages) -> ComparedRun | ComparedMethod:
+    if isinstance(compared, MethodStages):
+        return compared.summary()
+    config = compared.config()
+    return summarise(config.method.label, config.seed, compared.metrics_rows()[0])
+
+
+def _series(compared: Run | MethodStages, metric: str) -> Series:
+    if isinstance(compared, MethodStages):
+        return compared.course(metric).curve()
+    steps, values = points(compared.metrics_rows()[0], metric)
+    return list(steps), list(values)
+
+
+_PAGES_TASK = "chain-arithmetic"  # whose pattern and rewards the page opens with
+
+
+@dataclass(frozen=True)
+class PageLink:
+    """A kept group and where to see it; ``url`` is None while no page runs on the workspace.
+
+    ``note`` says what the page does not show as the notebook does. The link holds the page's token, as the one in the
+    terminal does: whoever has it can use the page.
+    """
+
+    group: str
+    url: str | None
+    workspace: Path
+    note: str = ""
+
+    @property
+    def advice(self) -> str:
+        return (
+            f"group {self.group} is kept, and no page runs on {self.workspace}; start one with "
+            f"python app.py --workspace {self.workspace} and call open_in_page again"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(filter(None, (self.url or self.advice, self.note)))
+
+    def _repr_html_(self) -> str:
+        if self.url is None:
+            opened = escape(self.advice)
+        else:
+            opened = f'<a href="{escape(self.url, quote=True)}" target="_blank" rel="noopener">Open in the page</a>'
+        return f"<p>{opened}</p>" + (f"<p>{escape(self.note)}</p>" if self.note else "")
+
+
+def open_in_page(value: Credit | ScoredGroup | Group, workspace: Path | str | None = None) -> PageLink:
+    """Keep a group in the workspace (the default one unless told) and return the link that opens it in the app.
+
+    A credit is opened under its scheme and options, and steps that a preset pattern finds are split by that preset. No
+    code goes along: the page scores with the rewards that are on there, and the link's note says where those are not
+    the ones given. Raises RunError if the workspace cannot be written.
+    """
+    folder = (default_workspace() if workspace is None else Path(workspace)).resolve()
+    scored = value.scored if isinstance(value, Credit) else value
+    group = scored.group if isinstance(scored, ScoredGroup) else scored
+    name = keep(folder, group)
+    shown, note = {"saved": name}, ""
+    if isinstance(scored, ScoredGroup):
+        more, note = _how_it_differs(scored)
+        shown |= more
+    if isinstance(value, Credit):
+        options = {option: setting for option, setting in value.options.items() if setting is not None}
+        shown |= {"scheme": value.scheme, "options": json.dumps(options, separators=(",", ":"))}
+    link = page_link(folder)
+    url = None if link is None else f"{link}{'&' if '?' in link else '?'}{urlencode(shown)}"
+    return PageLink(name, url, folder, note)
+
+
+def _how_it_differs(scored: ScoredGroup) -> tuple[dict[str, str], str]:
+    """What a link says to have the group split as it is, and what has to be set on the page by hand."""
+    from workbench.tasks import load_task
+
+    task = load_task(_PAGES_TASK)
+    differs, shown = [], {}
+    if not _splits_so(scored, StepPattern(task.pattern.regex, task.pattern.kind)):
+        preset = next((name for name, one in PRESETS.items() if _splits_so(scored, one.pattern)), None)
+        if preset is None:
+            differs.append("the step pattern")
+        else:
+            shown["preset"] = preset
+    given = {reward.name: reward.weight for reward in scored.rewards}
+    if given != {reward.name: reward.weight for reward in task.rewards}:
+        differs.append(f"the rewards ({', '.join(given)})")
+    return shown, f"For the same colours, set {' and '.join(differs)} there as they are here." if differs else ""
+
+
+def _splits_so(scored: ScoredGroup, pattern: StepPattern) -> bool:
+    try:
+        found = split_all([rollout.text for rollout in scored.group.rollouts], pattern)
+    except PatternError:
+        return False
+    return all(tuple(steps) == one.steps for steps, one in zip(found, scored.scored, strict=True))
+
+
+_LEAST = 0.1  # seconds between two drawings
+
+
+class Progress:
+    """``with Progress("groups") as told: check_reward(..., on_progress=told)``."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.done, self.total = 0, 0
+        self._drawn = 0.0
+        self._began = time.monotonic()
+        self._handle: Any = None
+
+    def __call__(self, done: int | Mapping[str, Any], total: int | None = None) -> None:
+        event: Mapping[str, Any] = done if isinstance(done, Mapping) else {"done": done, "total": total}
+        if "done" not in event:
+            return
+        self.done, self.total = int(event["done"]), int(event.get("total", event.get("of")) or 0)
+        if self.done >= self.total or time.monotonic() - self._drawn > _LEAST:
+            self._draw()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._draw(over=True)
+
+    def __str__(self) -> str:
+        return f"{self.done:,} of {self.total:,} {self.what}, {time.monotonic() - self._began:.0f} s"
+
+    def html(self) -> str:
+        label = f"<progress value='{self.done}' max='{max(self.total, 1)}' style='width:240px'></progress>"
+        return f"<div>{label} <span style='font-variant-numeric:tabular-nums'>{escape(str(self))}</span></div>"
+
+    def _draw(self, over: bool = False) -> None:
+        self._drawn = time.monotonic()
+        if running_shell() is None:
+            print(f"\r{self}", end="\n" if over else "", file=sys.stderr, flush=True)
+            return
+        from IPython.display import HTML, display
+
+        drawn = HTML(self.html())
+        if self._handle is None:
+            self._handle = display(drawn, display_id=True)
+        else:
+            self._handle.update(drawn)
