@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from benchmarks.schemes import RunResult, sees_labels, stored_results
+from benchmarks.schemes import RunResult, agreement, probes_that_pay, sees_labels, stored_results
 from benchmarks.trained import mean
 from workbench.checks import ALARMS, EDITS, TURN_EDITS
 from workbench.checks.probes import split_step_demo
@@ -29,7 +29,19 @@ from workbench.views.metrics import METRICS, SYMBOLS
 
 
 def write(docs: Path) -> None:
-    pages = (schemes, which_scheme, rewards, presets, probes, formats, config, methods, packages, glossary)
+    pages = (
+        schemes,
+        which_scheme,
+        before_training,
+        rewards,
+        presets,
+        probes,
+        formats,
+        config,
+        methods,
+        packages,
+        glossary,
+    )
     folder, static = docs / "generated", docs / "_static" / "generated"
     for place in (folder, static):
         place.mkdir(parents=True, exist_ok=True)
@@ -85,6 +97,20 @@ def _ends(runs: Sequence[RunResult], sees: bool) -> str:
     several = f" ({min(ends):.1%} to {max(ends):.1%}, {len(runs)} seeds)" if len(runs) > 1 else ""
     told = f"{mean(ends):.1%}{several}".replace("%", " %")
     return f"{told}, {mean(steps):.2f} steps" if len(steps) == len(runs) else told
+
+
+def before_training() -> str:
+    """What turned labels leave of each scheme's advantages, and how many probes pay, in the group that comes along."""
+    left = {scheme: [agreement(noise, scheme) for noise in ("noise10", "noise30")] for scheme in SCHEMES}
+    rows = [
+        (
+            f"`{scheme}`",
+            *(f"{share:.3f}" if sees_labels(scheme) else "1, reads no labels" for share in left[scheme]),
+            probes_that_pay(scheme),
+        )
+        for scheme in sorted(SCHEMES, key=lambda scheme: left[scheme][1], reverse=True)
+    ]
+    return table(("scheme", "agreement, 10 % turned", "30 % turned", "probes that pay"), rows)
 
 
 def rewards() -> str:
