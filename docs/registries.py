@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -27,25 +28,48 @@ from workbench.views.heatmap import heatmap
 from workbench.views.lines import Chart, Charts, Line
 from workbench.views.metrics import METRICS, SYMBOLS
 
+REFERENCE = {
+    "Tasks, policies, groups": """
+        load_task load_policy sample_group with_reference group_of load_groups
+        workbench.tasks:Task(answer_is_right) workbench.policies.load:Policy Example Rollout(text,truncated) Group
+    """,
+    "Steps": "StepPattern split_steps token_texts align_steps Step",
+    "Rewards": """
+        score_group score_both Reward check_reward workbench.checks.reward_check:RewardCheck
+        step_values workbench.policies.step_values:StepValues(as_reward,as_scores)
+        ScoredGroup(step_rewards,step_ends,lengths,outcomes) StepScores(matched,step_ends)
+    """,
+    "Credit": """
+        assign_credit credit_group workbench.credit:gae compare_credits workbench.credit.explain:Comparison
+        workbench.credit:loss_weights workbench.credit:length_normalisers workbench.credit:token_losses
+        workbench.credit:pass_losses workbench.credit:group_losses workbench.credit:gradient_shares
+        workbench.credit:TokenLosses workbench.schema:LossSettings workbench.schema:LossPass
+        Credit(of,explain,rows,to_json) workbench.schema:Explanation workbench.schema:Term
+        heatmap workbench.views.heatmap:Heatmap(html) workbench.views.heatmap:RowHeatmap(html)
+    """,
+    "Checks": """
+        preflight workbench.checks.preflight:Preflight probe workbench.checks.probes:ProbeReport
+        workbench.checks.alarms:alarms
+    """,
+    "Runs": """
+        train open_run list_runs
+        workbench.runs:Run(status,summary,wait,stop,resume,metrics,figure,rollouts,rollouts_frame,rollout_steps,watch,follow,log_tail)
+        compare RunComparison(of,frame,by_scheme,by_method,charts,figure)
+        workbench.runs:ComparedRun workbench.runs:ComparedMethod
+        default_workspace train_to_end make_pairs make_demonstrations label_steps mix_rows
+    """,
+    "In a notebook": "show watch open_in_page workbench.views.notebook:PageLink Progress",
+}
+"""The names of each part of the reference: public ones as ``import workbench as wb`` has them, what they return as
+``module:Name``, and of a class the members that are shown."""
+
 
 def write(docs: Path) -> None:
-    pages = (
-        schemes,
-        which_scheme,
-        before_training,
-        rewards,
-        presets,
-        probes,
-        formats,
-        config,
-        methods,
-        packages,
-        glossary,
-    )
+    pages = (schemes, which_scheme, before_training, rewards, presets, probes, formats, methods, packages, glossary)
     folder, static = docs / "generated", docs / "_static" / "generated"
     for place in (folder, static):
         place.mkdir(parents=True, exist_ok=True)
-    for page in pages:
+    for page in (*pages, reference, config):
         (folder / f"{page.__name__}.md").write_text(page(), encoding="utf-8")
     for name, picture in pictures().items():
         (static / name).write_text(picture, encoding="utf-8")
@@ -141,6 +165,21 @@ def probes() -> str:
 def formats() -> str:
     rows = [(f"`{one.name}`", one.needs or ", ".join(f"`{name}`" for name in one.columns)) for one in FORMATS.values()]
     return table(("format", "what every row needs"), rows)
+
+
+def reference() -> str:
+    """A heading for each part, and under it a directive of Sphinx for each name."""
+    parts = []
+    for title, names in REFERENCE.items():
+        directives = []
+        for entry in names.split():
+            name, _, members = entry.rstrip(")").partition("(")
+            found = pkgutil.resolve_name(name if ":" in name else f"workbench:{name}")
+            kind = "autoclass" if inspect.isclass(found) else "autofunction"
+            directives.append(f".. {kind}:: {found.__module__}.{found.__name__}")
+            directives += [f"   :members: {members.replace(',', ', ')}"] * bool(members)
+        parts += [f"## {title}", "\n".join(["```{eval-rst}", *directives, "```"])]
+    return _joined(parts)
 
 
 def config() -> str:
