@@ -1,8 +1,8 @@
-"""What pyproject.toml cannot say: in a wheel ``assets`` is ``workbench.data``, ``examples`` ``workbench.programs``."""
+"""What pyproject.toml cannot say: ``assets`` is ``workbench.shipped`` in a wheel, ``examples`` ``programs``."""
 
 from setuptools import find_packages, setup
 
 setup(
-    packages=[*find_packages(include=["workbench*"]), "workbench.data", "workbench.programs"],
-    package_dir={"workbench.data": "assets", "workbench.programs": "examples"},
+    packages=[*find_packages(include=["workbench*"]), "workbench.shipped", "workbench.programs"],
+    package_dir={"workbench.shipped": "assets", "workbench.programs": "examples"},
 )

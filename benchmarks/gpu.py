@@ -17,10 +17,10 @@ import torch
 from benchmarks import Measure
 from benchmarks.sampler import generated, grouped, random_policy
 from workbench.config.run import RunConfig
+from workbench.data import load_task
 from workbench.errors import TaskError
 from workbench.policies.load import load_policy
 from workbench.runs import start
-from workbench.tasks import load_task
 
 SIZE = {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14}
 """Qwen2.5-0.5B's (its config.json); the vocabulary is the embedded policy's, so that what is sampled is text."""

@@ -15,11 +15,11 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks import Measure
+from workbench.data import load_task
 from workbench.policies.load import Policy, load_policy
 from workbench.policies.prompts import encode_prompt
 from workbench.policies.sampler import sample_group
 from workbench.schema import Example
-from workbench.tasks import load_task
 
 LENGTH = 128
 SIZE = {"hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 11, "num_attention_heads": 6}

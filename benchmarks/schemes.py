@@ -27,14 +27,14 @@ from workbench.checks.difficulty import auc
 from workbench.config import ModelConfig, RewardConfig
 from workbench.config.run import RunConfig
 from workbench.credit import SCHEMES, compare_credits, credit_group
+from workbench.data import load_task
+from workbench.data.made import planted_errors
 from workbench.policies.embedded import EMBEDDED, FIRST_GROUP
 from workbench.rewards import score_group
 from workbench.rewards.noise import with_wrong_labels
 from workbench.runs import Run, label_steps, list_runs, train_to_end
 from workbench.runs.run import default_workspace
 from workbench.schema import Group, ScoredGroup
-from workbench.tasks import load_task
-from workbench.tasks.labelled import planted_errors
 
 FIRST = ("outcome", "process", "step", "mean_suffix", "first_error", "prpo", "turn_credit", "papo")
 """Measured before the others."""

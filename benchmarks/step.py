@@ -21,7 +21,7 @@ from trl import GRPOConfig, GRPOTrainer
 from benchmarks import Measure
 from benchmarks.sampler import random_policy
 from workbench.config.run import RunConfig
-from workbench.tasks import load_task
+from workbench.data import load_task
 from workbench.training.common import load_trained_policy
 from workbench.training.methods import METHODS
 from workbench.training.methods.grpo import trainer_arguments

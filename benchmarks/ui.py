@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING
 from benchmarks import Measure
 from benchmarks.following import LIVE, ROWS, longest_tasks
 from workbench.credit import credit_group
+from workbench.data import load_task
 from workbench.errors import ChildDied, WorkbenchError
 from workbench.rewards import score_group
 from workbench.schema import Example, Group, Rollout
-from workbench.tasks import load_task
 from workbench.ui.handlers.groups import GroupStore
 from workbench.views.heatmap import EXPLAINED_AT_ONCE, credit_payload, to_json
 

@@ -20,9 +20,9 @@ from workbench.checks.probes import split_step_demo
 from workbench.config import Section
 from workbench.config.run import METHODS, RunConfig
 from workbench.credit import LOSS_TYPES, NORMALISATIONS, SCHEMES, credit_group, length_normalisers
+from workbench.data.formats import FORMATS
 from workbench.packages import OPTIONAL, Needed, sentence
 from workbench.rewards import BUILTINS, score_group
-from workbench.rollouts.formats import FORMATS
 from workbench.steps import PRESETS
 from workbench.views.heatmap import heatmap
 from workbench.views.lines import Chart, Charts, Line
@@ -31,7 +31,7 @@ from workbench.views.metrics import METRICS, SYMBOLS
 REFERENCE = {
     "Tasks, policies, groups": """
         load_task load_policy sample_group with_reference group_of load_groups
-        workbench.tasks:Task(answer_is_right) workbench.policies.load:Policy Example Rollout(text,truncated) Group
+        workbench.data:Task(answer_is_right) workbench.policies.load:Policy Example Rollout(text,truncated) Group
     """,
     "Steps": "StepPattern split_steps token_texts align_steps Step",
     "Rewards": """

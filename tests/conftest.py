@@ -142,14 +142,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _parser_stays() -> None:
-    """The process that reads data files waits for another file for as long as tests run."""
-    from workbench.rollouts import load
-
-    load.IDLE_SECONDS = 3600.0
-
-
-@pytest.fixture(autouse=True, scope="session")
 def _reward_processes_stay() -> None:
     """What reward functions are forked from waits for the next test that has one."""
     from workbench.rewards import sealed

@@ -27,23 +27,21 @@ from workbench.config import PolicySection, SharedConfig, leaves
 from workbench.config.reading import decoded, read_text
 from workbench.config.run import METHODS, RunConfig
 from workbench.credit import assign_credit
+from workbench.data import load_task
+from workbench.data.hand_labels import HandLabels
+from workbench.data.read import parts_of, read_rows, resolve
+from workbench.data.rollouts import Builder, read_drafts, read_groups
+from workbench.data.tokens import load_tokeniser
 from workbench.errors import TaskError, WorkbenchError
 from workbench.places import absolute
 from workbench.policies.find import check_policy, has_chat_template
 from workbench.rewards.models.formats import guess_format
 from workbench.rewards.saved import list_saved, save_reward
 from workbench.rewards.source import reward_functions
-from workbench.rollouts import files
-from workbench.rollouts.groups import Builder, read_drafts
-from workbench.rollouts.hand_labels import HandLabels
-from workbench.rollouts.load import read_groups, resolve
-from workbench.rollouts.tokens import load_tokeniser
 from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run, list_runs, open_run
 from workbench.runs.about import about
 from workbench.schema import Group
-from workbench.tasks import load_task, reading
-from workbench.tasks.hub import parts_of
 from workbench.ui.handlers import api
 from workbench.ui.handlers.example import first_draft, first_group
 from workbench.ui.handlers.rollout_import import ImportForm, find_file
@@ -182,19 +180,13 @@ def held(action: Callable[[], object]) -> bool:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(autouse=True)
-def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data files are parsed here, not in the child that would hide an error of Python's own."""
-    monkeypatch.setattr(reading, "read_splits", lambda path, splits: [list(files.read_rows(Path(path)))])
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_a_bad_data_file_is_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     path.write_bytes(FILES[name])
 
     def rollouts(tokenizer: str | None) -> None:
-        drafts, facts = read_drafts(files.read_rows(path), path.name)
+        drafts, facts = read_drafts(read_rows(path), path.name)
         builder = Builder(load_tokeniser(tokenizer), facts, path.name)
         for draft in drafts:
             group = builder.build(draft)
@@ -227,7 +219,7 @@ def test_a_bad_file_of_any_name_is_refused_in_a_sentence(name: str, tmp_path: Pa
         (tmp_path / file).mkdir()
         (tmp_path / file / file).write_bytes(content)
         for path in (tmp_path / file / file, tmp_path / file):
-            held(lambda path=path: list(files.read_rows(path)))
+            held(lambda path=path: list(read_rows(path)))
 
 
 @pytest.mark.parametrize(
@@ -247,7 +239,7 @@ def test_what_a_row_says_that_cannot_be_is_named(name: str, message: str, tmp_pa
     path = tmp_path / "data.jsonl"
     path.write_bytes(FILES[name])
     with pytest.raises(WorkbenchError, match=message):
-        read_drafts(files.read_rows(path), path.name)
+        read_drafts(read_rows(path), path.name)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -375,7 +367,7 @@ PLACES: dict[str, Callable[[str], object]] = {
     "adapter": lambda name: check_policy(PolicySection(path="tiny", adapter=name)),
     "reward model": guess_format,
     "tokenizer": load_tokeniser,
-    "rollouts": lambda name: list(files.read_rows(resolve(name))),
+    "rollouts": lambda name: list(read_rows(resolve(name))),
     "import on the page": lambda name: find_file(ImportForm(name), Path()),
     "configuration": lambda name: read_text(Path(name), "--config"),
     "group": lambda name: read_group(Path(name)),

@@ -12,12 +12,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from workbench.config.task_defaults import fill_from_task
+from workbench.data import load_task
+from workbench.data.calculator import Slips, chain, lessons, noisy_episode
+from workbench.data.chain_arithmetic import is_held_out
 from workbench.environments.calculator import ERROR, Calculator, evaluate
 from workbench.rewards.builtin import answer_correctness
 from workbench.rewards.builtin.steps import call_needed, call_parses
-from workbench.tasks import load_task
-from workbench.tasks.calculator import Slips, chain, lessons, noisy_episode
-from workbench.tasks.chain_arithmetic import is_held_out
 
 # -- the environment -----------------------------------------------------------------------------------------------
 

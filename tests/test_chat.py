@@ -13,6 +13,9 @@ import workbench as wb
 from workbench.config import PromptSection, SamplingConfig
 from workbench.config.run import RunConfig
 from workbench.credit import credit_group
+from workbench.data import Task
+from workbench.data.kinds import Demonstration, Pair
+from workbench.data.tasks import prompted
 from workbench.errors import ConfigError, PolicyError
 from workbench.policies.embedded import EMBEDDED
 from workbench.policies.load import Policy
@@ -25,9 +28,6 @@ from workbench.rundir.rollouts import read, write
 from workbench.schema import Example, Group, Rollout
 from workbench.schema.rollouts import answer_span
 from workbench.steps import StepPattern
-from workbench.tasks import Task
-from workbench.tasks.kinds import Demonstration, Pair
-from workbench.tasks.prompts import prompted
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import first_draft
 from workbench.ui.handlers.groups import GroupStore
@@ -336,8 +336,8 @@ def test_a_link_brings_the_prompt_s_settings_the_stops_and_the_thinking(tmp_path
 
 
 def test_a_run_is_refused_for_what_its_policy_s_template_cannot_take(tmp_path: Path) -> None:
+    from workbench.data import load_task
     from workbench.runs.check import _check_prompts
-    from workbench.tasks import load_task
 
     task = load_task("chain-arithmetic")
 

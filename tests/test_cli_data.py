@@ -58,7 +58,7 @@ def test_code_from_a_file_runs_in_the_worker_and_its_worst_are_listed(capsys, tm
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["rollouts", "nothing.jsonl"], "nothing.jsonl: No such file"),
+        (["rollouts", "nothing.jsonl"], "nothing.jsonl"),
         (["rollouts", "gsm8k", "--limit", "2", "--show", "2"], "--show 2: gsm8k has groups 0 to 1"),
         (["check-reward", "nothing.jsonl"], "give the reward to check with --reward NAME"),
         (["check-reward", "gsm8k", "--preset", "none"], "--preset none: choose one of step-n"),

@@ -9,10 +9,10 @@ import pytest
 from tests.credits import make_credit, make_rollout
 from workbench.checks import Difficulty
 from workbench.cli import main
+from workbench.data import load_task
+from workbench.data.made import prompts_of, write_made
 from workbench.errors import CreditError, TaskError
 from workbench.policies.embedded import FIRST_GROUP
-from workbench.tasks import load_task
-from workbench.tasks.made import prompts_of, write_made
 
 
 def group(*outcomes):

@@ -143,7 +143,7 @@ def test_held_out_accuracy_is_of_episodes_however_they_are_batched(tmp_path):
     configuration = config(run={"eval_every": 1, "eval_prompts": 8})
     trainer = build(configuration, tmp_path)
     told: list[list[HeldOutAnswer]] = []
-    from workbench.tasks import load_task
+    from workbench.data import load_task
 
     task = load_task("chain-arithmetic")
     measure = HeldOutAccuracy(

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from workbench.checks.preflight import splitting_findings
 from workbench.config import EnvironmentSection, SamplingConfig
 from workbench.credit import credit_group
+from workbench.data import load_groups
 from workbench.environments import load_environment
 from workbench.errors import ConfigError, EpisodeError
 from workbench.policies import sampler
@@ -29,7 +30,6 @@ from workbench.policies.prompts import encode_prompt
 from workbench.policies.reference import with_reference
 from workbench.policies.sampler import Sampled, sample_group, sample_rows, to_rollout
 from workbench.rewards import score_group, split_group
-from workbench.rollouts import load_groups
 from workbench.rundir import rollouts as stored
 from workbench.schema import Example, Group, Rollout, Turn
 from workbench.steps import StepPattern

@@ -15,6 +15,9 @@ from workbench import runs, views
 from workbench.assets import load_example
 from workbench.cli import main
 from workbench.config.run import RunConfig
+from workbench.data import load_task
+from workbench.data.kinds import Pair
+from workbench.data.made import provenance_of
 from workbench.errors import ConfigError
 from workbench.policies.step_values import StepValues, labelled_rows
 from workbench.rundir.checkpoints import peak_memory_mb
@@ -22,9 +25,6 @@ from workbench.runs import MethodStages, compare, open_run
 from workbench.runs.check import checked
 from workbench.runs.compare import ComparedMethod
 from workbench.schema import Group, Rollout
-from workbench.tasks import load_task
-from workbench.tasks.kinds import Pair
-from workbench.tasks.made import provenance_of
 from workbench.views.notebook import RunComparison
 
 OUTCOME = {"name": "answer_correctness", "kind": "outcome"}
@@ -222,7 +222,7 @@ def test_peak_memory_is_what_a_process_held_at_most() -> None:
 
 def test_a_mix_replays_a_share_and_measures_on_fresh_rows(tmp_path: Path) -> None:
     """20 fresh rows and 10 % of the 27 training rows of 30 old ones: round(2.7) = 3 replayed; 23 rows, 2 held out."""
-    from workbench.tasks.made import mixed_of, write_made
+    from workbench.data.made import mixed_of, write_made
 
     def rows(name: str, count: int) -> Path:
         file = tmp_path / name

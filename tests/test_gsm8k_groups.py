@@ -17,9 +17,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from workbench.assets import GSM8K
 from workbench.credit import credit_group
+from workbench.data import read_groups
 from workbench.rewards import score_group
 from workbench.rewards.builtin.answers import gsm8k_answer
-from workbench.rollouts import read_groups
 from workbench.steps import PRESETS
 from workbench.views.heatmap import credit_payload, to_json
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from workbench.checks.reward_check import check_reward
+from workbench.data import load_groups, load_task
+from workbench.data.hand_labels import HandLabelled, HandLabels
 from workbench.errors import ConfigError, TaskError
-from workbench.rollouts import load_groups
-from workbench.rollouts.hand_labels import HandLabelled, HandLabels
-from workbench.tasks import load_task
 from workbench.ui.handlers import hand_labels as handlers
 
 PROMPT = "Start with 3. Add 4. Double it."

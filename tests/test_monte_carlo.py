@@ -14,6 +14,7 @@ from transformers.cache_utils import DynamicCache
 from workbench.cli import main
 from workbench.config import RewardConfig, SamplingConfig
 from workbench.credit import credit_group
+from workbench.data import load_task
 from workbench.errors import ConfigError, RewardCodeError
 from workbench.policies import monte_carlo
 from workbench.policies.load import Policy
@@ -24,7 +25,6 @@ from workbench.policies.step_values import StepValues, estimate, label_rows
 from workbench.rewards import score_group
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
-from workbench.tasks import load_task
 
 LETTERS = "?abRWx;."  # ids 0 to 7; "." ends a completion
 PATTERN = StepPattern(regex=";", kind="ends")

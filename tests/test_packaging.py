@@ -56,10 +56,10 @@ def test_a_wheel_holds_every_file_that_the_package_reads(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
     paths = (path.relative_to(ROOT).as_posix() for path in FILES)
     wanted = {
-        re.sub("^examples/", "workbench/programs/", re.sub("^assets/", "workbench/data/", path)) for path in paths
+        re.sub("^examples/", "workbench/programs/", re.sub("^assets/", "workbench/shipped/", path)) for path in paths
     }
-    assert {"workbench/data/tiny/model.safetensors", "workbench/ui/assets/page.css"} <= wanted
-    recipes = {"workbench/data/tiny/build.py", "workbench/data/tiny_tools/build.py"}
+    assert {"workbench/shipped/tiny/model.safetensors", "workbench/ui/assets/page.css"} <= wanted
+    recipes = {"workbench/shipped/tiny/build.py", "workbench/shipped/tiny_tools/build.py"}
     assert sorted(wanted - inside - recipes) == []
 
 

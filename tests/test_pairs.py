@@ -20,6 +20,8 @@ from tests.stored_runs import config_of
 from workbench.checks.difficulty import calibration_error
 from workbench.config import ModelConfig, PolicySection, RewardConfig
 from workbench.config.run import METHODS, RunConfig
+from workbench.data import load_task
+from workbench.data.kinds import Pair
 from workbench.errors import ConfigError, PolicyError, TaskError, WorkbenchError
 from workbench.policies.find import base_and_adapters, base_of
 from workbench.policies.load import load_policy
@@ -33,8 +35,6 @@ from workbench.runs import start
 from workbench.runs.check import checked
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
-from workbench.tasks import load_task
-from workbench.tasks.kinds import Pair
 from workbench.training.methods import dpo, reward
 from workbench.training.methods.method import Listeners
 from workbench.training.pairs import held_out_pairs, pair_metrics

@@ -20,11 +20,11 @@ from workbench.cli.flags import read_config
 from workbench.config import OptimiserSection
 from workbench.config.run import METHODS, RunConfig
 from workbench.config.section import FIXED, as_text, checked_values, fields_of, of_text
+from workbench.data import Task
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.policies.prompts import encode_prompt
 from workbench.runs.check import checked
 from workbench.schema import Example
-from workbench.tasks import Task
 from workbench.training.methods.modes import LossModes
 from workbench.ui.handlers.example import first_draft
 from workbench.ui.handlers.page_state import is_linked

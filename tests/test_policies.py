@@ -11,13 +11,13 @@ from transformers import PreTrainedModel
 from assets.tiny.build import Recipe, _batch, build_tiny
 from assets.tiny_tools.build import Round, build_tiny_tools
 from workbench.config import SamplingConfig
+from workbench.data import load_task
 from workbench.errors import PolicyError
 from workbench.policies.embedded import EMBEDDED
 from workbench.policies.load import load_policy
 from workbench.policies.sampler import sample_group, sample_rows
 from workbench.quiet import quiet_loading
 from workbench.schema import Example
-from workbench.tasks import load_task
 from workbench.weights import free_memory
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from workbench.config import PolicySection, RewardConfig, SamplingConfig
+from workbench.data import load_task
 from workbench.errors import PolicyError, RewardCodeError
 from workbench.policies.client import PolicyStatus, PolicyWorker
 from workbench.policies.find import check_policy
@@ -21,7 +22,6 @@ from workbench.policies.sampler import sample_group
 from workbench.policies.worker import PolicyCache, handle
 from workbench.sandbox.child import _described
 from workbench.schema import Example
-from workbench.tasks import load_task
 from workbench.ui.handlers.session import Services
 
 EXAMPLE = Example("Start with 2, add 3, add 4.\n", {"answer": "9"})

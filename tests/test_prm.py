@@ -19,6 +19,9 @@ from tests.stored_runs import config_of
 from workbench.checks.difficulty import auc
 from workbench.config import ModelConfig
 from workbench.config.run import METHODS, RunConfig
+from workbench.data import load_task
+from workbench.data.chain_arithmetic import Chain, labelled_answer, noisy_results
+from workbench.data.kinds import LabelledSteps, first_wrong
 from workbench.errors import ConfigError, PolicyError, RewardError, TaskError
 from workbench.process.recorder import Recorder
 from workbench.rewards.models.formats import FORMATS, guess_format
@@ -26,9 +29,6 @@ from workbench.rewards.models.load import load_model
 from workbench.rewards.models.model import ProcessModel
 from workbench.rundir import RunDir
 from workbench.runs import resolved, start
-from workbench.tasks import load_task
-from workbench.tasks.chain_arithmetic import Chain, labelled_answer, noisy_results
-from workbench.tasks.kinds import LabelledSteps, first_wrong
 from workbench.training.labelled import UNKNOWN, step_losses, step_metrics, token_rows, until_first_error
 from workbench.training.methods import prm
 from workbench.training.methods.method import Listeners

@@ -12,9 +12,9 @@ from workbench import cli, places
 from workbench.assets import recipes
 from workbench.cli.flags import config_of_file
 from workbench.config.run import RunConfig
+from workbench.data import load_task
 from workbench.policies.find import policy_path
 from workbench.runs import Run, find_checkpoint, resolved
-from workbench.tasks import load_task
 
 SMALL = (
     *("gsm8k", "short-stories", "qwen3-4b-format", "qwen3-4b", "text-to-sql-taught", "text-to-sql-judge"),

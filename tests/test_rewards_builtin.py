@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from workbench.data import chain_arithmetic
 from workbench.rewards.builtin import answer_correctness, length_and_mistake, step_correctness, tag_format
 from workbench.steps import PRESETS, StepPattern, split_steps
-from workbench.tasks import chain_arithmetic
 
 LABELS_AND_ANSWER = StepPattern(r"(?m)^(?:Step \d+|Answer):")
 LABELS = StepPattern(r"(?m)^Step \d+:")

@@ -13,10 +13,10 @@ from sklearn.metrics import accuracy_score
 import workbench as wb
 from workbench import views
 from workbench.checks.reward_check import Chain, check_reward, first_error
+from workbench.data import labelled_groups, load_task, planted_errors
 from workbench.errors import ConfigError, RewardError, TaskError
 from workbench.schema import Group, Rollout
 from workbench.steps import PRESETS
-from workbench.tasks import labelled_groups, load_task, planted_errors
 
 
 def group(*answers: tuple[str, dict[str, Any]], **columns: Any) -> Group:

@@ -13,11 +13,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from workbench.cli import main
+from workbench.data.read import Row
+from workbench.data.rollouts import REWRITTEN, Builder, read_drafts, read_groups
+from workbench.data.tokens import load_tokeniser
 from workbench.errors import TaskError
-from workbench.rollouts.groups import REWRITTEN, Builder, Draft, read_drafts
-from workbench.rollouts.load import read_groups
-from workbench.rollouts.tokens import load_tokeniser
-from workbench.rollouts.values import Row
 from workbench.schema import Group, Rollout
 
 DATA = Path(__file__).parent / "data" / "episodes"
@@ -39,12 +38,11 @@ def tokenizer_with(template: str) -> PreTrainedTokenizerFast:
 
 
 def read(rows: str | list[dict[str, Any]], tokenizer: Any = None) -> tuple[list[Group], str, str]:
-    """The groups of a file of ``DATA`` or of rows, as the child makes them, with the format and the notes."""
+    """The groups of a file of ``DATA`` or of rows, with the format and the notes."""
     if isinstance(rows, str):
         rows = [json.loads(line) for line in (DATA / f"{rows}.jsonl").read_text(encoding="utf-8").splitlines()]
     drafts, facts = read_drafts([Row(f"line {n}", row) for n, row in enumerate(rows, 1)], "rows.jsonl")
     builder = Builder(load_tokeniser(tokenizer), facts, "rows.jsonl")
-    drafts = [Draft.from_json(json.loads(json.dumps(draft.to_json()))) for draft in drafts]  # as they travel
     groups = [builder.build(draft) for draft in drafts]
     assert [Group.from_json(json.loads(json.dumps(group.to_json()))) for group in groups] == groups
     return groups, facts.format, "\n".join(builder.facts().notes)

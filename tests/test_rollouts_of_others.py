@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from workbench.cli import main
+from workbench.data.read import Row
+from workbench.data.records import stepwise_rows
+from workbench.data.rollouts import Builder, read_drafts, read_groups
+from workbench.data.tokens import load_tokeniser
 from workbench.errors import TaskError
-from workbench.rollouts.groups import Builder, read_drafts
-from workbench.rollouts.labelled import stepwise_rows
-from workbench.rollouts.load import read_groups
-from workbench.rollouts.tokens import load_tokeniser
-from workbench.rollouts.values import Row
 from workbench.schema import Group
 
 USER = {"role": "user", "content": "1 + 1?"}

@@ -14,11 +14,10 @@ from transformers import PreTrainedTokenizerFast
 import workbench as wb
 from tests.test_rollouts_of_episodes import stretches, tokenizer_with
 from workbench.cli import main
+from workbench.data.read import Row
+from workbench.data.rollouts import Builder, Imported, read_drafts, read_groups
+from workbench.data.tokens import load_tokeniser
 from workbench.errors import TaskError
-from workbench.rollouts.groups import Builder, read_drafts
-from workbench.rollouts.load import Imported, read_groups
-from workbench.rollouts.tokens import load_tokeniser
-from workbench.rollouts.values import Row
 from workbench.schema import Group
 from workbench.steps import PRESETS
 

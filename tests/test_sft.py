@@ -11,11 +11,11 @@ import pytest
 
 from tests.in_this_process import carry_out, trained
 from workbench.config.run import METHODS, RunConfig
+from workbench.data import load_task
+from workbench.data.kinds import Demonstration, LabelledSteps, Pair
 from workbench.errors import ConfigError, TaskError
 from workbench.policies.load import load_policy
 from workbench.runs import Run
-from workbench.tasks import load_task
-from workbench.tasks.kinds import Demonstration, LabelledSteps, Pair
 from workbench.training.methods.sft import SFTSection, token_rows
 from workbench.ui.handlers.run_follow import describe
 from workbench.views.metrics import find_metric

@@ -12,13 +12,11 @@ import pytest
 from workbench.config import TaskSection
 from workbench.config.run import RunConfig
 from workbench.config.task import parse_filter
+from workbench.data import load_rows, load_task, read_rows, tasks
+from workbench.data.kinds import Demonstration, recognised
 from workbench.errors import ConfigError, TaskError
-from workbench.rollouts import read_splits
 from workbench.rundir.checkpoints import environment
 from workbench.runs.check import checked
-from workbench.tasks import load_rows, load_task, reading
-from workbench.tasks.kinds import Demonstration
-from workbench.tasks.layouts import recognised
 
 USER, ASSISTANT = {"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}
 VERL = {
@@ -171,7 +169,7 @@ def test_what_rows_do_not_have_is_named(tmp_path: Path, how: dict[str, Any], mes
     ],
 )
 def test_filters_hold_as_worked_by_hand(text: str, values: dict[str, Any], holds: bool) -> None:
-    from workbench.rollouts.columns import value_at
+    from workbench.data.kinds import value_at
 
     assert all(condition.holds(value_at(values, condition.column)) for condition in parse_filter(text)) is holds
 
@@ -263,7 +261,7 @@ def test_a_run_that_rows_do_not_fit_is_refused_by_field_and_reads_its_file_once(
 ) -> None:
     file = put(tmp_path / "rows.jsonl", [{"q": f"{n} + 1?", "a": n + 1} for n in range(20)])
     read: list[Any] = []
-    monkeypatch.setattr(reading, "read_splits", lambda *how: read.append(how) or read_splits(*how))
+    monkeypatch.setattr(tasks, "read_rows", lambda *how: read.append(how) or read_rows(*how))
     rewards = {"rewards": [{"name": "answer_correctness", "kind": "outcome"}], "credit": {"scheme": "outcome"}}
     task = {"name": file, "columns": {"prompt": "q", "answer": "a"}}
     checked(RunConfig.parse({"task": task, "method": rewards}))

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from workbench.data import chain_arithmetic, load_task
 from workbench.errors import TaskError
 from workbench.rewards.builtin.steps import calculator_notes
-from workbench.tasks import chain_arithmetic, load_task
 
 
 def test_a_chain_is_worked_as_its_prompt_says():
@@ -88,7 +88,7 @@ def test_an_embedded_task_checks_its_own_answers(name):
     assert len(task) == 100_000
     assert len(task.held_out) == 1_000
     assert task[-1] == task[len(task) - 1]
-    with pytest.raises(IndexError, match="example 100000 of 100000"):
+    with pytest.raises(IndexError, match="100000 of 100000"):
         task[100_000]
 
 

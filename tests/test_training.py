@@ -17,10 +17,10 @@ from tests.ranks import on_ranks
 from tests.stored_runs import config_of
 from workbench.config.run import RunConfig
 from workbench.credit import LOSS_TYPES, assign_credit, length_normalisers
+from workbench.data import load_task
 from workbench.errors import ConfigError, RewardError
 from workbench.rundir import RunDir
 from workbench.schema import Credit
-from workbench.tasks import load_task
 from workbench.training.accuracy import HeldOutAccuracy
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.methods.grpo import build as build_trainer

@@ -11,9 +11,9 @@ import pytest
 
 from tests.drafts import draft_of, own_row
 from workbench.assets import GSM8K
+from workbench.data import SHIPPED
 from workbench.errors import TaskError
 from workbench.rewards import RewardWorker
-from workbench.rollouts import SHIPPED
 from workbench.steps import PRESETS
 from workbench.ui.handlers import rollout_import as importing
 from workbench.ui.handlers.draft import Draft
@@ -64,7 +64,7 @@ def test_data_that_comes_along_is_opened_with_progress_and_scored(tmp_path, work
     chosen = choose_group(scoring_form(imported), imported, 1)
     assert chosen.where == "group 2 of 300"
     draft = chosen.draft
-    assert draft.group is imported.groups[1]
+    assert draft.group == imported.groups[1]
     assert draft.text == imported.groups[1].prompt
     assert [row.name for row in draft.rows if row] == ["calculator_notes", "gsm8k_answer"]
     assert len(draft.rows) == SLOTS

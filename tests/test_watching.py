@@ -6,9 +6,9 @@ import pytest
 
 from tests.stored_runs import config_of
 from workbench.config.run import RunConfig
+from workbench.data import load_task
 from workbench.rundir import RunDir
 from workbench.runs import Run
-from workbench.tasks import load_task
 
 pytestmark = pytest.mark.training
 

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from workbench.checks.reward_check import check_reward
     from workbench.config.run import RunConfig
     from workbench.credit import assign_credit, compare_credits, credit_group
+    from workbench.data import group_of, load_groups, load_task
     from workbench.policies.load import load_policy
     from workbench.policies.monte_carlo import step_values
     from workbench.policies.reference import with_reference
     from workbench.policies.sampler import sample_group
     from workbench.rewards import Reward, score_both, score_group
-    from workbench.rollouts import group_of, load_groups
     from workbench.runs import (
         default_workspace,
         label_steps,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     )
     from workbench.schema import Credit, Example, Group, Rollout, ScoredGroup, Step, StepScores
     from workbench.steps import StepPattern, align_steps, split_steps, token_texts
-    from workbench.tasks import load_task
     from workbench.views import show
     from workbench.views.heatmap import heatmap
     from workbench.views.notebook import Progress, RunComparison, compare, open_in_page, watch
@@ -109,14 +108,13 @@ _MODULES = {
     "workbench.policies.sampler": ("sample_group",),
     "workbench.rewards": ("Reward", "score_both", "score_group"),
     "workbench.checks.reward_check": ("check_reward",),
-    "workbench.rollouts": ("group_of", "load_groups"),
+    "workbench.data": ("group_of", "load_groups", "load_task"),
     "workbench.runs": (
         *("default_workspace", "label_steps", "list_runs", "make_demonstrations", "make_pairs", "mix_rows"),
         *("open_run", "train", "train_to_end"),
     ),
     "workbench.schema": ("Credit", "Example", "Group", "Rollout", "ScoredGroup", "Step", "StepScores"),
     "workbench.steps": ("StepPattern", "align_steps", "split_steps", "token_texts"),
-    "workbench.tasks": ("load_task",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -15,8 +15,8 @@ def _folder(in_wheel: str, in_checkout: str) -> Path:
     return inside if inside.is_dir() else _PACKAGE.parent / in_checkout
 
 
-ASSETS = _folder("data", "assets")
-"""``assets`` beside the package in a checkout, the package's own ``data`` where it was installed as a wheel."""
+ASSETS = _folder("shipped", "assets")
+"""``assets`` beside the package in a checkout, the package's own ``shipped`` where it was installed as a wheel."""
 EXAMPLES = _folder("programs", "examples")
 GSM8K = ASSETS / "gsm8k"
 """GSM8K rows and four models' answers to 300 of its questions; its README.md says where they come from."""

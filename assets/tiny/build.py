@@ -1,7 +1,7 @@
 """How the embedded policy ``tiny`` was made: ``python assets/tiny/build.py`` does it again, from nothing.
 
 A Llama-shaped model of about 0.9M parameters and a byte-level BPE of 320 tokens are taught the chain-arithmetic task by
-its *noisy teacher* (``tasks.chain_arithmetic``). A teacher that is wrong in a fifth of the steps leaves a policy whose
+its *noisy teacher* (``data.chain_arithmetic``). A teacher that is wrong in a fifth of the steps leaves a policy whose
 greedy answer is nearly always right and whose sampled answers are right a third of the time: the
 distribution is calibrated to the noise, and reinforcement learning has something clean to sharpen. Clean data cut short
 instead leaves a policy that does not know the sums, and GRPO destroys it.
@@ -30,9 +30,9 @@ from transformers import (
     get_cosine_schedule_with_warmup,
 )
 
+from workbench.data import chain_arithmetic, load_task
 from workbench.policies.load import load_policy
 from workbench.policies.sampler import sample_group
-from workbench.tasks import chain_arithmetic, load_task
 
 EOS, PAD = "<|end|>", "<|pad|>"
 Lesson = Sequence[tuple[str, bool]]

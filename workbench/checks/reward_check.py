@@ -1,6 +1,6 @@
 """A reward function evaluated on labelled data: agreement, AUC, first-error F1 and the worst disagreements.
 
-Labels are a file's own (see ``rollouts.formats``): ``labels`` of its steps, or a column that says whether a whole
+Labels are a file's own (see ``data.formats``): ``labels`` of its steps, or a column that says whether a whole
 completion is right. A score counts as "right" from a threshold on. Whatever the reward left unscored is counted and
 left out, never taken for 0.
 

@@ -88,9 +88,9 @@ def run_probe(args: argparse.Namespace) -> int:
 
 def _sampled(config: RunConfig, count: int, first: int | None = None) -> tuple[list[Group], float]:
     """Groups of ``count`` examples, drawn by the seed or from ``first`` on, and the seconds that sampling took."""
+    from workbench.data import load_task
     from workbench.policies.load import load_configured
     from workbench.policies.sampler import sample_group
-    from workbench.tasks import load_task
 
     task = load_task(config.task)
     if first is not None and not 0 <= first < len(task):

@@ -19,7 +19,7 @@ _SHOWN = 100
 
 
 def rollouts(args: argparse.Namespace) -> int:
-    from workbench.rollouts import read_groups
+    from workbench.data import read_groups
 
     imported = read_groups(
         args.data,
@@ -68,7 +68,7 @@ def _columns(args: argparse.Namespace) -> dict[str, str]:
 
 def task(args: argparse.Namespace) -> int:
     """A task's rows as a run would take them."""
-    from workbench.tasks import load_task, preview_of
+    from workbench.data import load_task, preview_of
 
     vars(args)["task.name"] = args.data
     if args.map is not None:
@@ -88,8 +88,8 @@ def task(args: argparse.Namespace) -> int:
 
 def check_reward(args: argparse.Namespace) -> int:
     from workbench.checks.reward_check import check_reward
+    from workbench.data import TASKS, labelled_groups, load_task
     from workbench.steps import PRESETS
-    from workbench.tasks import TASKS, labelled_groups, load_task
 
     if args.preset is not None and args.preset not in PRESETS:
         raise ConfigError(f"--preset {args.preset}: choose one of {', '.join(PRESETS)}")

@@ -55,7 +55,7 @@ def sampled_group(args: argparse.Namespace, config: RunConfig) -> Group:
 
 
 def _example(section: TaskSection, index: int, held_out: bool) -> Example:
-    from workbench.tasks import load_task
+    from workbench.data import load_task
 
     task = load_task(section)
     examples = task.held_out if held_out else task.examples

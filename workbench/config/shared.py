@@ -87,7 +87,7 @@ class MethodSection(Section):
     """Base of a training method's settings. The properties have answers that suit a method without rollouts."""
 
     kind: ClassVar[str | None] = None
-    """The kind of stored rows that it trains on (``tasks.kinds``); None for one that samples what it trains on."""
+    """The kind of stored rows that it trains on (``data.kinds``); None for one that samples what it trains on."""
     trl_config: ClassVar[str] = "transformers.training_args.TrainingArguments"
     """Where the configuration of its trainer is defined, in TRL or transformers."""
     set_elsewhere: ClassVar[Mapping[str, str]] = {}

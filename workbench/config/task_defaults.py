@@ -24,7 +24,7 @@ def fill_from_task(data: dict[str, Any]) -> None:
     method = METHODS.get(method_of(data))
     if not isinstance(name, str) or name == TaskSection().name or method is None:
         return
-    from workbench.tasks import TASKS, load_task
+    from workbench.data import TASKS, load_task
 
     fields = method.section.model_fields
     asks = name in TASKS and not {"environment", "policy"} <= data.keys()  # no other task has them

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from workbench.config import LabelFormat
+from workbench.data.made import Made
 from workbench.rewards import Reward, score_group, split_group
 from workbench.schema import Group, ScoredGroup
 from workbench.steps import StepPattern
-from workbench.tasks.made import Made
 
 Estimation = Literal["soft", "hard"]
 NAMES = {"value": "monte_carlo", "progress": "monte_carlo_progress"}

@@ -19,6 +19,8 @@ from pydantic import ValidationError
 from workbench.config import JudgeConfig, ModelConfig, RewardConfig
 from workbench.config.reading import MAX_BYTES
 from workbench.config.run import RunConfig
+from workbench.data import HUB, TASKS, Task, load_task, tasks_kept
+from workbench.data.read import parts_of
 from workbench.environments import load_environment
 from workbench.errors import ConfigError, RewardError, TaskError, WorkbenchError, did_you_mean, shown
 from workbench.packages import OPTIONAL, lacking
@@ -33,8 +35,6 @@ from workbench.rewards.protocol import columns_of
 from workbench.runs import devices
 from workbench.runs.check_weights import check_weights
 from workbench.steps import PRESETS, StepPattern
-from workbench.tasks import HUB, TASKS, Task, load_task, tasks_kept
-from workbench.tasks.hub import parts_of
 
 TRACKERS = tuple(OPTIONAL["run.report_to"].values)
 _REACHED_SECONDS = 3.0

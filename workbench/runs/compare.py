@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 
 from workbench.config.run import RunConfig
 from workbench.credit.schemes import find_scheme
+from workbench.data.made import provenance_of
 from workbench.errors import RunError
 from workbench.files import read_json
 from workbench.runs.launch import Report, carry_on, check_same
 from workbench.runs.run import Run, default_workspace, open_run
 from workbench.runs.spawn import TRAINING
 from workbench.runs.warm import warm_up
-from workbench.tasks.made import provenance_of
 
 TARGET = 0.65
 """The held-out accuracy whose price in completions is compared."""

@@ -23,9 +23,9 @@ from workbench.runs.references import resolved
 from workbench.schema import Group, ScoredGroup
 
 if TYPE_CHECKING:
+    from workbench.data.made import Made
     from workbench.policies.load import Policy
     from workbench.policies.step_values import Estimation, StepValues
-    from workbench.tasks.made import Made
 
 Tell = Callable[[str], None]
 
@@ -67,7 +67,7 @@ def make_pairs(
 
     Raises TaskError if the file is there already or no pair came about.
     """
-    from workbench.tasks.made import pairs_of
+    from workbench.data.made import pairs_of
 
     limits = {"per_group": per_group, "margin": margin}
     making = _Making("pairs", config, Path(out), prompts, first, groups, workspace, again, tell)
@@ -91,7 +91,7 @@ def make_demonstrations(
 
     Raises TaskError as ``make_pairs`` does.
     """
-    from workbench.tasks.made import demonstrations_of
+    from workbench.data.made import demonstrations_of
 
     limits = {"per_group": per_group, "threshold": threshold}
     making = _Making("demonstrations", config, Path(out), prompts, first, groups, workspace, again, tell)
@@ -110,7 +110,7 @@ def make_prompts(
     sampled: int = 0,
 ) -> MadeRows:
     """Write the prompts of scored groups whose pass rate is from ``low`` to ``high``. Raises TaskError as above."""
-    from workbench.tasks.made import prompts_of
+    from workbench.data.made import prompts_of
 
     return _written(prompts_of(scored, low, high, right_from), Path(out), about, began, sampled)
 
@@ -166,7 +166,7 @@ def mix_rows(
     fresh: Path, replay: Sequence[Path], out: Path | str, *, share: float = 0.1, seed: int = 0, again: bool = False
 ) -> MadeRows:
     """Write all ``fresh`` rows and ``share`` of the training rows of each file of ``replay``. Raises TaskError."""
-    from workbench.tasks.made import mixed_of, sha256
+    from workbench.data.made import mixed_of, sha256
 
     began = time.monotonic()
     made = mixed_of(fresh, replay, share, seed)
@@ -178,9 +178,9 @@ def mix_rows(
 
 def sample_prompts(policy: Policy, config: RunConfig, first: int, count: int) -> Iterator[Group]:
     """Sample a group for each of the task's training prompts from ``first`` on. Raises TaskError for no such prompt."""
+    from workbench.data import load_task
+    from workbench.data.tasks import prompted
     from workbench.policies.groups import sample_groups
-    from workbench.tasks import load_task
-    from workbench.tasks.prompts import prompted
 
     task = prompted(load_task(config.task), config.prompt)
     if not 0 <= first < len(task):
@@ -270,7 +270,7 @@ class _Making:
 
 def _made_before(file: Path, about: dict[str, Any], again: bool) -> MadeRows | None:
     """Return the rows that were made with the same settings. Raises TaskError for a file of other settings."""
-    from workbench.tasks.made import provenance_of, sha256
+    from workbench.data.made import provenance_of, sha256
 
     if not file.exists():
         return None
@@ -285,8 +285,8 @@ def _made_before(file: Path, about: dict[str, Any], again: bool) -> MadeRows | N
 
 
 def _written(made: Made, file: Path, about: dict[str, Any], began: float, sampled: int) -> MadeRows:
+    from workbench.data.made import write_made
     from workbench.rundir.checkpoints import peak_memory_mb
-    from workbench.tasks.made import write_made
 
     seconds, peak = round(time.monotonic() - began, 1), peak_memory_mb()
     spent = {"rows": len(made.rows), "completions_sampled": sampled, "seconds": seconds, "peak_memory_mb": peak}

@@ -10,11 +10,11 @@ from accelerate.utils import gather_object
 from transformers import TrainerCallback
 
 from workbench.config import RunSection
+from workbench.data import Task
 from workbench.rewards.score import split_rollouts, spoken, texts_read
 from workbench.schema import HeldOutAnswer, OnAnswers
 from workbench.schema.rollouts import prompt_text
 from workbench.steps import StepPattern, split_leniently
-from workbench.tasks import Task
 from workbench.training.sampling import PolicySampler
 
 SEED = 1_000_003

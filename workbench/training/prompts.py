@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from workbench.config import SamplingConfig, SharedConfig
+from workbench.data import Task
 from workbench.errors import ConfigError
 from workbench.policies.load import Policy, context_length
 from workbench.policies.prompts import encode_prompt
 from workbench.schema import Example
-from workbench.tasks import Task
 
 _SPECIAL = 16  # tokens that a tokenizer may add to a text, at most
 

@@ -15,6 +15,8 @@ import torch
 from datasets import Dataset
 
 from workbench.config import SharedConfig
+from workbench.data import Task, load_task
+from workbench.data.tasks import prompted
 from workbench.environments import load_environment
 from workbench.policies.load import Policy
 from workbench.policies.monte_carlo import monte_carlo_reward
@@ -25,8 +27,6 @@ from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
 from workbench.rewards.models.local import LocalModels
 from workbench.rewards.protocol import columns_left_out
 from workbench.schema import LossPass, OnCredit, OnPass
-from workbench.tasks import Task, load_task
-from workbench.tasks.prompts import prompted
 from workbench.training.accuracy import HeldOut, HeldOutAccuracy
 from workbench.training.common import load_trained_policy, lora_config, shared_arguments
 from workbench.training.config import ProcessGRPOConfig

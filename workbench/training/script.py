@@ -311,8 +311,8 @@ def _peft(config: SharedConfig) -> str:
 
 def _rows(config: SharedConfig) -> str:
     """The prompts and columns that the run trains on, as TRL's data set."""
-    from workbench.tasks import load_task
-    from workbench.tasks.prompts import prompted
+    from workbench.data import load_task
+    from workbench.data.tasks import prompted
 
     method = config.method
     assert isinstance(method, GRPOSection)

@@ -16,13 +16,13 @@ from accelerate.utils import gather_object
 from datasets import Dataset, disable_progress_bars
 
 from workbench.config import SamplingConfig, SharedConfig
+from workbench.data import load_task
+from workbench.data.tasks import prompted
 from workbench.environments import load_environment
 from workbench.errors import ConfigError
 from workbench.policies.load import Policy
 from workbench.rewards import RewardWorker
 from workbench.schema import OnAnswers
-from workbench.tasks import load_task
-from workbench.tasks.prompts import prompted
 from workbench.training.accuracy import HeldOutAccuracy, Measure
 from workbench.training.common import evaluating, shared_arguments
 from workbench.training.methods.stored import StoredSection

@@ -16,12 +16,12 @@ import torch
 from datasets import Dataset
 
 from workbench.config import SharedConfig
+from workbench.data import load_rows, load_task
+from workbench.data.tasks import prompted
 from workbench.errors import PatternError, WorkbenchError
 from workbench.rewards.score import split_rollouts
 from workbench.schema import OnRows, Rollout, Step, StepScores, TokenMeasure, WatchedRow, WatchedText
 from workbench.steps import StepPattern, align_steps, split_leniently, token_texts, unsplit
-from workbench.tasks import load_rows, load_task
-from workbench.tasks.prompts import prompted
 from workbench.training.common import evaluating
 from workbench.training.looks import Looks
 from workbench.training.methods.method import Listeners

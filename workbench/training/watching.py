@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.config import SamplingConfig, SharedConfig
+from workbench.data import Task
 from workbench.errors import WorkbenchError
 from workbench.rewards import Reward, RewardWorker, score_group
 from workbench.schema import Credit, Group, OnCredit
-from workbench.tasks import Task
 from workbench.training.looks import Looks
 from workbench.training.trainer import ProcessGRPOTrainer
 

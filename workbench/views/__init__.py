@@ -25,7 +25,7 @@ VIEWS: dict[tuple[str, str], str] = {
     ("workbench.checks.reward_check", "RewardCheck"): "reward_check",
     ("workbench.policies.step_values", "StepValues"): "step_values",
     ("workbench.policies.load", "Policy"): "policy",
-    ("workbench.tasks.task", "Task"): "task",
+    ("workbench.data.tasks", "Task"): "task",
     ("workbench.runs.run", "Run"): "run",
     ("workbench.views.notebook", "RunComparison"): "run_comparison",
 }

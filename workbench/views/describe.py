@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from workbench.checks.probes import ProbeResult
     from workbench.checks.reward_check import RewardCheck
     from workbench.credit import Comparison
+    from workbench.data.tasks import Task
     from workbench.policies.load import Policy
     from workbench.policies.step_values import StepValues
     from workbench.runs import Run
     from workbench.steps.split import Steps
-    from workbench.tasks.task import Task
     from workbench.views.notebook import RunComparison
 
 Parts = tuple[Part, ...]

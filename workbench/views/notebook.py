@@ -379,7 +379,7 @@ def open_in_page(value: Credit | ScoredGroup | Group, workspace: Path | str | No
 
 def _how_it_differs(scored: ScoredGroup) -> tuple[dict[str, str], str]:
     """What a link says to have the group split as it is, and what has to be set on the page by hand."""
-    from workbench.tasks import load_task
+    from workbench.data import load_task
 
     task = load_task(_PAGES_TASK)
     differs, shown = [], {}

@@ -18,7 +18,7 @@ from workbench.training.methods.stored import StoredSection
 if TYPE_CHECKING:
     import torch
 
-    from workbench.tasks.kinds import Pair
+    from workbench.data.kinds import Pair
     from workbench.training.watched_rows import Seen
 
 PreferenceLoss = Literal[

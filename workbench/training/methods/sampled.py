@@ -22,8 +22,8 @@ from workbench.training.methods.modes import LossModes, check_stated
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from workbench.data import Task
     from workbench.schema import Example
-    from workbench.tasks import Task
 
 
 class SampledSection(MethodSection):
@@ -87,7 +87,7 @@ class SampledSection(MethodSection):
         return values
 
     def steps_of_epochs(self, config: SharedConfig, epochs: float) -> int:
-        from workbench.tasks import load_task
+        from workbench.data import load_task
 
         return math.ceil(epochs * len(load_task(config.task)) / self.prompts_per_step) * self.num_iterations
 
@@ -110,8 +110,8 @@ class SampledSection(MethodSection):
         self._check_batch(config)
 
     def check_files(self, config: SharedConfig) -> None:
+        from workbench.data import HUB, load_task
         from workbench.rewards.models.formats import check_scores_text
-        from workbench.tasks import HUB, load_task
 
         check_language_model(config.policy.path)
         if not config.task.name.startswith(HUB):  # whose rows may be many: they are read when the run loads them

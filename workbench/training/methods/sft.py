@@ -18,7 +18,7 @@ from workbench.training.methods.stored import StoredSection
 if TYPE_CHECKING:
     import torch
 
-    from workbench.tasks.kinds import Demonstration
+    from workbench.data.kinds import Demonstration
     from workbench.training.watched_rows import Seen
 
 

@@ -11,8 +11,8 @@ from workbench.architecture import check_language_model
 from workbench.config import MethodSection, SharedConfig
 
 if TYPE_CHECKING:
-    from workbench.tasks import Task
-    from workbench.tasks.kinds import Kind
+    from workbench.data import Task
+    from workbench.data.kinds import Kind
 
 _LEAST_ROWS = 1000
 """Rows that are taken where there are that many, however few the run's steps ask for: epochs mix them all."""
@@ -87,7 +87,7 @@ class StoredSection(MethodSection):
 
 
 def _rows(config: SharedConfig) -> Task:
-    from workbench.tasks import load_rows
-    from workbench.tasks.prompts import prompted
+    from workbench.data import load_rows
+    from workbench.data.tasks import prompted
 
     return prompted(load_rows(config.task), config.prompt)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from workbench.config.reading import decoded
 from workbench.config.run import RunConfig
+from workbench.data import HUB
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.rewards import TrustStore
-from workbench.tasks import HUB
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import choose_example, find_task
 from workbench.ui.handlers.rewards import keep_written

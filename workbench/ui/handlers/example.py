@@ -11,14 +11,14 @@ from typing import Any, cast
 
 from workbench.config import TaskSection
 from workbench.config.run import RunConfig
+from workbench.data import HUB, TASKS, Task, load_task
+from workbench.data.conversations import is_messages
+from workbench.data.records import prompt_text as checked_prompt
 from workbench.errors import PatternError, TaskError
 from workbench.places import local_path
 from workbench.policies.embedded import FIRST_GROUP
-from workbench.rollouts.conversations import is_messages
-from workbench.rollouts.records import prompt_text as checked_prompt
 from workbench.schema import Example, Group, Prompt
 from workbench.steps import NUMBERS, PRESETS, PatternKind, StepPattern
-from workbench.tasks import HUB, TASKS, Task, load_task
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.tree import with_path
 from workbench.ui.handlers.visitors import Limits

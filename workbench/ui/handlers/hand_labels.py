@@ -1,6 +1,6 @@
 """Labelling steps by hand on the page: a group's labels, one more of them, and all of them as a file to train on.
 
-What arrives is text of the browser's and is not trusted; ``rollouts.hand_labels`` checks it.
+What arrives is text of the browser's and is not trusted; ``data.hand_labels`` checks it.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from workbench.data.hand_labels import HandLabelled, HandLabels
 from workbench.errors import TaskError, WorkbenchError
-from workbench.rollouts.hand_labels import HandLabelled, HandLabels
 from workbench.ui.payloads import HandLabel, HandLabelsPayload, LabelsFile
 
 MOST_COMPLETIONS = 1024

@@ -14,9 +14,9 @@ from typing import Any
 from workbench.config import RewardConfig
 from workbench.config.run import METHODS, RunConfig
 from workbench.credit import SCHEMES, Option
+from workbench.data import TASKS
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.steps import PRESETS
-from workbench.tasks import TASKS
 from workbench.ui.handlers.credit import FIELDS as OPTIONS
 from workbench.ui.handlers.credit import Section, credit_section, visible_fields
 from workbench.ui.handlers.draft import FIELDS, RUN, SAMPLING, TASK, Draft

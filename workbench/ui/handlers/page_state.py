@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 from workbench.config.run import METHODS
+from workbench.data import TASKS
 from workbench.schema import Group
-from workbench.tasks import TASKS
 from workbench.ui.handlers.credit import changed
 from workbench.ui.handlers.draft import FIELDS, Draft
 from workbench.ui.handlers.example import CUSTOM, find_task, first_draft, preset_of

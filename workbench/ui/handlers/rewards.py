@@ -12,6 +12,7 @@ from typing import Any
 
 from workbench.checks import split_step_demo
 from workbench.config import EnvironmentSection, PolicySection
+from workbench.data import Task
 from workbench.errors import WorkbenchError, cut
 from workbench.policies.embedded import EMBEDDED
 from workbench.rewards import BUILTINS, find_builtin
@@ -28,7 +29,6 @@ from workbench.rewards.source import kind_in
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
 from workbench.schema import RewardKind, ScoredGroup
 from workbench.schema.numbers import counted, two_places
-from workbench.tasks import Task
 from workbench.ui.handlers.credit import for_scheme
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.judges import judge_facts

@@ -15,14 +15,13 @@ from typing import Any, TypeVar
 from workbench.checks.reward_check import RewardCheck, check_reward
 from workbench.config import RewardConfig
 from workbench.config.task import columns_of_text
+from workbench.data import FORMATS, LABELLED, SHIPPED, Facts, Imported, Task, labelled_groups, read_groups
 from workbench.errors import RewardError, TaskError, WorkbenchError, shown
 from workbench.rewards import RewardWorker, find_builtin
 from workbench.rewards.models.reward import Models
-from workbench.rollouts import FORMATS, SHIPPED, Facts, Imported, read_groups
 from workbench.schema import Group, Prompt
 from workbench.schema.numbers import counted
 from workbench.steps import PRESETS
-from workbench.tasks import LABELLED, Task, labelled_groups
 from workbench.ui.handlers.background_jobs import Works
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import with_group

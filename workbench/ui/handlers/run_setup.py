@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from workbench.config import TaskSection
 from workbench.config.run import METHODS
+from workbench.data import HUB
 from workbench.errors import WorkbenchError
 from workbench.redact import redact
 from workbench.runs import default_workspace, start
 from workbench.runs.check import with_absolute_paths
-from workbench.tasks import HUB
 from workbench.ui.handlers.credit import summary
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import find_task

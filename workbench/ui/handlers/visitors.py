@@ -21,6 +21,7 @@ from typing import Any
 
 from workbench.config import EnvironmentSection, PolicySection, RewardConfig, SamplingConfig, TaskSection
 from workbench.config.run import RunConfig
+from workbench.data import TASKS
 from workbench.errors import ConfigError, RewardError, WorkbenchError, shown
 from workbench.places import RUN, is_of_run
 from workbench.policies.client import OnEvent, PolicyWorker
@@ -30,7 +31,6 @@ from workbench.runs import list_runs
 from workbench.schema import Example, Group
 from workbench.schema.numbers import counted
 from workbench.steps import StepPattern
-from workbench.tasks import TASKS
 
 REMEDY = "duplicate this Space, which is then yours and has everything"
 FOLDER = "visitors"

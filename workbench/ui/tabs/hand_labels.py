@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.rollouts.hand_labels import HandLabels
+from workbench.data.hand_labels import HandLabels
 from workbench.ui.handlers import hand_labels
 from workbench.ui.handlers.session import Services
 from workbench.ui.payloads import HandLabelsPayload, LabelsFile

@@ -7,9 +7,9 @@ from typing import Any
 
 import gradio as gr
 
+from workbench.data import TASKS
 from workbench.policies.embedded import EMBEDDED
 from workbench.steps import PRESETS
-from workbench.tasks import TASKS
 from workbench.ui.handlers import example as handlers
 from workbench.ui.handlers.credit import NONE
 from workbench.ui.handlers.draft import COMPARE, CREDIT, SAMPLING, Draft

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import gradio as gr
 
+from workbench.data import HUB
 from workbench.errors import WorkbenchError
 from workbench.steps import PRESETS, PatternKind, StepPattern
-from workbench.tasks import HUB
 from workbench.ui.handlers import example as handlers
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.page_restore import restore

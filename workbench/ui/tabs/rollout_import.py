@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gradio as gr
 
-from workbench.rollouts.folders import SUFFIXES
-from workbench.tasks import LABELLED
+from workbench.data import LABELLED
+from workbench.data.read import SUFFIXES
 from workbench.ui.handlers import rollout_import as handlers
 from workbench.ui.tabs.common import note, table
 from workbench.ui.tabs.widgets import RolloutImportWidgets

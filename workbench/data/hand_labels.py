@@ -6,7 +6,7 @@ stepwise supervision), written anew with every label. A label stays with its spa
 not show it, and brings it back when it cuts the same.
 
 Neutral is PRM800K's rating 0, "makes no progress, but is not wrong": it counts as right wherever a label is true or
-false, as in ``rollouts.labelled`` and in TRL's own script. Does not know who labels, or how steps are found.
+false, as in ``data.records`` and in TRL's own script. Does not know who labels, or how steps are found.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from workbench.data.chain_arithmetic import SYMBOL, Chain, apply, is_held_out
 from workbench.environments.calculator import Calculator
 from workbench.schema import Example
-from workbench.tasks.chain_arithmetic import SYMBOL, Chain, apply, is_held_out
 
 HIGHEST = 99_999
 OPERANDS = {"add": range(100, 1000), "subtract": range(100, 1000), "multiply by": range(12, 100)}

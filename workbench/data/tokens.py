@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from workbench.assets import ASSETS
+from workbench.data.conversations import ChatTemplate, read_json, template_of, template_of_tokenizer
 from workbench.errors import TaskError
 from workbench.places import is_hub_id, local_path, no_folder
-from workbench.rollouts.templates import ChatTemplate, read_json, template_of, template_of_tokenizer
 from workbench.steps import token_texts
 
 WORDS = "words"

@@ -1,26 +1,33 @@
-"""Rows of a file → groups of rollouts: format, grouping by prompt, joining of steps, tokens.
+"""Importing rollouts: the rows of a data file → groups: format, grouping by prompt, joining of steps, tokens.
 
-Everything that had to be decided on the way (which format, which tokenizer, what could not be kept exactly) is said in
-``Facts``. This module does not know where it runs; ``rollouts.load`` has it run in a child process.
+``load_groups`` is the public door; ``read_groups`` says besides what was decided on the way (which format, which
+tokenizer, what could not be kept exactly): ``Facts``. Torch is not loaded.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import pickle
+import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryFile
+from threading import Lock
 from typing import Any
 
+from workbench.data.conversations import Conversation, plain_pieces, templated_pieces
+from workbench.data.engines import with_rewards
+from workbench.data.formats import FORMATS, Format, detect
+from workbench.data.kinds import columns_of
+from workbench.data.read import EVERY, MAX_BYTES, Lazy, Row, resolve, rows_and_faults
+from workbench.data.records import Record
+from workbench.data.tokens import WORDS, WRITTEN_END, Tokeniser, load_tokeniser
 from workbench.errors import PatternError, TaskError, cut
-from workbench.rollouts.columns import columns_of
-from workbench.rollouts.conversations import Conversation, plain_pieces
-from workbench.rollouts.formats import FORMATS, Format, detect
-from workbench.rollouts.records import Record
-from workbench.rollouts.templates import templated_pieces
-from workbench.rollouts.tokens import WORDS, WRITTEN_END, Tokeniser
-from workbench.rollouts.trl import with_rewards
-from workbench.rollouts.values import Row
+from workbench.files import opened
 from workbench.schema import ASSISTANT, Group, Prompt, Rollout, Turn
 from workbench.schema.numbers import counted
 from workbench.schema.rollouts import sampled_runs
@@ -37,6 +44,8 @@ REWRITTEN = (
 UNKNOWN_END = "taken as finished: the file does not say whether the length cut it off"
 AS_WORDS = "no tokenizer was given: tokens are words, digits and marks, not a model's"
 
+_LOGGER = logging.getLogger("workbench.data")
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -51,9 +60,147 @@ class Facts:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Facts:
-        return cls(**{**data, "notes": tuple(data["notes"])})
+
+@dataclass(frozen=True)
+class Imported:
+    """The groups of a file, and the facts about how it was read."""
+
+    groups: Sequence[Group]
+    facts: Facts
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+
+def load_groups(
+    path: str | Path,
+    *,
+    tokenizer: Any = None,
+    format: str | None = None,
+    limit: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    skip_bad_rows: bool = False,
+) -> list[Group]:
+    """The groups of a data file or a folder of them, or of the data that comes along as ``"gsm8k"``.
+
+    Completions with the same prompt are a group, in the file's order. ``tokenizer`` is ``"tiny"``, a folder, a Hub name
+    or a fast tokenizer object; without one, texts are cut into words. ``token_ids`` in the file are taken as they are.
+    ``format`` (see ``data.formats``) is detected from the first row unless given; ``limit`` is a number of groups.
+    Where columns have other names, ``columns={"prompt": "meta.question", "completion": "text"}`` says which they are.
+    What the file says of one completion (``reward``, ``correct``, ``labels``) is in its ``columns``. With
+    ``skip_bad_rows``, rows that cannot be read are left out. What was left out or decided is logged, a note a line
+    (logger ``workbench.data``).
+
+    Raises:
+        TaskError: for a file or tokenizer that cannot be read, naming the line or row.
+    """
+    imported = read_groups(
+        path, tokenizer=tokenizer, format=format, limit=limit, columns=columns, skip_bad_rows=skip_bad_rows
+    )
+    for note in imported.facts.notes:
+        if not note.endswith((UNKNOWN_END, AS_WORDS)):  # true of most files
+            _LOGGER.warning("%s: %s", path, note)
+    return list(imported.groups)
+
+
+def group_of(prompt: Prompt, completions: Sequence[str], *, tokenizer: Any = None, **columns: Any) -> Group:
+    """Your own answers to one prompt as a group, ``columns`` (the right ``answer``, say) being the data row's others.
+
+    ``tokenizer`` is as in ``load_groups``; every completion is taken as finished. Raises TaskError where there is none.
+    """
+    if not completions:
+        raise TaskError("a group needs at least one completion; two or more can be compared with each other")
+    records = tuple(
+        Record(f"completion {n}", prompt, text, columns=dict(columns)) for n, text in enumerate(completions, 1)
+    )
+    return Builder(load_tokeniser(tokenizer), Facts("texts", len(records)), "texts").build(Draft(prompt, records))
+
+
+def read_groups(
+    path: str | Path,
+    *,
+    tokenizer: Any = None,
+    format: str | None = None,
+    limit: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    skip_bad_rows: bool = False,
+    max_bytes: int = MAX_BYTES,
+    on_event: Callable[[dict[str, Any]], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Imported:
+    """``load_groups`` with the facts: format, tokenizer, preset, and notes on what could not be kept exactly.
+
+    The groups lie in a temporary file, from which each is read when it is asked for. ``on_event`` hears
+    ``{"phase": …}`` and ``{"done": n, "of": n}``; once ``cancelled`` says True, what is there by then is returned.
+    Raises TaskError.
+    """
+    file = resolve(path)
+    report = on_event or (lambda event: None)
+    is_cancelled = cancelled or (lambda: False)
+    report({"phase": "reading"})
+    if format in (None, "run") and not columns and (stored := _groups_of_run(file, max_bytes)) is not None:
+        facts = Facts("run", sum(map(len, stored[:limit])), tokenizer="the run's own")
+        return Imported(stored[:limit], facts)
+
+    def rows() -> Iterator[Row]:
+        for number, row in enumerate(rows_and_faults(file, EVERY, max_bytes=max_bytes), start=1):
+            if number % 1000 == 0:
+                report({"phase": f"reading, {number:,} rows"})
+                if is_cancelled():
+                    return
+            yield row
+
+    drafts, facts = read_drafts(rows(), file.name, format, columns, skip_bad_rows=skip_bad_rows)
+    report({"phase": "loading the tokenizer"})
+    builder = Builder(load_tokeniser(tokenizer), facts, file.name)
+
+    def built() -> Iterator[Group]:
+        for number, draft in enumerate(drafts[:limit], start=1):
+            if is_cancelled():
+                return
+            yield builder.build(draft)
+            report({"done": number, "of": len(drafts[:limit])})
+
+    groups = keep_on_disk(built())
+    return Imported(groups, builder.facts())
+
+
+def keep_on_disk(groups: Iterable[Group]) -> Sequence[Group]:
+    """Write groups to a temporary file, and return a sequence that reads one when it is asked for it."""
+    lock = Lock()
+    places: list[int] = []
+    with ExitStack() as stack:
+        file = stack.enter_context(TemporaryFile())
+        for group in groups:
+            places.append(file.tell())
+            pickle.dump(group, file)
+        close = stack.pop_all().close
+
+    def read(index: int) -> Group:
+        with lock:
+            file.seek(places[index])
+            group: Group = pickle.load(file)
+        return group
+
+    kept = Lazy(len(places), read)
+    weakref.finalize(kept, close)
+    return kept
+
+
+def _groups_of_run(path: Path, max_bytes: int) -> list[Group] | None:
+    """Return the groups of a run's own rollouts file, or None where it is something else."""
+    from workbench.rundir.rollouts import read
+
+    try:
+        with opened(path) as stream:
+            if stream.read(4) != b"PAR1" or path.stat().st_size > max_bytes:
+                return None
+        return [credit.scored.group for credit in read(path)]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # read as any other file, which says what is wrong with it
+
+
+# --- rows → groups without tokens ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -62,37 +209,6 @@ class Draft:
 
     prompt: Prompt
     records: tuple[Record, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"prompt": self.prompt, "records": [asdict(record) for record in self.records]}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Draft:
-        return cls(data["prompt"], tuple(_record(record) for record in data["records"]))
-
-
-def _record(data: Mapping[str, Any]) -> Record:
-    tuples: dict[str, Any] = {
-        name: None if data.get(name) is None else tuple(data[name])
-        for name in (
-            "steps",
-            "token_ids",
-            "texts",
-            "logprobs",
-            "entropies",
-            "ref_logprobs",
-            "raw_logprobs",
-            "mask",
-            "prompt_ids",
-            "episode",
-            "notes",
-        )
-    }
-    if (pieces := data.get("pieces")) is not None:
-        tuples["pieces"] = tuple((role, text) for role, text in pieces)
-    if (said := data.get("conversation")) is not None:
-        tuples["conversation"] = Conversation(tuple(said["messages"]), said["opening"], tuple(said["tools"]))
-    return Record(**{**data, **tuples})
 
 
 def read_drafts(

@@ -15,13 +15,21 @@ Texts may be conversations: lists of messages with ``role`` and ``content``. Wha
 
 from __future__ import annotations
 
+import json
+import random
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import takewhile
 from typing import Any, Literal
 
-from workbench.errors import TaskError
-from workbench.rollouts.records import is_conversation
+from workbench.config import TaskSection
+from workbench.config.task import Condition, parse_filter
+from workbench.data.read import Row
+from workbench.data.records import is_conversation, sharegpt_messages
+from workbench.errors import TaskError, cut, did_you_mean
 from workbench.schema import Prompt
 
 Kind = Literal["prompts", "pairs", "demonstrations", "labelled_steps"]
@@ -163,7 +171,7 @@ READERS: Mapping[Kind, Callable[[str, Mapping[str, Any]], Any]] = {
     "pairs": pair,
     "labelled_steps": labelled_steps,
 }
-"""How a row of each kind is read; prompts are read by ``tasks.task``."""
+"""How a row of each kind is read; prompts are read by ``data.tasks``."""
 
 
 def _shared_prompt(where: str, columns: Mapping[str, Any]) -> Prompt:
@@ -217,3 +225,234 @@ def _is_dialogue(messages: Any) -> bool:
 def _short(value: Any) -> str:
     shown = repr(value)
     return shown if len(shown) <= 80 else f"{shown[:80]}…"
+
+
+_MISSING = object()
+_TEXTS = {"prompt", "completion", "chosen", "rejected"}
+_DEPTH = 4
+"""Levels whose names a message lists."""
+
+
+def has(values: Mapping[str, Any], name: str) -> bool:
+    return _at(values, name) is not _MISSING
+
+
+def value_at(values: Mapping[str, Any], name: str, default: Any = None) -> Any:
+    """The value that a dotted name leads to, ``default`` where it leads nowhere."""
+    found = _at(values, name)
+    return default if found is _MISSING else found
+
+
+def columns_of(where: str, values: Mapping[str, Any], columns: Mapping[str, str], field: str) -> dict[str, Any]:
+    """Each column of ``columns`` with what its source holds in a row.
+
+    Raises TaskError naming ``field``, the row and the nearest name, where a source leads nowhere.
+    """
+    made = {}
+    for name, source in columns.items():
+        value = _at(values, source)
+        if value is _MISSING:
+            names = names_of(values)
+            raise TaskError(
+                f"{field}: {where} has no {source!r}{did_you_mean(source, names)}; it has {cut(', '.join(names), 300)}"
+            )
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)  # of a CSV file, say
+        made[name] = str(value) if name in _TEXTS and is_number else value
+    return made
+
+
+def names_of(values: Mapping[str, Any], prefix: str = "", depth: int = 1) -> list[str]:
+    """The dotted names of a row's values, those in objects too."""
+    names = []
+    for name, value in values.items():
+        names.append(f"{prefix}{name}")
+        if isinstance(value, dict) and depth < _DEPTH:
+            names += names_of(value, f"{prefix}{name}.", depth + 1)
+    return names
+
+
+def _at(values: Any, name: str) -> Any:
+    if isinstance(values, Mapping):
+        if name in values:
+            return values[name]
+        first, dot, rest = name.partition(".")
+        return _at(values[first], rest) if dot and first in values else _MISSING
+    if isinstance(values, list):
+        first, dot, rest = name.partition(".")
+        if not first.removeprefix("-").isdecimal() or not -len(values) <= int(first) < len(values):
+            return _MISSING
+        return _at(values[int(first)], rest) if dot else values[int(first)]
+    return _MISSING
+
+
+def recognised(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The layout's name ("" for the columns of a task), and the row with that layout's columns."""
+    for name, read in _LAYOUTS.items():
+        if (made := read(values)) is not None:
+            return name, {**values, **made}
+    return "", dict(values)
+
+
+def _verl(values: Mapping[str, Any]) -> dict[str, Any] | None:
+    truth = value_at(values, "reward_model.ground_truth")
+    if truth is None or "prompt" not in values or "answer" in values:
+        return None
+    return {"answer": truth}
+
+
+def _alpaca(values: Mapping[str, Any]) -> dict[str, Any] | None:
+    instruction, added = values.get("instruction"), values.get("input")
+    if not isinstance(instruction, str) or any(name in values for name in PROMPTS):
+        return None
+    prompt = f"{instruction}\n\n{added}" if isinstance(added, str) and added.strip() else instruction
+    return {"prompt": prompt} | _completion(values)
+
+
+def _sharegpt(values: Mapping[str, Any]) -> dict[str, Any] | None:
+    messages = sharegpt_messages(values)
+    if messages is None:
+        return None
+    return {"messages": messages} if messages[-1]["role"] == "assistant" else {"prompt": messages}
+
+
+def _messages(values: Mapping[str, Any]) -> dict[str, Any] | None:
+    messages = values.get("messages")
+    if "prompt" in values or not is_conversation(messages) or values["messages"][-1]["role"] == "assistant":
+        return None
+    return {"prompt": messages}  # the column ``messages`` is not that of a demonstration then
+
+
+def _input(values: Mapping[str, Any]) -> dict[str, Any] | None:
+    text = values.get("input")
+    if not (isinstance(text, str) or is_conversation(text)) or any(name in values for name in PROMPTS):
+        return None
+    truth = next((values[name] for name in ("label", "gts") if values.get(name) is not None), None)
+    answer = {} if truth is None or "answer" in values else {"answer": truth}
+    return {"prompt": text} | answer | _completion(values)
+
+
+def _completion(values: Mapping[str, Any]) -> dict[str, Any]:
+    output = values.get("output")
+    return {"completion": output} if isinstance(output, str) and "completion" not in values else {}
+
+
+_LAYOUTS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any] | None]] = {
+    "verl": _verl,
+    "alpaca": _alpaca,
+    "sharegpt": _sharegpt,
+    "messages": _messages,
+    "input": _input,
+}
+"""Name → reader, which gives the columns to add or None for a row of another layout, in the order they are tried."""
+
+
+_FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
+_INSTEAD = {"prompt", "completion", "chosen", "rejected"}
+FILTERED, TOO_LONG = "filter", "max_prompt_characters"
+"""The fields for which rows are left out."""
+
+
+@dataclass(frozen=True)
+class RowMapping:
+    """What becomes of a row, by a task's section."""
+
+    section: TaskSection
+
+    @cached_property
+    def conditions(self) -> tuple[Condition, ...]:
+        return parse_filter(self.section.filter) if self.section.filter else ()
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether rows may be left out, so that all have to be looked at."""
+        return bool(self.conditions) or self.section.max_prompt_characters is not None
+
+    def layout(self, row: Row) -> str:
+        return recognised(row.values)[0]
+
+    def row(self, row: Row) -> Row:
+        """Raises TaskError, naming the row and what it has, for a column that is not there."""
+        columns, template = self.section.columns, self.section.prompt_template
+        layout, values = recognised(row.values)
+        values |= columns_of(row.where, row.values, columns, "task.columns")
+        if layout == "messages" or (columns.keys() & _INSTEAD and "messages" not in columns):
+            values.pop("messages", None)  # which would go before the others
+        if template is not None:
+            values["prompt"] = filled(template, row.where, values)
+            values.pop("messages", None)
+        return replace(row, values=values)
+
+    def reason(self, row: Row) -> str | None:
+        """Why a row that was mapped is left out; None for one that is taken. Raises TaskError as ``prompt_of``."""
+        if not all(condition.holds(value_at(row.values, condition.column)) for condition in self.conditions):
+            return FILTERED
+        most = self.section.max_prompt_characters
+        if most is not None and characters(prompt_of(row.where, row.values)[1]) > most:
+            return TOO_LONG
+        return None
+
+
+def taken(rows: Sequence[Row], mapping: RowMapping) -> tuple[Sequence[int], Counter[str]]:
+    """Which of the mapped rows are taken, and how many are left out for which reason.
+
+    Raises TaskError for a filter on a column that no row has.
+    """
+    if not mapping.leaves_out:
+        return range(len(rows)), Counter()
+    indices, skipped = [], Counter[str]()
+    missing = {condition.column for condition in mapping.conditions}
+    for i, row in enumerate(rows):
+        missing = {column for column in missing if not has(row.values, column)}
+        reason = mapping.reason(row)
+        if reason is None:
+            indices.append(i)
+        else:
+            skipped[reason] += 1
+    if rows and missing:
+        column, names = sorted(missing)[0], names_of(rows[0].values)
+        raise TaskError(
+            f"task.filter: no row has the column {column!r}{did_you_mean(column, names)}; the first has "
+            f"{cut(', '.join(names), 300)}"
+        )
+    return indices, skipped
+
+
+def drawn(indices: Sequence[int], count: int | None, seed: int | None, what: str) -> Sequence[int]:
+    """``count`` of the indices in a drawn order, the first ones without a seed; all in order without a count."""
+    if count is None:
+        return indices
+    if seed is None:
+        return indices[:count]
+    return random.Random(f"{what}/{seed}").sample(indices, min(count, len(indices)))
+
+
+def filled(template: str, where: str, values: dict[str, Any]) -> str:
+    """The template with columns in the place of their names in braces; ``{{`` is a brace, ``\\n`` a line's end.
+
+    Raises TaskError for a name that is no column.
+    """
+
+    def column(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0][0]
+        name = match[1].strip()
+        if not has(values, name):
+            names = names_of(values)
+            raise TaskError(
+                f"task.prompt_template: {where} has no {name!r}{did_you_mean(name, names)}; it has "
+                f"{cut(', '.join(names), 300)}. Write {{{{ for a brace"
+            )
+        return _as_text(value_at(values, name))
+
+    return _FIELD.sub(column, template.replace("\\n", "\n"))
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def characters(prompt: Prompt) -> int:
+    """Characters of a prompt's text, or of all its messages' texts."""
+    return len(prompt) if isinstance(prompt, str) else sum(len(message["content"]) for message in prompt)

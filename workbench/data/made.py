@@ -19,12 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from workbench.checks.difficulty import right_of
+from workbench.data.chain_arithmetic import SYMBOL, Chain, labelled_answer, noisy_results
+from workbench.data.kinds import PROMPTS, kind_of
+from workbench.data.read import SHIPPED, read_rows
+from workbench.data.rollouts import load_groups
+from workbench.data.tasks import Task, kept_for_training, load_task
+from workbench.data.tokens import load_tokeniser
 from workbench.errors import TaskError
 from workbench.files import encode, replace_file
-from workbench.rollouts import read_rows
-from workbench.schema import ScoredGroup
-from workbench.tasks.kinds import PROMPTS, kind_of
-from workbench.tasks.reading import kept_for_training
+from workbench.schema import Example, Group, Rollout, ScoredGroup
 
 _TAKEN = {*PROMPTS, "messages", "completion", "chosen", "rejected", "completions", "labels"}
 """Columns that say what kind a row is: a task's own of these names are left out of it."""
@@ -170,3 +173,70 @@ def _usable(group: ScoredGroup, counts: Counter[str]) -> Sequence[tuple[float, s
 def _row(group: ScoredGroup, columns: Mapping[str, Any]) -> dict[str, Any]:
     task_columns = {name: value for name, value in group.group.columns.items() if name not in _TAKEN | columns.keys()}
     return {"prompt": group.group.prompt, **columns, **task_columns}
+
+
+GENERATED = "chain-arithmetic"
+LABELLED = (GENERATED, *SHIPPED)
+"""Names of labelled data that need no file."""
+_NAMES = {symbol: name for name, symbol in SYMBOL.items()}
+
+
+def planted_errors(
+    task: Task, n: int, *, rate: float = 0.2, seed: int = 0, num_generations: int = 4, tokenizer: Any = None
+) -> list[Group]:
+    """``n`` groups of answers to the task's first ``n`` held-out problems, each step wrong with probability ``rate``.
+
+    Rollouts have ``labelled_steps``, ``labels`` (1 for a step that is right given the one before, so an answer that
+    goes on correctly from a wrong value is blamed once) and ``correct`` (the final answer). Tokens are ``tokenizer``'s,
+    or words. Raises TaskError for a task that is not chain arithmetic in steps.
+    """
+    if task.name != GENERATED:
+        raise TaskError(f"errors can be planted in {GENERATED!r}, not in {task.name!r}")
+    if not 0 <= rate <= 1:
+        raise TaskError(f"rate {rate} is no probability; give 0 to 1")
+    tokeniser = load_tokeniser(tokenizer)
+    sampling = {"file": f"planted errors, rate {rate:g}, seed {seed}", "tokenizer": tokeniser.name, "preset": "line"}
+    groups = []
+    for index in range(n):
+        example = task.held_out[index]
+        rng = random.Random(f"planted/{seed}/{index}")
+        rollouts = tuple(_rollout(example, rng, rate, tokeniser) for _ in range(num_generations))
+        groups.append(Group(example.prompt, rollouts, example.columns, sampling=sampling))
+    return groups
+
+
+def _rollout(example: Example, rng: random.Random, rate: float, tokeniser: Any) -> Rollout:
+    operations = tuple((_NAMES[symbol], int(operand)) for symbol, operand in example.columns["operations"])
+    chain = Chain(int(example.columns["start"]), operations)
+    results = noisy_results(chain, rng, rate)
+    steps, labels = labelled_answer(chain, results)
+    text = "\n".join(steps)
+    tokens = tokeniser.tokens(text)
+    token, shown = tokeniser.end
+    return Rollout(
+        (*tokens.ids, token),
+        (*tokens.texts, shown),
+        finished=True,
+        columns={
+            "labelled_steps": steps,
+            "labels": list(map(float, labels)),
+            "correct": results[-1] == chain.answer,
+        },
+    )
+
+
+def labelled_groups(
+    name: str,
+    *,
+    tokenizer: Any = None,
+    format: str | None = None,
+    limit: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    skip_bad_rows: bool = False,
+) -> list[Group]:
+    """Return labelled data by name (one of ``LABELLED``), or a file's groups, as ``load_groups``. Raises TaskError."""
+    if name == GENERATED:
+        return planted_errors(load_task(name), 200 if limit is None else limit, tokenizer=tokenizer)
+    return load_groups(
+        name, tokenizer=tokenizer, format=format, limit=limit, columns=columns, skip_bad_rows=skip_bad_rows
+    )

@@ -35,45 +35,44 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from workbench.errors import TaskError, cut
-from workbench.rollouts.labelled import (
-    is_math_shepherd,
-    is_prm800k,
-    is_processbench,
-    is_rlhflow,
-    read_math_shepherd,
-    read_prm800k,
-    read_processbench,
-    read_rlhflow,
-    read_stepwise,
-)
-from workbench.rollouts.others import (
+from workbench.data.engines import (
     is_conversation_row,
     is_lm_eval,
     is_openrlhf,
     is_prime_rl,
+    is_traces,
     is_verifiers,
     is_verl,
     read_conversation,
     read_lm_eval,
     read_openrlhf,
     read_prime_rl,
+    read_traces,
     read_verifiers,
     read_verl,
 )
-from workbench.rollouts.records import (
+from workbench.data.records import (
     Record,
     answered,
     are_numbers,
     check_reward,
     is_finished,
+    is_math_shepherd,
+    is_prm800k,
+    is_processbench,
+    is_rlhflow,
     mask_of,
     prompt_text,
+    read_math_shepherd,
+    read_prm800k,
+    read_processbench,
+    read_rlhflow,
+    read_stepwise,
     step_labels,
     texts_of,
     token_ids,
 )
-from workbench.rollouts.traces import is_traces, read_traces
+from workbench.errors import TaskError, cut
 from workbench.schema import Rollout, Turn
 from workbench.schema.rollouts import checked_turns
 

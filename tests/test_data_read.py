@@ -1,0 +1,221 @@
+"""Rows of JSON, CSV, Parquet, Arrow, gzip and folders: what is read, of which split, and what is refused and where."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from workbench.data import read, read_groups, read_rows
+from workbench.data.read import EVERY, held_out_of, rows_and_faults, split_of
+from workbench.errors import TaskError
+
+ROWS = [{"question": "1 + 1?", "answer": "2"}, {"question": "a, b\nand c?", "answer": "3"}]
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+CSV = b'question,answer\n1 + 1?,2\n"a, b\nand c?",3\n'
+GOOD = b'{"prompt": "1 + 1 =", "completion": "2"}\n'
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+def packed(content: bytes) -> bytes:
+    """By gzip, without the time, so that tests are called the same in every process."""
+    return gzip.compress(content, mtime=0)
+
+
+def values(path: Path, *how: Any) -> list[dict[str, Any]]:
+    return [row.values for row in read_rows(path, *how)]
+
+
+def put(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps({"prompt": name}) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("rows.jsonl", LINES),
+        ("rows.jsonl.gz", packed(LINES[:40]) + packed(LINES[40:])),  # two members
+        ("rows.json", json.dumps(ROWS, indent=1).encode()),
+        ("rows.json", json.dumps({"version": 1, "data": ROWS}, indent=1).encode()),
+        ("rows.csv", b"\xef\xbb\xbf" + CSV.replace(b"\n1", b"\r\n1")),
+        ("rows.csv.gz", packed(CSV)),
+        ("rows.tsv", b'question\tanswer\n1 + 1?\t2\n"a, b\nand c?"\t3\n'),
+        ("rows.csv", b'question;answer\n1 + 1?;2\n"a, b\nand c?";3\n'),
+    ],
+)
+def test_the_same_rows_are_read_of_every_text_format(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert values(tmp_path / name) == ROWS
+
+
+def test_arrow_and_parquet_are_read_packed_or_not(tmp_path: Path) -> None:
+    table = pa.Table.from_pylist(ROWS)
+    with pa.ipc.new_stream(tmp_path / "stream.arrow", table.schema) as stream:
+        stream.write_table(table)
+    with pa.ipc.new_file(tmp_path / "file.arrow", table.schema) as file:
+        file.write_table(table)
+    pq.write_table(table, tmp_path / "rows.parquet")
+    (tmp_path / "rows.parquet.gz").write_bytes(packed((tmp_path / "rows.parquet").read_bytes()))
+    for name in ("stream.arrow", "file.arrow", "rows.parquet", "rows.parquet.gz"):
+        assert values(tmp_path / name) == ROWS, name
+
+
+def test_columns_of_csv_have_the_types_that_all_their_cells_fit(tmp_path: Path) -> None:
+    file = tmp_path / "typed.csv"
+    file.write_text(
+        "prompt,reward,n,right,messages,mixed,answer\n"
+        '12,0.5,3,true,"[{""role"": ""user"", ""content"": ""a""}]",7,007\n'
+        "13,,-4,False,[],x,1.50\n"
+    )
+    assert values(file) == [
+        {"prompt": "12", "reward": 0.5, "n": 3, "right": True, "mixed": "7", "answer": "007"}
+        | {"messages": [{"role": "user", "content": "a"}]},
+        {"prompt": "13", "reward": None, "n": -4, "right": False, "mixed": "x", "answer": "1.50", "messages": []},
+    ]
+    assert [row.where for row in read_rows(file)] == ["line 2", "line 3"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place", "value"),
+    [
+        ("a.jsonl", GOOD + b'{"prompt": "caf\xe9"}\n', "line 2", "byte 15 is not UTF-8"),
+        ("a.jsonl", GOOD + GOOD + b'{"prompt": "1 +', "line 3", "not JSON"),
+        ("a.jsonl", GOOD + b'{"prompt": 1,}\n', "line 2", "not JSON"),
+        ("a.jsonl", GOOD + b"7\n", "line 2", "found 7"),
+        ("a.jsonl", GOOD + b'{"prompt": "a", "deep": ' + DEEP + b"}", "line 2", "nested too deeply"),
+        ("a.jsonl", GOOD + b'{"deep": ' + b"[" * 65 + b"]" * 65 + b"}", "line 2", "'deep' is nested too deeply"),
+        ("a.jsonl", GOOD + b'{"reward": Infinity}', "line 2", "'reward' is infinite"),
+        ("a.jsonl", GOOD + b'{"reward": 1e999}', "line 2", "'reward' is infinite"),
+        ("a.jsonl", GOOD + b'{"n": ' + b"9" * 5000 + b"}", "line 2", "limit"),
+        ("a.jsonl", b"", "a.jsonl", "no rows"),
+        ("a.jsonl", b"\n \n", "a.jsonl", "no rows"),
+        ("a.jsonl", b"[]", "a.jsonl", "no rows"),
+        ("a.jsonl", DEEP, "a.jsonl", "recursion"),
+        ("a.jsonl", b"PK\x03\x04\xff a zip archive", "a.jsonl", "not Parquet or JSONL"),
+        ("a.jsonl", b"\xff\xfe{\x00", "a.jsonl", "not Parquet or JSONL"),
+        ("a.jsonl", b"PAR1 and nothing more", "a.jsonl", "Parquet"),
+        ("a.csv", b"q,a\n1,2,3\n", "line 2", "3 cells"),
+        ("a.csv", b"q,q\n1,2\n", "line 1", "'q' is there twice"),
+        ("a.csv", b'q,a\n"1,2\n', "line 2", "not CSV"),
+        ("a.csv", b"q,a\n1,caf\xe9\n", "a.csv", "byte 9 is not UTF-8"),
+        ("a.csv", b"q,a\n", "a.csv", "no rows"),
+        ("a.gz", packed(LINES)[:30], "a.gz", "end-of-stream"),
+        ("a.gz", b"\x1f\x8b\x08\x00 nothing packed", "a.gz", "invalid"),
+        ("a.json", b'{"a": [{"x": 1}],\n "b": [{"x": 1}]}', "a.json", "2 lists of objects"),
+        ("a.arrow", b"ARROW1 and nothing more", "a.arrow", "cannot be read"),
+    ],
+)
+def test_a_bad_file_is_refused_at_its_place(tmp_path: Path, name: str, content: bytes, place: str, value: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(TaskError) as refused:
+        read_rows(tmp_path / name)
+    assert str(refused.value).startswith(name)
+    assert place in str(refused.value)
+    assert value in str(refused.value)
+
+
+def test_files_over_the_limit_are_not_read_and_what_is_packed_not_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "large.jsonl").write_bytes(GOOD * 100)
+    (tmp_path / "bomb.jsonl.gz").write_bytes(packed(b" " * 10_000_000))
+    text = "a" * 1_000_000
+    table = pa.table({"prompt": [text], "completion": [text]})
+    pq.write_table(table, tmp_path / "bomb.parquet", compression="zstd", use_dictionary=False)
+    for name, most, limit in (
+        ("large.jsonl", 4_000, "4,000"),
+        ("bomb.jsonl.gz", 20_000, "80,000"),
+        ("bomb.parquet", 10_000, "40,000"),
+    ):
+        with pytest.raises(TaskError, match=f"{name} .*{limit}"):
+            read_groups(tmp_path / name, max_bytes=most)
+
+
+def test_what_parquet_has_as_bytes_or_decimals_is_text_and_numbers(tmp_path: Path) -> None:
+    columns = {"prompt": ["é".encode()], "reward": [Decimal("0.5")], "image": [b"\x89PNG"]}
+    pq.write_table(pa.table(columns), tmp_path / "typed.parquet")
+    assert values(tmp_path / "typed.parquet") == [{"prompt": "é", "reward": 0.5, "image": "<4 bytes>"}]
+    pq.write_table(pa.table({**columns, "prompt": [b"a\xff"]}), tmp_path / "typed.parquet")
+    with pytest.raises(TaskError, match="row 1: 'prompt' holds 2 bytes"):
+        read_rows(tmp_path / "typed.parquet")
+
+
+def test_what_only_looks_odd_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "odd.jsonl"
+    rows = [
+        {"prompt": "a", "completion": "one\u2028row \u202e \x00 中文 🙂", "score": float("nan")},
+        {"prompt": "a", "completion": "half \ud83d pair"},
+    ]
+    file.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(map(json.dumps, rows)).encode() + b"\r\n")
+    [group], facts = (found := read_groups(file)).groups, found.facts
+    assert [rollout.text for rollout in group.rollouts] == ["one\u2028row \u202e \x00 中文 🙂", "half \ufffd pair"]
+    assert group.rollouts[0].columns["score"] is None
+    assert any("1 row with unpaired surrogates" in note for note in facts.notes)
+    assert any("1 row with NaN" in note for note in facts.notes)
+
+
+# ── folders ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("path", "split"),
+    [
+        ("data/train_sft-00000-of-00002.parquet", "train_sft"),
+        ("train.jsonl", "train"),
+        ("my-test-rows.jsonl", "test"),
+        ("dev/rows.csv", "validation"),
+        ("train/eval.json", "train"),  # the folder's name goes before the file's
+        ("rows.jsonl", None),
+        ("latest.jsonl", None),  # no word of its own
+    ],
+)
+def test_names_say_the_split_as_they_do_to_datasets(path: str, split: str | None) -> None:
+    assert split_of(Path(path)) == split
+
+
+def test_a_folder_is_read_by_split_in_a_persons_order(tmp_path: Path) -> None:
+    put(tmp_path, "10.jsonl", "9.jsonl", "test/a.jsonl", ".hidden/b.jsonl", "_old/c.jsonl", "dataset_infos.json")
+    (tmp_path / "README.md").write_text("no rows")
+    assert [row.where for row in read_rows(tmp_path)] == ["9.jsonl line 1", "10.jsonl line 1"]
+    assert [row.where for row in read_rows(tmp_path, "test")] == ["test/a.jsonl line 1"]
+    assert len(list(rows_and_faults(tmp_path, EVERY))) == 3
+    assert (held_out_of(tmp_path, None), held_out_of(tmp_path, "test")) == ("test", None)
+    with pytest.raises(TaskError, match="'tset'; did you mean 'test'"):
+        read_rows(tmp_path, "tset")
+
+
+def test_folders_that_cannot_be_meant_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TaskError, match="without rows"):
+        read_rows(tmp_path)
+    with pytest.raises(TaskError, match=r"nothing\.jsonl cannot be read: No such file"):
+        read_rows(tmp_path / "nothing.jsonl")
+    put(tmp_path, "main/train.jsonl", "socratic/train.jsonl")
+    with pytest.raises(TaskError, match=r"train\.jsonl of the split 'train' is in main, socratic"):
+        read_rows(tmp_path)
+    with pytest.raises(TaskError, match="over the limit of 10"):
+        read_rows(tmp_path / "main", max_bytes=10)
+    with pytest.raises(TaskError, match="is one file, which has no split 'test'"):
+        read_rows(tmp_path / "main" / "train.jsonl", "test")
+    monkeypatch.setattr(read, "MAX_NAMES", 3)
+    with pytest.raises(TaskError, match="more than 3 files"):
+        read_rows(tmp_path)
+
+
+def test_what_save_to_disk_wrote_is_read(tmp_path: Path) -> None:
+    from datasets import Dataset, DatasetDict
+
+    rows = Dataset.from_list(ROWS)
+    DatasetDict({"train": rows, "test": rows.select([1])}).save_to_disk(str(tmp_path / "both"))
+    rows.save_to_disk(str(tmp_path / "one"), num_shards=2)
+    assert values(tmp_path / "both") == values(tmp_path / "one") == ROWS
+    assert values(tmp_path / "both", held_out_of(tmp_path / "both", None)) == ROWS[1:]
+    next((tmp_path / "one").glob("*.arrow")).unlink()
+    with pytest.raises(TaskError, match="one cannot be read"):
+        read_rows(tmp_path / "one")

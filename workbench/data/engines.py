@@ -1,0 +1,465 @@
+"""Readers of what other tools write of their rollouts: verl, prime-rl, verifiers, OpenRLHF, lm-eval, conversations.
+
+Each was checked against the code that writes it: verl's ``RayPPOTrainer._write_generations``, prime-rl's
+``TokenExporter``, verifiers' ``state_to_output``, OpenRLHF's ``cli/batch_inference.py`` and lm-eval's
+``EvaluationTracker.save_results_samples``. What a row says beside prompt and completion is in the record's columns.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from workbench.data.conversations import (
+    Conversation,
+    conversation_of,
+    is_messages,
+    notes_of,
+    read_messages,
+    role_of,
+    text_of,
+    texts_only,
+    uses_tools,
+)
+from workbench.data.records import (
+    Record,
+    answered,
+    are_numbers,
+    check_reward,
+    is_conversation,
+    is_finished,
+    is_number,
+    logged_advantage,
+    prompt_text,
+    sharegpt_messages,
+    token_ids,
+    with_system,
+)
+from workbench.errors import TaskError
+from workbench.schema import ASSISTANT, TOOL, Prompt, Turn
+from workbench.schema.rollouts import sampled_runs
+
+_TOOLS_ANSWER = re.compile(
+    r"(\n?(?:user|tool)(?:\s*<tool_response>.*?</tool_response>)+\n*(?:assistant\n)?)", re.DOTALL
+)
+_EXPORTED = ("token_ids", "loss_mask", "inference_logprobs")
+
+
+def is_verl(values: Mapping[str, Any]) -> bool:
+    return {"input", "output", "score"} <= values.keys()
+
+
+def read_verl(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """A line of ``{step}.jsonl``: ``score`` is the reward, ``gts`` the right answer; a step's groups are apart."""
+    rest = dict(values)
+    prompt, completion = prompt_text(where, rest.pop("input"), "input"), _text(where, "output", rest.pop("output"))
+    pieces = _parted_by_tools(completion)
+    rest["reward"] = rest.pop("score")
+    check_reward(where, rest, "score")
+    step = rest.pop("step", None)
+    if rest.get("gts") is not None:
+        rest["answer"] = rest.pop("gts")
+    if step is not None:
+        rest["training_step"] = step
+    return [
+        Record(
+            where, prompt, completion, finished=is_finished(rest), series=f"{step}", columns=rest, pieces=pieces or None
+        )
+    ]
+
+
+def _parted_by_tools(output: str) -> tuple[tuple[str, str], ...]:
+    """(role, text) of the turns and the tools' answers of an output; nothing where no tool answered.
+
+    The file has neither the mask nor the chat template's special tokens. What remains of them around an answer, in the
+    template of Qwen's models and those with its ``<tool_response>``, is the names of the roles.
+    """
+    parts = _TOOLS_ANSWER.split(output)
+    return tuple((ASSISTANT if i % 2 == 0 else TOOL, part) for i, part in enumerate(parts)) if len(parts) > 1 else ()
+
+
+def is_openrlhf(values: Mapping[str, Any]) -> bool:
+    return {"input", "output"} <= values.keys() and "instruction" not in values
+
+
+def read_openrlhf(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """``input`` and ``output``, with a ``reward`` where a reward model scored them."""
+    rest = dict(values)
+    prompt, completion = prompt_text(where, rest.pop("input"), "input"), _text(where, "output", rest.pop("output"))
+    check_reward(where, rest)
+    return [Record(where, prompt, completion, finished=is_finished(rest), columns=rest)]
+
+
+def is_verifiers(values: Mapping[str, Any]) -> bool:
+    return {"example_id", "prompt", "completion", "reward"} <= values.keys()
+
+
+def read_verifiers(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """A line of ``results.jsonl``: messages, or text. A rollout that failed before it said anything gives none."""
+    rest = dict(values)
+    prompt, completion = rest.pop("prompt"), rest.pop("completion")
+    if prompt is None or not completion:
+        return []
+    check_reward(where, rest)
+    for name in ("timing", "token_usage", "trajectory", "error_chain", "long_error_chain"):
+        rest.pop(name, None)
+    finished = not rest.pop("is_truncated") if isinstance(rest.get("is_truncated"), bool) else is_finished(rest)
+    tools = rest.pop("tool_defs", None)
+    return [answered(where, prompt, completion, tools, finished=finished, columns=rest)]
+
+
+def is_conversation_row(values: Mapping[str, Any]) -> bool:
+    return "prompt" not in values and _turns(values) is not None
+
+
+def read_conversation(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """``messages`` as OpenAI has them, or ShareGPT's ``conversations``.
+
+    Where tools are used, all from the assistant's first message on is the episode; else the last message is the answer.
+    """
+    name = "messages" if is_messages(values.get("messages")) else "conversations"
+    messages = read_messages(where, name, _turns(values) or [])
+    rest = {column: value for column, value in values.items() if column not in (name, "system")}
+    if uses_tools(messages):
+        check_reward(where, rest)
+        conversation = conversation_of(where, name, [], messages, rest.pop("tools", None))
+        return [
+            Record(
+                where,
+                conversation.prompt,
+                conversation=conversation,
+                finished=is_finished(rest),
+                columns=rest,
+                notes=notes_of(messages),
+            )
+        ]
+    if len(messages) < 2 or messages[-1]["role"] != "assistant":
+        raise TaskError(
+            f"{where}: the last of the messages must be the assistant's, with another before it; load the file as a "
+            "task where there are no answers"
+        )
+    check_reward(where, rest)
+    *asked, last = messages
+    notes = notes_of(messages, in_text=True)
+    finished = is_finished(rest)
+    return [Record(where, texts_only(asked), text_of(last), finished=finished, columns=rest, notes=notes)]
+
+
+def _turns(values: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    messages = values.get("messages")
+    return with_system(messages, values) if is_messages(messages) else sharegpt_messages(values)
+
+
+def is_prime_rl(values: Mapping[str, Any]) -> bool:
+    return set(_EXPORTED) <= values.keys()
+
+
+def read_prime_rl(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """A sequence of ``token_exports``: the prompt is what comes before the first token that the loss takes."""
+    ids = token_ids(where, values["token_ids"]) or ()
+    taken = values["loss_mask"]
+    if not isinstance(taken, list) or len(taken) != len(ids) or not all(isinstance(mask, bool) for mask in taken):
+        raise TaskError(f"{where}: 'loss_mask' must be true or false for each of the {len(ids)} tokens")
+    given = {name: values[name] for name in ("inference_logprobs", "entropy", "advantages") if values.get(name)}
+    for name, numbers in given.items():
+        known = [n for n in numbers if n is not None] if name == "advantages" else numbers
+        if not are_numbers(known) or len(numbers) != len(ids):
+            raise TaskError(f"{where}: {name!r} must be one number a token, {len(ids)} of them")
+    if True not in taken or taken[0]:
+        raise TaskError(f"{where}: 'loss_mask' leaves no prompt, or no completion; export whole sequences")
+    first = taken.index(True)
+    columns = {"training_step": values.get("step"), "env_name": values.get("env_name")}
+    columns |= logged_advantage(given.get("advantages", [None] * len(ids))[first:], taken[first:])
+    return [
+        Record(
+            where,
+            "",
+            prompt_ids=ids[:first],
+            token_ids=ids[first:],
+            logprobs=_floats(given, "inference_logprobs", first),
+            entropies=_floats(given, "entropy", first),
+            mask=None if all(taken[first:]) else tuple(map(int, taken[first:])),
+            series=f"step {values.get('step')}",
+            columns={name: value for name, value in columns.items() if value is not None},
+        )
+    ]
+
+
+def _floats(given: Mapping[str, Sequence[float]], name: str, first: int) -> tuple[float, ...] | None:
+    return tuple(map(float, given[name][first:])) if name in given else None
+
+
+def is_lm_eval(values: Mapping[str, Any]) -> bool:
+    return {"doc_id", "doc", "arguments", "resps"} <= values.keys()
+
+
+def read_lm_eval(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """A line of ``samples_*.jsonl`` of a task that generates: each of ``resps`` is a completion, once for each filter.
+
+    The metrics of a sample that was answered once are its completion's; ``exact_match`` or ``acc`` is ``correct``.
+    """
+    arguments = values["arguments"]
+    requests = list(arguments.values()) if isinstance(arguments, dict) else arguments
+    request = requests[0] if isinstance(requests, list) and len(requests) == 1 else None
+    prompt = request.get("arg_0") if isinstance(request, dict) else request[0] if isinstance(request, list) else None
+    answers = values["resps"][0] if isinstance(values["resps"], list) and values["resps"] else None
+    if not isinstance(prompt, str) or not isinstance(answers, list) or not all(isinstance(a, str) for a in answers):
+        raise TaskError(
+            f"{where}: this task of lm-eval compares choices and generates no text; give the samples of one that does"
+        )
+    columns = {"answer": values.get("target"), "doc": values["doc"], "filter": values.get("filter")}
+    metrics = {name: values[name] for name in values.get("metrics", ()) if is_number(values.get(name))}
+    right = next((metrics[name] for name in ("exact_match", "acc") if name in metrics), None)
+    if len(answers) == 1:
+        columns |= metrics | ({} if right not in (0, 1) else {"correct": bool(right)})
+    series = f"{values.get('filter')} {values['doc_id']}"
+    asked = _lm_eval_prompt(prompt)
+    return [Record(where, asked, answer, series=series, columns=dict(columns)) for answer in answers]
+
+
+def _lm_eval_prompt(text: str) -> Prompt:
+    """A prompt; with ``--apply_chat_template`` of an API's model it is a list of messages as JSON."""
+    if text.startswith("[{"):
+        try:
+            messages = json.loads(text)
+        except ValueError:
+            return text
+        if is_conversation(messages):
+            return [{"role": message["role"], "content": message["content"]} for message in messages]
+    return text
+
+
+def _text(where: str, name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TaskError(f"{where}: {name!r} must be text, not {type(value).__name__}")
+    return value
+
+
+_TRUNCATED = frozenset({"max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "compaction_failed"})
+"""What verifiers' ``Trace.is_truncated`` takes for a limit that stopped a trace."""
+_ASKED = frozenset({"prompt", "system_prompt"})
+"""Fields of a task's data that are in the messages."""
+
+
+def is_traces(values: Mapping[str, Any]) -> bool:
+    return isinstance(values.get("task"), dict) and any(
+        isinstance(values.get(name), list) for name in ("traces", "nodes")
+    )
+
+
+def read_traces(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """The completion of each trace of an episode, or of the one that the row is; none of one that nothing sampled."""
+    traces = values["traces"] if isinstance(values.get("traces"), list) else [values]
+    group = values.get("group")
+    series = str(group.get("id", "")) if isinstance(group, dict) else ""
+    records = [_trace(f"{where}: trace {n}" if len(traces) > 1 else where, trace) for n, trace in enumerate(traces, 1)]
+    return [Record(**{**vars(record), "series": series}) for record in records if record is not None]
+
+
+def _trace(where: str, trace: Any) -> Record | None:
+    nodes = trace.get("nodes") if isinstance(trace, dict) else None
+    if not isinstance(nodes, list) or not all(isinstance(node, dict) for node in nodes):
+        raise TaskError(f"{where}: 'nodes' must be a list of messages with their tokens; write the trace again")
+    path, branches = _last_path(where, nodes)
+    first = next((i for i, node in enumerate(path) if node.get("sampled")), None)
+    if first is None:
+        return None
+    messages = read_messages(where, "nodes", [node.get("message") for node in path])
+    tools = [{"type": "function", "function": tool} for tool in trace.get("tools") or () if isinstance(tool, dict)]
+    conversation = conversation_of(where, "nodes", messages[:first], messages[first:], tools)
+    columns = _columns(trace) | ({"branches": branches} if branches > 1 else {})
+    record = Record(
+        where, conversation.prompt, conversation=conversation, finished=not _is_truncated(trace), columns=columns
+    )
+    if not all(node.get("token_ids") for node in path if node.get("sampled")):
+        if any(node.get("advantages") for node in path):
+            columns["logged_advantages"] = [node.get("advantages") for node in path]
+        return replace(record, notes=notes_of(messages))
+    return Record(**{**vars(record), **_tokens(where, path, conversation, columns)})
+
+
+def _last_path(where: str, nodes: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], int]:
+    """The nodes from a root to the last leaf, and how many leaves there are. A node's parent stands before it."""
+    parents = [node.get("parent") for node in nodes]
+    for number, parent in enumerate(parents):
+        if parent is not None and (type(parent) is not int or not 0 <= parent < number):
+            raise TaskError(f"{where}: node {number} has the parent {parent!r}, which is no node before it")
+    leaves = [number for number in range(len(nodes)) if number not in parents]
+    path: list[Mapping[str, Any]] = []
+    at: int | None = leaves[-1] if leaves else None
+    while at is not None:
+        path.append(nodes[at])
+        at = parents[at]
+    return path[::-1], len(leaves)
+
+
+def _tokens(
+    where: str, path: Sequence[Mapping[str, Any]], conversation: Conversation, columns: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The fields of a record whose nodes have ids: from the first sampled token on, with who wrote each stretch."""
+    ids: list[int] = []
+    mask: list[int] = []
+    logprobs: list[float] = []
+    advantages: list[float | None] = []
+    known = True
+    for number, node in enumerate(path):
+        added = token_ids(f"{where}: node {number}", node.get("token_ids")) or ()
+        sampled, values = node.get("mask") or [], node.get("logprobs") or []
+        if not isinstance(sampled, list) or len(sampled) != len(added):
+            raise TaskError(f"{where}: node {number} has {len(added)} 'token_ids' and a 'mask' of another length")
+        if values and (not are_numbers(values) or len(values) != sum(map(bool, sampled))):
+            raise TaskError(f"{where}: node {number}: 'logprobs' must be one number a sampled token")
+        advantages += _advantages(f"{where}: node {number}", node.get("advantages"), sampled)
+        known = known and (bool(values) or not any(sampled))
+        of_sampled = iter(values)
+        ids += added
+        mask += [int(bool(value)) for value in sampled]
+        logprobs += [float(next(of_sampled, 0.0)) if value else 0.0 for value in sampled]
+    if 1 not in mask:
+        raise TaskError(f"{where}: no token of the nodes' 'mask' was sampled; write the trace again")
+    first = mask.index(1)
+    return {
+        "token_ids": tuple(ids[first:]),
+        "mask": tuple(mask[first:]),
+        "logprobs": tuple(logprobs[first:]) if known else None,
+        "columns": {**columns, **logged_advantage(advantages[first:], mask[first:])},
+        "episode": tuple(turn.to_json() for turn in _stretches(mask[first:], conversation)),
+    }
+
+
+def _advantages(where: str, values: Any, sampled: Sequence[Any]) -> list[float | None]:
+    """Return an advantage for each token of a node, None where there is none. They are given so, or a sampled token."""
+    if not values:
+        return [None] * len(sampled)
+    of_sampled = sum(map(bool, sampled))
+    if not isinstance(values, list) or len(values) not in (len(sampled), of_sampled):
+        raise TaskError(f"{where}: 'advantages' must be one number a token, or a sampled token")
+    if not all(value is None or is_number(value) for value in values):
+        raise TaskError(f"{where}: 'advantages' must be numbers, or null")
+    if len(values) == len(sampled):
+        return values
+    left = iter(values)
+    return [next(left) if value else None for value in sampled]
+
+
+def _stretches(mask: Sequence[int], conversation: Conversation) -> list[Turn]:
+    """The turns of a mask and what stands between them, written by whom the messages between two turns are of."""
+    at, messages = conversation.turns, conversation.messages
+    writers = [role_of(messages[a + 1 : b]) for a, b in zip(at, [*at[1:], len(messages)], strict=True)]
+    runs = list(sampled_runs(mask))
+    turns: list[Turn] = []
+    for number, (begin, last) in enumerate(runs):
+        following = runs[number + 1][0] if number + 1 < len(runs) else len(mask)
+        turns.append(Turn(ASSISTANT, begin, last + 1))
+        if following > last + 1:
+            turns.append(Turn(writers[min(number, len(writers) - 1)], last + 1, following))
+    return turns
+
+
+def _columns(trace: Mapping[str, Any]) -> dict[str, Any]:
+    """The sum of weighted rewards, each of them, the metrics, the task's data and the last error."""
+    task = trace.get("task")
+    data = task.get("data") if isinstance(task, dict) else None
+    columns = (
+        {name: value for name, value in (data or {}).items() if name not in _ASKED} if isinstance(data, dict) else {}
+    )
+    rewards, metrics = trace.get("rewards"), trace.get("metrics")
+    scores = {
+        name: float(reward["score"]) * float(reward.get("weight", 1.0))
+        for name, reward in (rewards.items() if isinstance(rewards, dict) else ())
+        if isinstance(reward, dict) and is_number(reward.get("score")) and is_number(reward.get("weight", 1.0))
+    }
+    if scores:
+        columns |= {"reward": sum(scores.values()), "rewards": scores}
+    if isinstance(metrics, dict) and metrics:
+        columns["metrics"] = metrics
+    if is_number(trace.get("advantage")):
+        columns["logged_advantage"] = trace["advantage"]
+    errors = trace.get("errors")
+    if isinstance(errors, list) and errors and isinstance(errors[-1], dict):
+        columns["error"] = f"{errors[-1].get('type')}: {errors[-1].get('message')}"
+    return columns
+
+
+def _is_truncated(trace: Mapping[str, Any]) -> bool:
+    calls = [call for call in trace.get("calls") or () if isinstance(call, dict) and call.get("error") is None]
+    return trace.get("stop_condition") in _TRUNCATED or (bool(calls) and calls[-1].get("finish_reason") == "length")
+
+
+_AGREES = 0.99
+"""Least mean correlation of the sum with the logged advantage that counts as the same."""
+_BESIDE = ("logged_advantage", "training_step")
+
+
+def with_rewards(records: Sequence[Record]) -> tuple[list[Record], str]:
+    """Return the records with ``reward``, the sum of their reward columns that have a value, and a note about it."""
+    names = [name for name in dict.fromkeys(n for record in records for n in record.columns) if name not in _BESIDE]
+    values = {name: [record.columns.get(name) for record in records] for name in names}
+    numeric = [
+        name
+        for name in names
+        if any(map(is_number, values[name])) and all(value is None or is_number(value) for value in values[name])
+    ]
+    if not numeric:
+        return list(records), "no column of numbers can be a reward; 'reward' is not set"
+    whole = {name for name in numeric if not any(isinstance(value, float) for value in values[name])}
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.series + json.dumps(record.prompt), []).append(record)
+    agreement = {count: _agreement(numeric[:count], list(groups.values())) for count in range(1, len(numeric) + 1)}
+    best = max(agreement.values())
+
+    def rank(count: int) -> tuple[bool, bool, int]:
+        return agreement[count] >= best - (1 - _AGREES), whole.isdisjoint(numeric[:count]), count
+
+    rewards = numeric[: max(agreement, key=rank)]
+    said = f"reward is the sum of {', '.join(rewards)}"
+    if agreement[len(rewards)] >= _AGREES:
+        said += ", which the logged advantages agree with"
+    else:
+        said += ", but the logged advantages are not of this sum: they may have weights, which the file does not hold"
+    if others := numeric[len(rewards) :]:
+        said += f"; taken for no reward: {', '.join(others)}"
+    return [_with_reward(record, rewards) for record in records], said
+
+
+def _with_reward(record: Record, rewards: Sequence[str]) -> Record:
+    columns = dict(record.columns)
+    if "reward" in columns:  # a function of that name is one of them
+        columns["logged_reward"] = columns["reward"]
+    return replace(record, columns=columns | {"reward": _sum(record, rewards)})
+
+
+def _sum(record: Record, rewards: Sequence[str]) -> float | None:
+    scores = [record.columns[name] for name in rewards if record.columns.get(name) is not None]
+    return sum(scores) if scores else None
+
+
+def _agreement(rewards: Sequence[str], groups: Sequence[Sequence[Record]]) -> float:
+    """Return the mean correlation of the rewards' sum with the advantage, over the groups that show one; else 1."""
+    found = []
+    for group in groups:
+        pairs = [(_sum(record, rewards), record.columns["logged_advantage"]) for record in group]
+        known = [(total, advantage) for total, advantage in pairs if total is not None and is_number(advantage)]
+        if len(known) > 1:
+            found.append(_correlation(*zip(*known, strict=True)))
+    return sum(found) / len(found) if found else 1.0
+
+
+def _correlation(sums: Sequence[Any], advantages: Sequence[Any]) -> float:
+    """Pearson's; 1 where neither varies, 0 where one does."""
+    x, y = _centred(sums), _centred(advantages)
+    if not any(x) or not any(y):
+        return float(any(x) == any(y))
+    return sum(a * b for a, b in zip(x, y, strict=True)) / (math.hypot(*x) * math.hypot(*y))
+
+
+def _centred(values: Sequence[float]) -> list[float]:
+    """The differences from the mean, those of rounding (a float32 divided by TRL's 1e-4) being 0."""
+    mean = sum(values) / len(values)
+    differences = [value - mean for value in values]
+    return differences if max(map(abs, differences)) > 1e-3 else [0.0] * len(values)

@@ -1,0 +1,579 @@
+"""A task: prompts with their columns, and the defaults that make it runnable at once.
+
+A task knows its default step pattern, its default rewards and how to tell whether an answer is right. It does not know
+how answers are sampled or trained on. The embedded tasks are here; ``tasks.reading`` makes others of data.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from workbench.assets import GSM8K
+from workbench.config import PromptSection, RewardConfig, TaskSection
+from workbench.config.task import DRAWN, joined
+from workbench.data import calculator, chain_arithmetic
+from workbench.data.kinds import (
+    READERS,
+    Demonstration,
+    Kind,
+    LabelledSteps,
+    Pair,
+    RowMapping,
+    drawn,
+    kind_of,
+    prompt_of,
+    taken,
+)
+from workbench.data.read import HUB, Lazy, Row, held_out_of, hub_rows, read_rows, row_of
+from workbench.data.records import stepwise_rows
+from workbench.errors import TaskError, did_you_mean, shown
+from workbench.places import local_path
+from workbench.rewards.builtin import BUILTINS
+from workbench.schema import Example
+from workbench.schema.numbers import counted
+from workbench.schema.scores import EXTRACTED
+from workbench.steps import PRESETS, StepPattern
+
+
+@dataclass(frozen=True)
+class Task:
+    """Training examples by index, held-out ones under ``held_out``, and the task's defaults.
+
+    ``unchecked`` says why exact-answer accuracy cannot be measured, "" if every row carries the right answer;
+    ``checker`` names the built-in outcome reward that compares with it. ``environment`` is the built-in one that
+    answers its turns and ``policy`` the embedded one that was taught it, where there is one. ``kind`` is what its rows
+    are; ``data`` holds the training rows of every kind it can give beside prompts, ``held_out_data`` the held-out
+    ones. Of a data file, ``layout`` is the one that was recognised (``tasks.layouts``) and ``skipped`` how many rows
+    were left out, by the reason.
+    """
+
+    name: str
+    examples: Sequence[Example]
+    held_out: Sequence[Example]
+    pattern: StepPattern = field(default_factory=StepPattern)
+    rewards: tuple[RewardConfig, ...] = ()
+    scheme: str = "process"
+    max_completion_length: int = 128
+    environment: str | None = None
+    policy: str | None = None
+    unchecked: str = ""
+    checker: str = "answer_correctness"
+    kind: Kind = "prompts"
+    data: Mapping[Kind, Sequence[Any]] = field(default_factory=dict)
+    held_out_data: Mapping[Kind, Sequence[Any]] = field(default_factory=dict)
+    layout: str = ""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+    def rows(self, kind: Kind, *, held_out: bool = False) -> Sequence[Any]:
+        """The training or held-out rows of a kind: ``Demonstration``, ``Pair``, ``LabelledSteps``, ``Example``.
+
+        Raises TaskError for a kind that the task does not have.
+        """
+        if kind == "prompts":
+            return self.held_out if held_out else self.examples
+        if kind not in self.data:
+            raise TaskError(
+                f"task {self.name!r} has no {kind.replace('_', ' ')}; it has "
+                f"{', '.join(name.replace('_', ' ') for name in ('prompts', *self.data))}"
+            )
+        return self.held_out_data.get(kind, ()) if held_out else self.data[kind]
+
+    def some(self, kind: Kind, count: int, seed: int) -> Sequence[Any]:
+        """At most ``count`` training rows of a kind: drawn from all of a data set's, which may be sorted.
+
+        The first ones of an embedded task, which is in no order. Raises TaskError as ``rows``.
+        """
+        rows = self.rows(kind)
+        if len(rows) <= count:
+            return rows
+        if self.name in TASKS:
+            return Lazy(count, lambda i: rows[i])
+        indices = sorted(random.Random(f"some rows/{seed}").sample(range(len(rows)), count))
+        return Lazy(count, lambda i: rows[indices[i]])
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index: int) -> Example:
+        return self.examples[index]
+
+    @property
+    def can_check(self) -> bool:
+        """Whether every row carries the right answer."""
+        return not self.unchecked
+
+    def checked(self, text: str, columns: Mapping[str, Any]) -> tuple[bool, str]:
+        """Whether a completion's final answer is the row's ``answer`` by ``checker``, and the answer, "" for none."""
+        found: dict[str, list[str]] = {}
+        check = BUILTINS[self.checker].function
+        assert check is not None
+        scores = check([""], [text], answer=[columns["answer"]], log_extra=found.setdefault)
+        return scores[0] == 1.0, found[EXTRACTED][0]
+
+    def answer_is_right(self, text: str, columns: Mapping[str, Any]) -> bool:
+        """Whether a completion's final answer is the row's ``answer``, by the rule of ``checker``."""
+        return self.checked(text, columns)[0]
+
+
+WRONG = 0.2
+"""Share of the steps of labelled answers to chain arithmetic that are wrong."""
+CHAIN_REWARDS = (
+    RewardConfig(name="step_correctness", kind="step"),
+    RewardConfig(name="answer_correctness", kind="outcome"),
+)
+
+
+def _chain(name: str, style: chain_arithmetic.Style) -> Callable[[], Task]:
+    def make() -> Task:
+        tag_rewards = (RewardConfig(name="tag_format", kind="outcome"),) if style == "tags" else ()
+        return Task(
+            name=name,
+            examples=Lazy(100_000, lambda i: chain_arithmetic.example(i, style=style)),
+            held_out=Lazy(1_000, lambda i: chain_arithmetic.example(i, style=style, held_out=True)),
+            pattern=StepPattern(r"(?m)^(?:Step \d+|<answer>)") if style == "tags" else StepPattern(),
+            rewards=(*CHAIN_REWARDS, *tag_rewards),
+            max_completion_length=144 if style == "tags" else 112,
+            policy="tiny",
+            data=_taught(100_000, style, held_out=False),
+            held_out_data=_taught(1_000, style, held_out=True),
+        )
+
+    return make
+
+
+def _taught(count: int, style: chain_arithmetic.Style, held_out: bool) -> dict[Kind, Sequence[Any]]:
+    """The problems as the task's teacher works them: without errors, beside an answer with errors, and with some."""
+    split = "held-out" if held_out else "train"
+
+    def demonstration(index: int) -> Demonstration:
+        chain = chain_arithmetic.chain(index, held_out=held_out)
+        return Demonstration(chain.prompt(style), chain_arithmetic.render(chain, chain.values, style))
+
+    def pair(index: int) -> Pair:
+        chain, right = chain_arithmetic.chain(index, held_out=held_out), demonstration(index)
+        rng = random.Random(f"chain-arithmetic/pair/{split}/{index}")
+        return Pair(right.prompt, right.completion, chain_arithmetic.wrong_answer(chain, rng, style))
+
+    def labelled(index: int) -> LabelledSteps:
+        chain = chain_arithmetic.chain(index, held_out=held_out)
+        rng = random.Random(f"chain-arithmetic/labelled/{split}/{index}")
+        steps, right = chain_arithmetic.labelled_answer(chain, chain_arithmetic.noisy_results(chain, rng, WRONG))
+        return LabelledSteps(chain.prompt(style), tuple(steps), tuple(map(float, right)))
+
+    rows: dict[Kind, Sequence[Any]] = {"demonstrations": Lazy(count, demonstration), "pairs": Lazy(count, pair)}
+    return rows | {"labelled_steps": Lazy(count, labelled)} if style == "steps" else rows
+
+
+def _calculator() -> Task:
+    """Sums for a calculator, a call a line: by default a step is a turn."""
+    return Task(
+        name="calculator",
+        examples=Lazy(100_000, calculator.example),
+        held_out=Lazy(1_000, lambda i: calculator.example(i, held_out=True)),
+        pattern=StepPattern("", kind="turns"),
+        rewards=(
+            RewardConfig(name="call_needed", kind="step"),
+            RewardConfig(name="observation_used", kind="step"),
+            RewardConfig(name="answer_correctness", kind="outcome"),
+        ),
+        max_completion_length=192,
+        environment="calculator",
+        policy="tiny-tools",
+    )
+
+
+def _gsm8k() -> Task:
+    """GSM8K, the part that comes along (Cobbe et al. 2021): a step a line, in the format of the data's own answers."""
+    return worked_answers("gsm8k", _questions("train-1500.jsonl"), _questions("test-300.jsonl"))
+
+
+def worked_answers(name: str, examples: Sequence[Example], held_out: Sequence[Example]) -> Task:
+    """A task whose answers are worked as GSM8K's are: a line a step, sums in ``<<…>>``, and ``#### result``."""
+    return Task(
+        name=name,
+        examples=examples,
+        held_out=held_out,
+        pattern=PRESETS["line"].pattern,
+        rewards=(
+            RewardConfig(name="calculator_notes", kind="step"),
+            RewardConfig(name="gsm8k_answer", kind="outcome"),
+        ),
+        max_completion_length=256,
+    )
+
+
+def _questions(file: str) -> list[Example]:
+    rows = map(json.loads, (GSM8K / file).read_text(encoding="utf-8").split("\n")[:-1])
+    return [Example(row["question"], {"question": row["question"], **answer_columns(row)}) for row in rows]
+
+
+def answer_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that a row's ``answer`` becomes: text, or a list of texts any of which is right.
+
+    A worked answer, ``…#### 72``, becomes ``answer``, the result, and ``solution``, all of it; an object stays.
+    """
+    answer = columns.get("answer")
+    if isinstance(answer, str) and "####" in answer:
+        return {"answer": answer.rpartition("####")[2].strip(), "solution": columns.get("solution", answer)}
+    if isinstance(answer, list):
+        return {"answer": [one if isinstance(one, dict) else str(one) for one in answer]}
+    return {"answer": answer if answer is None or isinstance(answer, dict) else str(answer)}
+
+
+TASKS: dict[str, Callable[[], Task]] = {
+    "chain-arithmetic": _chain("chain-arithmetic", "steps"),
+    "chain-arithmetic-tags": _chain("chain-arithmetic-tags", "tags"),
+    "gsm8k": _gsm8k,
+    "calculator": _calculator,
+}
+"""The embedded tasks by name."""
+
+
+T = TypeVar("T")
+_KEPT: ContextVar[dict[str, Task] | None] = ContextVar("kept tasks", default=None)
+"""Of files, by their sections."""
+
+
+def load_task(task: str | Path | TaskSection | Iterable[Mapping[str, Any]], **how: Any) -> Task:
+    """An embedded task by name, a data file or a folder by path, or a data set of the Hub: ``hub:openai/gsm8k``.
+
+    Also rows that are in memory: a list of objects, or a ``datasets.Dataset``. A run needs them in a file.
+
+    ``how`` says which rows are taken and what their columns become, as the fields of a run's section ``task`` do
+    (``columns={"answer": "reward_model.ground_truth"}``, ``split="test"``); such a section is taken in place of a name.
+    A data set's rows are read when they are asked for (see ``data.read`` for the forms of its name). One whose answers
+    are worked as GSM8K's are gets the rewards and the step pattern of the task ``gsm8k``.
+
+    Raises:
+        TaskError: if there is none of these, or a row has no ``prompt``; of the Hub's rows, when it is read.
+        ConfigError: for a field of ``how`` that there is not, or that does not fit.
+    """
+    if not isinstance(task, str | Path | TaskSection):
+        return task_of_rows(task, TaskSection.parse({"name": "rows", **how}))
+    section = task if isinstance(task, TaskSection) else TaskSection.parse({"name": str(task), **how})
+    name = section.name
+    if name in TASKS:
+        return _embedded(TASKS[name](), section)
+    if name.startswith(HUB):
+        return task_of_hub(name, section)
+    path, kept = local_path(name), _KEPT.get()
+    if path is None:
+        raise TaskError(
+            f"no task or file called {shown(name)}{did_you_mean(name, TASKS)}; tasks are {', '.join(TASKS)}, or give a "
+            f"data file's path, or {HUB}OWNER/NAME for a data set of the Hub"
+        )
+    key = section.model_dump_json()
+    if kept is not None and key in kept:
+        return kept[key]
+    read = task_of_path(path, section)
+    if kept is not None:
+        kept[key] = read
+    return read
+
+
+@contextmanager
+def tasks_kept() -> Iterator[None]:
+    """Within it, a task that was loaded is not read again."""
+    token = _KEPT.set({})
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+
+
+def load_rows(section: TaskSection) -> Task:
+    """The task with the rows to train on: that of ``data``, where there is such a file. Raises as ``load_task``."""
+    if section.data is None:
+        return load_task(section)
+    try:
+        return load_task(TaskSection(name=section.data, columns=section.data_columns))
+    except TaskError as error:
+        raise TaskError(str(error).replace("task.columns", "task.data_columns")) from error
+
+
+def _embedded(task: Task, section: TaskSection) -> Task:
+    """The task with the rows that are drawn. Raises TaskError for fields that its rows, which are made, do not take."""
+    if others := section.reads(but=DRAWN):
+        raise TaskError(
+            f"task.{others[0]}: the embedded task {task.name!r} has its own columns and splits; leave "
+            f"{others[0]} out, or give a file"
+        )
+    task = replace(task, checker=section.checker or task.checker)
+    if (section.rows, section.held_out_rows) == (None, None):
+        return task
+
+    def part(rows: Sequence[T], count: int | None, what: str) -> Sequence[T]:
+        if count is None:
+            return rows
+        indices = drawn(range(len(rows)), count, section.sample_seed, what)
+        return Lazy(len(indices), lambda i: rows[indices[i]])
+
+    return replace(
+        task,
+        examples=part(task.examples, section.rows, "rows"),
+        held_out=part(task.held_out, section.held_out_rows, "held-out rows"),
+        data={kind: part(rows, section.rows, "rows") for kind, rows in task.data.items()},
+        held_out_data={
+            kind: part(rows, section.held_out_rows, "held-out rows") for kind, rows in task.held_out_data.items()
+        },
+    )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Mapped rows of one split, those of ``indices`` being taken. ``prefix`` is how messages call their origin."""
+
+    rows: Sequence[Row]
+    indices: Sequence[int]
+    prefix: str
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def row(self, i: int) -> Row:
+        row = self.rows[self.indices[i]]
+        return replace(row, where=f"{self.prefix} {row.where}")
+
+    def example(self, i: int) -> Example:
+        row = self.row(i)
+        name, prompt = prompt_of(row.where, row.values)
+        columns = {column: value for column, value in row.values.items() if column != name}
+        if "answer" in columns:
+            columns |= answer_columns(columns)
+        return Example(prompt, columns)
+
+    def typed(self, kind: Kind) -> Lazy[Any]:
+        def read(i: int) -> Any:
+            row = self.row(i)
+            return READERS[kind](row.where, row.values)
+
+        return Lazy(len(self), read)
+
+    def part(self, indices: Sequence[int]) -> Rows:
+        return replace(self, indices=indices)
+
+
+def task_of_rows(rows: Iterable[Mapping[str, Any]], section: TaskSection) -> Task:
+    """Rows that are there already: a list of objects, or a data set of ``datasets``. Raises as ``task_of_path``."""
+    read = [row_of("rows", f"row {number}", row) for number, row in enumerate(rows, 1)]
+    if fault := next((row.fault for row in read if row.fault), None):
+        raise TaskError(fault)
+    return _task(section.name, _expanded(read), [], section, section.name, lazy=False)
+
+
+def task_of_path(path: Path, section: TaskSection) -> Task:
+    """Every row is looked at. Raises TaskError naming the first that is wrong."""
+    train = _expanded(read_rows(path, section.split))
+    held_out = section.held_out_split or held_out_of(path, section.split)
+    measured = [] if held_out is None else _expanded(read_rows(path, held_out))
+    return _task(str(path), train, measured, section, path.name, lazy=False)
+
+
+def _expanded(rows: Sequence[Row]) -> list[Row]:
+    return [Row(row.where, values) for row in rows for values in stepwise_rows(row.where, row.values)]
+
+
+def task_of_hub(name: str, section: TaskSection) -> Task:
+    """Rows are read when they are asked for, all of them where some may be left out, or become several, as those of
+    data sets with labelled steps do. Raises TaskError."""
+    train, held_out = hub_rows(name, section.split, section.held_out_split)
+    held_out = held_out or ()
+    if len(train) and stepwise_rows(train[0].where, train[0].values) != [train[0].values]:
+        train, held_out = _expanded(train), _expanded(held_out)
+    return _task(name, train, held_out, section, name, lazy=True)
+
+
+def _task(
+    name: str, train: Sequence[Row], held_out: Sequence[Row], section: TaskSection, prefix: str, *, lazy: bool
+) -> Task:
+    mapping = RowMapping(section)
+    if not len(train):
+        raise TaskError(f"{name} has no rows")
+    layout = mapping.layout(train[0])
+    skipped = Counter[str]()
+    splits = []
+    for rows in (train, held_out):
+        mapped: Sequence[Row] = Lazy(len(rows), lambda i, rows=rows: mapping.row(rows[i]))  # type: ignore[misc]
+        mapped = mapped if lazy else list(mapped)
+        indices, left_out = taken(mapped, mapping)
+        skipped += left_out
+        splits.append(Rows(mapped, indices, prefix))
+    if not len(splits[0]):
+        reasons = " and ".join(f"task.{reason}" for reason in skipped)
+        raise TaskError(f"{reasons}: none of the {len(train):,} rows of {name} is left; allow more")
+    training, measured = _drawn(splits[0], splits[1], section)
+    examples: Sequence[Example] = Lazy(len(training), training.example)
+    held: Sequence[Example] = Lazy(len(measured), measured.example)
+    looked_at = [(rows[0],) if lazy and len(rows) else list(rows) for rows in (examples, held)]
+    golds = [[row.columns.get("answer") for row in rows] for rows in looked_at]
+    unchecked = next(filter(None, map(_unchecked, (training, measured), golds)), "")
+    worked = not unchecked and "answer" in training.row(0).values and "####" in str(training.row(0).values["answer"])
+    if not lazy:
+        examples, held = looked_at
+    task = _with_defaults(name, examples, held, worked, unchecked, str(golds))
+    task = replace(task, layout=layout, skipped=dict(skipped), checker=section.checker or task.checker)
+    kind = kind_of(training.row(0).values)
+    if kind == "prompts":
+        return task
+    return replace(task, kind=kind, data={kind: training.typed(kind)}, held_out_data={kind: measured.typed(kind)})
+
+
+def _drawn(train: Rows, held_out: Rows, section: TaskSection) -> tuple[Rows, Rows]:
+    """The rows to train on and those to measure on. Raises TaskError where the second leave none to the first."""
+    count, held, seed = section.rows, section.held_out_rows, section.sample_seed
+    if len(held_out):
+        return (
+            train.part(drawn(train.indices, count, seed, "rows")),
+            held_out.part(drawn(held_out.indices, held, seed, "held-out rows")),
+        )
+    indices, total = train.indices, len(train)
+    if total == 1:
+        return train, train.part([])  # measured on what it is trained on, accuracy would say nothing
+    if (count, held) != (None, None):
+        indices = drawn(indices, total, seed, "rows")
+    kept = kept_for_training(total) if held is None else total - held
+    if kept < 1:
+        raise TaskError(f"task.held_out_rows: {held} leaves none of {total} rows to train on; lower it")
+    return train.part(indices[:kept][:count]), train.part(indices[kept:])
+
+
+def kept_for_training(count: int) -> int:
+    """Number of a file's rows that are not held out, the first ones of ``count``."""
+    return count - max(1, count // 10)
+
+
+def _unchecked(rows: Rows, golds: Sequence[Any]) -> str:
+    """Why answers to these rows cannot be checked; "" if each has a right one that is text."""
+    for i, gold in enumerate(golds):
+        if gold is None or gold == []:
+            return f"{rows.row(i).where} has no 'answer'"
+        if any(isinstance(one, dict) for one in (gold if isinstance(gold, list) else [gold])):
+            return f"the 'answer' of {rows.row(i).where} is an object, which no text can be compared with"
+    return ""
+
+
+def _with_defaults(
+    name: str, examples: Sequence[Example], held_out: Sequence[Example], worked: bool, unchecked: str, golds: str
+) -> Task:
+    """Pattern and rewards by whether rows have an ``answer``, and whether that is worked as GSM8K's or holds LaTeX."""
+    if worked:
+        return worked_answers(name, examples, held_out)
+    checker = "math_equality" if "\\" in golds else "answer_correctness"
+    return Task(
+        name,
+        examples,
+        held_out,
+        rewards=() if unchecked else (RewardConfig(name=checker, kind="outcome"),),
+        scheme="process" if unchecked else "outcome",
+        max_completion_length=256,
+        unchecked=unchecked,
+        checker=checker,
+    )
+
+
+@dataclass(frozen=True)
+class Preview:
+    """``rows`` are the first ones to train on: their ``prompt`` and what else their kind has, ``columns`` the others'
+    names and values. ``layout`` is the one that was recognised, ``skipped`` how many rows are left out, by field.
+    """
+
+    name: str
+    kind: Kind
+    layout: str
+    training_rows: int
+    held_out_rows: int
+    skipped: Mapping[str, int]
+    unchecked: str
+    rows: tuple[Mapping[str, Any], ...]
+
+    @property
+    def said(self) -> str:
+        """How many rows there are, in a line."""
+        words = {"prompts": "prompt", "labelled_steps": "labelled answer"}
+        noun = words.get(self.kind, self.kind.removesuffix("s"))
+        parts = [f"{counted(self.training_rows, noun)} to train on, {self.held_out_rows:,} held out"]
+        parts += [f"{count:,} left out by {field}" for field, count in self.skipped.items() if count]
+        parts += [f"layout {self.layout}"] if self.layout else []
+        if self.unchecked and self.kind == "prompts":
+            parts.append(f"{self.unchecked}: accuracy is not measured, and a reward must be chosen")
+        return "; ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def preview_of(task: Task, count: int = 5) -> Preview:
+    """Raises TaskError for a row among the first ``count`` that is not of its kind."""
+    rows = task.rows(task.kind)
+    return Preview(
+        task.name,
+        task.kind,
+        task.layout,
+        len(rows),
+        len(task.rows(task.kind, held_out=True)),
+        dict(task.skipped),
+        task.unchecked,
+        tuple(_shown(task, rows[i], i) for i in range(min(count, len(rows)))),
+    )
+
+
+def _shown(task: Task, row: Any, i: int) -> Mapping[str, Any]:
+    example = task[i]
+    fields = {} if isinstance(row, Example) else asdict(row)
+    fields.pop("prompt", None)
+    columns = {name: value for name, value in example.columns.items() if name not in fields}
+    answer = {"answer": columns.pop("answer")} if "answer" in columns else {}
+    return {
+        "prompt": example.prompt if isinstance(row, Example) else row.prompt,
+        **fields,
+        **answer,
+        "columns": columns,
+    }
+
+
+def prompted(task: Task, section: PromptSection) -> Task:
+    """The task with its prompts, those of demonstrations and pairs too, put as ``section`` says.
+
+    Labelled steps stay: they are read by a reward model, in a format of its own.
+    """
+
+    def example(row: Example) -> Example:
+        return replace(row, prompt=section.of(row.prompt))
+
+    def demonstration(row: Demonstration) -> Demonstration:
+        return replace(row, prompt=section.of(row.prompt), completion=answer(row.completion))
+
+    def pair(row: Pair) -> Pair:
+        chosen, rejected = answer(row.chosen), answer(row.rejected)
+        return replace(row, prompt=section.of(row.prompt), chosen=chosen, rejected=rejected)
+
+    def answer(text: Any) -> Any:
+        return joined(text) if section.apply_template == "never" else text
+
+    if section == PromptSection(template_kwargs=section.template_kwargs):
+        return task
+    change: dict[Kind, Callable[[Any], Any]] = {"demonstrations": demonstration, "pairs": pair}
+
+    def data(kinds: Mapping[Kind, Sequence[Any]]) -> dict[Kind, Sequence[Any]]:
+        return {kind: _each(rows, change[kind]) if kind in change else rows for kind, rows in kinds.items()}
+
+    return replace(
+        task,
+        examples=_each(task.examples, example),
+        held_out=_each(task.held_out, example),
+        data=data(task.data),
+        held_out_data=data(task.held_out_data),
+    )
+
+
+def _each(rows: Sequence[Any], change: Callable[[Any], Any]) -> Sequence[Any]:
+    """Rows changed when they are asked for."""
+    return Lazy(len(rows), lambda i: change(rows[i]))
