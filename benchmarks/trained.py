@@ -15,7 +15,6 @@ from typing import Any
 from workbench import runs
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RunError
-from workbench.runs.warm import warm_up
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -41,7 +40,6 @@ class Where:
         """The metrics rows of the finished run of ``config`` under ``scheme``; None where it did not finish."""
         if self.stored:
             return self._read(f"{config.name}-{scheme}-{config.seed}")
-        warm_up()  # for the runs after this one
         for run, _ in runs.compare(config, [scheme], 1, self.workspace, tell=say):
             say(f"{run.name}: {run.status().state} {run.status().reason}".rstrip())
             return self._read(run.name)

@@ -23,15 +23,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-from workbench.importing import uncollected, without_interfaces
-
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
     from xdist.remote import Producer
     from xdist.scheduler import Scheduling
 
     from tests.browsing import App
-    from workbench.runs.warm import Warm
 
 # What fails in the tests' own helpers shows the values, too.
 pytest.register_assert_rewrite("tests.browsing", "tests.waiting")
@@ -58,12 +55,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.path.stem not in LONG,
         )
     )
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    with uncollected(), without_interfaces():  # test files import all that they use
-        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -189,34 +180,13 @@ def random_policy(tiny):
     return Policy("random", LlamaForCausalLM(config).eval(), tiny.tokenizer)
 
 
-@pytest.fixture(scope="session")
-def warm_runs() -> None:
-    """Runs that this process of tests starts begin warm as soon as that is possible, however full the memory is."""
-    from workbench.runs import warm
+@pytest.fixture
+def standby(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next run that trains is taken by a standby process, however full the memory is."""
+    from workbench.runs import spawn
 
-    warm.FREE_BYTES = 0
-    warm.warm_up()
-
-
-@pytest.fixture(scope="session")
-def light_forks() -> Warm:
-    """The warm process of runs that do not train, for all files."""
-    from workbench.runs import warm
-
-    return warm.Warm("tests.light_forks")
-
-
-@pytest.fixture(scope="module")
-def warm_fake_runs(light_forks: Warm) -> Iterator[None]:
-    """Runs of ``tests.fake_run`` start warm."""
-    from tests.waiting import until_warm
-    from workbench.runs import warm
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(warm, "_warm", light_forks)
-        patched.setattr(warm, "FREE_BYTES", 0)
-        until_warm()
-        yield
+    monkeypatch.setattr(spawn, "FREE_BYTES", 0)
+    spawn.prepare()
 
 
 # Files share one app and one Chromium in each process of tests, until a test comes that uses neither: what drives the

@@ -28,8 +28,6 @@ from workbench.runs import Run, list_runs
 from workbench.schema import Group, Rollout
 from workbench.views.cards import table, visible
 
-pytestmark = pytest.mark.usefixtures("warm_fake_runs")
-
 COMMANDS = ("app", "sample", "score", "train", "runs", "iterative", "compare")
 
 

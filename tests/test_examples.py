@@ -36,9 +36,7 @@ def stages_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[
 
 
 @pytest.mark.training
-def test_policy_and_reward_model_are_trained_in_turns(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], warm_runs: None
-) -> None:
+def test_policy_and_reward_model_are_trained_in_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["iterative", "--workspace", str(tmp_path)]
     stages = stages_of(argv, capsys)
     names = ["policy-0", "learnt-0", "judge-0", "policy-1", "fresh-1", "learnt-1", "judge-1"]
@@ -58,9 +56,7 @@ def test_policy_and_reward_model_are_trained_in_turns(
 
 
 @pytest.mark.training
-def test_steps_are_labelled_learnt_and_reinforced(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], warm_runs: None
-) -> None:
+def test_steps_are_labelled_learnt_and_reinforced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels, judge, reinforced = stages_of(["prm", "--workspace", str(tmp_path)], capsys)
     written = [json.loads(line) for line in (tmp_path / "made" / "prm.labels.jsonl").read_text().splitlines()]
     assert labels["rows"] == len(written)
@@ -69,7 +65,7 @@ def test_steps_are_labelled_learnt_and_reinforced(
 
 
 @pytest.mark.training
-def test_demonstrations_pairs_and_ppo(tmp_path: Path, capsys: pytest.CaptureFixture[str], warm_runs: None) -> None:
+def test_demonstrations_pairs_and_ppo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stages = stages_of(["rlhf", "--workspace", str(tmp_path)], capsys)
     assert [stage["stage"] for stage in stages] == ["taught", "compared", "judge", "reinforced"]
 
@@ -78,9 +74,7 @@ def test_demonstrations_pairs_and_ppo(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.training
-def test_methods_are_compared_on_one_budget(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], warm_runs: None
-) -> None:
+def test_methods_are_compared_on_one_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["compare", "--methods", "dpo,grpo", "--seeds", "1", "--completions", "48", "--name", "it", "--json"]
     argv += ["--workspace", str(tmp_path), "--run.eval_prompts", "4", "--run.device", "cpu"]
     argv += ["--grpo.prompts_per_step", "2"]
@@ -158,7 +152,7 @@ def test_curves_are_by_completions_and_a_seeds_last_value_holds_until_its_next(t
     assert "completions_to_65" in views.text(compared).splitlines()[0]
 
 
-def test_schemes_go_on_under_their_name_too(tmp_path: Path, warm_fake_runs: None) -> None:
+def test_schemes_go_on_under_their_name_too(tmp_path: Path) -> None:
     """In its first life the fake run dies by SIGKILL after its fifth step."""
     told: list[str] = []
     config = RunConfig(name="it", task="save")

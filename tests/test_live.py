@@ -38,8 +38,6 @@ from workbench.views import html, text
 from workbench.views.lines import Chart, Charts, Line, run_charts
 from workbench.views.notebook import RunComparison, Watch, compare, open_in_page
 
-pytestmark = pytest.mark.usefixtures("warm_fake_runs")
-
 FAKE = "tests.fake_run"
 
 

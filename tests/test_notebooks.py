@@ -23,11 +23,6 @@ TRAINING = (
     "09_which_scheme",
     "10_turns",
 )
-START_WARM = """import workbench.runs.warm
-workbench.load_policy("tiny")  # torch sets a variable, which what is warm has to have, too
-workbench.runs.warm.FREE_BYTES = 0
-workbench.runs.warm.warm_up(wait=True)"""
-"""The runs of all notebooks are forked, where each would import torch and TRL."""
 LINES = 18
 """Most lines of a code cell; short enough to be read at a glance."""
 
@@ -61,10 +56,6 @@ def kernel(tmp_path_factory):
     environment = {**os.environ, "PYTHONPATH": path, "WORKBENCH_NOTEBOOK_BUDGET": "test", "OMP_NUM_THREADS": "1"}
     kernel = KernelManager()
     kernel.start_kernel(cwd=str(ROOT / "notebooks"), env=environment)
-    client = kernel.blocking_client()
-    client.start_channels()
-    client.execute_interactive(START_WARM)
-    client.stop_channels()
     yield kernel
     kernel.shutdown_kernel(now=True)
 

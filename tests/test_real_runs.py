@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import sysconfig
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -16,17 +18,19 @@ import workbench as wb
 from tests.in_this_process import trained
 from tests.ranks import on_ranks
 from tests.stored_runs import config_of
-from tests.waiting import until_warm
+from tests.waiting import wait_for
 from workbench.config.run import METHODS
 from workbench.process import child
+from workbench.process.__main__ import PACKAGE, without_folders
 from workbench.process.child import NotANumberError, Recorder, main
-from workbench.process.imports import PACKAGE, without_folders
 from workbench.rundir import RunDir
+from workbench.runs import spawn
+from workbench.runs.processes import members
 from workbench.training.methods.grpo import build as build_trainer
 from workbench.training.methods.method import Listeners
 from workbench.views.metrics import find_metric
 
-pytestmark = [pytest.mark.training, pytest.mark.usefixtures("warm_runs")]
+pytestmark = pytest.mark.training
 
 
 def config(**changes):
@@ -35,13 +39,14 @@ def config(**changes):
     return wb.RunConfig.parse({"sampling": {"num_generations": 4}, "training": training, **changes})
 
 
+@pytest.mark.usefixtures("standby")
 def test_a_run_from_start_to_finish(tmp_path):
-    """Started warm, and the same as one that is trained in a process without forks."""
-    until_warm()
+    """Trained by a standby process, and the same as one that is trained here."""
     run = wb.train(config(training={"beta": 0.01}), tmp_path)
     here = trained(config(training={"beta": 0.01}), tmp_path / "here")
     status = run.wait(timeout=240)
     assert status.state == "finished", "\n".join(run.log_tail())
+    assert status.tag is not None
     sampling = [line for line in run.log_tail() if line.startswith("sampling:")]
     assert sampling == ["sampling: tokens are decoded by the plain step"]
     metrics = run.metrics()
@@ -65,13 +70,29 @@ def test_a_run_from_start_to_finish(tmp_path):
     assert len(group) == 2
 
 
-def test_a_run_is_stopped_and_keeps_what_it_did(tmp_path):
+@pytest.mark.usefixtures("standby")
+def test_a_run_is_stopped_and_keeps_what_it_did_and_one_that_waits_holds_no_libraries(tmp_path):
     run = wb.train(config(training={"steps": 10_000, "eval_every": 0}), tmp_path)
+    spawn.prepare()
     for row in run.follow():
         if row["step"] >= 2:
             break
+    process = psutil.Process(run.status().pid)
+    assert process.cmdline()[-1] == "--standby"
+    assert os.getsid(process.pid) == process.pid
+    assert os.readlink(f"/proc/{process.pid}/fd/0") == os.devnull
+    assert process in members(run.path)
+
+    queued = wb.train(config(), tmp_path)
+    assert queued.status().tag is not None
+    wait_for(lambda: queued.status().behind, "the second run waits")
+    waiting = psutil.Process(queued.status().pid)
+    assert waiting.cmdline()[1:3] == ["-m", "workbench.runs.begin"]  # no standby any more, which imported torch
+    assert queued.stop().state == "stopped"
+
     status = run.stop(timeout=120)
     assert status.state == "stopped", "\n".join(run.log_tail())
+    assert members(run.path) == set()
     assert "of 10000" in status.reason
     assert len(run.metrics()) >= 2
     assert (run.path / "checkpoints" / "final" / "model.safetensors").is_file()

@@ -29,8 +29,6 @@ from workbench.ui.handlers.runs import table as runs_table
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 
-pytestmark = pytest.mark.usefixtures("warm_fake_runs")
-
 FAKE = "tests.fake_run"
 
 

@@ -15,19 +15,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.waiting import until_warm, wait_for
 from workbench import runs
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, CreditError, RunError
 from workbench.rundir import RunDir, RunStatus, checkpoints
 from workbench.rundir.metrics import resumed
-from workbench.runs import Run, compare, devices, list_runs, open_run, processes, spawn, warm
+from workbench.runs import Run, compare, devices, list_runs, open_run, processes, spawn
 from workbench.runs import begin as begin_module
 from workbench.runs.compare import summarise
-from workbench.runs.watch import verdict
+from workbench.runs.spawn import Standby, verdict
 from workbench.sandbox.child import child_environment
-
-pytestmark = pytest.mark.usefixtures("warm_fake_runs")
 
 FAKE = "tests.fake_run"
 Start = Callable[..., Run]
@@ -88,58 +85,35 @@ def test_a_run_goes_from_start_to_finished(begin: Start, tmp_path: Path) -> None
     assert run.config().seed == 3
 
 
-@pytest.mark.parametrize("start", ["warm", "cold"])
-def test_the_process_is_tagged_detached_and_has_no_input(
-    begin: Start, monkeypatch: pytest.MonkeyPatch, start: str
-) -> None:
-    monkeypatch.setenv("WORKBENCH_OF_THIS_TEST", start)
-    if start == "cold":
-        monkeypatch.setattr(spawn, "start_warm", lambda *arguments: None)
+def test_the_process_is_tagged_detached_and_has_no_input(begin: Start) -> None:
     run = begin("obey")
     first_row(run)
     process = psutil.Process(run.status().pid)
     assert process.environ()[processes.TAG] == str(run.path)
     assert os.getsid(process.pid) == process.pid
     assert os.readlink(f"/proc/{process.pid}/fd/0") == os.devnull
-    command = ["-m", FAKE, str(run.path)]
-    assert process.cmdline()[1:] == (command if start == "cold" else ["-u", "-P", "-m", "tests.light_forks"])
+    assert process.cmdline()[1:] == ["-m", FAKE, str(run.path)]
     run.stop()
 
 
-def test_a_warm_run_outlives_who_starts_it_and_the_process_that_forked_it(begin: Start) -> None:
-    run = begin("obey")
-    first_row(run)
-    forker = psutil.Process(run.status().pid).parent()
-    assert forker is not None
-    assert forker.cmdline()[-1] == "tests.light_forks"
-    forker.kill()
-    forker.wait(60)
-    assert not run.wait(timeout=0.2).final
-    assert not warm.is_warm()
-    assert run.stop().reason == "stopped at step 1 of 90"
-    until_warm()
-
-
-def test_a_run_starts_cold_where_a_library_would_find_another_environment(
-    begin: Start, monkeypatch: pytest.MonkeyPatch
+def test_a_standby_is_for_the_environment_that_it_was_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A run that it does not fit starts cold; ``tests.echo_child`` waits for its input as a standby does."""
+    monkeypatch.setattr(spawn, "FREE_BYTES", 0)
+    standby, run = Standby("tests.echo_child"), RunDir.create(tmp_path, RunConfig())
+    assert standby.take(run, ["this"], {}) is None
+    standby.prepare()
     monkeypatch.setenv("HF_HOME", "/elsewhere")
-    assert not warm.is_warm()
+    assert standby.take(run, ["this"], {}) is None
     monkeypatch.delenv("HF_HOME")
-    assert warm.is_warm()
-
-
-def test_a_run_starts_with_the_source_as_it_is_now(tmp_path: Path) -> None:
-    source = tmp_path / "scheme.py"
-    source.write_text("gamma = 1.0")
-    mine = warm.Warm("tests.light_forks", tmp_path)
-    mine.up()
-    before = wait_for(mine.zygote, "the process is ready")
-    os.utime(source, (0, source.stat().st_mtime + 1))
-    assert mine.zygote() is None
-    mine.up()
-    mine.wait()
-    assert mine.zygote() not in (None, before)
+    process = standby.take(run, ["this"], {})
+    assert process is not None
+    process.wait(60)
+    assert standby.take(run, ["this"], {}) is None
+    monkeypatch.setattr(spawn, "FREE_BYTES", 2**63)
+    standby.prepare()
+    assert standby.take(run, ["this"], {}) is None
 
 
 def test_waiting_no_longer_than_asked(begin: Start) -> None:
@@ -745,7 +719,7 @@ def test_what_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="choose another workspace"):
         runs.start(RunConfig(), tmp_path / "file")
-    monkeypatch.setattr(spawn, "start_warm", lambda *arguments: None)
+    monkeypatch.setattr(spawn, "_standby", Standby())
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(RunError, match="its process could not be started"):
         runs.start(RunConfig(name="a"), tmp_path)

@@ -44,9 +44,7 @@ def run_script(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return runpy.run_path(str(folder / "train.py"))["main"]()
 
 
-def test_invariant_a_script_on_four_ranks_gives_the_advantages_and_metrics_of_the_run_on_one(
-    tmp_path: Path, warm_runs: None
-) -> None:
+def test_invariant_a_script_on_four_ranks_gives_the_advantages_and_metrics_of_the_run_on_one(tmp_path: Path) -> None:
     """One prompt of G = 8: two completions a rank, so that the group that is normalised lies on all four."""
     sampling = {"num_generations": 8, "max_completion_length": 48}
     config = config_of(prompts_per_step=1, sampling=sampling)

@@ -97,7 +97,7 @@ def test_invariant_parity(tmp_path, credit):
     assert seen == 16
 
 
-def test_invariant_ranks_agree(tmp_path, warm_runs):
+def test_invariant_ranks_agree(tmp_path):
     """A group spread over two ranks is normalised as one group: two ranks use one rank's advantages, bit for bit.
 
     What is seen of watched rows is told to the first rank alone, and is what one rank sees.

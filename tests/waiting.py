@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from workbench.runs import warm
-
 SECONDS = 300.0
 T = TypeVar("T")
 
@@ -21,16 +19,3 @@ def wait_for(found: Callable[[], T | None], what: str) -> T:
             return value
         assert time.monotonic() < end, f"{what}: not within {SECONDS:.0f} s"
         time.sleep(0.02)
-
-
-def until_warm() -> None:
-    """A run that is started now starts warm.
-
-    A library that was imported since may have set a variable, and then what is warm no longer fits.
-    """
-
-    def found() -> bool:
-        warm.warm_up()
-        return warm.is_warm()
-
-    wait_for(found, "a process that has imported what runs need")

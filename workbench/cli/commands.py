@@ -23,7 +23,6 @@ from workbench.cli.space import place_of
 from workbench.cli.trust import require_trust, require_trust_of_other
 from workbench.errors import ConfigError, did_you_mean
 from workbench.files import encode
-from workbench.importing import uncollected, without_interfaces
 from workbench.views.cards import table
 
 RECIPE = "recipe:"
@@ -32,9 +31,8 @@ DIFFERENCES = ("flipped_share", "correlation", "mean_absolute_difference")
 
 
 def app(args: argparse.Namespace) -> int:
-    with uncollected(), without_interfaces():
-        from workbench.ui.access import Login
-        from workbench.ui.app import launch
+    from workbench.ui.access import Login
+    from workbench.ui.app import launch
 
     auth, place = args.auth or os.environ.get("WORKBENCH_AUTH"), place_of(os.environ, args.visitors)
     launch(

@@ -14,19 +14,16 @@ from typing import Any
 
 from workbench.config import RewardConfig
 from workbench.errors import PolicyError, WorkbenchError
-from workbench.importing import uncollected
+from workbench.policies.load import Policy, load_policy
+from workbench.policies.monte_carlo import step_values
+from workbench.policies.plain import decoding_of
+from workbench.policies.reference import with_reference
+from workbench.policies.sampler import sample_group
+from workbench.rewards.models.local import changed
 from workbench.sandbox.child import Emitter, heartbeat, serve
 from workbench.schema import Example, Group
 from workbench.steps import StepPattern
-
-with uncollected():
-    from workbench.policies.load import Policy, load_policy
-    from workbench.policies.monte_carlo import step_values
-    from workbench.policies.plain import decoding_of
-    from workbench.policies.reference import with_reference
-    from workbench.policies.sampler import sample_group
-    from workbench.rewards.models.local import changed
-    from workbench.weights import give_memory_back, is_out_of_memory
+from workbench.weights import give_memory_back, is_out_of_memory
 
 EVENT_SECONDS = 0.1
 """Least time between two looks at the growing texts. Decoding takes at most a fifth of the time on top of that."""

@@ -75,6 +75,7 @@ class RunStatus:
 
     ``pid`` and ``pid_created`` name the run's first process (a launcher when ``ranks`` > 1) in a way that survives a
     process id used again. Until that process exists they name the one that is starting it, and ``launched`` is false.
+    ``tag`` is what that process shows in ``WORKBENCH_RUN`` if not the run's path: it was a standby process before.
     ``started`` is when the run got its device. ``stop_requested`` is when somebody asked the run to stop.
 
     ``behind`` names the run that a queued one waits for; ``now`` says that it is to wait no longer. ``resumed_from`` is
@@ -92,6 +93,7 @@ class RunStatus:
     pid: ProcessId | None = None
     pid_created: float | None = None
     launched: bool = False
+    tag: str | None = None
     ranks: int = 1
     device: str = ""
     behind: str | None = None

@@ -2,15 +2,20 @@
 
 It waits for the run's device, picks the checkpoint to resume from, writes down what the run is made with, and becomes
 training: the process, its id, its tag and its lock stay. Until then it uses no torch: a run that waits costs nothing.
+A standby process, which has imported training already, goes on as training if it gets the CPU at once. If it has to
+wait it starts anew as this program; on a GPU as training, since CUDA may have looked at other devices than the run's.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import runpy
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 
@@ -22,8 +27,11 @@ from workbench.runs import devices
 from workbench.runs.processes import kill, members
 from workbench.runs.references import check_origins
 from workbench.runs.run import Run
-from workbench.runs.spawn import training_command
-from workbench.runs.warm import become
+from workbench.runs.spawn import STANDBY, training_command
+
+
+class _HasToWaitError(Exception):
+    """A standby process does not get its device at once."""
 
 
 def main(arguments: list[str]) -> None:
@@ -36,7 +44,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--resume", action="store_true", help="from the newest valid checkpoint")
     args = parser.parse_args(arguments)
     run = RunDir(args.folder)
-    run.note(pid=os.getpid(), pid_created=psutil.Process().create_time(), launched=True)
+    tag = os.environ.pop(STANDBY, None)
+    run.note(pid=os.getpid(), pid_created=psutil.Process().create_time(), launched=True, tag=tag)
     try:
         config = RunConfig.from_yaml(run.config_text())
         check_origins(config)
@@ -44,12 +53,14 @@ def main(arguments: list[str]) -> None:
             pool = devices.pool(config.run.device)
             held = devices.take_now(pool, _device_count(config, pool), run.path)
         else:
-            held = _wait_for_device(run, config, args.queued)
+            held = _wait_for_device(run, config, args.queued, is_standby=tag is not None)
         for before in held.before:
             _clear_away(before)
         run.note(started=time.time(), behind=None, device="")
         resume = _pick_checkpoint(run, config.run.save_every) if args.resume else []
         write_environment(run.path, config)
+    except _HasToWaitError:
+        _become([sys.executable, "-m", "workbench.runs.begin", *arguments])
     except WorkbenchError as error:
         print(f"error: {error}", flush=True)
         run.set_status("failed", str(error))
@@ -57,7 +68,16 @@ def main(arguments: list[str]) -> None:
     run.set_status("starting", "loading the trainer")
     os.environ.update(seen_by_the_run(held))
     command = training_command(run.path, config.run.ranks, args.module, *resume)
-    become(command, on_cpu=held.devices == ("cpu",))
+    if tag is not None and held.devices == ("cpu",):
+        sys.argv = command[2:]
+        runpy.run_module(command[2], run_name="__main__", alter_sys=True)
+        sys.exit()
+    _become(command)
+
+
+def _become(command: Sequence[str]) -> NoReturn:
+    sys.stdout.flush()
+    os.execv(command[0], list(command))
 
 
 def _device_count(config: RunConfig, pool: list[str]) -> int:
@@ -73,8 +93,10 @@ def seen_by_the_run(held: devices.Held) -> dict[str, str]:
     return {devices.VISIBLE: ",".join(held.devices)} if named else {}
 
 
-def _wait_for_device(run: RunDir, config: RunConfig, since: int) -> devices.Held:
+def _wait_for_device(run: RunDir, config: RunConfig, since: int, *, is_standby: bool) -> devices.Held:
     def waits(behind: Path | None, device: str) -> None:
+        if is_standby:
+            raise _HasToWaitError
         reason, name = waiting_for(behind, device, run.path.parent.parent)
         run.set_status("queued", reason, behind=name)
         print(reason, flush=True)

@@ -21,7 +21,6 @@ from workbench.files import read_json
 from workbench.runs.launch import Report, carry_on, check_same
 from workbench.runs.run import Run, default_workspace, open_run
 from workbench.runs.spawn import TRAINING
-from workbench.runs.warm import warm_up
 
 TARGET = 0.65
 """The held-out accuracy whose price in completions is compared."""
@@ -105,8 +104,6 @@ def compare(
     for scheme, seed, planned_config in planned:
         planned_config.name = f"{name}-{scheme}-{seed}"
         _tell_of_earlier(planned_config, folder, tell)
-    if len(planned) > 1 and module == TRAINING:
-        warm_up(wait=True)
     for scheme, seed, planned_config in planned:
         run = carry_on(planned_config, folder, report=report, module=module)
         yield run, summarise(scheme, seed, run.metrics_rows()[0])

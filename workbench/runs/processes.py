@@ -2,7 +2,8 @@
 
 Every process of a run inherits ``WORKBENCH_RUN=<run directory>`` in its environment. That tag finds a launcher's ranks
 where process groups do not (each rank leads a session of its own), and it tells a run's process from a stranger that
-was given the same process id later. Knows nothing of what the processes do.
+was given the same process id later. A standby process that took a run shows the tag that it was started with instead,
+which the run's status names. Knows nothing of what the processes do.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from workbench.errors import RunError
+from workbench.rundir import RunDir, RunStatus
 
 TAG = "WORKBENCH_RUN"
 _SAME_START = 5.0  # seconds by which a process's start time may drift when the system's clock is set
@@ -24,19 +26,20 @@ _EXEC_SECONDS = 2.0  # age by which a process is through its exec; the system's 
 _KILL_SECONDS = 5.0
 
 
-def lives(pid: int | None, created: float | None, path: Path, *, launched: bool) -> bool:
-    """Whether the process recorded for the run at ``path`` is still that process, and not a zombie.
+def lives(status: RunStatus, path: Path) -> bool:
+    """Return whether the process that ``status`` names for the run at ``path`` is still that process, and no zombie.
 
     A run's own process (``launched``) is known by its tag, wherever the system shows it; its starter by its start time.
     """
-    if pid is None:
+    if status.pid is None:
         return False
     try:
-        process = psutil.Process(pid)
+        process = psutil.Process(status.pid)
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
-        if launched and (environ := _environ(process)):
-            return environ.get(TAG) == str(path)
+        if status.launched and (environ := _environ(process)):
+            return environ.get(TAG, "") in (str(path), status.tag)
+        created = status.pid_created
         return created is not None and abs(float(process.create_time()) - created) < _SAME_START
     except psutil.NoSuchProcess:
         return False
@@ -48,7 +51,10 @@ def members(path: Path, known: Iterable[psutil.Process] = ()) -> set[psutil.Proc
     A child that scrubbed its environment is found through its parent, so ask while the parent lives.
     """
     everyone = [process for process in psutil.process_iter() if process.pid != os.getpid() and not _gone(process)]
-    belonging = {process for process in everyone if _tag(process) == str(path)}
+    tags = {str(path)}
+    with contextlib.suppress(RunError):  # a damaged status hides no process that shows the path itself
+        tags |= {RunDir(path).status().tag or str(path)}
+    belonging = {process for process in everyone if (_environ(process) or {}).get(TAG) in tags}
     belonging |= {process for process in known if not _gone(process)}
     parents = {process: _parent(process) for process in everyone}
     while more := {process for process in everyone if process not in belonging and parents[process] in belonging}:
@@ -107,10 +113,6 @@ def wait_gone(processes: Iterable[psutil.Process], seconds: float) -> bool:
             return False
         time.sleep(_POLL)
     return True
-
-
-def _tag(process: psutil.Process) -> str | None:
-    return (_environ(process) or {}).get(TAG)
 
 
 def _any_in_exec() -> bool:

@@ -22,11 +22,10 @@ from workbench.errors import RunError, WorkbenchError, cut, did_you_mean, shown
 from workbench.places import RUN
 from workbench.rundir import RunDir, RunStatus
 from workbench.rundir.checkpoints import MANIFEST, differences, nothing_usable, saved
-from workbench.runs import watch
 from workbench.runs.follow import MetricsReader
 from workbench.runs.job import Job
 from workbench.runs.processes import ask_to_end, heads, kill_all, lives, members, wait_gone
-from workbench.runs.spawn import TRAINING, refuse_under_a_launcher, sources, spawn
+from workbench.runs.spawn import TRAINING, join, refuse_under_a_launcher, settle, sources, spawn
 from workbench.runs.summary import RunSummary
 from workbench.schema import Credit, LossPass, WatchedRow
 
@@ -117,10 +116,10 @@ class Run(Job):
             return status
         if not status.launched and members(self.path):
             return status  # its starter died before it could note the process that it had started
-        if watch.join(self.path, status.pid):
+        if join(self.path, status.pid):
             return self.dir.status()
         kill_all(self.path, unless=lambda: self.dir.status().pid != status.pid)
-        return watch.settle(self.dir, None, status.pid)
+        return settle(self.dir, None, status.pid)
 
     def wait(self, timeout: float | None = None) -> RunStatus:
         """Block until the run is over and its process gone, at most ``timeout`` seconds; return the status by then."""
@@ -128,7 +127,7 @@ class Run(Job):
         while True:
             status = self.status()
             if status.final and not self._lives(status):
-                watch.join(self.path, status.pid)
+                join(self.path, status.pid)
                 return self.dir.status()
             left = _POLL if deadline is None else deadline - time.monotonic()
             if left <= 0:
@@ -182,8 +181,8 @@ class Run(Job):
             processes = members(self.path, processes)
         kill_all(self.path, processes)
         pid = self.dir.status().pid
-        watch.join(self.path, pid)
-        return watch.settle(self.dir, None if ended else -signal.SIGKILL, pid)
+        join(self.path, pid)
+        return settle(self.dir, None if ended else -signal.SIGKILL, pid)
 
     def start_now(self) -> RunStatus:
         """Have a run that waits for its device start beside the run that has it. Raises RunError for any other run."""
@@ -231,7 +230,7 @@ class Run(Job):
             every = self.config().run.save_every
             raise nothing_usable(self.name, [], save_every=every, step=status.step or 0)
         refuse_under_a_launcher()
-        watch.join(self.path, status.pid)
+        join(self.path, status.pid)
         kill_all(self.path, unless=lambda: self.dir.status() != status)
         self.dir.begin_again()
         spawn(self.dir, module, resume=True, now=now)
@@ -309,7 +308,7 @@ class Run(Job):
         return run_charts(self.metrics_rows()[0], panels, name=self.name, metrics=self.method.metrics).figure()
 
     def _lives(self, status: RunStatus) -> bool:
-        return lives(status.pid, status.pid_created, self.path, launched=status.launched)
+        return lives(status, self.path)
 
 
 def _gives(config: RunConfig) -> Literal["policy", "reward model"]:

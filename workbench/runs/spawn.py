@@ -1,15 +1,25 @@
-"""The process of a run, started in a session of its own so that it outlives whoever starts it.
+"""The process of a run: started in a session of its own so that it outlives its starter, and reaped when it ends.
 
-Training is named here, never imported. With more than one rank, ``torchrun`` starts one process a rank.
+The imports of training are most of the time between Start and the first step. Whoever is about to start a run calls
+``prepare``: one standby process then imports them and waits for a run. It takes the next run that is started, even if
+it still imports; without one a run starts as a new program. Training is named here, never imported. With more than one
+rank, ``torchrun`` starts one process a rank.
 """
 
 from __future__ import annotations
 
+import atexit
+import json
 import os
+import re
+import secrets
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -17,74 +27,46 @@ import psutil
 from workbench.config.run import RunConfig
 from workbench.errors import RunError
 from workbench.rewards import find_builtin
-from workbench.rundir import RunDir
-from workbench.runs.processes import TAG
-from workbench.runs.warm import start_warm
-from workbench.runs.watch import watch
+from workbench.rundir import RunDir, RunState, RunStatus
+from workbench.runs.processes import TAG, kill_all
 from workbench.sandbox.child import child_environment
 
 TRAINING = "workbench.process"
+STANDBY = "WORKBENCH_STANDBY"
+"""The environment's name for the tag that a standby process was started with, in a run that it took."""
+FREE_BYTES = 4 * 2**30
+"""Memory that must be free for a standby process to be started; it takes half a gigabyte."""
+_LETTER = re.compile(r"\w")
 
 
 def spawn(run: RunDir, module: str = TRAINING, *, resume: bool = False, now: bool = False) -> None:
-    """Start the process of a queued run and watch it; ``now`` has it wait for no device.
+    """Start the process of a queued run and watch it; with ``now`` it waits for no device.
 
     Raises RunError, the run failed, when the system refuses.
     """
     command = ["workbench.runs.begin", str(run.path), module, "--queued", str(time.time_ns())]
-    launch(run, [*command, *["--resume"] * resume, *["--now"] * now])
-
-
-def launch(run: RunDir, command: Sequence[str]) -> None:
-    """Start ``python -m command`` as the process of ``run`` and watch it.
-
-    Raises RunError, the run failed, when the system refuses.
-    """
-    try:
-        with run.log.open("ab") as log:
-            environment = tagged_environment(run.path)
-            process = start_warm(command, environment, log.fileno()) or subprocess.Popen(
-                [sys.executable, "-m", *command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
-    except OSError as error:
-        run.set_status("failed", f"its process could not be started: {error}")
-        raise RunError(f"run {run.name!r}: its process could not be started: {error}") from error
-    run.note(pid=process.pid, pid_created=_created(process.pid), launched=True)
-    watch(process, run)
-
-
-def tagged_environment(path: Path) -> dict[str, str]:
-    """The environment of a process that belongs to the run at ``path``."""
-    return {**child_environment(), TAG: str(path), "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
-
-
-def refuse_under_a_launcher() -> None:
-    """Raises RunError in one of several ranks: each would start a run of its own."""
-    if os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1"):
-        raise RunError(
-            f"this process is rank {os.environ.get('RANK', '?')} of {os.environ['WORLD_SIZE']} of torchrun or "
-            "accelerate, and a run starts its ranks by itself; start it without the launcher, with --run.ranks"
-        )
-
-
-def training_command(path: Path, ranks: int, module: str = TRAINING, *arguments: str) -> list[str]:
-    """What trains the run at ``path`` once it has its device."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)] if ranks > 1 else []
-    return [sys.executable, *launcher, "-m", module, str(path), *arguments]
-
-
-def sources(config: RunConfig) -> dict[str, str]:
-    """The source of the built-in rewards the run uses, to be kept beside the code of the user's own."""
-    return {
-        reward.name: find_builtin(reward.name).source_with(reward.options)
-        for reward in config.method.reward_functions
-        if reward.is_builtin
-    }
+    command += [*["--resume"] * resume, *["--now"] * now]
+    environment = {**child_environment(), TAG: str(run.path), "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
+    tag = None
+    process = _standby.take(run, command, environment) if module == _standby.module else None
+    if process is not None:
+        tag = _standby.tag
+    else:
+        try:
+            with run.log.open("ab") as log:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            run.set_status("failed", f"its process could not be started: {error}")
+            raise RunError(f"run {run.name!r}: its process could not be started: {error}") from error
+    run.note(pid=process.pid, pid_created=_created(process.pid), launched=True, tag=tag)
+    watch(process, run, prepares=tag is not None)
 
 
 def _created(pid: int) -> float | None:
@@ -93,3 +75,189 @@ def _created(pid: int) -> float | None:
     except psutil.NoSuchProcess:
         return None
     return created
+
+
+def refuse_under_a_launcher() -> None:
+    """Raise RunError in one of several ranks: each would start a run of its own."""
+    if os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1"):
+        raise RunError(
+            f"this process is rank {os.environ.get('RANK', '?')} of {os.environ['WORLD_SIZE']} of torchrun or "
+            "accelerate, and a run starts its ranks by itself; start it without the launcher, with --run.ranks"
+        )
+
+
+def training_command(path: Path, ranks: int, module: str = TRAINING, *arguments: str) -> list[str]:
+    """Return what trains the run at ``path`` once it has its device."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)] if ranks > 1 else []
+    return [sys.executable, *launcher, "-m", module, str(path), *arguments]
+
+
+def sources(config: RunConfig) -> dict[str, str]:
+    """Return the source of the built-in rewards the run uses, to be kept beside the code of the user's own."""
+    return {
+        reward.name: find_builtin(reward.name).source_with(reward.options)
+        for reward in config.method.reward_functions
+        if reward.is_builtin
+    }
+
+
+# --- the standby process ----------------------------------------------------------------------------------------------
+
+
+class Standby:
+    """A process that imports what ``module`` needs and then waits for one run. Safe between threads.
+
+    It ends with the process that started it, unless it has a run by then.
+    """
+
+    def __init__(self, module: str = TRAINING) -> None:
+        self.module = module
+        self.tag = ""
+        """The tag that processes of the run are known by, which the last one was started with."""
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._environment: dict[str, str] = {}
+
+    def prepare(self) -> None:
+        """Start the process if there is none that fits, and return at once."""
+        environment = child_environment()
+        with self._lock:
+            if self._fits(environment):
+                return
+            self._end()
+            if psutil.virtual_memory().available < FREE_BYTES:
+                return
+            self.tag, self._environment = f"standby-{secrets.token_hex(8)}", _seen_by_libraries(environment)
+            with suppress(OSError):  # runs start cold then
+                self._process = subprocess.Popen(
+                    [sys.executable, "-u", "-P", "-m", self.module, "--standby"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env={**environment, TAG: self.tag},
+                    cwd="/",
+                    start_new_session=True,
+                )
+
+    def take(
+        self, run: RunDir, command: Sequence[str], environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes] | None:
+        """Have the process go on as ``python -m command`` for ``run``; None if the run has to be started cold."""
+        request = {
+            "command": list(command),
+            "environment": {**environment, STANDBY: self.tag},
+            "folder": os.getcwd(),
+            "log": str(run.log),
+        }
+        with self._lock:
+            if not self._fits(child_environment()):
+                return None
+            process, self._process = self._process, None
+        assert process is not None
+        assert process.stdin is not None
+        try:
+            with process.stdin as stdin:
+                stdin.write(json.dumps(request).encode("ascii") + b"\n")
+        except BrokenPipeError:
+            return None
+        return process
+
+    def _fits(self, environment: Mapping[str, str]) -> bool:
+        """Whether it lives, and what it imported would be imported alike now."""
+        alive = self._process is not None and self._process.poll() is None
+        return alive and self._environment == _seen_by_libraries(environment)
+
+    def end(self) -> None:
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+def _seen_by_libraries(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that what a run imports may read: not this package's own, nor those that name a running test."""
+    return {name: value for name, value in environment.items() if not name.startswith(("WORKBENCH_", "PYTEST_"))}
+
+
+_standby = Standby()
+atexit.register(_standby.end)
+
+
+def prepare() -> None:
+    """Have a standby process import what training imports, if there is none yet, and return at once."""
+    _standby.prepare()
+
+
+# --- how a run ended --------------------------------------------------------------------------------------------------
+
+_watchers: dict[tuple[Path, int | None], threading.Thread] = {}
+
+
+def watch(process: subprocess.Popen[bytes], run: RunDir, *, prepares: bool = False) -> None:
+    """Wait for the process in a thread; when it ends, end what it left behind and see to it that a status says so.
+
+    So nothing is left a zombie, and the exit code is not lost. With ``prepares`` the next run finds a standby again.
+    """
+
+    def wait() -> None:
+        code = process.wait()
+        try:
+            kill_all(run.path, unless=lambda: run.status().pid != process.pid)
+        finally:
+            settle(run, code, process.pid)
+        if prepares:
+            prepare()
+
+    thread = threading.Thread(target=wait, name=f"run {run.name}", daemon=True)
+    _watchers[run.path, process.pid] = thread
+    thread.start()
+
+
+def join(path: Path, pid: int | None) -> bool:
+    """Wait for this process's watcher of the run's process ``pid``; False if there is none, it being another's."""
+    watcher = _watchers.get((path, pid))
+    if watcher is None:
+        return False
+    watcher.join()
+    return True
+
+
+def settle(run: RunDir, code: int | None, pid: int | None) -> RunStatus:
+    """Write how a run ended whose process ``pid`` is gone, unless the run has; ``code`` is its exit code if known.
+
+    A run that has another process by now, having been resumed, is left alone. A final status that the run wrote stands,
+    with one exception: ranks say they were stopped when their launcher ends them because one of them died, and the
+    launcher's exit code tells.
+    """
+    status = run.status()
+    if status.pid != pid:
+        return status
+    state, reason = verdict(status, code, run.log_tail())
+    if status.state == "stopped" and status.stop_requested is None and code:
+        return run.set_status(state, reason)
+    return run.settle(state, reason, certain=code is not None)
+
+
+def verdict(status: RunStatus, code: int | None, log: list[str]) -> tuple[RunState, str]:
+    """Return state and reason of a run that wrote no final status, from its exit code and the end of its log."""
+    if status.stop_requested is not None:
+        if status.state == "queued" and not status.started:
+            return "stopped", "stopped on request while it was queued"
+        force = ", by force" if code == -signal.SIGKILL else ""
+        return "stopped", f"stopped on request at step {status.step} of {status.total_steps}{force}"
+    if code is not None and code < 0:
+        name = f"signal {-code}"
+        if -code in set(signal.Signals):
+            name += f" ({signal.Signals(-code).name})"
+        if -code == signal.SIGKILL:
+            name += ", as the system does when memory runs out,"
+        return "crashed", f"killed by {name} at step {status.step} of {status.total_steps}"
+    how = "its process is gone" if code is None else f"its process exited with code {code} and no word"
+    last = next((line.strip() for line in reversed(log) if _LETTER.search(line)), None)
+    return "crashed", f"{how}; the last line of its log: {last}" if last else how

@@ -31,7 +31,7 @@ from workbench.handoff import announced
 from workbench.packages import lacking
 from workbench.ports import PORT, free_port
 from workbench.runs import default_workspace
-from workbench.runs.warm import warm_up
+from workbench.runs.spawn import prepare
 from workbench.ui.access import Access, Login, workspace_token
 from workbench.ui.api import add_api
 from workbench.ui.blocks import Page, keep_signatures
@@ -124,7 +124,7 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         opening_event = page.load(opened, asked, opens, js=READ_KEPT, queue=False, **PRIVATE)
         for ended in (opening_event.then, opening_event.failure):  # Gradio calls only the latter after an error
             ended(None, None, is_shown, js=SHOW_PAGE, **PRIVATE)
-        train_tab.select(warm_up, None, None, queue=False, **PRIVATE)
+        train_tab.select(prepare, None, None, queue=False, **PRIVATE)
         inspect.train.click(None, None, None, js=SHOW_TRAIN, **PRIVATE)
     return page
 

@@ -9,12 +9,9 @@ from typing import Any
 
 from workbench.config import ModelConfig
 from workbench.errors import RewardError
-from workbench.importing import uncollected
+from workbench.rewards.models.local import LocalModels
 from workbench.sandbox.child import Emitter, heartbeat, serve
-
-with uncollected():
-    from workbench.rewards.models.local import LocalModels
-    from workbench.weights import give_memory_back, is_out_of_memory
+from workbench.weights import give_memory_back, is_out_of_memory
 
 
 def handle(request: dict[str, Any], emit: Emitter, models: LocalModels) -> dict[str, Any]:
